@@ -1,0 +1,117 @@
+"""The errors a user can meet, each with its exit code. Only these are caught by the command line; anything else is a bug.
+
+Exit codes: 0 ok, 2 usage, 3 input, 4 infeasible, 5 calibration, 6 a check failed, 130 interrupted; 1 keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "CalibrationError",
+    "CheckFailedError",
+    "FleetOptError",
+    "InfeasibleError",
+    "InputError",
+    "did_you_mean",
+]
+
+
+class FleetOptError(Exception):
+    """Base of every error that is the user's to solve.
+
+    Parameters
+    ----------
+    message
+        What is wrong, in one line, naming the file, line, key path or option.
+    hint
+        What to do about it, in one line; ``None`` when the message says it already.
+    """
+
+    exit_code: int = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n{self.hint}"
+
+
+class InputError(FleetOptError):
+    """Something the user gave cannot be used. Carries every problem found, not just the first.
+
+    Parameters
+    ----------
+    message
+        One line. With `problems`, a heading such as ``"azure.csv: 3 problems"``.
+    hint
+        What to do.
+    problems
+        One line each, with its place ("azure.csv:17: ..." or "slo.ttft: ...").
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, hint: str | None = None, problems: Sequence[str] = ()) -> None:
+        super().__init__(message, hint)
+        self.problems = tuple(problems)
+
+    @classmethod
+    def from_problems(cls, problems: Sequence[str], hint: str | None = None, heading: str | None = None) -> InputError:
+        """Build one error from all problems found; a single problem becomes the message itself."""
+        if len(problems) == 1 and heading is None:
+            return cls(problems[0], hint)
+        return cls(heading or f"{len(problems)} problems", hint, problems)
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {p}" for p in self.problems)]
+        if self.hint is not None:
+            lines.append(self.hint)
+        return "\n".join(lines)
+
+
+class InfeasibleError(FleetOptError):
+    """No fleet in the searched space keeps the promises: which one binds, the best achievable, what would relax it."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, hint: str | None = None, relaxations: Sequence[str] = ()) -> None:
+        super().__init__(message, hint)
+        self.relaxations = tuple(relaxations)
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {r}" for r in self.relaxations)]
+        if self.hint is not None:
+            lines.append(self.hint)
+        return "\n".join(lines)
+
+
+class CalibrationError(FleetOptError):
+    """Measurements that do not determine an iteration-time model, or a machine that is not the one named."""
+
+    exit_code = 5
+
+
+class CheckFailedError(FleetOptError):
+    """A promise of the plan does not hold in the check that was asked for."""
+
+    exit_code = 6
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known name, or an empty string.
+
+    >>> did_you_mean("h10", ["h100-80gb", "a100-80gb"])
+    "; did you mean 'h100-80gb'?"
+    >>> did_you_mean("zzz", ["a100"])
+    ''
+    """
+    folded = {k.lower(): k for k in known}
+    key = name.lower()
+    close = difflib.get_close_matches(key, folded, n=1, cutoff=0.55)
+    if not close:
+        close = [k for k in folded if key and (k.startswith(key) or key in k)][:1]
+    return f"; did you mean '{folded[close[0]]}'?" if close else ""

@@ -1,0 +1,161 @@
+"""Numbers with units, in and out: "500ms", "80GB", "2h", "8k" <-> SI floats. Inside the library everything is SI."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from planner.errors import InputError
+
+__all__ = [
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_percent",
+    "format_usd",
+    "parse_bytes",
+    "parse_duration",
+    "parse_fraction",
+    "parse_number",
+    "parse_tokens",
+]
+
+_NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
+
+_SECONDS = {
+    "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
+    "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
+    "m": 60.0, "min": 60.0, "h": 3600.0, "hr": 3600.0, "d": 86400.0,
+}  # fmt: skip
+_BYTES = {
+    "": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+    "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
+}  # fmt: skip
+_COUNT = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2}
+
+
+def _parse(text: str | float, table: dict[str, float], what: str, name: str, example: str) -> float:
+    if isinstance(text, bool):
+        raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")
+    if isinstance(text, (int, float)):
+        value = float(text)
+    else:
+        match = _NUMBER.match(text)
+        unit = match.group(2).lower() if match else None
+        if match is None or unit not in table:
+            raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")
+        value = float(match.group(1)) * table[unit]
+    if not math.isfinite(value):
+        raise InputError(f"{name}: {text!r} is not finite", f"Write it as {example}.")
+    return value
+
+
+def parse_duration(text: str | float, name: str = "duration") -> float:
+    """Seconds from ``0.5``, ``"500ms"``, ``"20s"``, ``"2h"``; a bare number is seconds.
+
+    >>> parse_duration("500ms"), parse_duration("2h"), parse_duration(0.25)
+    (0.5, 7200.0, 0.25)
+    """
+    return _parse(text, _SECONDS, "a duration", name, "0.5, 500ms, 20s or 2h")
+
+
+def parse_bytes(text: str | float, name: str = "size") -> float:
+    """Bytes from ``"80GB"`` (decimal) or ``"80GiB"`` (binary); a bare number is bytes.
+
+    >>> parse_bytes("80GB"), parse_bytes("1KiB")
+    (80000000000.0, 1024.0)
+    """
+    return _parse(text, _BYTES, "a size", name, "80GB or 80GiB")
+
+
+def parse_tokens(text: str | float, name: str = "tokens") -> float:
+    """Tokens from ``8192``, ``"8k"`` (8,000) or ``"8Ki"`` (8,192).
+
+    >>> parse_tokens("8Ki"), parse_tokens("128k")
+    (8192.0, 128000.0)
+    """
+    return _parse(text, _COUNT, "a number of tokens", name, "8192, 8k (8,000) or 8Ki (8,192)")
+
+
+def parse_number(text: str | float, name: str = "value") -> float:
+    """A plain finite number.
+
+    >>> parse_number("1e3")
+    1000.0
+    """
+    return _parse(text, {"": 1.0}, "a number", name, "0.5 or 1e3")
+
+
+def parse_fraction(text: str | float, name: str = "fraction") -> float:
+    """A fraction of one from ``0.3`` or ``"30%"``.
+
+    >>> parse_fraction("30%"), parse_fraction(0.5)
+    (0.3, 0.5)
+    """
+    return _parse(text, {"": 1.0, "%": 0.01}, "a fraction", name, "0.3 or 30%")
+
+
+def format_duration(seconds: float) -> str:
+    """Three significant digits and the unit people read.
+
+    >>> [format_duration(x) for x in (3.2e-5, 0.0078, 0.4991, 2.5, 95.0, 9000.0, float("inf"))]
+    ['32 us', '7.8 ms', '499 ms', '2.5 s', '95 s', '2.5 h', 'never']
+    """
+    if math.isinf(seconds):
+        return "never"
+    for limit, unit, scale in ((1e-6, "ns", 1e9), (1e-3, "us", 1e6), (1.0, "ms", 1e3), (600.0, "s", 1.0)):
+        if abs(seconds) < limit:
+            return f"{_significant(seconds * scale)} {unit}"
+    if abs(seconds) < 7200.0:
+        return f"{_significant(seconds / 60.0)} min"
+    return f"{_significant(seconds / 3600.0)} h"
+
+
+def format_bytes(value: float) -> str:
+    """Decimal units.
+
+    >>> format_bytes(8.5e10), format_bytes(70272)
+    ('85 GB', '70.3 kB')
+    """
+    for limit, unit, scale in ((1e3, "B", 1.0), (1e6, "kB", 1e-3), (1e9, "MB", 1e-6), (1e12, "GB", 1e-9)):
+        if abs(value) < limit:
+            return f"{_significant(value * scale)} {unit}"
+    return f"{_significant(value * 1e-12)} TB"
+
+
+def format_count(value: float) -> str:
+    """Thousands separated, no more decimals than matter.
+
+    >>> format_count(28185), format_count(7.8345), format_count(0.0123)
+    ('28,185', '7.83', '0.0123')
+    """
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else _significant(value)
+
+
+def format_percent(fraction: float) -> str:
+    """One decimal below 10%, none above.
+
+    >>> format_percent(0.0423), format_percent(0.716)
+    ('4.2%', '72%')
+    """
+    percent = 100.0 * fraction
+    return f"{percent:.1f}%" if abs(percent) < 9.95 else f"{percent:.0f}%"
+
+
+def format_usd(value: float) -> str:
+    """Dollars; cents only below 1,000.
+
+    >>> format_usd(2.99), format_usd(26192.4)
+    ('$2.99', '$26,192')
+    """
+    return f"${value:,.0f}" if abs(value) >= 1000 else f"${value:,.2f}"
+
+
+def _significant(value: float, digits: int = 3) -> str:
+    if value == 0.0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,26 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHARED_VARIABLE = "FLEETOPT_SHARED_DATA"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with the data that is not part of the project; tests that need it skip where it is absent.
+
+    ``FLEETOPT_SHARED_DATA`` names it (default: ``../shared/data`` beside the checkout). When the variable is set and
+    the folder is missing, that is a failure, not a skip.
+    """
+    named = os.environ.get(SHARED_VARIABLE)
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if folder.is_dir():
+        return folder
+    if named:
+        pytest.fail(f"{SHARED_VARIABLE}={named} is not a folder")
+    pytest.skip(f"needs the shared data ({folder} is absent; set {SHARED_VARIABLE})")
