@@ -8,7 +8,27 @@ from dataclasses import dataclass, field
 
 from planner.errors import InputError
 
-__all__ = ["DTYPE_BYTES", "GpuSpec", "ModelSpec", "Promise", "Slo"]
+__all__ = [
+    "DTYPE_BYTES",
+    "HOURS_PER_YEAR",
+    "PLAN_SCHEMA_VERSION",
+    "EngineSettings",
+    "GpuSpec",
+    "LatencyValue",
+    "ModelSpec",
+    "Plan",
+    "PoolPlan",
+    "Promise",
+    "SearchReport",
+    "Slo",
+    "json_number",
+]
+
+HOURS_PER_YEAR = 8760.0
+"""Hours of a year as the FleetOpt paper and most price sheets count them."""
+
+PLAN_SCHEMA_VERSION = 1
+"""Version of the JSON and YAML form of a plan."""
 
 DTYPE_BYTES: Mapping[str, float] = {
     "fp32": 4.0,
@@ -198,7 +218,9 @@ class Slo:
         sugar = tuple(Promise(metric, limit, quantile) for metric, limit in limits.items() if limit is not None)
         object.__setattr__(self, "promises", (*sugar, *promises))
         if not self.promises:
-            raise InputError("no latency promise given", "Give at least one: --slo 0.5 (P99 TTFT), --tpot 50ms or --e2e 20s.")
+            raise InputError(
+                "no latency promise given", "Give at least one: --slo 0.5 (P99 TTFT), --tpot 50ms or --e2e 20s."
+            )
 
     def of(self, metric: str) -> tuple[Promise, ...]:
         """The promises about one metric."""
@@ -207,3 +229,398 @@ class Slo:
     def to_dict(self) -> list[dict[str, object]]:
         """JSON-ready."""
         return [p.to_dict() for p in self.promises]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyValue:
+    """One predicted latency quantile and how far to trust it.
+
+    Parameters
+    ----------
+    metric, quantile
+        As in :class:`Promise`.
+    value_s
+        Prediction [s]; ``inf`` when the pool is unstable.
+    low_s, high_s
+        Band of the truth given the method's measured error and the profile's [s].
+    limit_s
+        The promise it is held against [s]; ``None`` = reported only.
+    """
+
+    metric: str
+    quantile: float
+    value_s: float
+    low_s: float
+    high_s: float
+    limit_s: float | None = None
+
+    @property
+    def label(self) -> str:
+        """How people write it, e.g. ``"P99 TTFT"``."""
+        return f"P{100 * self.quantile:.10g} {self.metric.removesuffix('_s').upper()}"
+
+    @property
+    def slack_s(self) -> float | None:
+        """Limit minus prediction [s]."""
+        return None if self.limit_s is None else self.limit_s - self.value_s
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "metric": self.metric,
+            "quantile": self.quantile,
+            "value_s": json_number(self.value_s),
+            "low_s": json_number(self.low_s),
+            "high_s": json_number(self.high_s),
+            "limit_s": self.limit_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engines of a pool are to be started, in the words of vLLM, each with its reason.
+
+    Parameters
+    ----------
+    max_model_len
+        Longest request admitted, input + output [tokens].
+    max_num_seqs
+        Sequences a replica runs at once.
+    max_num_batched_tokens
+        Token budget of one iteration [tokens].
+    tensor_parallel_size
+        GPUs of one replica.
+    gpu_memory_utilization
+        Share of GPU memory the engine may take.
+    kv_cache_dtype, batching
+        KV element dtype; ``"mixed"`` (prefill and decode share iterations) or ``"exclusive"``.
+    reasons
+        Setting -> why this value.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    batching: str
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "max_model_len": self.max_model_len,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "batching": self.batching,
+            "reasons": dict(self.reasons),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """One pool of a plan: who is served there, by what, and how well.
+
+    Parameters
+    ----------
+    name
+        ``"all"``, ``"short"``, ``"long"`` or ``"pool 2"``.
+    low_tokens, high_tokens
+        Serves requests with ``low < total <= high`` [tokens].
+    gamma
+        Requests up to ``gamma * high_tokens`` are compressed into this pool; 1 = none.
+    share, compressed_share
+        Fraction of all requests served here; fraction of all requests compressed into here.
+    arrival_rate_per_s
+        Rate of the pool [1/s].
+    gpu, tp, profile, provenance
+        What a replica is: GPU id, GPUs per replica, profile name, ``measured`` | ``fitted`` | ``estimated``.
+    replicas, gpus, spares
+        Replicas, GPUs bought (``replicas * tp``), and how many of the replicas are redundancy.
+    slots
+        Sequences a replica decodes at once.
+    kv_tokens
+        KV-cache capacity of a replica [tokens].
+    capacity_per_s
+        Largest stable rate of one replica [1/s].
+    load
+        Rate over capacity without the spares in use for load, i.e. ``arrival_rate / (replicas * capacity)``.
+    slot_occupancy
+        Mean busy slots / slots.
+    wait_probability
+        Probability that an arrival finds no free slot.
+    overflow_probability, preemptions_per_1000
+        Share of iterations in which all slots busy would not fit in memory; predicted preemptions per 1,000 requests.
+    latency
+        Predicted quantiles, promised ones with their limit.
+    binding
+        What fixes the number of replicas, in words.
+    cost_usd_per_hour
+        Cost of the pool [USD/hour].
+    settings
+        Engine settings with reasons.
+    warnings
+        What the reader must know before trusting the numbers.
+    """
+
+    name: str
+    low_tokens: float
+    high_tokens: float
+    gamma: float
+    share: float
+    compressed_share: float
+    arrival_rate_per_s: float
+    mean_input_tokens: float
+    mean_output_tokens: float
+    gpu: str
+    tp: int
+    profile: str
+    provenance: str
+    replicas: int
+    spares: int
+    slots: int
+    kv_tokens: float
+    capacity_per_s: float
+    load: float
+    slot_occupancy: float
+    wait_probability: float
+    overflow_probability: float
+    preemptions_per_1000: float
+    latency: tuple[LatencyValue, ...]
+    binding: str
+    cost_usd_per_hour: float
+    settings: EngineSettings
+    replicas_low: int = 0
+    replicas_high: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs bought."""
+        return self.replicas * self.tp
+
+    @property
+    def stability_margin(self) -> float:
+        """``1 - load``: how much of the capacity is unused."""
+        return 1.0 - self.load
+
+    def quantile(self, metric: str, quantile: float) -> float | None:
+        """The predicted value of one metric at one quantile [s], or ``None``."""
+        for value in self.latency:
+            if value.metric == metric and abs(value.quantile - quantile) < 1e-12:
+                return value.value_s
+        return None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "name": self.name,
+            "low_tokens": self.low_tokens,
+            "high_tokens": self.high_tokens,
+            "gamma": self.gamma,
+            "share": self.share,
+            "compressed_share": self.compressed_share,
+            "arrival_rate_per_s": self.arrival_rate_per_s,
+            "mean_input_tokens": self.mean_input_tokens,
+            "mean_output_tokens": self.mean_output_tokens,
+            "gpu": self.gpu,
+            "tp": self.tp,
+            "profile": self.profile,
+            "provenance": self.provenance,
+            "replicas": self.replicas,
+            "replicas_low": self.replicas_low,
+            "replicas_high": self.replicas_high,
+            "spares": self.spares,
+            "gpus": self.gpus,
+            "slots": self.slots,
+            "kv_tokens": json_number(self.kv_tokens),
+            "capacity_per_s": json_number(self.capacity_per_s),
+            "load": self.load,
+            "stability_margin": self.stability_margin,
+            "slot_occupancy": self.slot_occupancy,
+            "wait_probability": self.wait_probability,
+            "overflow_probability": self.overflow_probability,
+            "preemptions_per_1000": self.preemptions_per_1000,
+            "latency": [v.to_dict() for v in self.latency],
+            "binding": self.binding,
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "settings": self.settings.to_dict(),
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """What was searched and what is left unproven.
+
+    Parameters
+    ----------
+    candidates
+        Fleets in the stated grid.
+    examined
+        Fleets evaluated with the reporting method; the others cost at least `lower_bound_usd_per_hour`.
+    lower_bound_usd_per_hour
+        No fleet of the grid costs less [USD/hour].
+    gap_usd_per_hour
+        Cost of the answer minus the lower bound; 0 = proven optimal over the grid.
+    description
+        The grid in words.
+    """
+
+    candidates: int
+    examined: int
+    lower_bound_usd_per_hour: float
+    gap_usd_per_hour: float
+    description: str
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "candidates": self.candidates,
+            "examined": self.examined,
+            "lower_bound_usd_per_hour": self.lower_bound_usd_per_hour,
+            "gap_usd_per_hour": self.gap_usd_per_hour,
+            "description": self.description,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The cheapest fleet found, with everything needed to trace, check and re-run it.
+
+    Parameters
+    ----------
+    pools
+        The fleet, shortest requests first.
+    baseline
+        The best fleet of one pool without compression; ``None`` when that is the answer itself.
+    inputs
+        The question, in the options' own names: valid as a configuration file.
+    workload
+        Summary of the traffic (name, source, requests, means, burstiness).
+    method
+        Latency method: ``mixed``, ``occupancy`` or ``mgc``.
+    assumptions, warnings, notes
+        Made on the user's behalf; to be read before buying; findings worth knowing.
+    search
+        What was searched.
+    explanation
+        What binds, what one step more or less would change.
+    """
+
+    pools: tuple[PoolPlan, ...]
+    baseline: tuple[PoolPlan, ...] | None
+    inputs: Mapping[str, object]
+    workload: Mapping[str, object]
+    slo: Slo
+    arrival_rate_per_s: float
+    method: str
+    search: SearchReport
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
+    version: str = ""
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of all pools."""
+        return sum(p.replicas for p in self.pools)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools."""
+        return sum(p.gpus for p in self.pools)
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of the fleet [USD/hour]."""
+        return math.fsum(p.cost_usd_per_hour for p in self.pools)
+
+    @property
+    def cost_usd_per_year(self) -> float:
+        """Cost of the fleet, 8,760 hours [USD/year]."""
+        return HOURS_PER_YEAR * self.cost_usd_per_hour
+
+    @property
+    def cost_usd_per_million_tokens(self) -> float:
+        """Cost per million tokens served, input and output together, at the planned rate [USD]."""
+        tokens = math.fsum(p.arrival_rate_per_s * (p.mean_input_tokens + p.mean_output_tokens) for p in self.pools)
+        return self.cost_usd_per_hour / (tokens * 3600.0) * 1e6 if tokens > 0.0 else math.inf
+
+    @property
+    def baseline_cost_usd_per_hour(self) -> float | None:
+        """Cost of the one-pool baseline [USD/hour]."""
+        return None if self.baseline is None else math.fsum(p.cost_usd_per_hour for p in self.baseline)
+
+    @property
+    def saving(self) -> float:
+        """Share of the one-pool cost saved, in [0, 1); 0 when one pool is the answer."""
+        base = self.baseline_cost_usd_per_hour
+        return 0.0 if not base else 1.0 - self.cost_usd_per_hour / base
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready; the contract of ``--format json``, with its version."""
+        return {
+            "schema_version": PLAN_SCHEMA_VERSION,
+            "kind": "fleetopt-plan",
+            "version": self.version,
+            "inputs": dict(self.inputs),
+            "workload": dict(self.workload),
+            "slo": self.slo.to_dict(),
+            "arrival_rate_per_s": self.arrival_rate_per_s,
+            "method": self.method,
+            "replicas": self.replicas,
+            "gpus": self.gpus,
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "cost_usd_per_year": self.cost_usd_per_year,
+            "cost_usd_per_million_tokens": json_number(self.cost_usd_per_million_tokens),
+            "baseline_cost_usd_per_hour": self.baseline_cost_usd_per_hour,
+            "saving": self.saving,
+            "pools": [p.to_dict() for p in self.pools],
+            "baseline": None if self.baseline is None else [p.to_dict() for p in self.baseline],
+            "search": self.search.to_dict(),
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "explanation": list(self.explanation),
+        }
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One flat row per pool, for CSV and data frames."""
+        rows = []
+        for pool in self.pools:
+            row: dict[str, object] = {
+                "pool": pool.name,
+                "low_tokens": pool.low_tokens,
+                "high_tokens": pool.high_tokens,
+                "gamma": pool.gamma,
+                "share": pool.share,
+                "arrival_rate_per_s": pool.arrival_rate_per_s,
+                "gpu": pool.gpu,
+                "tp": pool.tp,
+                "replicas": pool.replicas,
+                "gpus": pool.gpus,
+                "slots": pool.slots,
+                "load": pool.load,
+                "slot_occupancy": pool.slot_occupancy,
+            }
+            for value in pool.latency:
+                row[f"{value.metric.removesuffix('_s')}_p{100 * value.quantile:.10g}_s"] = json_number(value.value_s)
+            row["cost_usd_per_hour"] = pool.cost_usd_per_hour
+            row["binding"] = pool.binding
+            rows.append(row)
+        return rows
+
+
+def json_number(value: float) -> float | None:
+    """`value`, or ``None`` where JSON has no number for it (inf, nan).
+
+    >>> json_number(1.5), json_number(float("inf"))
+    (1.5, None)
+    """
+    return value if math.isfinite(value) else None
