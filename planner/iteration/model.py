@@ -1,0 +1,280 @@
+"""The canonical iteration-time function: every other form in this project is derived from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.errors import InputError, did_you_mean
+
+__all__ = ["PARAMETER_UNITS", "IterationModel"]
+
+PARAMETER_UNITS: Mapping[str, str] = {
+    "t0": "s",
+    "w": "s",
+    "b": "s/token",
+    "c": "s/token",
+    "tau": "token",
+    "g": "s/KV token",
+    "h": "s/sequence",
+    "e": "s/token",
+    "a": "s/pair",
+    "x": "s/token",
+    "w_experts": "s",
+    "expert_share": "1",
+}
+"""Unit of every parameter of :class:`IterationModel`."""
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class IterationModel:
+    r"""Time of one iteration from the composition of its batch.
+
+    .. math:: t = t_0 + \max(w, b \tau \lceil T/\tau \rceil) + c T + h n + \max(g K, e\, l_{\max}) + a A + x n C/T
+
+    with n decodes of contexts l_i, K = sum l_i, prefill chunks of c_j new tokens after p_j past ones, C = sum c_j,
+    T = n + C and A = sum c_j (p_j + (c_j + 1)/2). No rounding up when T <= tau/2 or tau = 1. An empty batch takes no
+    time.
+    ``W + H n`` is the special case t0 = W, h = H.
+
+    For a mixture of experts the weights read depend on how many experts the batch touches:
+    w(T) = w + w_experts (1 - (1 - expert_share)^T), expert_share = experts per token / experts.
+
+    Parameters
+    ----------
+    t0
+        Fixed cost: launch, sampler, all-reduce latency, weights of the head [s].
+    w
+        Floor of the linear layers: streaming the weights once [s].
+    b
+        Compute of the linear layers [s/token].
+    c
+        Activations, norms, all-reduce volume [s/token].
+    tau
+        Tile of the matrix product; 1 = no staircase [token].
+    g
+        Reading the KV cache in decode attention [s/KV token].
+    h
+        Per-sequence overhead of decode attention [s/sequence].
+    e
+        Longest sequence, where the kernel does not split a sequence over the GPU [s/token].
+    a
+        Causal attention of prefill [s/pair].
+    x
+        Interference of prefill with decode in mixed batches; 0 = not measured [s/token].
+    w_experts
+        Streaming all routed experts once; 0 for dense models [s].
+    expert_share
+        Share of the routed experts one token uses, in [0, 1] [1].
+
+    Raises
+    ------
+    InputError
+        If a parameter is negative or not finite, or `tau` is not an integer >= 1.
+
+    Notes
+    -----
+    Model and measured errors: median 1.9%, p95 8%, max 12% over 4,585 iterations composed from measured kernels of
+    19 configurations (GPU, model, tensor parallelism), when fitted to each.
+
+    Examples
+    --------
+    >>> m = IterationModel(t0=2e-3, w=5e-3, b=23.5e-6, c=4.7e-6, tau=128, g=50e-9, h=1e-6, a=0.7e-9)
+    >>> round(m.time(decodes=32, context_sum=32 * 1024), 6)          # a decode batch [s]
+    0.008821
+    >>> round(m.time(0, 0, 512, 512 * 513 / 2), 6)                   # a prompt of 512 tokens [s]
+    0.01653
+    >>> m.time([1, 64], [1024, 65536]).round(6).tolist()             # arrays broadcast
+    [0.007057, 0.010642]
+    >>> IterationModel(t0=8e-3, h=0.65e-3).time(16)                  # W + H n
+    0.0184
+    """
+
+    t0: float
+    w: float = 0.0
+    b: float = 0.0
+    c: float = 0.0
+    tau: int = 1
+    g: float = 0.0
+    h: float = 0.0
+    e: float = 0.0
+    a: float = 0.0
+    x: float = 0.0
+    w_experts: float = 0.0
+    expert_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        problems = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+                problems.append(f"iteration parameter {f.name}: {value!r} is not a number")
+            elif not math.isfinite(value) or value < 0.0:
+                problems.append(f"iteration parameter {f.name} must be finite and >= 0, got {value!r}")
+        if not problems and (self.tau < 1 or self.tau != int(self.tau)):
+            problems.append(f"iteration parameter tau must be an integer >= 1, got {self.tau!r}")
+        if not problems and self.expert_share > 1.0:
+            problems.append(f"iteration parameter expert_share must lie in [0, 1], got {self.expert_share!r}")
+        if problems:
+            raise InputError.from_problems(problems)
+        # numpy scalars would leak into YAML and JSON
+        for f in fields(self):
+            value = getattr(self, f.name)
+            object.__setattr__(self, f.name, int(value) if f.name == "tau" else float(value))
+
+    @overload
+    def time(
+        self,
+        decodes: float,
+        context_sum: float = 0.0,
+        prefill_tokens: float = 0.0,
+        prefill_pairs: float = 0.0,
+        context_max: float = 0.0,
+    ) -> float: ...
+
+    @overload
+    def time(
+        self,
+        decodes: ArrayLike,
+        context_sum: ArrayLike = 0.0,
+        prefill_tokens: ArrayLike = 0.0,
+        prefill_pairs: ArrayLike = 0.0,
+        context_max: ArrayLike = 0.0,
+    ) -> FloatArray: ...
+
+    def time(
+        self,
+        decodes: ArrayLike,
+        context_sum: ArrayLike = 0.0,
+        prefill_tokens: ArrayLike = 0.0,
+        prefill_pairs: ArrayLike = 0.0,
+        context_max: ArrayLike = 0.0,
+    ) -> float | FloatArray:
+        """Time of an iteration; the arguments broadcast against each other.
+
+        Parameters
+        ----------
+        decodes
+            Sequences decoding, n >= 0 [sequences].
+        context_sum
+            Their contexts' sum, K >= 0 [tokens].
+        prefill_tokens
+            New prompt tokens, C >= 0 [tokens].
+        prefill_pairs
+            Pairs of prompt tokens in causal attention, A >= 0 [pairs].
+        context_max
+            Longest context of the decodes; only `e` uses it [tokens].
+
+        Returns
+        -------
+        float or ndarray
+            Time [s]; 0 for an empty batch. A float when every argument is a scalar.
+        """
+        if (
+            isinstance(decodes, (int, float))
+            and isinstance(context_sum, (int, float))
+            and isinstance(prefill_tokens, (int, float))
+            and isinstance(prefill_pairs, (int, float))
+            and isinstance(context_max, (int, float))
+        ):
+            return self._time_scalar(decodes, context_sum, prefill_tokens, prefill_pairs, context_max)
+        n = np.asarray(decodes, dtype=np.float64)
+        kv = np.asarray(context_sum, dtype=np.float64)
+        new = np.asarray(prefill_tokens, dtype=np.float64)
+        pairs = np.asarray(prefill_pairs, dtype=np.float64)
+        longest = np.asarray(context_max, dtype=np.float64)
+        tokens = n + new
+        rounded = tokens
+        if self.tau > 1:
+            stairs = self.tau * np.ceil(tokens / self.tau)
+            rounded = np.where(tokens <= 0.5 * self.tau, tokens, stairs)
+        linear = np.maximum(self.weight_time(tokens), self.b * rounded) + self.c * tokens
+        decode_attention = self.h * n + np.maximum(self.g * kv, self.e * longest)
+        interference = self.x * n * new / np.where(tokens > 0.0, tokens, 1.0)
+        total = self.t0 + linear + decode_attention + self.a * pairs + interference
+        return np.where(tokens > 0.0, total, 0.0)
+
+    def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float) -> float:
+        # Same expression on Python floats: a simulator calls this once per iteration.
+        tokens = n + new
+        if tokens <= 0.0:
+            return 0.0
+        rounded = tokens
+        if self.tau > 1 and tokens > 0.5 * self.tau:
+            rounded = self.tau * math.ceil(tokens / self.tau)
+        floor = self.w
+        if self.w_experts > 0.0:
+            floor += self.w_experts * (1.0 - (1.0 - self.expert_share) ** tokens)
+        linear = max(floor, self.b * rounded) + self.c * tokens
+        decode_attention = self.h * n + max(self.g * kv, self.e * longest)
+        return self.t0 + linear + decode_attention + self.a * pairs + self.x * n * new / tokens
+
+    def weight_time(self, tokens: ArrayLike) -> FloatArray:
+        """Time to stream the weights a batch of `tokens` touches, w + w_experts (1 - (1 - share)^T) [s].
+
+        >>> IterationModel(t0=0.0, w=1.0, w_experts=2.0, expert_share=0.5).weight_time([0, 1, 1000]).tolist()
+        [1.0, 2.0, 3.0]
+        """
+        if self.w_experts == 0.0:
+            return np.full(np.shape(tokens), self.w)
+        distinct: FloatArray = 1.0 - (1.0 - self.expert_share) ** np.asarray(tokens, dtype=np.float64)
+        return self.w + self.w_experts * distinct
+
+    def at_batch(self, tokens: float = math.inf) -> IterationModel:
+        """The same model with the experts' weight traffic frozen at a batch of `tokens` [tokens].
+
+        For closed forms that take one constant `w`; dense models stay as they are. The default counts every expert, an upper bound that a batch of
+        a few times experts/experts-per-token tokens reaches within 2%.
+
+        >>> IterationModel(t0=0.0, w=1.0, w_experts=2.0, expert_share=0.5).at_batch().w
+        3.0
+        """
+        if self.w_experts == 0.0:
+            return self
+        touched = 1.0 if math.isinf(tokens) else 1.0 - (1.0 - self.expert_share) ** tokens
+        return replace(self, w=self.w + self.w_experts * touched, w_experts=0.0, expert_share=0.0)
+
+    @property
+    def knee_tokens(self) -> float:
+        """Tokens per iteration at which compute overtakes weight streaming, T* = w/b; inf when b = 0 [tokens]."""
+        full = self.w + self.w_experts
+        return full / self.b if self.b > 0.0 else math.inf
+
+    def to_dict(self) -> dict[str, float]:
+        """Parameters by name, SI; the mixture-of-experts pair only where it is used.
+
+        >>> sorted(IterationModel(t0=1e-3).to_dict())
+        ['a', 'b', 'c', 'e', 'g', 'h', 't0', 'tau', 'w', 'x']
+        """
+        values: dict[str, float] = asdict(self)
+        if self.w_experts == 0.0:
+            del values["w_experts"], values["expert_share"]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> IterationModel:
+        """The inverse of :meth:`to_dict`; every unknown or unusable key is named.
+
+        >>> IterationModel.from_dict({"t0": 0.008, "h": 0.00065}).h
+        0.00065
+        """
+        problems = [
+            f"iteration parameter {key!r} is not known{did_you_mean(str(key), PARAMETER_UNITS)}"
+            for key in values
+            if key not in PARAMETER_UNITS
+        ]
+        if "t0" not in values:
+            problems.append("iteration parameter t0 is missing")
+        for key, value in values.items():
+            if key in PARAMETER_UNITS and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                problems.append(f"iteration parameter {key}: {value!r} is not a number")
+        if problems:
+            raise InputError.from_problems(problems)
+        return cls(**{str(key): value for key, value in values.items()})  # type: ignore[arg-type]
