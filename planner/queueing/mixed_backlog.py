@@ -1,0 +1,243 @@
+r"""The backlog of prompt tokens in front of a mixed-batching engine, as a Markov chain over iterations.
+
+``V`` is the number of prompt tokens waiting when an iteration starts. It prefills :math:`C=\min(V, B_n)` of them beside
+the ``n`` decodes, lasts ``s(V)``, and leaves
+
+.. math:: V' = (V-B_n)^+ + \mathrm{CP}(\lambda\,\kappa(V)\,s(V)),
+
+CP a compound Poisson sum of prompt lengths. Several chains (one per ``n``) are built and solved at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.queueing.mixed_lengths import BatchCost, PromptSums
+
+__all__ = ["Backlog", "solve_backlog", "stationary"]
+
+Array = NDArray[np.float64]
+
+UNIFORM_NODES = 30
+GEOMETRIC_NODES = 66
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Stationary backlog chains, one per row; J grid points each.
+
+    Attributes
+    ----------
+    grid, law, duration, prefill : ndarray, shape (chains, J)
+        Backlog ``V`` [tokens], its stationary probability at an iteration's start, the iteration's duration [s] and its
+        prefill ``C`` [tokens].
+    step : ndarray, shape (chains, J, J)
+        Transition probabilities.
+    room : ndarray, shape (chains,)
+        Largest prefill of an iteration ``B_n`` [tokens].
+    full : ndarray, shape (chains,)
+        Duration of a full iteration [s].
+    """
+
+    grid: Array
+    law: Array
+    duration: Array
+    prefill: Array
+    step: Array
+    room: Array
+    full: Array
+
+    def mean(self, values: Array) -> Array:
+        """Stationary mean over iterations of ``values``, shape (chains, J) -> (chains,)."""
+        total: Array = np.einsum("kj,kj->k", self.law, values)
+        return total
+
+
+def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
+    """Grid of each chain: uniform on [0, room] with the knee put in, geometric to ``top`` [tokens]."""
+    inside = np.linspace(0.0, 1.0, UNIFORM_NODES)[None, :] * room[:, None]
+    usable = (knee > 0) & (knee < room)
+    extra = np.where(usable, knee, room * (0.5 / (UNIFORM_NODES - 1)))
+    inside = np.sort(np.concatenate((inside, extra[:, None]), axis=1), axis=1)
+    # two equal points would give a zero step
+    close = np.diff(inside, axis=1) < 1e-6 * room[:, None]
+    inside[:, 1:] += np.where(close, 1e-5 * room[:, None], 0.0)
+    ladder = np.linspace(0.0, 1.0, GEOMETRIC_NODES + 1)[1:]
+    first = room / (UNIFORM_NODES - 1)
+    # steps grow in proportion to the distance from the last uniform step: no jump of the mesh at room
+    span = (top - room) / first
+    growth = np.log1p(span)
+    outside = room[:, None] + first[:, None] * np.expm1(growth[:, None] * ladder[None, :])
+    return np.concatenate((inside, outside), axis=1)
+
+
+def transitions(sums: PromptSums, grid: Array, room: Array, counts: Array, table: Array | None = None) -> Array:
+    r"""Transition matrices, shape (chains, J, J), keeping the mean of the next backlog.
+
+    Mass goes to the grid by differences of the stop-loss function:
+    :math:`p_j=(SL_{j-1}-SL_j)/(g_j-g_{j-1})-(SL_j-SL_{j+1})/(g_{j+1}-g_j)`.
+
+    Parameters
+    ----------
+    sums : PromptSums
+    grid : ndarray, shape (chains, J)
+    room : ndarray, shape (chains,)
+    counts : ndarray, shape (chains, J)
+        Mean number of prompts arriving in an iteration that starts with ``grid`` tokens.
+    table : ndarray or None, shape (1, mesh)
+        Stop-loss of a single common count, where all counts are one number.
+    """
+    chains, points = grid.shape
+    loss = np.empty((chains, points, points))
+    for k in range(chains):
+        g, kept = grid[k], np.maximum(grid[k] - room[k], 0.0)
+        inside = int(np.searchsorted(g, room[k], side="right"))
+        mean = counts[k] * sums.law.mean_prefill
+        flat = (sums.table if table is None else table).ravel()
+        if table is None:
+            left, share = sums.between(counts[k])
+        else:
+            left, share = np.zeros(points, dtype=np.int64), np.zeros(points)
+        width = flat.size if table is not None else sums.table.shape[1]
+        # rows that leave nothing behind share their abscissae: interpolate the nodes' curves, then blend them
+        place = np.minimum(g / sums.step, width - 1.001)
+        at = place.astype(np.int64)
+        part = place - at
+        curves = (flat.reshape(-1, width)[:, at] * (1 - part)) + flat.reshape(-1, width)[:, at + 1] * part
+        if table is None:
+            loss[k, :inside] = curves[left[:inside]] * (1 - share[:inside, None])
+            loss[k, :inside] += curves[left[:inside] + 1] * share[:inside, None]
+        else:
+            loss[k, :inside] = curves[0]
+        # the other rows are shifted by what was left
+        x = g[None, :] - kept[inside:, None]
+        place = np.clip(x / sums.step, 0.0, width - 1.001)
+        at = place.astype(np.int64)
+        part = place - at
+        base = at + (left[inside:] * width)[:, None]
+        low = flat[base]
+        low += (flat[base + 1] - low) * part
+        if table is None:
+            base += width
+            high = flat[base]
+            high += (flat[base + 1] - high) * part
+            low += (high - low) * share[inside:, None]
+        loss[k, inside:] = np.where(x >= 0, low, mean[inside:, None] - x)
+    slope = (loss[:, :, :-1] - loss[:, :, 1:]) / np.diff(grid, axis=1)[:, None, :]
+    step = np.empty_like(loss)
+    step[:, :, 0] = 1 - slope[:, :, 0]
+    step[:, :, 1:-1] = slope[:, :, :-1] - slope[:, :, 1:]
+    step[:, :, -1] = slope[:, :, -1]
+    np.maximum(step, 0.0, out=step)
+    step /= step.sum(axis=2, keepdims=True)
+    return step
+
+
+def stationary(step: Array) -> Array:
+    """Stationary laws of stacked transition matrices, shape (chains, J, J) -> (chains, J)."""
+    points = step.shape[-1]
+    system = np.swapaxes(step, -1, -2) - np.eye(points)
+    system[:, -1, :] = 1.0
+    right = np.zeros((step.shape[0], points, 1))
+    right[:, -1] = 1.0
+    law: Array = np.linalg.solve(system, right)[..., 0]
+    law = np.maximum(law, 0.0)
+    law /= law.sum(axis=1, keepdims=True)
+    return law
+
+
+def backlog_top(sums: PromptSums, room: Array, load: Array) -> Array:
+    """Where the grid ends [tokens]: nine times the mean of the M/G/1 backlog beyond the longest prompts."""
+    law = sums.law
+    mean = load / (1 - load) * law.mean_prefill2 / (2 * law.mean_prefill)
+    return room + 1.5 * law.max_prefill + 9 * (mean + room / 2)
+
+
+def fixed_count_backlog(sums: PromptSums, room: float, knee: float, count: float) -> tuple[Array, Array]:
+    """Grid and law of the backlog when ``count`` prompts arrive per iteration whatever its duration (saturation).
+
+    Returns
+    -------
+    grid, law : ndarray, shape (J,)
+        [tokens], probability.
+    """
+    rooms = np.array([room])
+    load = np.array([min(count * sums.law.mean_prefill / room, 0.985)])
+    count = float(load[0]) * room / sums.law.mean_prefill
+    grid = backlog_grid(rooms, np.array([knee]), backlog_top(sums, rooms, load))
+    table = sums.stop_loss(np.array([count]))
+    step = transitions(sums, grid, rooms, np.full(grid.shape, count), table)
+    return grid[0], stationary(step)[0]
+
+
+def solve_backlog(
+    sums: PromptSums,
+    cost: BatchCost,
+    budget: float,
+    decodes: Array,
+    rate: Array,
+    *,
+    slope: float = 0.0,
+    mean_prefill: Array | float = 0.0,
+    avoidance: float = 0.0,
+    scale: Array | float = 1.0,
+    idle_rate: float | None = None,
+) -> Backlog:
+    r"""Stationary backlog chains at given numbers of decodes.
+
+    Parameters
+    ----------
+    sums : PromptSums
+    cost : BatchCost
+    budget : float
+        Token budget B [tokens].
+    decodes : ndarray, shape (chains,)
+        Slow number of decodes ``n`` of each chain.
+    rate : ndarray, shape (chains,)
+        Arrival rate of one replica [1/s].
+    slope : float
+        ``beta``: decodes per prefill token, :math:`n(C)=\max(0, n+\beta(C-\bar C))`.
+    mean_prefill : ndarray or float
+        :math:`\bar C` [tokens].
+    avoidance : float
+        ``theta`` of :math:`\kappa(V)=\exp(-\theta V/E[L])`; 0 is random routing.
+    scale : ndarray or float
+        ``nu``: multiplies the arrivals so that their mean is right under avoidance.
+    idle_rate : float or None
+        Rate [1/s] of the exponential wait of an idle replica; used by chains whose ``decodes`` is exactly 0.
+
+    Returns
+    -------
+    Backlog
+    """
+    law = sums.law
+    room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)
+    full = cost(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
+    load = np.minimum(rate * full * law.mean_prefill / room, 0.985)
+    rate = load * room / (full * law.mean_prefill)
+    knee = (cost.w / cost.b if cost.b > 0 else np.inf) - decodes
+    grid = backlog_grid(room, knee, backlog_top(sums, room, load))
+    prefill = np.minimum(grid, room[:, None])
+    n = np.maximum(decodes[:, None] + slope * (prefill - np.reshape(mean_prefill, (-1, 1))), 0.0)
+    duration = cost(n, prefill)
+    counts = rate[:, None] * duration * np.reshape(scale, (-1, 1))
+    if avoidance > 0:
+        counts = counts * np.exp(-avoidance * grid / law.mean_prefill)
+    step = transitions(sums, grid, room, counts)
+    if idle_rate is not None:
+        for k in np.flatnonzero(decodes == 0):
+            duration[k, 0] = 1 / idle_rate
+            step[k, 0] = single_prompt(law.prefill, law.probability, grid[k])
+    return Backlog(grid, stationary(step), duration, prefill, step, room, full)
+
+
+def single_prompt(prompt: Array, probability: Array, grid: Array) -> Array:
+    """Law of one prompt on ``grid``, keeping the mean."""
+    right = np.clip(np.searchsorted(grid, prompt, side="right"), 1, grid.size - 1)
+    share = np.clip((prompt - grid[right - 1]) / (grid[right] - grid[right - 1]), 0.0, 1.0)
+    mass: Array = np.bincount(right, probability * share, grid.size).astype(float)
+    mass += np.bincount(right - 1, probability * (1 - share), grid.size)
+    return mass

@@ -1,0 +1,196 @@
+"""What mixed batching needs to know of a workload: moments, the law of a prompt, and sums of Poisson many prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["BatchCost", "LengthLaw", "PromptSums"]
+
+Array = NDArray[np.float64]
+
+# Points of the mesh on which laws of prompt sums are held (a power of two: they are made by FFT).
+MESH_POINTS = 4096
+# Means of the Poisson count between which the laws are interpolated; spaced as a square, so that the step is about
+# proportional to the standard deviation of the count.
+POISSON_NODES = 28
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    r"""Time of one iteration of a mixed batch.
+
+    .. math:: t(n, C) = t_0 + \max(w, b\,\tau\lceil T/\tau\rceil) + cT + (h + gk)\,n + \alpha C + xnC/T, \qquad T=n+C
+
+    ``n`` decodes of mean context ``k``, ``C`` prefill tokens. The staircase is taken at its mean, ``T + (tau-1)/2``
+    tokens, above half a tile: closed forms treat ``n`` and ``C`` as real.
+
+    Parameters
+    ----------
+    t0, w : float
+        Fixed cost and weight-streaming floor [s].
+    b, c, alpha : float
+        Per token of the batch, per token of the batch, per prefill token [s].
+    per_decode : float
+        ``h + g k`` [s].
+    tau : float
+        Tile of the matrix multiplication [tokens].
+    x : float
+        Interference of prefill and decode [s].
+    """
+
+    t0: float
+    w: float
+    b: float
+    c: float
+    per_decode: float
+    alpha: float
+    tau: float
+    x: float
+
+    def linear(self, tokens: Array) -> Array:
+        """``max(w, b tau ceil(T/tau))`` with the mean staircase [s]."""
+        padded = tokens if self.tau <= 1 else np.where(tokens > self.tau / 2, tokens + (self.tau - 1) / 2, tokens)
+        return np.maximum(self.w, self.b * padded)
+
+    def __call__(self, decodes: Any, prefill: Any) -> Array:
+        """Duration [s] of an iteration with ``decodes`` and ``prefill`` tokens (arrays broadcast)."""
+        tokens = np.asarray(decodes + prefill, dtype=float)
+        t: Array = self.t0 + self.linear(tokens) + self.c * tokens + self.per_decode * decodes + self.alpha * prefill
+        if self.x > 0:
+            t = t + self.x * decodes * prefill / np.maximum(tokens, 1e-300)
+        return t
+
+
+class LengthLaw:
+    r"""Moments of a request under mixed batching, computed once from any number of rows.
+
+    A request with ``L`` input and ``O`` output tokens prefills :math:`L'=(1-s)L` tokens (``s`` is the share found in
+    the prefix cache), then makes :math:`D=O-1` decode steps; each decode reads a context of ``L`` and what it wrote.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens : array_like, shape (rows,)
+        [tokens], may be fractional.
+    weight : array_like or None
+        Relative weight of each row; None is equal weights.
+    cached_share : float
+        Share of the prompt found in the prefix cache, in [0, 1).
+    """
+
+    def __init__(
+        self, input_tokens: ArrayLike, output_tokens: ArrayLike, weight: ArrayLike | None, cached_share: float
+    ) -> None:
+        prompt = _row_vector("input_tokens", input_tokens)
+        output = _row_vector("output_tokens", output_tokens)
+        if prompt.size != output.size:
+            raise ValueError(f"output_tokens: {output.size} rows, but input_tokens has {prompt.size}")
+        if weight is None:
+            p = np.full(prompt.size, 1.0 / prompt.size)
+        else:
+            p = _row_vector("weight", weight)
+            if p.size != prompt.size:
+                raise ValueError(f"weight: {p.size} rows, but input_tokens has {prompt.size}")
+            total = float(p.sum())
+            if not total > 0:
+                raise ValueError("weight: must have a positive sum")
+            p = p / total
+        if not 0 <= cached_share < 1:
+            raise ValueError(f"cached_share: {cached_share!r} is not in [0, 1)")
+        new = (1 - cached_share) * prompt
+        steps = np.maximum(output - 1, 0.0)
+        self.prompt, self.prefill, self.steps, self.probability = prompt, new, steps, p
+        self.mean_prefill = float(p @ new)
+        if not self.mean_prefill > 0:
+            raise ValueError("input_tokens: the mean must be positive")
+        self.mean_prefill2 = float(p @ new**2)
+        self.max_prefill = float(new[p > 0].max())
+        self.mean_prompt = float(p @ prompt)
+        self.mean_prompt2 = float(p @ prompt**2)
+        self.mean_steps = float(p @ steps)
+        self.mean_steps2 = float(p @ steps**2)
+        # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter
+        self.mean_pairs = float(p @ (cached_share * prompt * new + new * (new + 1) / 2))
+        self.mean_kv = float(p @ (steps * (prompt + (steps + 1) / 2)))
+        if self.mean_steps > 0:
+            self.context = self.mean_kv / self.mean_steps
+            squares = prompt**2 + prompt * (steps + 1) + (steps + 1) * (2 * steps + 1) / 6
+            self.context2 = float(p @ (steps * squares)) / self.mean_steps
+        else:
+            self.context, self.context2 = 0.0, 0.0
+        self.cached_share = cached_share
+
+    def pairs(self, prompt: Array) -> Array:
+        """Query-key pairs of the prefill of a prompt of ``prompt`` [tokens]."""
+        new = (1 - self.cached_share) * prompt
+        return self.cached_share * prompt * new + new * (new + 1) / 2
+
+    def survival(self, lags: Array) -> Array:
+        """P(D >= j) at the given ``lags`` j."""
+        order = np.argsort(self.steps)
+        below = np.concatenate(([0.0], np.cumsum(self.probability[order])))
+        at: Array = 1.0 - below[np.searchsorted(self.steps[order], lags, side="left")]
+        return at
+
+
+class PromptSums:
+    r"""Stop-loss :math:`E(A-x)^+` of a compound Poisson sum ``A`` of prompt lengths, on a uniform mesh.
+
+    The law of one prompt is put on the mesh keeping its mean; the sum's law is ``ifft exp(mu (fft - 1))``. Nothing here
+    depends on the arrival rate: one table serves all rates up to the mean count that fills a budget.
+
+    Parameters
+    ----------
+    law : LengthLaw
+    budget : float
+        Token budget B [tokens]: sums per iteration of up to about ``B/E[L]`` prompts are covered.
+    """
+
+    def __init__(self, law: LengthLaw, budget: float) -> None:
+        self.law = law
+        self.most = max(budget / law.mean_prefill, 1e-6)
+        reach = budget + 8 * np.sqrt(self.most * law.mean_prefill2) + 2.5 * law.max_prefill
+        self.step = float(reach / (MESH_POINTS - 2))
+        place = law.prefill / self.step
+        left = np.minimum(place.astype(np.int64), MESH_POINTS - 2)
+        right_share = place - left
+        mass = np.bincount(left, law.probability * (1 - right_share), MESH_POINTS)
+        mass += np.bincount(left + 1, law.probability * right_share, MESH_POINTS)
+        self._transform = np.fft.rfft(mass) - 1
+        self.counts = self.most * np.linspace(0, 1, POISSON_NODES) ** 2
+        self._table: Array | None = None
+
+    def stop_loss(self, counts: Array) -> Array:
+        """Stop-loss on the mesh [tokens], shape (counts, mesh), for Poisson means ``counts``."""
+        mass = np.fft.irfft(np.exp(counts[:, None] * self._transform), MESH_POINTS, axis=1)
+        # E(A-x)^+ at the mesh points: the tail summed from the right, twice
+        above = np.cumsum(mass[:, ::-1], axis=1)[:, ::-1]
+        loss = np.zeros_like(above)
+        loss[:, :-1] = self.step * np.cumsum(above[:, :0:-1], axis=1)[:, ::-1]
+        return np.maximum(loss, 0.0)
+
+    @property
+    def table(self) -> Array:
+        """Stop-loss at the nodes ``counts``, made at first use."""
+        if self._table is None:
+            self._table = self.stop_loss(self.counts)
+        return self._table
+
+    def between(self, counts: Array) -> tuple[NDArray[np.int64], Array]:
+        """Left node and share of the right one for each Poisson mean."""
+        place = np.sqrt(np.clip(counts / self.most, 0.0, 1.0)) * (POISSON_NODES - 1)
+        left = np.minimum(place.astype(np.int64), POISSON_NODES - 2)
+        low, high = self.counts[left], self.counts[left + 1]
+        return left, np.clip((counts - low) / (high - low), 0.0, 1.0)
+
+
+def _row_vector(name: str, values: ArrayLike) -> Array:
+    a = np.atleast_1d(np.asarray(values, dtype=float))
+    if a.ndim != 1 or a.size == 0:
+        raise ValueError(f"{name}: expected a non-empty row of numbers")
+    if not np.all(np.isfinite(a)) or a.min() < 0:
+        raise ValueError(f"{name}: must be finite and not negative")
+    return a
