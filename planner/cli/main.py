@@ -1,0 +1,56 @@
+"""The ``fleetopt`` command: mounts the commands and turns errors into a message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from typer import _click as click
+
+import planner
+from planner.errors import FleetOptError
+
+app = typer.Typer(
+    name="fleetopt",
+    help="Analytical capacity planner for LLM inference fleets: the cheapest fleet that keeps its latency promises.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"fleetopt {planner.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Entry point: exit codes as in :mod:`planner.errors`; an unexpected exception keeps its traceback (exit 1)."""
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except click.exceptions.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except FleetOptError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # the reader of the pipe has gone: nothing to report, and nothing left to flush
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,1 @@
+"""From a workload to the cheapest fleet: replica, pool, fleet, explanation."""

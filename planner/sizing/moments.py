@@ -1,0 +1,273 @@
+"""Moments of every pool a fleet search can form, from sums taken once.
+
+A pool serves the requests with ``low < total <= high``, gives away the part of its lower band that is compressed into
+the pool below, and receives the compressed part of the band above. All moments are sums over requests, so those of a
+pool are ``cum(high) - cum(low) - given(low, gamma_low) + received(high, gamma_high)``: a few additions per candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.iteration.model import IterationModel
+from planner.workload.workload import Workload
+
+__all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound"]
+
+FloatArray = NDArray[np.float64]
+
+FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2")
+"""Columns of a feature row, each summed over requests with their weights:
+1, L, (1-s)L, D = max(O-1, 0), O, D(L + (D+1)/2), prefill pairs, ceil(L/chunk) + O and its square."""
+
+SHARE, INPUT, NEW_INPUT, DECODE, OUTPUT, KV, PAIRS, ITERATIONS, ITERATIONS2 = range(len(FEATURES))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A boundary and the compression in force at it.
+
+    Parameters
+    ----------
+    boundary
+        Requests with total <= boundary stay below [tokens].
+    gamma
+        Requests up to ``gamma * boundary`` may be compressed across it; >= 1.
+    """
+
+    boundary: float
+    gamma: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolLaw:
+    """The requests one pool really gets.
+
+    Parameters
+    ----------
+    lower, upper
+        Boundary and compression below and above; requests with ``lower.boundary < total <= upper.boundary`` live here.
+    share, compressed_share
+        Fraction of all requests served here, and of all requests compressed into here.
+    input_tokens, output_tokens, weight
+        Their law, weights summing to 1, shape (rows,).
+    moments
+        Its feature sums (not divided by the share), shape (len(FEATURES),).
+    """
+
+    lower: State
+    upper: State
+    share: float
+    compressed_share: float
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    weight: FloatArray
+    moments: FloatArray
+
+    @property
+    def longest_tokens(self) -> float:
+        """Longest request that occurs, input + output [tokens]."""
+        return float(np.max(self.input_tokens + self.output_tokens))
+
+    def mean(self, feature: int) -> float:
+        """Mean of one feature per request."""
+        return float(self.moments[feature] / self.moments[SHARE])
+
+
+class FleetMoments:
+    """Feature sums of a workload at boundaries and compression bands.
+
+    Parameters
+    ----------
+    workload
+        The traffic.
+    p_c
+        Probability that compressing a request of the band succeeds; ``None`` = by category
+        (unknown categories count as 0).
+    chunk
+        Prefill chunk of the per-slot prefill models [tokens].
+    cached_share
+        Share of every prompt served from the prefix cache, in [0, 1).
+    """
+
+    def __init__(
+        self, workload: Workload, p_c: float | None = None, chunk: int = 512, cached_share: float = 0.0
+    ) -> None:
+        self.chunk = chunk
+        self.cached_share = cached_share
+        self.total = workload.total_tokens
+        self.lower = workload.lower_tokens
+        self.input = workload.input_tokens
+        self.output = workload.output_tokens
+        self.weight = workload.weight
+        self._binned = bool(np.any(self.lower < self.total))
+        by_category = np.array([0.0 if p is None else p for p in workload.compressible])
+        self.p_c = by_category[workload.category] if p_c is None else np.full(len(self.weight), p_c)
+        self.features = self._features(self.input, self.output)
+        sums = np.cumsum(self.features * self.weight[:, None], axis=0)
+        # one leading zero: nothing lies below the first row
+        self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
+
+    @property
+    def compressible(self) -> bool:
+        """Whether any request can be compressed at all."""
+        return bool(np.any(self.p_c > 0.0))
+
+    def _features(self, inputs: FloatArray, outputs: FloatArray) -> FloatArray:
+        new = (1.0 - self.cached_share) * inputs
+        decode = np.maximum(outputs - 1.0, 0.0)
+        iterations = np.ceil(new / self.chunk) + outputs
+        columns = [
+            np.ones_like(inputs),
+            inputs,
+            new,
+            decode,
+            outputs,
+            decode * (inputs + 0.5 * (decode + 1.0)),
+            new * (inputs - new + 0.5 * (new + 1.0)),
+            iterations,
+            iterations * iterations,
+        ]
+        return np.stack(columns, axis=-1)
+
+    def _below(self, boundary: float) -> tuple[int, FloatArray]:
+        """Rows wholly at or below a boundary, and the part of each later row that is (bins of a compact file: linear)."""
+        whole = int(np.searchsorted(self.total, boundary, side="right"))
+        if not self._binned:
+            return whole, np.zeros(0)
+        low, high = self.lower[whole:], self.total[whole:]
+        cut = np.flatnonzero(low < boundary)
+        if not cut.size:
+            return whole, np.zeros(0)
+        span = int(cut[-1]) + 1
+        low, high = low[:span], high[:span]
+        return whole, np.clip((boundary - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0) * (high > low)
+
+    def cumulative(self, boundary: float) -> FloatArray:
+        """Sums over requests with total <= boundary, shape (features,)."""
+        whole, parts = self._below(boundary)
+        sums: FloatArray = self._cumulative[whole]
+        if parts.size:
+            rows = slice(whole, whole + parts.size)
+            sums = sums + (parts * self.weight[rows]) @ self.features[rows]
+        return sums
+
+    def _between(self, low: float, high: float) -> tuple[slice, FloatArray]:
+        """Rows that reach into ``(low, high]`` and the weight each has there."""
+        whole_low, parts_low = self._below(low)
+        whole_high, parts_high = self._below(high)
+        rows = slice(whole_low, max(whole_high + parts_high.size, whole_low + parts_low.size))
+        part = np.zeros(rows.stop - rows.start)
+        part[: whole_high - whole_low] = 1.0
+        part[whole_high - whole_low : whole_high - whole_low + parts_high.size] = parts_high
+        part[: parts_low.size] -= parts_low
+        return rows, part * self.weight[rows]
+
+    def band_weights(self, boundary: float, gamma: float) -> tuple[slice, FloatArray]:
+        """Rows of ``(boundary, gamma boundary]`` and the weight of each that is compressed across the boundary."""
+        rows, weight = self._between(boundary, gamma * boundary)
+        weight = weight * self.p_c[rows]
+        # the compressed prompt keeps at least one token beside the unchanged output
+        weight[self.output[rows] > boundary - 1.0] = 0.0
+        return rows, weight
+
+    def band(self, boundary: float, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """Sums given away above the boundary and received below it, each of shape (features,)."""
+        rows, weight = self.band_weights(boundary, gamma)
+        if gamma <= 1.0 or not np.any(weight):
+            zero = np.zeros(len(FEATURES))
+            return zero, zero
+        given = weight @ self.features[rows]
+        outputs = self.output[rows]
+        received = weight @ self._features(np.maximum(boundary - outputs, 1.0), outputs)
+        return given, received
+
+    def law(self, lower: State, upper: State) -> PoolLaw | None:
+        """The law of the pool between two states, or ``None`` when nobody is served there.
+
+        Rows of a compact file that a boundary or a band cuts keep their lengths and lose weight in proportion.
+        """
+        natural, weight = self._between(lower.boundary, upper.boundary)
+        if lower.gamma > 1.0:
+            rows, given = self.band_weights(lower.boundary, lower.gamma)
+            count = min(given.size, weight.size)
+            weight[:count] -= given[:count]
+        inputs, outputs = self.input[natural], self.output[natural]
+        compressed = 0.0
+        if upper.gamma > 1.0:
+            rows, received = self.band_weights(upper.boundary, upper.gamma)
+            kept = received > 0.0
+            if np.any(kept):
+                out = self.output[rows][kept]
+                compressed = float(np.sum(received))
+                inputs = np.concatenate([inputs, np.maximum(upper.boundary - out, 1.0)])
+                outputs = np.concatenate([outputs, out])
+                weight = np.concatenate([weight, received[kept]])
+        positive = weight > 1e-15
+        share = float(np.sum(weight[positive]))
+        if share <= 1e-12:
+            return None
+        inputs, outputs, weight = inputs[positive], outputs[positive], weight[positive]
+        moments = weight @ self._features(inputs, outputs)
+        return PoolLaw(lower, upper, share, compressed, inputs, outputs, weight / share, moments)
+
+    def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
+        """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""
+        upper, lower = [], []
+        for s in states:
+            base = self.cumulative(s.boundary)
+            given, received = self.band(s.boundary, s.gamma)
+            upper.append(base + received)
+            lower.append(base + given)
+        return np.array(upper), np.array(lower)
+
+
+def capacity_upper_bound(
+    moments: FloatArray,
+    iteration: IterationModel,
+    token_budget: float,
+    max_num_seqs: FloatArray | float,
+    kv_tokens: float,
+) -> FloatArray:
+    r"""A rate that no scheduler of this engine exceeds on one replica, for each pool law.
+
+    With m requests completed per iteration, the token budget, the slots and the memory each bound m, and the mean
+    iteration takes at least :math:`t_0 + \max(w, b m E[T]) + m (c E[T] + h E[D] + g E[KV] + a E[A])` (Jensen's
+    inequality on the maximum; no prefill bursts, no recomputation); m over that time grows with m.
+
+    Parameters
+    ----------
+    moments
+        Feature sums, shape (..., len(FEATURES)); the share may be 0.
+    iteration
+        Iteration-time model.
+    token_budget
+        Tokens per iteration, inf = none [tokens].
+    max_num_seqs
+        Slots, broadcast against the pools.
+    kv_tokens
+        KV capacity of a replica [tokens].
+
+    Returns
+    -------
+    ndarray
+        Requests per second of one replica, inf where nothing takes time, shape (...).
+    """
+    share = moments[..., SHARE]
+    safe = np.where(share > 0.0, share, 1.0)
+    mean = moments / safe[..., None]
+    tokens = mean[..., NEW_INPUT] + mean[..., DECODE]
+    m = np.asarray(max_num_seqs, dtype=np.float64) / (mean[..., DECODE] + 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        m = np.minimum(m, np.where(tokens > 0.0, token_budget / tokens, np.inf))
+        m = np.minimum(m, np.where(mean[..., KV] > 0.0, kv_tokens / mean[..., KV], np.inf))
+        # the fewest experts an iteration can touch: those of one token
+        floor = iteration.at_batch(1.0).w
+        work = iteration.c * tokens + iteration.h * mean[..., DECODE]
+        work = work + iteration.g * mean[..., KV] + iteration.a * mean[..., PAIRS]
+        # 1/X = (t0 + max(w, b m T))/m + work, written so that unlimited m is a limit and not inf/inf
+        per_request = np.maximum((iteration.t0 + floor) / m, iteration.t0 / m + iteration.b * tokens) + work
+        return np.where(share > 0.0, 1.0 / per_request, np.inf)

@@ -1,0 +1,228 @@
+"""The cheapest chain of pools: shortest path over boundaries, each edge a pool whose cost is refined only when it matters.
+
+A fleet of at most K pools is a path ``0 = s_0 < s_1 < ... < s_k = top`` over states (boundary, gamma); the cost of an
+edge is the cheapest pool that serves what lies between. Every edge starts with a lower bound of its cost; the edges of
+the currently shortest path are replaced by their exact cost until the shortest path holds no bound any more. It is
+then optimal: any other path costs at least its bound, and its bound is no smaller.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PathSearch", "SearchOutcome", "cheapest_path"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """The best fleet found and what is proven about the rest.
+
+    Parameters
+    ----------
+    path
+        State indices from bottom to top; ``None`` when no path is feasible.
+    cost
+        Exact cost of `path`, inf when there is none.
+    lower_bound
+        No path costs less.
+    examined
+        Edges whose exact cost was computed.
+    proven
+        Whether ``cost`` equals the lower bound.
+    """
+
+    path: tuple[int, ...] | None
+    cost: float
+    lower_bound: float
+    examined: int
+    proven: bool
+
+
+class PathSearch:
+    """Shortest path with at most K edges over bounds that are tightened on demand.
+
+    Parameters
+    ----------
+    bounds
+        Lower bounds of the edge costs, shape (states, states); inf where an edge is not allowed. Row 0 is the bottom
+        state, the last column the top state. Changed in place as edges become exact.
+    refine
+        ``refine(i, j) -> (cost, exact)``: a better bound, or the exact cost, of one edge; inf when infeasible.
+    max_edges
+        K.
+    max_refinements
+        Stop after this many; ``None`` = until proven.
+    """
+
+    def __init__(
+        self,
+        bounds: FloatArray,
+        refine: Callable[[int, int], tuple[float, bool]],
+        max_edges: int,
+        max_refinements: int | None = None,
+    ) -> None:
+        self.bounds = bounds
+        self.refine = refine
+        self.max_edges = max_edges
+        self.max_refinements = max_refinements
+        self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
+        self.refinements = 0
+        self._best_cost, self._best_path = math.inf, None
+
+    def run(self) -> SearchOutcome:
+        """Refine the shortest path until it is exact."""
+        examined = 0
+        while True:
+            cost, path = cheapest_path(self.bounds, self.max_edges)
+            if path is None:
+                return self._outcome(cost, examined)
+            open_edges = [(i, j) for i, j in itertools.pairwise(path) if not self.exact[i, j]]
+            if not open_edges:
+                self._best_cost, self._best_path = cost, path
+                return self._outcome(cost, examined)
+            if self.max_refinements is not None and self.refinements >= self.max_refinements:
+                return self._outcome(cost, examined)
+            for i, j in open_edges:
+                value, exact = self.refine(i, j)
+                self.refinements += 1
+                examined += int(exact)
+                self.bounds[i, j] = max(value, self.bounds[i, j])
+                self.exact[i, j] = exact
+            self._remember(path)
+
+    def consider(self, path: Sequence[int]) -> None:
+        """Make a path exact ahead of the search, so that there is an answer whatever the limit."""
+        for i, j in itertools.pairwise(path):
+            while not self.exact[i, j]:
+                value, exact = self.refine(i, j)
+                self.refinements += 1
+                self.bounds[i, j] = max(value, self.bounds[i, j])
+                self.exact[i, j] = exact
+        self._remember(tuple(path))
+
+    def _remember(self, path: tuple[int, ...]) -> None:
+        edges = list(itertools.pairwise(path))
+        if all(self.exact[i, j] for i, j in edges):
+            cost = math.fsum(float(self.bounds[i, j]) for i, j in edges)
+            if cost < self._best_cost:
+                self._best_cost, self._best_path = cost, path
+
+    def _outcome(self, bound: float, examined: int) -> SearchOutcome:
+        proven = self._best_cost <= bound * (1.0 + 1e-12) or math.isinf(bound)
+        return SearchOutcome(self._best_path, self._best_cost, min(bound, self._best_cost), examined, proven)
+
+
+def cheapest_path(costs: FloatArray, max_edges: int) -> tuple[float, tuple[int, ...] | None]:
+    """Cheapest path from state 0 to the last state with at most `max_edges` edges; fewer edges win ties.
+
+    Parameters
+    ----------
+    costs
+        Edge costs, inf = not allowed, shape (states, states).
+    max_edges
+        At least 1.
+
+    >>> import numpy as np
+    >>> inf = np.inf
+    >>> cheapest_path(np.array([[inf, 1.0, 5.0], [inf, inf, 2.0], [inf, inf, inf]]), 2)
+    (3.0, (0, 1, 2))
+    """
+    top = costs.shape[1] - 1
+    to_go = costs[:, top].copy()
+    choice: list[NDArray[np.intp]] = []
+    best_cost, best_edges = float(to_go[0]), 1
+    for edges in range(2, max_edges + 1):
+        through = costs + to_go[None, :]
+        nxt = np.argmin(through, axis=1)
+        to_go = through[np.arange(len(costs)), nxt]
+        choice.append(nxt)
+        if float(to_go[0]) < best_cost * (1.0 - 1e-12):
+            best_cost, best_edges = float(to_go[0]), edges
+    if math.isinf(best_cost):
+        return math.inf, None
+    path = [0]
+    for level in range(best_edges - 2, -1, -1):
+        path.append(int(choice[level][path[-1]]))
+    path.append(top)
+    return best_cost, tuple(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to serve an edge: an engine option, its cost, and the GPUs it takes from each inventory."""
+
+    option: int
+    cost: float
+    gpus: Mapping[str, int]
+
+
+def cheapest_path_with_inventory(
+    choices: Callable[[int, int], Sequence[Choice]],
+    bounds: FloatArray,
+    inventory: Mapping[str, int],
+    max_edges: int,
+    max_edges_examined: int | None = None,
+) -> tuple[float, tuple[tuple[int, int], ...], float, int]:
+    """Cheapest path whose pools together fit the inventory: best-first search with the bound-to-go as heuristic.
+
+    Parameters
+    ----------
+    choices
+        ``choices(i, j)``: every exact way to serve an edge, empty when infeasible; called once per edge that matters.
+    bounds
+        Lower bounds of edge costs without inventory, shape (states, states), inf = not allowed.
+    inventory
+        GPU name -> number available; absent = unlimited.
+    max_edges, max_edges_examined
+        K, and a limit on the calls of `choices`; ``None`` = until proven.
+
+    Returns
+    -------
+    tuple
+        Cost (inf when nothing fits), the path as (state, option) pairs after the bottom state, the lower bound that
+        is proven, and the number of edges examined.
+    """
+    top = bounds.shape[1] - 1
+    to_go = [bounds[:, top].copy()]
+    for _ in range(2, max_edges + 1):
+        to_go.append(np.minimum(to_go[-1], np.min(bounds + to_go[-1][None, :], axis=1)))
+    counter = itertools.count()
+    known: dict[tuple[int, int], Sequence[Choice]] = {}
+    start = float(to_go[max_edges - 1][0])
+    # (bound, tie, cost so far, state, path, used) ; an edge waits as a bound until it is popped, then is expanded exactly
+    heap: list[tuple[float, int, float, int, tuple[tuple[int, int], ...], dict[str, int], int | None]] = []
+    if math.isfinite(start):
+        heapq.heappush(heap, (start, next(counter), 0.0, 0, (), {}, None))
+    while heap:
+        bound, _, spent, state, path, used, target = heapq.heappop(heap)
+        if state == top:
+            return spent, path, spent, len(known)
+        left = max_edges - len(path)
+        if target is None:
+            rest = to_go[left - 2] if left >= 2 else np.full(len(bounds), math.inf)
+            totals = spent + bounds[state] + np.where(np.arange(len(bounds)) == top, 0.0, rest)
+            for j in np.flatnonzero(np.isfinite(totals)):
+                heapq.heappush(heap, (float(totals[j]), next(counter), spent, state, path, used, int(j)))
+            continue
+        if (state, target) not in known:
+            if max_edges_examined is not None and len(known) >= max_edges_examined:
+                return math.inf, (), bound, len(known)
+            known[(state, target)] = choices(state, target)
+        for choice in known[(state, target)]:
+            taken = {gpu: used.get(gpu, 0) + choice.gpus.get(gpu, 0) for gpu in {*used, *choice.gpus}}
+            if any(count > inventory.get(gpu, count) for gpu, count in taken.items()):
+                continue
+            cost = spent + choice.cost
+            rest_bound = 0.0 if target == top else float(to_go[left - 2][target])
+            step = (*path, (target, choice.option))
+            heapq.heappush(heap, (cost + rest_bound, next(counter), cost, target, step, taken, None))
+    return math.inf, (), math.inf, len(known)
