@@ -1,0 +1,874 @@
+"""RAD: what a node can sustain under any scheduler, from tile counts (RAD/SLAI paper, section 3, Theorems 1, 2).
+
+Time of a batch is a count of matrix tiles: GeMM for the linear layers and the prefill attention, GeMV for the decode
+attention. Names are those of the paper: d dimensions, t tiles, s SMs, mu tile pairs per second and SM. Everything here
+is rational arithmetic and exact (see :mod:`planner.fluid.numeric`).
+
+References
+----------
+Bari et al., "Optimal scheduling algorithms for LLM inference: theory and practice". Errata are named in the
+docstrings; the two that change numbers: eq. 5 lacks 1/s, and Theorem 1 is no lower bound when t_col < lcm of the tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from planner.fluid.numeric import Scalar, ceil_div, exact, is_array, out, whole
+
+__all__ = [
+    "T_D_SA",
+    "T_P_SA",
+    "RadBracket",
+    "RadParameters",
+    "T_D_SA_printed",
+    "T_max",
+    "Tbar_R",
+    "Tbar_R_chunk_tcol_lower_bound_c1",
+    "Tbar_R_tight",
+    "batch_time",
+    "gemm_time",
+    "gemv_time",
+    "inv_mu_lin",
+    "rad_alpha",
+    "rad_alpha_printed",
+    "rad_lambda_bracket",
+    "rad_lambda_max",
+    "rad_n_min",
+    "rad_optimal_chunk",
+    "rad_slack",
+]
+
+Lengths = Sequence[Sequence[Any]]
+"""Joint length law: rows (prompt tokens, decode iterations, probability)."""
+
+
+def _positive(value: Any, name: str) -> Fraction:
+    number = exact(value, name)
+    if number <= 0:
+        raise ValueError(f"{name} must be > 0, got {value!r}")
+    return number
+
+
+def _non_negative(value: Any, name: str) -> Fraction:
+    number = exact(value, name)
+    if number < 0:
+        raise ValueError(f"{name} must be >= 0, got {value!r}")
+    return number
+
+
+def gemm_time(
+    drow: Scalar, dcol: Scalar, dred: Scalar, trow: Scalar, tcol: Scalar, tred: Scalar, s: Scalar, mu: Scalar
+) -> float:
+    r"""Time of a tiled matrix product, eq. 2.
+
+    .. math:: T = \lceil d_{row}/t_{row}\rceil \lceil d_{col}/t_{col}\rceil \lceil d_{red}/t_{red}\rceil / (s \mu)
+
+    Parameters
+    ----------
+    drow, dcol, dred
+        Dimensions of the product [elements].
+    trow, tcol, tred
+        Tile [elements], >= 1.
+    s
+        Streaming multiprocessors [1], >= 1.
+    mu
+        Rate [tile pairs/s per SM], > 0.
+
+    Returns
+    -------
+    float
+        Time [s].
+
+    Raises
+    ------
+    ValueError
+        A dimension is not a whole number, a tile is < 1, or the rate is not positive; named.
+
+    Examples
+    --------
+    >>> gemm_time(100, 100, 100, 64, 64, 32, s=2, mu="0.5")
+    16.0
+    """
+    tiles = (
+        ceil_div(whole(drow, "drow"), whole(trow, "trow", 1))
+        * ceil_div(whole(dcol, "dcol"), whole(tcol, "tcol", 1))
+        * ceil_div(whole(dred, "dred"), whole(tred, "tred", 1))
+    )
+    return float(out(tiles / (_positive(s, "s") * _positive(mu, "mu"))))
+
+
+def gemv_time(drow: Scalar, dcol: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar) -> float:
+    r"""Time of a tiled matrix-vector product, eq. 3.
+
+    .. math:: T = \lceil d_{row}/t_{row}\rceil \lceil d_{col}/t_{col}\rceil / (s \mu)
+
+    Parameters
+    ----------
+    drow, dcol
+        Dimensions [elements].
+    trow, tcol
+        Tile [elements], >= 1.
+    s
+        Streaming multiprocessors [1].
+    mu
+        Rate [tile pairs/s per SM].
+
+    Returns
+    -------
+    float
+        Time [s].
+
+    Examples
+    --------
+    >>> gemv_time(4096, 1, 64, 64, s=1, mu=64)
+    1.0
+    """
+    tiles = ceil_div(whole(drow, "drow"), whole(trow, "trow", 1)) * ceil_div(
+        whole(dcol, "dcol"), whole(tcol, "tcol", 1)
+    )
+    return float(out(tiles / (_positive(s, "s") * _positive(mu, "mu"))))
+
+
+def inv_mu_lin(
+    N: Scalar, d: Scalar, dx: Scalar, dff: Scalar, dout: Scalar, trow: Scalar, tred: Scalar, s: Scalar, mu: Scalar
+) -> float:
+    r"""Time of all linear layers for one column tile of tokens, eq. 4.
+
+    .. math:: 1/\mu_{Lin} = (3 N d_x d + N d\, d_{ff} + N d_{ff} d_x + d_x d_{out}) / (s \mu t_{row} t_{red})
+
+    As in the paper, the attention's output projection is not counted, so real models are somewhat slower.
+
+    Parameters
+    ----------
+    N
+        Layers [1].
+    d, dx, dff, dout
+        Attention, embedding, feed-forward and vocabulary dimensions [elements].
+    trow, tred
+        Tile [elements].
+    s
+        Streaming multiprocessors [1].
+    mu
+        GeMM rate [tile pairs/s per SM].
+
+    Returns
+    -------
+    float
+        Time per column tile [s].
+
+    Examples
+    --------
+    >>> inv_mu_lin(N=1, d=64, dx=64, dff=256, dout=64, trow=64, tred=32, s=1, mu="1")
+    24.0
+    """
+    n = whole(N, "N")
+    d_, x, f, o = (whole(v, k) for v, k in ((d, "d"), (dx, "dx"), (dff, "dff"), (dout, "dout")))
+    work = 3 * n * x * d_ + n * d_ * f + n * f * x + x * o
+    tile = whole(trow, "trow", 1) * whole(tred, "tred", 1)
+    return float(out(Fraction(work) / (_positive(s, "s") * _positive(mu, "mu") * tile)))
+
+
+def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar) -> Any:
+    r"""Decode self-attention of one layer at context i, eq. 5 with the missing 1/s restored.
+
+    .. math:: T^{D,SA}(i) = \frac{1}{s\mu}\Big(\frac{d}{t_{col}}\lceil i/t_{row}\rceil
+              + \lceil i/t_{col}\rceil\frac{d}{t_{row}}\Big)
+
+    The printed equation lacks the 1/s of eq. 3, from which it is derived (:func:`T_D_SA_printed`).
+
+    Parameters
+    ----------
+    i
+        Context [tokens], scalar or array of whole numbers.
+    d
+        Attention dimension [elements].
+    trow, tcol
+        GeMV tile [elements].
+    s
+        Streaming multiprocessors [1].
+    mu
+        GeMV rate [tile pairs/s per SM].
+
+    Returns
+    -------
+    float or ndarray
+        Time [s], shape of `i`.
+
+    Examples
+    --------
+    >>> T_D_SA(65, d=128, trow=64, tcol=64, s=2, mu=1)
+    4.0
+    >>> T_D_SA([1, 64, 65], d=128, trow=64, tcol=64, s=2, mu=1)
+    array([2., 2., 4.])
+    """
+    dim, tr, tc = whole(d, "d"), whole(trow, "trow", 1), whole(tcol, "tcol", 1)
+    rate = _positive(s, "s") * _positive(mu, "mu")
+    if is_array(i):
+        context = np.asarray(i)
+        if np.any(context < 0):
+            raise ValueError("i must be >= 0")
+        return (dim / tc * ceil_div(context, tr) + ceil_div(context, tc) * (dim / tr)) / float(rate)
+    return out(_decode_attention(whole(i, "i"), dim, tr, tc) / rate)
+
+
+def T_D_SA_printed(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, mu: Scalar) -> Any:
+    """Decode self-attention exactly as eq. 5 is printed: without 1/s, hence s times too long.
+
+    Parameters
+    ----------
+    i
+        Context [tokens].
+    d
+        Attention dimension [elements].
+    trow, tcol
+        GeMV tile [elements].
+    mu
+        GeMV rate [tile pairs/s per SM].
+
+    Returns
+    -------
+    float or ndarray
+        Time [s], shape of `i`.
+
+    Examples
+    --------
+    >>> T_D_SA_printed(65, d=128, trow=64, tcol=64, mu=1)
+    8.0
+    """
+    return T_D_SA(i, d, trow, tcol, 1, mu)
+
+
+def _decode_attention(i: int, d: int, tr: int, tc: int) -> Fraction:
+    # tile pairs of one decode at context i, one layer
+    return Fraction(d, tc) * ceil_div(i, tr) + ceil_div(i, tc) * Fraction(d, tr)
+
+
+def T_P_SA(
+    i: Scalar, c: Scalar, N: Scalar, d: Scalar, trow: Scalar, tcol: Scalar, tred: Scalar, s: Scalar, mu: Scalar
+) -> float:
+    r"""Prefill self-attention of all layers for c tokens starting at token i, eq. 6.
+
+    .. math:: T^{P,SA}(i,c) = \frac{N}{s\mu}\Big(\lceil e/t_{row}\rceil\lceil c/t_{col}\rceil\frac{d}{t_{red}}
+              + \frac{d}{t_{row}}\lceil c/t_{col}\rceil\lceil e/t_{red}\rceil\Big), \quad e = i + c - 1
+
+    Parameters
+    ----------
+    i
+        First token of the chunk, counted from 1 [tokens].
+    c
+        Chunk [tokens]; 0 takes no time.
+    N
+        Layers [1].
+    d
+        Attention dimension [elements].
+    trow, tcol, tred
+        GeMM tile [elements].
+    s
+        Streaming multiprocessors [1].
+    mu
+        GeMM rate [tile pairs/s per SM].
+
+    Returns
+    -------
+    float
+        Time [s].
+
+    Examples
+    --------
+    >>> T_P_SA(1, 256, N=1, d=64, trow=64, tcol=64, tred=32, s=1, mu=1)
+    64.0
+    """
+    p = RadParameters(0, 0, N, d, 1, 1, s, 1, trow, tcol, tred, mu)
+    return float(out(p.prefill_attention(whole(i, "i", 1), whole(c, "c"))))
+
+
+@dataclass(frozen=True, slots=True)
+class RadParameters:
+    """The machine of the RAD paper.
+
+    Parameters
+    ----------
+    inv_mu_lin
+        Linear layers, time per column tile [s].
+    inv_mu_nlin
+        Non-linear layers, time per token [s].
+    N
+        Layers [1].
+    d
+        Attention dimension [elements].
+    vrow, vcol
+        GeMV tile [elements].
+    s
+        Streaming multiprocessors [1].
+    mu_gemv
+        GeMV rate [tile pairs/s per SM].
+    trow, tcol, tred
+        GeMM tile [elements].
+    mu
+        GeMM rate [tile pairs/s per SM].
+
+    Examples
+    --------
+    >>> RadParameters("0.002", "1e-6", 32, 4096, 64, 64, 108, "2e7", 256, 128, 32, "3e6").lcm
+    256
+    """
+
+    inv_mu_lin: Any
+    inv_mu_nlin: Any
+    N: Any
+    d: Any
+    vrow: Any
+    vcol: Any
+    s: Any
+    mu_gemv: Any
+    trow: Any
+    tcol: Any
+    tred: Any
+    mu: Any
+
+    def __post_init__(self) -> None:
+        for name in ("inv_mu_lin", "inv_mu_nlin"):
+            object.__setattr__(self, name, _non_negative(getattr(self, name), name))
+        for name in ("s", "mu_gemv", "mu"):
+            object.__setattr__(self, name, _positive(getattr(self, name), name))
+        for name, least in (("N", 0), ("d", 0), ("vrow", 1), ("vcol", 1), ("trow", 1), ("tcol", 1), ("tred", 1)):
+            object.__setattr__(self, name, whole(getattr(self, name), name, least))
+
+    @classmethod
+    def of(cls, params: RadParameters | Mapping[str, Any]) -> RadParameters:
+        """Take a record or a mapping with the field names as keys.
+
+        Parameters
+        ----------
+        params
+            Parameters; units as in the class.
+
+        Returns
+        -------
+        RadParameters
+            The record.
+
+        Raises
+        ------
+        ValueError
+            A key is missing or unknown.
+
+        Examples
+        --------
+        >>> RadParameters.of(dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+        ...                       trow=64, tcol=64, tred=32, mu=1)).tcol
+        64
+        """
+        if isinstance(params, RadParameters):
+            return params
+        names = {f.name for f in fields(cls)}
+        if wrong := names ^ set(params):
+            raise ValueError(f"params: missing or unknown {', '.join(sorted(wrong))}")
+        return cls(**params)
+
+    @property
+    def lcm(self) -> int:
+        """Least common multiple of the GeMM tile: the paper's chunk [tokens]."""
+        return math.lcm(self.trow, self.tcol, self.tred)
+
+    def decode_attention(self, i: int) -> Fraction:
+        """Decode attention of all layers at context `i` [tokens], exact [s]."""
+        return Fraction(self.N * _decode_attention(i, self.d, self.vrow, self.vcol) / (self.s * self.mu_gemv))
+
+    def decode_attention_sum(self, first: int, last: int) -> Fraction:
+        """Decode attention of all layers summed over contexts `first`..`last` [tokens], exact [s]."""
+        if last < first:
+            return Fraction(0)
+        rows = _ceil_sum(last, self.vrow) - _ceil_sum(first - 1, self.vrow)
+        cols = _ceil_sum(last, self.vcol) - _ceil_sum(first - 1, self.vcol)
+        pairs = Fraction(self.d, self.vcol) * rows + cols * Fraction(self.d, self.vrow)
+        return Fraction(self.N * pairs / (self.s * self.mu_gemv))
+
+    def prefill_attention(self, i: int, c: int) -> Fraction:
+        """Prefill attention of all layers for `c` tokens from token `i` (from 1) [tokens], exact [s]."""
+        if c == 0:
+            return Fraction(0)
+        e = i + c - 1
+        columns = ceil_div(c, self.tcol)
+        pairs = columns * (
+            ceil_div(e, self.trow) * Fraction(self.d, self.tred) + Fraction(self.d, self.trow) * ceil_div(e, self.tred)
+        )
+        return Fraction(self.N * pairs / (self.s * self.mu))
+
+
+def _ceil_sum(n: int, t: int) -> int:
+    # sum_{i=1}^{n} ceil(i/t)
+    q, r = divmod(max(n, 0), t)
+    return t * q * (q + 1) // 2 + r * (q + 1)
+
+
+def batch_time(
+    decodes: Iterable[Any], prefills: Iterable[Sequence[Any]], params: RadParameters | Mapping[str, Any]
+) -> float:
+    r"""Duration of one batch, eq. 7 (mu_nLin for the non-linear layers, where the text prints mu_Lin twice).
+
+    .. math:: t = \frac{\lceil\tau/t_{col}\rceil}{\mu_{Lin}} + \frac{\tau}{\mu_{nLin}} + N\sum_j T^{D,SA}(i_j)
+              + \sum_j T^{P,SA}(i_j, c_j), \quad \tau = b^D + \sum_j c_j
+
+    Parameters
+    ----------
+    decodes
+        Context of each decode [tokens].
+    prefills
+        (first token counted from 1, chunk) of each prefill [tokens].
+    params
+        The machine (:class:`RadParameters` or a mapping with its field names).
+
+    Returns
+    -------
+    float
+        Duration [s]; 0 for an empty batch.
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=64, tcol=64, tred=32, mu=1)
+    >>> batch_time([], [(1, 256)], tiny), batch_time([], [], tiny)
+    (68.0, 0.0)
+    """
+    p = RadParameters.of(params)
+    contexts = [whole(i, "decodes", 1) for i in decodes]
+    chunks = [(whole(i, "prefills", 1), whole(c, "prefills")) for i, c in prefills]
+    tokens = len(contexts) + sum(c for _, c in chunks)
+    total = ceil_div(tokens, p.tcol) * p.inv_mu_lin + tokens * p.inv_mu_nlin
+    for i in contexts:
+        total += p.decode_attention(i)
+    for i, c in chunks:
+        total += p.prefill_attention(i, c)
+    return float(out(Fraction(total)))
+
+
+def _rows(dist: Lengths) -> list[tuple[int, int, Fraction]]:
+    rows = []
+    for row in dist:
+        if len(row) != 3:
+            raise ValueError("dist: every row is (prompt tokens, decode iterations, probability)")
+        rows.append(
+            (whole(row[0], "dist: prompt"), whole(row[1], "dist: decodes"), _non_negative(row[2], "dist: probability"))
+        )
+    total = sum((w for *_, w in rows), Fraction(0))
+    if not rows or abs(total - 1) > Fraction(1, 10**9):
+        raise ValueError(f"dist: probabilities must sum to 1, got {float(total)!r}")
+    return rows
+
+
+def _linear(p: RadParameters, prompt: int, decodes: int, chunk: int) -> Fraction:
+    # column tiles of the prompt's chunks (a shorter last one still fills its tiles) and shares of full decode batches
+    full, rest = divmod(prompt, chunk)
+    tiles = full * ceil_div(chunk, p.tcol) + ceil_div(rest, p.tcol) + Fraction(decodes, p.tcol)
+    return Fraction(tiles * p.inv_mu_lin + (prompt + decodes) * p.inv_mu_nlin)
+
+
+def _prefill_sum(p: RadParameters, prompt: int, chunk: int) -> Fraction:
+    full, rest = divmod(prompt, chunk)
+    if chunk % p.lcm == 0:  # every ceiling is exact: sum of j chunk over j = 1..full, twice, by two tile sides
+        pairs = Fraction(p.d * (chunk // p.tcol) * chunk * full * (full + 1), p.trow * p.tred)
+        total = p.N * pairs / (p.s * p.mu)
+    else:
+        total = Fraction(0)
+        scale = ceil_div(chunk, p.tcol)
+        rows = sum(ceil_div(j * chunk, p.trow) for j in range(1, full + 1))
+        reds = sum(ceil_div(j * chunk, p.tred) for j in range(1, full + 1))
+        total = p.N * scale * (rows * Fraction(p.d, p.tred) + reds * Fraction(p.d, p.trow)) / (p.s * p.mu)
+    return Fraction(total + (p.prefill_attention(full * chunk + 1, rest) if rest else 0))
+
+
+def Tbar_R(dist: Lengths, params: RadParameters | Mapping[str, Any], chunk: int | None = None) -> float:
+    r"""Work RAD spends on one request, Theorem 1.
+
+    .. math:: \bar T^R = \frac{E[L^P+L^D]}{\mu_{Lin} t_{col}} + \frac{E[L^P+L^D]}{\mu_{nLin}}
+              + N E\sum_{i=1}^{L^D} T^{D,SA}(L^P+i) + \frac{N d}{s\mu t_{row}t_{col}t_{red}} E[L^P(L^P+t_{lcm})]
+
+    That is eq. 7 summed over RAD's batches; prompts that are no multiple of the chunk (Assumption 3 excludes them) are
+    summed explicitly, their last chunk filling its tiles. It is what RAD *achieves*, not a bound on every scheduler:
+    with chunks of t_col < t_lcm the attention is cheaper (:func:`Tbar_R_tight`), and only t_lcm -> 1 bounds them all
+    (:func:`Tbar_R_chunk_tcol_lower_bound_c1`).
+
+    Parameters
+    ----------
+    dist
+        Rows (prompt tokens [tokens], decode iterations [1], probability [1]); probabilities sum to 1.
+    params
+        The machine.
+    chunk
+        Chunk [tokens]; default lcm(t_row, t_col, t_red) as in the paper.
+
+    Returns
+    -------
+    float
+        Work [s/request].
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=64, tcol=64, tred=32, mu=1)
+    >>> Tbar_R([(128, 0, 1)], tiny)
+    14.0
+    """
+    return float(out(_work(dist, RadParameters.of(params), chunk)))
+
+
+def _work(dist: Lengths, p: RadParameters, chunk: int | None) -> Fraction:
+    size = p.lcm if chunk is None else whole(chunk, "chunk", 1)
+    total = Fraction(0)
+    for prompt, decodes, weight in _rows(dist):
+        total += weight * (
+            _linear(p, prompt, decodes, size)
+            + p.decode_attention_sum(prompt + 1, prompt + decodes)
+            + _prefill_sum(p, prompt, size)
+        )
+    return total
+
+
+def Tbar_R_tight(dist: Lengths, params: RadParameters | Mapping[str, Any]) -> float:
+    """Work per request with chunks of t_col, RAD's best chunk (corrects Theorem 1 where t_col < t_lcm).
+
+    Parameters
+    ----------
+    dist
+        Rows (prompt tokens [tokens], decode iterations [1], probability [1]).
+    params
+        The machine.
+
+    Returns
+    -------
+    float
+        Work [s/request]; at most :func:`Tbar_R`, equal to it where t_lcm = t_col.
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=128, tcol=64, tred=32, mu=1)
+    >>> Tbar_R_tight([(128, 0, 1)], tiny) < Tbar_R([(128, 0, 1)], tiny)
+    True
+    """
+    p = RadParameters.of(params)
+    return float(out(_work(dist, p, p.tcol)))
+
+
+def _work_bound(dist: Lengths, p: RadParameters) -> Fraction:
+    total = Fraction(0)
+    per_pair = Fraction(p.N * p.d, p.trow * p.tcol * p.tred) / (p.s * p.mu)
+    for prompt, decodes, weight in _rows(dist):
+        tokens = prompt + decodes
+        total += weight * (
+            tokens * (p.inv_mu_lin / p.tcol + p.inv_mu_nlin)
+            + p.decode_attention_sum(prompt + 1, prompt + decodes)
+            + per_pair * prompt * (prompt + 1)
+        )
+    return total
+
+
+def Tbar_R_chunk_tcol_lower_bound_c1(dist: Lengths, params: RadParameters | Mapping[str, Any]) -> float:
+    """Work per request that no scheduler can undercut: Theorem 1 with t_lcm replaced by 1.
+
+    After the proof drops the ceilings, its attention cost is least for a chunk of one token, not of t_lcm; so this is
+    the valid bound, and the printed one is not when t_col < t_lcm.
+
+    Parameters
+    ----------
+    dist
+        Rows (prompt tokens [tokens], decode iterations [1], probability [1]).
+    params
+        The machine.
+
+    Returns
+    -------
+    float
+        Work [s/request].
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=64, tcol=64, tred=32, mu=1)
+    >>> Tbar_R_chunk_tcol_lower_bound_c1([(128, 0, 1)], tiny)
+    10.0625
+    """
+    return float(out(_work_bound(dist, RadParameters.of(params))))
+
+
+def rad_lambda_max(
+    r: Scalar, dist: Lengths, params: RadParameters | Mapping[str, Any], chunk: int | None = None
+) -> float:
+    """Arrival rate below which RAD is stable on r nodes, r / Tbar_R (Theorem 2).
+
+    Not a proven limit for all schedulers, though Theorem 1 says so; see :func:`rad_lambda_bracket`.
+
+    Parameters
+    ----------
+    r
+        Nodes [1], >= 1.
+    dist
+        Rows (prompt tokens [tokens], decode iterations [1], probability [1]).
+    params
+        The machine.
+    chunk
+        Chunk [tokens]; default lcm of the tile.
+
+    Returns
+    -------
+    float
+        Rate [requests/s]; inf where a request costs nothing.
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=64, tcol=64, tred=32, mu=1)
+    >>> rad_lambda_max(7, [(128, 0, 1)], tiny)
+    0.5
+    """
+    work = _work(dist, RadParameters.of(params), chunk)
+    return float(out(whole(r, "r", 1) / work)) if work else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class RadBracket:
+    """What is proven about the largest sustainable rate.
+
+    Parameters
+    ----------
+    printed
+        r/Tbar_R with chunks of t_lcm, which the paper calls the limit [requests/s].
+    achieved
+        r/Tbar_R with chunks of t_col: RAD is stable below it [requests/s].
+    bound
+        r/Tbar_R(1): no scheduler is stable above it [requests/s].
+    """
+
+    printed: float
+    achieved: float
+    bound: float
+
+
+def rad_lambda_bracket(r: Scalar, dist: Lengths, params: RadParameters | Mapping[str, Any]) -> RadBracket:
+    """Largest sustainable rate of r nodes, between what RAD achieves and what no scheduler exceeds.
+
+    Parameters
+    ----------
+    r
+        Nodes [1].
+    dist
+        Rows (prompt tokens [tokens], decode iterations [1], probability [1]).
+    params
+        The machine.
+
+    Returns
+    -------
+    RadBracket
+        Rates [requests/s].
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=128, tcol=64, tred=32, mu=1)
+    >>> b = rad_lambda_bracket(1, [(128, 0, 1)], tiny)
+    >>> b.printed < b.achieved < b.bound
+    True
+    """
+    p, nodes = RadParameters.of(params), whole(r, "r", 1)
+
+    def rate(work: Fraction) -> float:
+        return float(out(nodes / work)) if work else math.inf
+
+    printed, tight = _work(dist, p, None), _work(dist, p, p.tcol)
+    return RadBracket(rate(printed), rate(min(printed, tight)), rate(_work_bound(dist, p)))
+
+
+def T_max(
+    lp_max: Scalar,
+    ld_max: Scalar,
+    params: RadParameters | Mapping[str, Any],
+    inv_mu_lin_max: Scalar | None = None,
+    inv_mu_nlin_max: Scalar | None = None,
+) -> float:
+    r"""Longest work of one request over all tilings, eq. 14 (Theorem 2).
+
+    .. math:: T^{max} = (l^P+l^D)/\mu_{Lin} + (l^P+l^D)/\mu_{nLin} + N\sum_{i=1}^{l^P+l^D} T^{D,SA}(i)
+
+    Parameters
+    ----------
+    lp_max, ld_max
+        Longest prompt [tokens] and most decode iterations [1].
+    params
+        The machine.
+    inv_mu_lin_max, inv_mu_nlin_max
+        Largest 1/mu_Lin [s] and 1/mu_nLin [s] over the tilings considered; default those of `params`.
+
+    Returns
+    -------
+    float
+        Work [s].
+
+    Examples
+    --------
+    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...             trow=64, tcol=64, tred=32, mu=1)
+    >>> T_max(3, 1, tiny)
+    12.0
+    """
+    p = RadParameters.of(params)
+    tokens = whole(lp_max, "lp_max") + whole(ld_max, "ld_max")
+    lin = p.inv_mu_lin if inv_mu_lin_max is None else _non_negative(inv_mu_lin_max, "inv_mu_lin_max")
+    nlin = p.inv_mu_nlin if inv_mu_nlin_max is None else _non_negative(inv_mu_nlin_max, "inv_mu_nlin_max")
+    return float(out(Fraction(tokens * (lin + nlin) + p.decode_attention_sum(1, tokens))))
+
+
+def rad_slack(lam: Scalar, r: Scalar, Tbar_R: Scalar) -> float:
+    """Relative slack eps = 1 - lambda Tbar_R / r, formed exactly.
+
+    Parameters
+    ----------
+    lam
+        Arrival rate [requests/s].
+    r
+        Nodes [1].
+    Tbar_R
+        Work [s/request].
+
+    Returns
+    -------
+    float
+        Slack [1]; <= 0 when overloaded.
+
+    Examples
+    --------
+    >>> rad_slack("0.999999999", 1, 1)
+    1e-09
+    """
+    load = _non_negative(lam, "lam") * _non_negative(Tbar_R, "Tbar_R") / whole(r, "r", 1)
+    return float(out(1 - load))
+
+
+def rad_n_min(eps: Scalar, tcol: Scalar, Tbar_R: Scalar, T_max: Scalar, tight: bool = False) -> int:
+    r"""Smallest n for which RAD is stable at slack eps: the least integer n > (t_col - 1) T^max / (eps Tbar_R).
+
+    Parameters
+    ----------
+    eps
+        Slack 1 - lambda Tbar_R/r [1], in (0, 1].
+    tcol
+        Column tile [tokens].
+    Tbar_R
+        Work [s/request], > 0.
+    T_max
+        Longest work of one request [s].
+    tight
+        Multiply by (1 - eps), which is all the proof needs.
+
+    Returns
+    -------
+    int
+        Prefills per cycle [1].
+
+    Raises
+    ------
+    ValueError
+        ``eps <= 0``: at or above the limit no n stabilises RAD.
+
+    Examples
+    --------
+    >>> rad_n_min("0.5", 128, "0.0130976", "5.14676622222222222222222222222")
+    99811
+    """
+    slack = exact(eps, "eps")
+    if not 0 < slack <= 1:
+        raise ValueError(f"eps must lie in (0, 1] (eps <= 0: overloaded, no n stabilises RAD), got {eps!r}")
+    least = (whole(tcol, "tcol", 1) - 1) * _non_negative(T_max, "T_max") / (slack * _positive(Tbar_R, "Tbar_R"))
+    if tight:
+        least *= 1 - slack
+    return math.floor(least) + 1
+
+
+def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:
+    r"""Growth of the queue when overloaded, liminf Q(t)/t >= (lambda Tbar_R/r - 1)/T^max.
+
+    The end of the proof of Theorem 1 drops 1/T^max, without which the units do not agree (:func:`rad_alpha_printed`).
+
+    Parameters
+    ----------
+    lam
+        Arrival rate [requests/s].
+    r
+        Nodes [1].
+    Tbar_R
+        Work [s/request].
+    T_max
+        Longest work of one request [s], > 0.
+
+    Returns
+    -------
+    float
+        Growth [requests/s]; 0 where lambda Tbar_R <= r (no growth is claimed).
+
+    Examples
+    --------
+    >>> rad_alpha(3, 2, 1, 4), rad_alpha(1, 2, 1, 4)
+    (0.125, 0.0)
+    """
+    load = _non_negative(lam, "lam") * _non_negative(Tbar_R, "Tbar_R") / whole(r, "r", 1)
+    return float(out(max(load - 1, Fraction(0)) / _positive(T_max, "T_max")))
+
+
+def rad_alpha_printed(lam: Scalar, r: Scalar, Tbar_R: Scalar) -> float:
+    """Growth as printed, lambda Tbar_R/r - 1: seconds of work per second, not requests per second.
+
+    Parameters
+    ----------
+    lam
+        Arrival rate [requests/s].
+    r
+        Nodes [1].
+    Tbar_R
+        Work [s/request].
+
+    Returns
+    -------
+    float
+        Growth of unfinished work [s/s]; 0 where stable.
+
+    Examples
+    --------
+    >>> rad_alpha_printed(3, 2, 1)
+    0.5
+    """
+    return rad_alpha(lam, r, Tbar_R, 1)
+
+
+def rad_optimal_chunk(params: RadParameters | Mapping[str, Any], printed: bool = False) -> int:
+    """Chunk in which RAD prefills: t_col, where the paper prints lcm(t_row, t_col, t_red).
+
+    Same linear cost, less attention (12.5% less at a prompt of 256 with the paper's own A100 tile).
+
+    Parameters
+    ----------
+    params
+        The machine.
+    printed
+        Return the paper's chunk.
+
+    Returns
+    -------
+    int
+        Chunk [tokens].
+
+    Examples
+    --------
+    >>> machine = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
+    ...                trow=256, tcol=128, tred=32, mu=1)
+    >>> rad_optimal_chunk(machine), rad_optimal_chunk(machine, printed=True)
+    (128, 256)
+    """
+    p = RadParameters.of(params)
+    return p.lcm if printed else int(p.tcol)
