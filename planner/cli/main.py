@@ -6,7 +6,6 @@ import sys
 from typing import Annotated
 
 import typer
-from typer import _click as click
 
 import planner
 from planner.errors import FleetOptError
@@ -39,13 +38,8 @@ def _root(
 def run(arguments: list[str] | None = None) -> None:
     """Entry point: exit codes as in :mod:`planner.errors`; an unexpected exception keeps its traceback (exit 1)."""
     try:
-        code = app(args=arguments, standalone_mode=False)
-    except click.exceptions.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        # the framework itself exits with 2 on wrong usage and with 130 when interrupted
+        app(args=arguments)
     except FleetOptError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -53,4 +47,3 @@ def run(arguments: list[str] | None = None) -> None:
         # the reader of the pipe has gone: nothing to report, and nothing left to flush
         sys.stderr.close()
         sys.exit(0)
-    sys.exit(code if isinstance(code, int) else 0)
