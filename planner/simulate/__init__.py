@@ -1,0 +1,3 @@
+"""Iteration-level simulator: every scheduling policy of the papers on one engine, and fast presets that check a plan."""
+
+from __future__ import annotations

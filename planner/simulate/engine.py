@@ -1,0 +1,469 @@
+"""The engine every scheduling policy runs on: one node, iteration by iteration, with slots, memory and a waiting queue.
+
+The engine knows nothing of any policy. At a decision it hands the node to the policy, which places decodes and prefills;
+the node charges memory, evicts when a claim does not fit, lets the iteration last as long as the iteration-time model says
+and applies its effects at its end. The rules (what holds memory when, who is evicted, what is seen when) are in
+``docs/simulator.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Protocol
+
+from planner.errors import FleetOptError, InputError
+
+__all__ = ["Batch", "IterationTime", "Node", "Policy", "Report", "Request", "WaitingQueue", "by_arrival", "by_prompt"]
+
+MAX_EMPTY_DECISIONS = 100_000
+"""Decisions in a row that evict somebody and build nothing, after which a policy is declared stuck."""
+
+
+class Request:
+    """One request and its progress.
+
+    Parameters
+    ----------
+    index
+        Position in the list of requests; breaks ties between equal arrival times.
+    arrival
+        Time at which it joins the waiting queue [s].
+    input_tokens, output_tokens
+        Prompt and answer length [tokens], both >= 1.
+    category
+        Class number (a small integer), used by policies with classes.
+    tbt
+        Deadline between tokens [s]; only deadline-aware policies read it.
+    """
+
+    __slots__ = (
+        "arrival",
+        "category",
+        "done_s",
+        "emitted",
+        "evictions",
+        "first_token_s",
+        "gaps",
+        "held",
+        "index",
+        "input_tokens",
+        "last_emission_s",
+        "node_arrival",
+        "output_tokens",
+        "placed",
+        "prefilled",
+        "priority",
+        "reported",
+        "resident",
+        "tbt",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        arrival: float,
+        input_tokens: int,
+        output_tokens: int,
+        category: int = 0,
+        tbt: float = math.inf,
+    ) -> None:
+        self.index = index
+        self.arrival = arrival
+        self.node_arrival = arrival
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+        self.category = category
+        self.tbt = tbt
+        self.emitted = 0  # output tokens the computed KV accounts for
+        self.reported = 0  # output tokens the client has seen (differs from `emitted` only after a restart)
+        self.prefilled = 0  # tokens of the current prefill already processed
+        self.held = 0  # tokens of KV memory held
+        self.resident = False
+        self.placed = -1  # number of the decision in which it was last placed
+        self.priority = math.inf  # a policy's own ordering number (last schedulable time, ...)
+        self.evictions = 0
+        self.first_token_s = math.nan
+        self.last_emission_s = math.nan
+        self.done_s = math.nan
+        self.gaps: list[float] = []
+
+    @property
+    def prefill_length(self) -> int:
+        """Tokens an admission has to process and hold: the prompt and the output emitted before an eviction [tokens]."""
+        return self.input_tokens + self.emitted
+
+    @property
+    def prefill_left(self) -> int:
+        """Tokens of the current prefill still to process [tokens]; 0 for a decode."""
+        # Once the prefill has ended `emitted` grows, so the amount to process is remembered by `prefilled` < 0.
+        return 0 if self.prefilled < 0 else self.input_tokens + self.emitted - self.prefilled
+
+    @property
+    def decoding(self) -> bool:
+        """Whether it is resident and its prefill is complete."""
+        return self.resident and self.prefilled < 0
+
+    def __repr__(self) -> str:
+        return f"Request({self.index}, {self.arrival!r}, {self.input_tokens}, {self.output_tokens})"
+
+
+by_arrival: Callable[[Request], tuple[float, ...]] = attrgetter("arrival", "index")
+"""First come, first served: (arrival, index)."""
+
+by_prompt: Callable[[Request], tuple[float, ...]] = attrgetter("input_tokens", "arrival", "index")
+"""Shortest prompt first: (input length, arrival, index)."""
+
+
+class WaitingQueue:
+    """Requests waiting at a node, always in the order of one key. The head is at the end of the list: popping is O(1)."""
+
+    __slots__ = ("_items", "_key")
+
+    def __init__(self, key: Callable[[Request], tuple[float, ...]] = by_arrival) -> None:
+        self._key = key
+        self._items: list[tuple[tuple[float, ...], Request]] = []
+
+    def order_by(self, key: Callable[[Request], tuple[float, ...]]) -> None:
+        """Use `key` from now on; keys must differ between requests (put the index last)."""
+        if key is not self._key:
+            self._key = key
+            self.extend([request for _, request in self._items], clear=True)
+
+    def extend(self, requests: Iterable[Request], clear: bool = False) -> None:
+        """Add many."""
+        if clear:
+            self._items.clear()
+        self._items.extend((tuple(-x for x in self._key(r)), r) for r in requests)
+        self._items.sort(key=lambda item: item[0])
+
+    def push(self, request: Request) -> None:
+        """Add one at its place."""
+        insort(self._items, (tuple(-x for x in self._key(request)), request), key=lambda item: item[0])
+
+    @property
+    def head(self) -> Request:
+        """The first request."""
+        return self._items[-1][1]
+
+    def pop(self) -> Request:
+        """Remove and return the first request."""
+        return self._items.pop()[1]
+
+    def remove(self, request: Request) -> None:
+        """Remove one request, wherever it stands."""
+        if self._items and self._items[-1][1] is request:
+            self._items.pop()
+            return
+        for position in range(len(self._items) - 1, -1, -1):
+            if self._items[position][1] is request:
+                del self._items[position]
+                return
+        raise ValueError(f"{request!r} is not waiting")
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (request for _, request in reversed(self._items))
+
+
+@dataclass(slots=True)
+class Batch:
+    """One iteration: decodes in list order, and (request, chunk) prefills in list order."""
+
+    decodes: list[Request] = field(default_factory=list)
+    prefills: list[tuple[Request, int]] = field(default_factory=list)
+    evicted: list[Request] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.decodes or self.prefills)
+
+
+@dataclass(slots=True)
+class Report:
+    """What the iteration that just ended did: read by controllers at the next decision, once.
+
+    Parameters
+    ----------
+    start, duration
+        When it began and how long it lasted [s].
+    residents
+        Requests holding a slot during it, those admitted for it included.
+    emitted
+        Requests that emitted a token at its end, decodes before prefills, in list order.
+    completed
+        Those of them that are complete.
+    """
+
+    start: float
+    duration: float
+    residents: int
+    emitted: list[Request]
+    completed: list[Request]
+
+
+class Policy(Protocol):
+    """A scheduler: one method, called at every decision."""
+
+    def schedule(self, node: Node) -> None:
+        """Place the work of the next iteration with ``node.decode``, ``node.admit`` and ``node.prefill``."""
+
+
+class IterationTime(Protocol):
+    """How long an iteration lasts."""
+
+    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, int]]) -> float:
+        """Seconds; a decode's context is ``request.held``, a prefill's past is ``request.prefilled``."""
+
+
+class Node:
+    """One engine: clock, residents, memory, waiting queue, and the iteration under construction.
+
+    Parameters
+    ----------
+    policy
+        Decides what runs.
+    iteration
+        Decides how long it takes.
+    capacity
+        KV memory [tokens]; ``math.inf`` = unlimited.
+    log
+        Called after every iteration with (start, duration, batch, held) if given.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        iteration: IterationTime,
+        capacity: float = math.inf,
+        log: Callable[[float, float, Batch, int], None] | None = None,
+        waiting: WaitingQueue | None = None,
+    ) -> None:
+        self.policy = policy
+        self.iteration = iteration
+        self.capacity = capacity
+        self.log = log
+        self.waiting = WaitingQueue() if waiting is None else waiting
+        self.residents: dict[int, Request] = {}  # in admission order
+        self.held = 0
+        self.now = 0.0
+        self.batch = Batch()
+        self.report: Report | None = None
+        self.newcomers: list[Request] = []
+        self.completed: list[Request] = []
+        self.iterations = 0
+        self.evictions = 0
+        self.peak_held = 0
+        self.busy_s = 0.0
+        self._decision = 0
+        self._end = math.inf  # end of the running iteration; inf = none is running
+        self._duration = 0.0
+        self._asleep = True  # decided to do nothing; wakes at the next arrival
+
+    # --- what a policy reads ---------------------------------------------------------------------------------------
+
+    @property
+    def decoding(self) -> list[Request]:
+        """All residents whose prefill is complete, in admission order."""
+        return [r for r in self.residents.values() if r.prefilled < 0]
+
+    @property
+    def prefilling(self) -> list[Request]:
+        """Residents with unfinished prefill, in admission order."""
+        return [r for r in self.residents.values() if r.prefilled >= 0]
+
+    def fits(self, request: Request, slots: float = math.inf) -> bool:
+        """The admission test: a slot is free, and the memory held now plus the prefill length does not exceed C."""
+        return len(self.residents) < slots and self.held + request.prefill_length <= self.capacity
+
+    @property
+    def evicted(self) -> bool:
+        """Whether anybody was evicted in this decision (then nobody should be admitted)."""
+        return bool(self.batch.evicted)
+
+    # --- what a policy does ----------------------------------------------------------------------------------------
+
+    def admit(self, request: Request, tokens: int | None = None) -> None:
+        """Move a waiting request to the residents; from now on it holds its prefill length (or `tokens`)."""
+        self.waiting.remove(request)
+        request.resident = True
+        request.held = request.prefill_length if tokens is None else tokens
+        self.held += request.held
+        self.residents[request.index] = request
+
+    def prefill(self, request: Request, chunk: int) -> None:
+        """Process `chunk` tokens of a resident's prefill in this iteration."""
+        request.placed = self._decision
+        self.batch.prefills.append((request, chunk))
+
+    def decode(self, request: Request, restart: bool = False, swap: bool = False) -> bool:
+        """Place a decode: it claims one token and evicts if that does not fit.
+
+        Victims are the most recently admitted residents not yet placed in this iteration, possibly the claiming request
+        itself; False is returned then. With `restart` victims lose their output too; with `swap` they keep their progress.
+        """
+        while self.held + 1 > self.capacity:
+            victim = next((r for r in reversed(self.residents.values()) if r.placed != self._decision), None)
+            if victim is None:  # everybody else is placed and the claimant was evicted before
+                return False
+            self.evict(victim, restart=restart, swap=swap)
+            if victim is request:
+                return False
+        request.held += 1
+        self.held += 1
+        request.placed = self._decision
+        self.batch.decodes.append(request)
+        return True
+
+    def decode_all(self, requests: Sequence[Request], restart: bool = False, swap: bool = False) -> None:
+        """Place decodes in list order, skipping those evicted before their turn."""
+        if self.held + len(requests) <= self.capacity:
+            decision = self._decision
+            for request in requests:
+                request.held += 1
+                request.placed = decision
+            self.held += len(requests)
+            self.batch.decodes.extend(requests)
+            return
+        for request in requests:
+            if request.resident:
+                self.decode(request, restart, swap)
+
+    def place(self, request: Request) -> None:
+        """Place a decode whose token is already part of what it holds (admission at a decode-only node)."""
+        request.placed = self._decision
+        self.batch.decodes.append(request)
+
+    def evict(self, request: Request, restart: bool = False, swap: bool = False) -> None:
+        """Take slot and memory away; the request goes back to its place in the waiting queue."""
+        del self.residents[request.index]
+        self.held -= request.held
+        request.held = 0
+        request.resident = False
+        if not swap:
+            request.prefilled = 0
+        if restart:
+            request.emitted = 0
+        request.evictions += 1
+        self.evictions += 1
+        self.batch.evicted.append(request)
+        self.waiting.push(request)
+
+    # --- the clock -------------------------------------------------------------------------------------------------
+
+    def enqueue(self, request: Request, time: float) -> None:
+        """A request arrives at the node; one that sleeps decides at once."""
+        self.waiting.push(request)
+        self.newcomers.append(request)
+        self.wake(time)
+
+    def wake(self, time: float) -> None:
+        """Decide at `time` if the node does nothing now."""
+        if self._asleep:
+            self._asleep = False
+            self.now = time
+
+    @property
+    def in_system(self) -> int:
+        """Requests resident or waiting here."""
+        return len(self.residents) + len(self.waiting)
+
+    @property
+    def next_event(self) -> float:
+        """Time of the next thing this node does by itself [s]; inf when it sleeps."""
+        if self._end < math.inf:
+            return self._end
+        return math.inf if self._asleep else self.now
+
+    def run_until(self, time: float) -> None:
+        """Run until `time`: iterations ending then have had their effect, decisions due then are still to be made."""
+        while True:
+            if self._end < math.inf:
+                if self._end > time:
+                    return
+                self._finish()
+            if self._asleep or self.now >= time:
+                return
+            self.decide()
+
+    def decide(self) -> None:
+        """Build an iteration and start it, or go to sleep."""
+        for _ in range(MAX_EMPTY_DECISIONS):
+            self._decision += 1
+            self.batch = Batch()
+            self.policy.schedule(self)
+            self.report = None
+            self.newcomers.clear()
+            if self.batch:
+                self._duration = self.iteration.duration(self.batch.decodes, self.batch.prefills)
+                self._end = self.now + self._duration
+                if self.held > self.peak_held:
+                    self.peak_held = self.held
+                return
+            if not self.batch.evicted:
+                self._asleep = True
+                return
+        raise FleetOptError(f"{type(self.policy).__name__} evicts for ever without building an iteration")
+
+    def _finish(self) -> None:
+        end, batch = self._end, self.batch
+        self._end = math.inf
+        if self.log is not None:
+            self.log(self.now, self._duration, batch, self.held)
+        residents = len(self.residents)
+        emitted: list[Request] = []
+        completed: list[Request] = []
+        for request in batch.decodes:
+            request.emitted += 1
+            if request.emitted > request.reported:
+                request.reported += 1
+                request.gaps.append(end - request.last_emission_s)
+                request.last_emission_s = end
+            emitted.append(request)
+            if request.emitted == request.output_tokens:
+                completed.append(request)
+        for request, chunk in batch.prefills:
+            request.prefilled += chunk
+            if request.prefilled < request.input_tokens + request.emitted:
+                continue
+            request.prefilled = -1
+            request.emitted += 1
+            if request.emitted > request.reported:
+                request.reported += 1
+                if request.reported == 1:
+                    request.first_token_s = end
+                else:
+                    request.gaps.append(end - request.last_emission_s)
+                request.last_emission_s = end
+            emitted.append(request)
+            if request.emitted == request.output_tokens:
+                completed.append(request)
+        for request in completed:
+            del self.residents[request.index]
+            self.held -= request.held
+            request.held = 0
+            request.resident = False
+            request.done_s = end
+        self.completed.extend(completed)
+        self.iterations += 1
+        self.busy_s += self._duration
+        self.report = Report(self.now, self._duration, residents, emitted, completed)
+        self.now = end
+
+
+def check_requests(requests: Sequence[Request]) -> None:
+    """Refuse lengths that are no lengths and times that are no times."""
+    problems = []
+    for r in requests:
+        if r.input_tokens < 1 or r.output_tokens < 1:
+            problems.append(f"request {r.index}: input and output must be at least 1 token")
+        if not (math.isfinite(r.arrival) and r.arrival >= 0.0):
+            problems.append(f"request {r.index}: arrival {r.arrival!r} is no time")
+        if len(problems) >= 10:
+            break
+    if problems:
+        raise InputError.from_problems(problems)

@@ -1,0 +1,51 @@
+"""Disaggregation: one node prefills, the other decodes, and the KV cache travels between them."""
+
+from __future__ import annotations
+
+import math
+
+from planner.simulate.engine import Node, Request
+from planner.simulate.policies.checks import at_least
+
+__all__ = ["DecodeNode", "PrefillNode"]
+
+
+class PrefillNode:
+    """First come first served, one whole prompt per iteration; the first token is emitted here."""
+
+    def schedule(self, node: Node) -> None:
+        """The next prompt."""
+        for request in list(node.residents.values()):  # its KV cache has left with the transfer
+            del node.residents[request.index]
+            node.held -= request.held
+        if node.waiting:
+            request = node.waiting.head
+            node.admit(request)
+            node.prefill(request, request.prefill_length)
+
+
+def by_node_arrival(r: Request) -> tuple[float, ...]:
+    """(arrival at the decode node, arrival, index)."""
+    return (r.node_arrival, r.arrival, r.index)
+
+
+class DecodeNode:
+    """All residents decode; victims are swapped to the host and keep their progress.
+
+    Parameters
+    ----------
+    decode_slots
+        Most requests resident at once, >= 1.
+    """
+
+    def __init__(self, decode_slots: float = math.inf) -> None:
+        self.slots = at_least("decode_slots", decode_slots, 1)
+
+    def schedule(self, node: Node) -> None:
+        """Everybody resident, then newcomers, which take part in this very iteration."""
+        node.waiting.order_by(by_node_arrival)
+        node.decode_all(list(node.residents.values()), swap=True)
+        while not node.evicted and node.waiting and node.fits(node.waiting.head, self.slots):
+            request = node.waiting.head
+            node.admit(request)
+            node.place(request)

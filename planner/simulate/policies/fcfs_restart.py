@@ -1,0 +1,14 @@
+"""First come first served with restart: the benchmark of the WAIT paper, greedy in everything."""
+
+from __future__ import annotations
+
+from planner.simulate.policies.mixed import Mixed
+
+__all__ = ["FcfsRestart"]
+
+
+class FcfsRestart(Mixed):
+    """Mixed batching without budget or slot limit; an evicted request loses its output and starts again with its prompt."""
+
+    def __init__(self) -> None:
+        super().__init__(restart=True)

@@ -1,0 +1,41 @@
+"""Prefill first, as vLLM's first engine does: whole prompts pre-empt decodes."""
+
+from __future__ import annotations
+
+import math
+
+from planner.simulate.engine import Node, by_arrival
+from planner.simulate.policies.checks import at_least
+
+__all__ = ["PrefillFirst"]
+
+
+class PrefillFirst:
+    """Whenever somebody can be admitted, an iteration of prefills only; otherwise one of decodes only.
+
+    Parameters
+    ----------
+    slots
+        Most requests resident at once, >= 1.
+    token_budget
+        Most prompt tokens per prefill iteration; the first prompt is taken even if it alone exceeds this [tokens].
+    """
+
+    def __init__(self, slots: float = math.inf, token_budget: float = math.inf) -> None:
+        self.slots = at_least("slots", slots, 1)
+        self.token_budget = at_least("token_budget", token_budget, 1)
+
+    def schedule(self, node: Node) -> None:
+        """Whole prompts from the head of the queue, or else all decodes."""
+        node.waiting.order_by(by_arrival)
+        taken = 0
+        while node.waiting and node.fits(node.waiting.head, self.slots):
+            request = node.waiting.head
+            length = request.prefill_length
+            if taken and taken + length > self.token_budget:
+                break
+            node.admit(request)
+            node.prefill(request, length)
+            taken += length
+        if not taken:
+            node.decode_all(node.decoding)

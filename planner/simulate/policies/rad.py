@@ -1,0 +1,46 @@
+"""RAD: one chunk of one prompt, or one token for all decodes; decodes run as soon as they fill a tile column."""
+
+from __future__ import annotations
+
+from planner.simulate.engine import Node, by_arrival
+from planner.simulate.policies.checks import at_least
+
+__all__ = ["Rad"]
+
+
+class Rad:
+    """Resource-aware dynamic scheduling.
+
+    Parameters
+    ----------
+    t_col
+        Decodes that fill a tile column, >= 1.
+    chunk
+        Prompt tokens per prefill iteration; lcm(t_row, t_col, t_red) in the paper [tokens].
+    n
+        Most prefills begun in one cycle.
+    """
+
+    def __init__(self, t_col: float, chunk: float, n: float) -> None:
+        self.t_col = at_least("t_col", t_col, 1)
+        self.chunk = at_least("chunk", chunk, 1)
+        self.n = at_least("n", n, 1)
+        self.begun = 0
+
+    def schedule(self, node: Node) -> None:
+        """Finish the prompt in progress; then decode if the column is full or no prompt may begin; else begin one."""
+        node.waiting.order_by(by_arrival)
+        for request in node.prefilling:
+            node.prefill(request, int(min(request.prefill_left, self.chunk)))
+            return
+        decodes = node.decoding
+        if not decodes:
+            self.begun = 0
+        full = len(decodes) >= self.t_col or self.begun >= self.n
+        if full or not node.waiting or not node.fits(node.waiting.head):
+            node.decode_all(decodes)
+            return
+        request = node.waiting.head
+        node.admit(request)
+        self.begun += 1
+        node.prefill(request, int(min(request.prefill_length, self.chunk)))

@@ -1,0 +1,32 @@
+"""Request-level batching: a batch is formed, runs until its last member is done, and only then is the next one formed."""
+
+from __future__ import annotations
+
+from planner.simulate.engine import Node, by_arrival
+from planner.simulate.policies.checks import at_least
+
+__all__ = ["RequestLevel"]
+
+
+class RequestLevel:
+    """The pre-continuous-batching baseline (the exclusive-batching paper's Algorithm 3, whose mode names are exchanged there).
+
+    Parameters
+    ----------
+    batch
+        Requests per batch, >= 1. The prompts of a batch share one prefill iteration; a batch does not wait to be full.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self.batch = at_least("batch", batch, 1)
+
+    def schedule(self, node: Node) -> None:
+        """A new batch if the last one is gone, otherwise one token for everybody."""
+        node.waiting.order_by(by_arrival)
+        if node.residents:
+            node.decode_all(node.decoding)
+            return
+        while node.waiting and node.fits(node.waiting.head, self.batch):
+            request = node.waiting.head
+            node.admit(request)
+            node.prefill(request, request.prefill_length)

@@ -1,0 +1,65 @@
+"""WAIT: a class runs only when enough of its requests wait; memory is bounded by the thresholds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from planner.errors import InputError
+from planner.simulate.engine import Node, Request, by_arrival
+from planner.simulate.policies.checks import at_least
+
+__all__ = ["Wait"]
+
+
+class Wait:
+    """Waiting for accumulated inference threshold. All requests of a class have the same lengths, known on arrival.
+
+    Parameters
+    ----------
+    thresholds
+        n_j by class j: class j joins an iteration when at least n_j of its requests wait.
+
+    Notes
+    -----
+    Slots and memory are not tested: the peak is a result, at most the sum over j of n_j times the sum of L..L + O - 1.
+    """
+
+    def __init__(self, thresholds: Mapping[str, float] | Mapping[int, float]) -> None:
+        if not isinstance(thresholds, Mapping) or not thresholds:
+            raise InputError("thresholds: give a number per class, such as {0: 4, 1: 2}")
+        try:
+            self.thresholds = {int(j): int(at_least(f"thresholds.{j}", n, 1)) for j, n in thresholds.items()}
+        except ValueError:
+            raise InputError("thresholds: the classes are whole numbers") from None
+        self.queues: dict[int, deque[Request]] = {j: deque() for j in self.thresholds}
+
+    def schedule(self, node: Node) -> None:
+        """First n_j waiting requests of each joining class, and of its residents the first n_j at every stage."""
+        node.waiting.order_by(by_arrival)
+        for request in sorted(node.newcomers, key=by_arrival):
+            if request.category not in self.queues:
+                raise InputError(
+                    f"thresholds: request {request.index} has class {request.category}, which has no threshold"
+                )
+            self.queues[request.category].append(request)
+        joining = {j: n for j, n in self.thresholds.items() if len(self.queues[j]) >= n}
+        if not joining:
+            return
+        at_stage: dict[tuple[int, int], int] = {}
+        decodes = []
+        for request in node.decoding:
+            limit = joining.get(request.category)
+            if limit is None:
+                continue
+            stage = (request.category, request.emitted)
+            placed = at_stage.get(stage, 0)
+            if placed < limit:
+                at_stage[stage] = placed + 1
+                decodes.append(request)
+        node.decode_all(decodes)
+        for category in sorted(joining):
+            for _ in range(joining[category]):
+                request = self.queues[category].popleft()
+                node.admit(request)
+                node.prefill(request, request.prefill_length)

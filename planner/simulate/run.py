@@ -1,0 +1,291 @@
+"""Runs a policy over a list of requests, on one node or on replicas behind a router."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import FleetOptError, InputError
+from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, WaitingQueue, check_requests
+from planner.simulate.policies import make_policy, policy_entry
+from planner.simulate.policies.distserve import DecodeNode, PrefillNode
+from planner.simulate.routing import Router, make_router
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["LogEntry", "Run", "run_policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One iteration: node, start [s], duration [s], who decoded, (request, chunk) prefills, who was evicted, memory [tokens]."""
+
+    node: str
+    start: float
+    duration: float
+    decode: tuple[int, ...]
+    prefill: tuple[tuple[int, int], ...]
+    evicted: tuple[int, ...]
+    held: int
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened: the requests with their times, and the totals of the nodes.
+
+    Parameters
+    ----------
+    requests
+        In index order, rejected ones included.
+    rejected, unfinished
+        Indices of requests that can never fit, and of those still in the system when nothing more could happen.
+    iterations, evictions
+        Totals over the nodes (of a disaggregated pair: of the decode node).
+    peak_held
+        Largest memory held by one node in any iteration [tokens].
+    end_s
+        End of the last iteration [s].
+    busy_s
+        Time spent in iterations, summed over the nodes [s].
+    policies
+        The policy objects, for what controllers have recorded.
+    log
+        Every iteration, if asked for.
+    """
+
+    requests: list[Request]
+    rejected: list[int]
+    unfinished: list[int]
+    iterations: int
+    evictions: int
+    peak_held: int
+    end_s: float
+    busy_s: float
+    policies: list[Policy]
+    log: list[LogEntry] = field(default_factory=list)
+
+
+def run_policy(
+    requests: Sequence[Request],
+    policy: str | Callable[[], Policy],
+    iteration: IterationTime,
+    parameters: Mapping[str, Any] | None = None,
+    capacity: float = math.inf,
+    replicas: int = 1,
+    routing: str = "random",
+    rng: np.random.Generator | None = None,
+    keep_log: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Run:
+    """Simulate `policy` until no work is left.
+
+    Parameters
+    ----------
+    requests
+        With arrival times [s], in any order; indices are unique.
+    policy
+        Name, ``module:Class``, or a function that builds a policy (one per replica).
+    iteration
+        Iteration-time model.
+    parameters
+        Parameters of the policy when it is given by name.
+    capacity
+        KV memory of each replica [tokens].
+    replicas
+        Number of replicas, >= 1.
+    routing
+        ``random``, ``rr``, ``jsq``, ``least-kv`` or ``central`` (one queue for all replicas).
+    rng
+        Generator for random routing and random ties.
+    keep_log
+        Record every iteration.
+    progress
+        Called now and then with the share of requests that have arrived.
+
+    Examples
+    --------
+    >>> from planner.simulate.durations import KvLinear
+    >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", KvLinear(0.5, 0.0), {"slots": 1, "token_budget": 2})
+    >>> run.requests[0].first_token_s, run.requests[0].done_s
+    (1.0, 2.0)
+    """
+    check_requests(requests)
+    if replicas < 1:
+        raise InputError(f"replicas must be at least 1, got {replicas!r}")
+    if not capacity > 0:
+        raise InputError(f"capacity must be positive, got {capacity!r}")
+    if len({r.index for r in requests}) != len(requests):
+        raise InputError("requests: indices must be unique")
+    ordered = sorted(requests, key=lambda r: (r.arrival, r.index))
+    disaggregated, bounded = False, True
+    if isinstance(policy, str):
+        entry, name = policy_entry(policy), policy
+        disaggregated, bounded = entry.target.endswith(":DecodeNode"), entry.bounded_memory
+    log: list[LogEntry] = []
+
+    def recorder(label: str) -> Callable[[float, float, Batch, int], None] | None:
+        if not keep_log:
+            return None
+
+        def record(start: float, duration: float, batch: Batch, held: int) -> None:
+            log.append(
+                LogEntry(
+                    label,
+                    start,
+                    duration,
+                    tuple(r.index for r in batch.decodes),
+                    tuple((r.index, c) for r, c in batch.prefills),
+                    tuple(r.index for r in batch.evicted),
+                    held,
+                )
+            )
+
+        return record
+
+    if disaggregated:
+        if replicas != 1:
+            raise InputError("distserve is one prefill and one decode node; replicas must be 1")
+        return _run_disaggregated(ordered, iteration, dict(parameters or {}), capacity, recorder, log)
+
+    def build() -> Policy:
+        return make_policy(name, parameters or {}, iteration) if isinstance(policy, str) else policy()
+
+    def can_finish(r: Request) -> bool:
+        return not bounded or r.input_tokens + r.output_tokens - 1 <= capacity
+
+    accepted = [r for r in ordered if can_finish(r)]
+    memory = capacity if bounded else math.inf
+    if routing == "central" and replicas > 1:
+        nodes = _run_central(accepted, build, iteration, memory, replicas, recorder, progress)
+    else:
+        nodes = [Node(build(), iteration, memory, recorder(str(i))) for i in range(replicas)]
+        router = make_router("rr" if replicas == 1 else routing, replicas, rng)
+        _run_routed(accepted, nodes, router, progress)
+    done = len(accepted)
+    return _collect(ordered, nodes, nodes, log, done)
+
+
+def _run_routed(
+    requests: list[Request], nodes: list[Node], router: Router, progress: Callable[[float], None] | None
+) -> None:
+    total, looks_at_nodes = len(requests), router.needs_state
+    position = 0
+    while position < total:
+        if progress is not None and position % 256 == 0:
+            progress(position / total)
+        time = requests[position].arrival
+        if looks_at_nodes:
+            for node in nodes:
+                node.run_until(time)
+        while position < total and requests[position].arrival == time:
+            request = requests[position]
+            position += 1
+            if looks_at_nodes:
+                chosen = nodes[router.choose([n.in_system for n in nodes], [n.held for n in nodes])]
+            else:
+                chosen = nodes[router.choose((), ())]
+                chosen.run_until(time)
+            chosen.enqueue(request, time)
+    for node in nodes:
+        node.run_until(math.inf)
+
+
+def _run_central(
+    requests: list[Request],
+    build: Callable[[], Policy],
+    iteration: IterationTime,
+    capacity: float,
+    replicas: int,
+    recorder: Callable[[str], Callable[[float, float, Batch, int], None] | None],
+    progress: Callable[[float], None] | None,
+) -> list[Node]:
+    """One queue for all nodes. Nodes decide in the order of time, ties by number; arrivals wake those that sleep."""
+    waiting = WaitingQueue()
+    nodes = [Node(build(), iteration, capacity, recorder(str(i)), waiting) for i in range(replicas)]
+    events: list[tuple[float, int]] = []
+    position, total = 0, len(requests)
+    while True:
+        arrival = requests[position].arrival if position < total else math.inf
+        time = min(arrival, events[0][0] if events else math.inf)
+        if time == math.inf:
+            return nodes
+        while events and events[0][0] == time:  # effects first ...
+            nodes[heapq.heappop(events)[1]].run_until(time)
+        due = [i for i, n in enumerate(nodes) if n.next_event == time]
+        if arrival == time:  # ... then arrivals, then decisions
+            while position < total and requests[position].arrival == time:
+                if progress is not None and position % 256 == 0:
+                    progress(position / total)
+                waiting.push(requests[position])
+                position += 1
+            for i, node in enumerate(nodes):
+                if node.next_event == math.inf:
+                    node.wake(time)
+                    due.append(i)
+        for i in sorted(set(due)):
+            nodes[i].decide()
+            if nodes[i].next_event < math.inf:
+                heapq.heappush(events, (nodes[i].next_event, i))
+
+
+def _run_disaggregated(
+    requests: list[Request],
+    iteration: IterationTime,
+    parameters: dict[str, Any],
+    capacity: float,
+    recorder: Callable[[str], Callable[[float, float, Batch, int], None] | None],
+    log: list[LogEntry],
+) -> Run:
+    base = float(parameters.pop("transfer_base", 0.0))
+    per_token = float(parameters.pop("transfer_per_token", 0.0))
+    if not (base >= 0.0 and per_token >= 0.0):
+        raise InputError("transfer_base and transfer_per_token must not be negative")
+    policy = make_policy("distserve", parameters)
+    assert isinstance(policy, DecodeNode)
+    accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
+    first = Node(PrefillNode(), iteration, math.inf, recorder("prefill"))
+    for request in accepted:
+        first.run_until(request.arrival)
+        first.enqueue(request, request.arrival)
+    first.run_until(math.inf)
+    moving = [r for r in accepted if r.output_tokens > 1]
+    for request in moving:
+        request.node_arrival = request.first_token_s + (base + per_token * request.input_tokens)
+        request.resident, request.held = False, 0
+    moving.sort(key=lambda r: (r.node_arrival, r.arrival, r.index))
+    second = Node(policy, iteration, capacity, recorder("decode"))
+    for request in moving:
+        second.run_until(request.node_arrival)
+        second.enqueue(request, request.node_arrival)
+    second.run_until(math.inf)
+    run = _collect(requests, [second], [first, second], log, len(accepted))
+    run.policies = [policy]
+    return run
+
+
+def _collect(
+    requests: list[Request], nodes: list[Node], all_nodes: list[Node], log: list[LogEntry], accepted: int
+) -> Run:
+    by_index = sorted(requests, key=lambda r: r.index)
+    ended = {r.index for n in all_nodes for r in n.completed}
+    left = {r.index for n in nodes for r in n.residents.values()} | {r.index for n in nodes for r in n.waiting}
+    if len(ended) + len(left) != accepted or ended & left:
+        raise FleetOptError(
+            f"{accepted} requests went in, {len(ended)} came out and {len(left)} are inside: some were lost"
+        )
+    return Run(
+        requests=by_index,
+        rejected=[r.index for r in by_index if r.index not in ended and r.index not in left],
+        unfinished=sorted(left),
+        iterations=sum(n.iterations for n in nodes),
+        evictions=sum(n.evictions for n in nodes),
+        peak_held=max((n.peak_held for n in nodes), default=0),
+        end_s=max((n.now for n in all_nodes if n.iterations), default=0.0),
+        busy_s=sum(n.busy_s for n in all_nodes),
+        policies=[n.policy for n in nodes],
+        log=log,
+    )
