@@ -1,0 +1,60 @@
+"""Markdown, for a design document."""
+
+from __future__ import annotations
+
+from planner.report import plan_text as text
+from planner.types import LatencyValue, Plan
+from planner.units import format_usd
+
+__all__ = ["render", "rows_to_markdown"]
+
+
+def rows_to_markdown(columns: list[str], rows: list[list[str]]) -> str:
+    """A pipe table.
+
+    >>> print(rows_to_markdown(["a", "b"], [["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines.extend("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join(lines)
+
+
+def render(plan: Plan) -> str:
+    """Headline, pools, reasons, assumptions, warnings."""
+    shown = text.reported(plan)
+    columns = [*text.COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
+    rows = []
+    for pool in plan.pools:
+        values = [text.latency_of(pool, m, q) for m, q in shown]
+        rows.append(
+            [
+                *text.pool_cells(pool),
+                *(text.latency_cell(v) if v else "-" for v in values),
+                format_usd(pool.cost_usd_per_hour),
+            ]
+        )
+    question, answer, cost = text.headline(plan)
+    lines = [
+        f"## {question}",
+        "",
+        f"**{answer}**",
+        "",
+        cost,
+        "",
+        rows_to_markdown(columns, rows),
+        "",
+        text.savings(plan),
+    ]
+    for title, items in (
+        ("Why", plan.explanation),
+        ("Assumed", plan.assumptions),
+        ("Warnings", plan.warnings),
+        ("Notes", plan.notes),
+    ):
+        if items:
+            lines += ["", f"### {title}", "", *(f"- {item}" for item in items)]
+    lines += ["", f"fleetopt {plan.version}, method `{plan.method}`"]
+    return "\n".join(lines)

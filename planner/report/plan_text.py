@@ -1,0 +1,94 @@
+"""The words and cells of a plan that table and markdown share."""
+
+from __future__ import annotations
+
+from planner.types import LatencyValue, Plan, PoolPlan
+from planner.units import format_count, format_duration, format_percent, format_usd
+
+__all__ = ["COLUMNS", "headline", "pool_cells", "savings"]
+
+
+def gpu_phrase(pool: PoolPlan) -> str:
+    """``"40 GPUs = 5 replicas x TP8 of h100-80gb"``."""
+    gpus = f"{pool.gpus:,} GPU{'s' if pool.gpus != 1 else ''}"
+    replicas = f"{pool.replicas:,} replica{'s' if pool.replicas != 1 else ''}"
+    spares = f" ({pool.spares} of them spare)" if pool.spares else ""
+    return f"{gpus} = {replicas} x TP{pool.tp} of {pool.gpu}{spares}"
+
+
+def headline(plan: Plan) -> list[str]:
+    """The question and the answer, three lines."""
+    promises = ", ".join(f"{p.label} <= {format_duration(p.limit_s)}" for p in plan.slo.promises)
+    name = plan.workload.get("name", "workload")
+    requests = plan.workload.get("requests")
+    known = f" ({format_count(float(requests))} requests)" if isinstance(requests, (int, float)) else ""
+    model = plan.inputs.get("model", "")
+    tokens = plan.cost_usd_per_million_tokens
+    return [
+        f"{name}{known} at {format_count(plan.arrival_rate_per_s)} requests/s, {model}: {promises}",
+        " + ".join(gpu_phrase(p) for p in plan.pools),
+        f"{format_usd(plan.cost_usd_per_hour)}/hour, {format_usd(plan.cost_usd_per_year)}/year, "
+        f"{format_usd(tokens)} per million tokens",
+    ]
+
+
+def savings(plan: Plan) -> str:
+    """What the pools save against one pool, or why there is one."""
+    base = plan.baseline_cost_usd_per_hour
+    if plan.baseline is None or base is None:
+        return "One pool: splitting by length does not pay here (searched: " + plan.search.description + ")."
+    replicas = sum(p.replicas for p in plan.baseline)
+    noun = "replica" if replicas == 1 else "replicas"
+    return (
+        f"One pool would take {replicas:,} {noun} at {format_usd(base)}/hour: "
+        f"{len(plan.pools)} pools save {format_percent(plan.saving)}."
+    )
+
+
+COLUMNS = (
+    "pool", "total tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
+)  # fmt: skip
+
+
+def pool_cells(pool: PoolPlan) -> list[str]:
+    """The cells of one pool, under :data:`COLUMNS` and then its latencies and cost."""
+    high = format_count(round(pool.high_tokens))
+    band = f"..{high}" if pool.low_tokens <= 0 else f"{format_count(round(pool.low_tokens))}..{high}"
+    if pool.gamma > 1.0:
+        band += f" (+{format_percent(pool.compressed_share)} compressed, gamma {pool.gamma:g})"
+    replicas = format_count(pool.replicas)
+    if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
+        replicas += f" ({pool.replicas_low}-{pool.replicas_high})"
+    return [
+        pool.name,
+        band,
+        format_percent(pool.share),
+        format_count(pool.arrival_rate_per_s),
+        replicas,
+        format_count(pool.gpus),
+        format_count(pool.slots),
+        f"{pool.load:.2f}",
+        f"{pool.slot_occupancy * pool.slots:.1f}",
+    ]
+
+
+def latency_cell(value: LatencyValue) -> str:
+    """``"341 ms (320-380)"`` with the promise it is held against kept for the header."""
+    text = format_duration(value.value_s)
+    if value.low_s < value.value_s < value.high_s:
+        text += f" ({format_duration(value.low_s)} - {format_duration(value.high_s)})"
+    return text
+
+
+def reported(plan: Plan) -> list[tuple[str, float]]:
+    """The (metric, quantile) columns shown: what is promised, and P99 TTFT and TPOT always."""
+    shown = [(v.metric, v.quantile) for v in plan.pools[0].latency if v.limit_s is not None]
+    for pair in (("ttft_s", 0.99), ("tpot_s", 0.99)):
+        if pair not in shown and any((v.metric, v.quantile) == pair for v in plan.pools[0].latency):
+            shown.append(pair)
+    return shown
+
+
+def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:
+    """The pool's value of one metric at one level."""
+    return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)

@@ -1,0 +1,79 @@
+"""The table people read in a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from typing import Any
+
+from planner.report import plan_text as text
+from planner.types import LatencyValue, Plan
+from planner.units import format_usd
+
+__all__ = ["render", "rows_to_table"]
+
+
+def rows_to_table(columns: list[str], rows: list[list[str]], right: set[str] | None = None) -> str:
+    """Any table as text; cells are never cut, whatever the width of the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if right is None or column in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    plain = bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
+    width = max(
+        shutil.get_terminal_size((160, 24)).columns,
+        sum(max(map(len, c)) + 3 for c in zip(columns, *rows, strict=True)) + 4,
+    )
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=not plain, no_color=plain, highlight=False)
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
+
+
+def render(plan: Plan) -> str:
+    """Headline, pools, settings, reasons."""
+    shown = text.reported(plan)
+    columns = [*text.COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
+    rows = []
+    for pool in plan.pools:
+        values = [text.latency_of(pool, m, q) for m, q in shown]
+        rows.append(
+            [
+                *text.pool_cells(pool),
+                *(text.latency_cell(v) if v else "-" for v in values),
+                format_usd(pool.cost_usd_per_hour),
+            ]
+        )
+    lines = [*text.headline(plan), "", rows_to_table(columns, rows, right=set(columns) - {"pool", "total tokens"}), ""]
+    lines.append(text.savings(plan))
+    lines.extend(plan.explanation)
+    lines.append("")
+    for pool in plan.pools:
+        s = pool.settings
+        lines.append(
+            f"{pool.name}: --max-model-len {s.max_model_len} --max-num-seqs {s.max_num_seqs} "
+            f"--max-num-batched-tokens {s.max_num_batched_tokens} --tensor-parallel-size {s.tensor_parallel_size} "
+            f"--gpu-memory-utilization {s.gpu_memory_utilization:g}"
+        )
+    lines.extend(f"note: {note}" for note in plan.notes)
+    return "\n".join(lines)
+
+
+def render_rows(result: Any) -> str:
+    """Any result with ``to_rows()`` as a table."""
+    rows = result.to_rows()
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return rows_to_table(columns, [[_cell(row.get(c)) for c in columns] for row in rows])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,143 @@
+"""From the replicas a pool needs to the replicas bought and what they cost: redundancy, availability, spot prices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["PriceRule", "replicas_for_availability"]
+
+
+def replicas_for_availability(needed: int, target: float, failures_per_hour: float, repair_hours: float) -> int:
+    r"""Replicas so that the probability of having fewer than `needed` up is at most `target`.
+
+    Replicas fail independently at a constant rate and are repaired in parallel, so each is up with probability
+    :math:`A = 1/(1 + \lambda_f t_r)` and the number up is binomial.
+
+    Parameters
+    ----------
+    needed
+        Replicas that keep the promises, >= 1.
+    target
+        Largest acceptable P(up < needed), in (0, 1).
+    failures_per_hour
+        Failure rate of one replica [1/h].
+    repair_hours
+        Mean time to repair [h].
+
+    Returns
+    -------
+    int
+        At least `needed`.
+
+    Examples
+    --------
+    >>> replicas_for_availability(10, 1e-3, failures_per_hour=0.01, repair_hours=1.0)
+    12
+    """
+    up = 1.0 / (1.0 + failures_per_hour * repair_hours)
+    if up >= 1.0:
+        return needed
+    total = needed
+    while _binomial_below(total, needed, up) > target:
+        total += max(1, int(0.1 * (total - needed)))
+    # the step may have overshot
+    while total > needed and _binomial_below(total - 1, needed, up) <= target:
+        total -= 1
+    return total
+
+
+def _binomial_below(n: int, k: int, p: float) -> float:
+    """P(Binomial(n, p) < k)."""
+    # sum the failures' tail from its largest term downwards: P(down > n - k), down ~ Binomial(n, 1 - p)
+    q = 1.0 - p
+    first = n - k + 1
+    if first <= 0:
+        return 1.0
+    log_term = (
+        math.lgamma(n + 1)
+        - math.lgamma(first + 1)
+        - math.lgamma(n - first + 1)
+        + first * math.log(q)
+        + (n - first) * math.log(p)
+    )
+    if first < n * q:
+        # left of the mode the tail is most of the mass: sum the complement
+        return 1.0 - _binomial_below_or_equal(n, first - 1, q)
+    total = term = 1.0
+    for j in range(first + 1, n + 1):
+        term *= (n - j + 1) / j * q / p
+        total += term
+        if term < 1e-17 * total:
+            break
+    return min(1.0, total * math.exp(log_term))
+
+
+def _binomial_below_or_equal(n: int, k: int, q: float) -> float:
+    log_term = n * math.log1p(-q)
+    total = 0.0
+    for j in range(k + 1):
+        total += math.exp(log_term)
+        log_term += math.log((n - j) / (j + 1)) + math.log(q) - math.log1p(-q)
+    return min(1.0, total)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRule:
+    """What a pool of one engine option costs.
+
+    Parameters
+    ----------
+    gpus_per_replica
+        GPUs of one replica.
+    usd_per_gpu_hour
+        On-demand or reserved price [USD/hour].
+    spot_usd_per_gpu_hour
+        Spot price [USD/hour]; ``None`` = no spot.
+    spot_share
+        Largest share of the pool's replicas on spot, in [0, 1].
+    redundancy
+        Replicas beyond the need (N + k).
+    availability_target, failures_per_hour, repair_hours
+        See :func:`replicas_for_availability`; ``None`` = no target.
+    """
+
+    gpus_per_replica: int
+    usd_per_gpu_hour: float
+    spot_usd_per_gpu_hour: float | None = None
+    spot_share: float = 0.0
+    redundancy: int = 0
+    availability_target: float | None = None
+    failures_per_hour: float = 0.0
+    repair_hours: float = 0.0
+
+    def bought(self, needed: int) -> int:
+        """Replicas bought so that `needed` of them serve, redundancy and availability included."""
+        spare = needed + self.redundancy
+        if self.availability_target is None:
+            return spare
+        return max(
+            spare,
+            replicas_for_availability(needed, self.availability_target, self.failures_per_hour, self.repair_hours),
+        )
+
+    def spot_replicas(self, bought: int) -> int:
+        """Replicas on spot: as many as the cap allows where spot is cheaper."""
+        if self.spot_usd_per_gpu_hour is None or self.spot_usd_per_gpu_hour >= self.usd_per_gpu_hour:
+            return 0
+        return math.floor(self.spot_share * bought + 1e-9)
+
+    def cost_usd_per_hour(self, bought: int) -> float:
+        """Cost of that many replicas [USD/hour]."""
+        spot = self.spot_replicas(bought)
+        spot_price = self.spot_usd_per_gpu_hour or 0.0
+        return self.gpus_per_replica * ((bought - spot) * self.usd_per_gpu_hour + spot * spot_price)
+
+    def least_cost_usd_per_hour(self, needed: float) -> float:
+        """A lower bound for a need that may be fractional or itself a bound [USD/hour]."""
+        if math.isinf(needed):
+            return math.inf
+        share = self.spot_share if self.spot_usd_per_gpu_hour is not None else 0.0
+        price = min(self.usd_per_gpu_hour, self.spot_usd_per_gpu_hour or math.inf) * share
+        price += self.usd_per_gpu_hour * (1.0 - share)
+        return self.gpus_per_replica * price * (math.ceil(needed - 1e-9) + self.redundancy)
