@@ -230,8 +230,8 @@ class IterationModel:
     def at_batch(self, tokens: float = math.inf) -> IterationModel:
         """The same model with the experts' weight traffic frozen at a batch of `tokens` [tokens].
 
-        For closed forms that take one constant `w`; dense models stay as they are. The default counts every expert, an upper bound that a batch of
-        a few times experts/experts-per-token tokens reaches within 2%.
+        For closed forms that take one constant `w`; dense models stay as they are. The default counts every expert, an
+        upper bound that a batch of a few times experts/experts-per-token tokens reaches within 2%.
 
         >>> IterationModel(t0=0.0, w=1.0, w_experts=2.0, expert_share=0.5).at_batch().w
         3.0

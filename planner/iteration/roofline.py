@@ -30,15 +30,15 @@ PCIE_BYTES_PER_S = 25e9
 """What a PCIe 4.0 x16 slot sustains in one direction, assumed where a GPU has no other link."""
 
 PRIOR_LOG_SD: Mapping[str, float] = {
-    "t0": 0.60,
-    "w": 0.20,
-    "b": 0.25,
-    "c": 1.00,
-    "g": 0.30,
-    "h": 1.20,
-    "e": 1.50,
-    "a": 0.40,
-    "x": 1.00,
+    "t0": 0.90,
+    "w": 0.30,
+    "b": 0.40,
+    "c": 1.50,
+    "g": 0.45,
+    "h": 1.80,
+    "e": 1.50,  # of e/g
+    "a": 0.60,
+    "x": 1.50,  # of x/b
 }
 """Standard deviation of the logarithm of (true parameter / roofline parameter): how far a fit trusts it."""
 
@@ -241,7 +241,9 @@ def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
     t0 = LAUNCH_S_PER_LAYER * model.layers + head_bytes / bandwidth
-    w = shape.dense_parameters * weight_element / (EFFICIENCY["weights"] * bandwidth)
+    # checkpoints in mxfp4 quantise their experts only
+    dense_element = 2.0 if model.weight_dtype == "mxfp4" else weight_element
+    w = shape.dense_parameters * dense_element / (EFFICIENCY["weights"] * bandwidth)
     w_experts = shape.expert_parameters * weight_element / (EFFICIENCY["weights"] * bandwidth)
     b = 2.0 * shape.active_parameters / (EFFICIENCY["matmul"] * rate)
     link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S

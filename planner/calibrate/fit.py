@@ -1,0 +1,514 @@
+"""From measured iterations to an iteration-time model that says how well each of its parameters is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.points import Points
+from planner.calibrate.solver import PARAMETERS, Design, predict, solve
+from planner.errors import CalibrationError
+from planner.iteration.model import IterationModel
+from planner.iteration.roofline import PRIOR_LOG_SD
+
+__all__ = ["Fit", "KindError", "Range", "fit_points"]
+
+FloatArray = NDArray[np.float64]
+
+RESIDUAL_SCALE = 0.02
+"""Relative error up to which a point counts quadratically; the canonical form itself misses by about this much [1]."""
+
+MIN_POINTS = 3
+ENOUGH_POINTS = 20
+TILES = (1, 64, 128, 256)
+TILE_MARGIN = 1.0
+INTERFERENCE_MARGIN = 9.0
+"""A tile other than the prior's, or interference, is kept only when it lowers the robust loss by so many times the loss
+per point (at least 1): interference by three standard deviations, as misfit elsewhere easily looks like it."""
+
+STARTS = 6
+RESAMPLES = 200
+LEVEL = 0.90
+IDENTIFIED_HALF_WIDTH = 0.35
+"""A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
+
+OUTLIER_FACTOR = 6.0
+OUTLIER_FLOOR = 0.10
+DRIFT_SD = 0.05
+DRIFT_WARNING = 0.02
+LEAVE_ONE_OUT_WARNING = 0.10
+
+_X = PARAMETERS.index("x")
+_B = PARAMETERS.index("b")
+_G = PARAMETERS.index("g")
+_E = PARAMETERS.index("e")
+_W = PARAMETERS.index("w")
+_OFF = -60.0  # log of a parameter that is switched off
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What the measured points cover; outside of it the model extrapolates."""
+
+    decodes: tuple[float, float]
+    context: tuple[float, float]
+    prefill_tokens: tuple[float, float]
+    tokens: tuple[float, float]
+
+    def outside(self, *, decodes: float = 0.0, context: float = 0.0, prefill_tokens: float = 0.0) -> list[str]:
+        """What about a batch was not measured, one phrase each; empty when it lies inside.
+
+        >>> Range((1, 128), (64, 8192), (0, 8192), (1, 8192)).outside(decodes=256, context=1024)
+        ['256 sequences decoding (measured: 1-128)']
+        """
+        checks = (
+            (decodes, self.decodes, "sequences decoding"),
+            (context, self.context, "tokens of context"),
+            (prefill_tokens, self.prefill_tokens, "prompt tokens in one iteration"),
+        )
+        return [
+            f"{value:g} {what} (measured: {low:g}-{high:g})"
+            for value, (low, high), what in checks
+            if value > high * 1.001 or 0.0 < value < low * 0.999
+        ]
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """JSON-ready."""
+        return {
+            "decodes": list(self.decodes),
+            "context": list(self.context),
+            "prefill_tokens": list(self.prefill_tokens),
+            "tokens": list(self.tokens),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KindError:
+    """Residuals of one kind of batch: count, mean, median and largest relative error, and the mean signed one [1]."""
+
+    kind: str
+    points: int
+    mean: float
+    median: float
+    largest: float
+    signed: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """A fitted iteration-time model and what is known about it.
+
+    Parameters
+    ----------
+    iteration
+        The model.
+    prior
+        What it was pulled towards.
+    samples
+        Models of the resampled fits, shape (R, 9) in the order of ``solver.PARAMETERS`` (natural units, `e` absolute).
+    intervals
+        90% interval of every parameter [SI].
+    identified
+        Whether the points determine the parameter by themselves.
+    fit_error, leave_one_out_error
+        Mean relative error on the points, and on each point when it is left out [1].
+    residuals
+        Measured time over fitted time minus 1, drift removed, shape (P,) [1].
+    kinds
+        Residual table.
+    drift
+        Relative slowdown over the run; ``None`` when the order is not known [1].
+    outliers
+        Places of the points far off the model.
+    covered
+        What was measured.
+    warnings
+        Sentences for people.
+    points
+        Number of points.
+    """
+
+    iteration: IterationModel
+    prior: IterationModel
+    samples: FloatArray
+    intervals: Mapping[str, tuple[float, float]]
+    identified: Mapping[str, bool]
+    fit_error: float
+    leave_one_out_error: float
+    leave_one_out_p95: float
+    residuals: FloatArray
+    kinds: tuple[KindError, ...]
+    drift: float | None
+    outliers: tuple[int, ...]
+    covered: Range
+    warnings: tuple[str, ...]
+    points: int
+
+    @property
+    def sample_models(self) -> list[IterationModel]:
+        """The resampled models; pass them to `planner.iteration.derived` for the uncertainty of anything derived."""
+        return [_model(values, self.iteration.tau, self.prior) for values in self.samples]
+
+    def interval(self, quantity: Callable[[IterationModel], float], level: float = LEVEL) -> tuple[float, float]:
+        """Interval of any function of the model by resampling.
+
+        Parameters
+        ----------
+        quantity
+            From a model to a number.
+        level
+            Probability [1].
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper end, in the quantity's unit.
+        """
+        values = np.array([quantity(m) for m in self.sample_models])
+        tail = 50.0 * (1.0 - level)
+        low, high = np.percentile(values, [tail, 100.0 - tail])
+        return float(low), float(high)
+
+    @property
+    def error_band(self) -> float:
+        """Half-width to print around a predicted iteration time, covering about 90% of batches [1]."""
+        return max(0.02, self.leave_one_out_p95)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "iteration": self.iteration.to_dict(),
+            "intervals_90": {k: list(v) for k, v in self.intervals.items()},
+            "identified": dict(self.identified),
+            "points": self.points,
+            "fit_error": self.fit_error,
+            "leave_one_out_error": self.leave_one_out_error,
+            "error_band": self.error_band,
+            "by_kind": [
+                {"kind": k.kind, "points": k.points, "mean": k.mean, "median": k.median, "largest": k.largest}
+                for k in self.kinds
+            ],
+            "drift": self.drift,
+            "outliers": list(self.outliers),
+            "covered": self.covered.to_dict(),
+            "warnings": list(self.warnings),
+        }
+
+
+def fit_points(
+    points: Points,
+    prior: IterationModel,
+    *,
+    prior_log_sd: Mapping[str, float] = PRIOR_LOG_SD,
+    tiles: Sequence[int] = TILES,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Fit:
+    r"""Fit the canonical model to measured iterations.
+
+    Minimises :math:`\sum_i \rho(\ln t_i - \ln \hat t_i) + \sum_k (\ln p_k - \ln p_k^{prior})^2/s_k^2` with soft-L1
+    :math:`\rho`, from several starts, for each tile; interference `x` is added only when mixed points call for it. When
+    the order of measuring is known a linear drift is fitted with it and removed: the parameters are those at the start
+    of the run. Intervals come from Bayesian resampling of the points (Dirichlet weights) with the prior's mean redrawn
+    each time.
+
+    Parameters
+    ----------
+    points
+        Measured iterations, at least three different ones. Repeats of one batch ("sentinels") show the drift.
+    prior
+        Roofline estimate of the same GPU, model and parallelism.
+    prior_log_sd
+        How far it is trusted, by parameter: standard deviation of the logarithm [1].
+    tiles
+        Tiles tried [tokens].
+    resamples
+        Fits behind the intervals.
+    seed
+        Of the resampling.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    CalibrationError
+        With fewer than three points, or when all are the same batch.
+
+    References
+    ----------
+    Rubin, "The Bayesian bootstrap", Ann. Statist. 9(1), 1981, doi:10.1214/aos/1176345338.
+    """
+    count = len(points)
+    distinct = len(set(points.batches))
+    if count < MIN_POINTS or distinct < MIN_POINTS:
+        same = " (all the same batch)" if distinct == 1 and count > 1 else ""
+        raise CalibrationError(
+            f"{points.source}: {count} points, {distinct} different batches{same}: nothing can be fitted to that",
+            f"At least {MIN_POINTS} different batches are needed, {ENOUGH_POINTS}-24 designed ones are enough.",
+        )
+    rng = np.random.default_rng(seed)
+    log_times = np.log(points.time_s)
+    prior_theta = _theta(prior)
+    sd = np.array([prior_log_sd[name] for name in PARAMETERS])
+    position = _position(points)
+    drift_sd = DRIFT_SD if position is not None else 0.0
+    has_mixed = any(kind == "mixed" for kind in points.kinds)
+
+    best: tuple[float, int, FloatArray, float, NDArray[np.bool_], Design] | None = None
+    dispersion = 1.0
+    for tile in dict.fromkeys([prior.tau, *tiles]):
+        design = _design(points, prior, tile, position)
+        for with_x in (False, True) if has_mixed else (False,):
+            free = np.ones(len(PARAMETERS), dtype=bool)
+            free[_X] = with_x
+            start = np.tile(prior_theta, (STARTS, 1))
+            start[1:] += 0.7 * sd * rng.standard_normal((STARTS - 1, len(PARAMETERS)))
+            if not with_x:
+                start[:, _X] = _OFF
+            mean = prior_theta.copy()
+            mean[_X] = prior_theta[_X] if with_x else _OFF
+            found = solve(
+                design, log_times, np.ones((STARTS, count)), start, mean, sd,
+                scale=RESIDUAL_SCALE, free=free, drift_sd=drift_sd,
+            )  # fmt: skip
+            i = int(np.argmin(found.cost))
+            if best is None:
+                dispersion = max(1.0, float(found.cost[i]) / count)
+            margin = (TILE_MARGIN if tile != prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
+            cost = float(found.cost[i]) + margin * dispersion
+            if best is None or cost < best[0]:
+                best = (cost, tile, found.theta[i], float(found.drift[i]), free, design)
+    assert best is not None
+    _, tile, theta, drift, free, design = best
+
+    def again(weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+        start = np.tile(theta, (weights.shape[0], 1))
+        found = solve(
+            design, log_times, weights, start, mean, sd,
+            scale=RESIDUAL_SCALE, free=free, drift_sd=drift_sd,
+        )  # fmt: skip
+        return found.theta, found.drift
+
+    mean = prior_theta.copy()
+    mean[_X] = prior_theta[_X] if free[_X] else _OFF
+    weights = rng.dirichlet(np.ones(count), size=resamples) * count
+    means = mean + np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
+    sample_theta, _ = again(weights, means)
+
+    left_out = 1.0 - np.eye(count)
+    loo_theta, loo_drift = again(left_out, np.tile(mean, (count, 1)))
+    loo_time, _ = predict(design, loo_theta)
+    own = np.diagonal(loo_time) * np.exp(np.diagonal(loo_drift[:, None] * design.position))
+    loo_error = np.abs(own / points.time_s - 1.0)
+
+    fitted = predict(design, theta[None])[0][0] * np.exp(drift * design.position)
+    residuals = points.time_s / fitted - 1.0
+    outliers = _outliers(residuals)
+    iteration = _model(_absolute(theta), tile, prior)
+    samples = np.array([_absolute(values) for values in sample_theta])
+    intervals = _intervals(samples, tile)
+    identified = _identified(points, design, theta, intervals, sample_theta, sd, bool(free[_X]))
+    covered = _covered(points)
+    kinds = _by_kind(points, residuals)
+    loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
+    warnings = _warnings(points, identified, has_mixed, outliers, residuals, drift if drift_sd else None, loo_mean)
+    return Fit(
+        iteration=iteration,
+        prior=prior,
+        samples=samples,
+        intervals=intervals,
+        identified=identified,
+        fit_error=float(np.abs(residuals).mean()),
+        leave_one_out_error=loo_mean,
+        leave_one_out_p95=loo_p95,
+        residuals=residuals,
+        kinds=kinds,
+        drift=math.expm1(drift) if drift_sd else None,
+        outliers=outliers,
+        covered=covered,
+        warnings=tuple(warnings),
+        points=count,
+    )
+
+
+def _theta(prior: IterationModel) -> FloatArray:
+    full = prior.at_batch()
+    tiny = 1e-15
+    values = {name: max(float(getattr(full, name)), tiny) for name in PARAMETERS}
+    theta = np.log([values[name] for name in PARAMETERS])
+    theta[_E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, tiny))
+    theta[_X] = theta[_B] if prior.x == 0.0 else math.log(prior.x)
+    return theta
+
+
+def _absolute(theta: FloatArray) -> FloatArray:
+    values = np.exp(theta)
+    # e below g never binds (l_max <= K): then the points say nothing about it and it is g
+    values[_E] = values[_G] * max(1.0, values[_E])
+    values[_X] = 0.0 if theta[_X] <= _OFF + 1.0 else values[_X]
+    return values
+
+
+def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationModel:
+    named = dict(zip(PARAMETERS, values.tolist(), strict=True))
+    total = prior.w + prior.w_experts
+    if prior.w_experts > 0.0:
+        share = prior.w_experts / total
+        return IterationModel(
+            **{**named, "w": named["w"] * (1.0 - share)},
+            tau=tile,
+            w_experts=named["w"] * share,
+            expert_share=prior.expert_share,
+        )
+    return IterationModel(**named, tau=tile)
+
+
+def _position(points: Points) -> FloatArray | None:
+    if points.order is None or float(np.ptp(points.order)) == 0.0:
+        return None
+    position: FloatArray = (points.order - points.order.min()) / np.ptp(points.order)
+    return position
+
+
+def _design(points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> Design:
+    n, new = points.column("decodes"), points.prefill_tokens
+    tokens = n + new
+    stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
+    total = prior.w + prior.w_experts
+    share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
+    return Design(
+        tokens=tokens,
+        stairs=stairs,
+        decodes=n,
+        context_sum=points.context_sum,
+        context_max=points.context_max,
+        pairs=points.column("pairs"),
+        overlap=n * new / tokens,
+        weight_share=share,
+        position=np.zeros(len(points)) if position is None else position,
+    )
+
+
+def _intervals(samples: FloatArray, tile: int) -> dict[str, tuple[float, float]]:
+    tail = 50.0 * (1.0 - LEVEL)
+    ends = np.percentile(samples, [tail, 100.0 - tail], axis=0)
+    found = {name: (float(ends[0, k]), float(ends[1, k])) for k, name in enumerate(PARAMETERS)}
+    found["tau"] = (float(tile), float(tile))
+    return found
+
+
+def _identified(
+    points: Points,
+    design: Design,
+    theta: FloatArray,
+    intervals: Mapping[str, tuple[float, float]],
+    sample_theta: FloatArray,
+    sd: FloatArray,
+    with_x: bool,
+) -> dict[str, bool]:
+    found = {}
+    slope = predict(design, theta[None])[1][0]
+    for k, name in enumerate(PARAMETERS):
+        touched = bool((slope[:, k] > 0.0).any())
+        narrow = float(np.ptp(np.percentile(sample_theta[:, k], [5.0, 95.0]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
+        learned = float(np.std(sample_theta[:, k])) <= 0.6 * sd[k]
+        found[name] = touched and narrow and learned
+    # e at or below g never binds
+    found["e"] = found["e"] and theta[_E] > 0.0
+    # mixed points without a visible interference determine x = 0; without mixed points nothing is known
+    found["x"] = found["x"] if with_x else any(kind == "mixed" for kind in points.kinds)
+    return found
+
+
+def _outliers(residuals: FloatArray) -> tuple[int, ...]:
+    spread = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
+    limit = max(OUTLIER_FLOOR, OUTLIER_FACTOR * spread)
+    return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
+
+
+def _covered(points: Points) -> Range:
+    def ends(values: FloatArray) -> tuple[float, float]:
+        used = values[values > 0.0]
+        return (float(used.min()), float(used.max())) if used.size else (0.0, 0.0)
+
+    return Range(
+        decodes=ends(points.column("decodes")),
+        context=ends(points.context_max),
+        prefill_tokens=ends(points.prefill_tokens),
+        tokens=ends(points.column("decodes") + points.prefill_tokens),
+    )
+
+
+def _by_kind(points: Points, residuals: FloatArray) -> tuple[KindError, ...]:
+    kinds = np.array(points.kinds)
+    table = []
+    for kind in ("decode", "prefill", "chunk", "mixed"):
+        chosen = residuals[kinds == kind]
+        if chosen.size:
+            size = np.abs(chosen)
+            table.append(
+                KindError(
+                    kind,
+                    chosen.size,
+                    float(size.mean()),
+                    float(np.median(size)),
+                    float(size.max()),
+                    float(chosen.mean()),
+                )
+            )
+    return tuple(table)
+
+
+def _warnings(
+    points: Points,
+    identified: Mapping[str, bool],
+    has_mixed: bool,
+    outliers: Sequence[int],
+    residuals: FloatArray,
+    drift: float | None,
+    leave_one_out: float,
+) -> list[str]:
+    found = []
+    distinct = len(set(points.batches))
+    if distinct < ENOUGH_POINTS:
+        found.append(
+            f"{distinct} different batches: the prior carries much of the fit; {ENOUGH_POINTS}-24 designed ones bring "
+            "the error to 3-4%."
+        )
+    if not has_mixed:
+        found.append("No mixed batch was measured: interference x (and kappa) is not known and taken as 0.")
+    if not any(kind in ("prefill", "chunk", "mixed") for kind in points.kinds):
+        found.append("No prefill was measured: b, a and everything about prompts come from the prior.")
+    if not any(kind in ("decode", "mixed") for kind in points.kinds):
+        found.append("No decode was measured: g, h and everything about decoding come from the prior.")
+    if not any(kind == "chunk" for kind in points.kinds) and has_mixed:
+        found.append("No chunk after past tokens was measured: chunked prefill of long prompts extrapolates.")
+    vague = [name for name, known in identified.items() if not known and name not in ("x", "e")]
+    if vague:
+        found.append(
+            f"Not determined singly by these points: {', '.join(vague)} (W, H(context) and beta_p are known better than "
+            "their parts: see their intervals)."
+        )
+    for i in outliers:
+        found.append(
+            f"Outlier: {points.batches[i]} took {100.0 * residuals[i]:+.0f}% against the fit; measure it again."
+        )
+    if drift is not None and abs(drift) > DRIFT_WARNING:
+        found.append(
+            f"The machine drifted by {100.0 * math.expm1(drift):+.1f}% over the run; parameters are those at its start."
+        )
+    if leave_one_out > LEAVE_ONE_OUT_WARNING:
+        found.append(f"Left-out points are missed by {100.0 * leave_one_out:.0f}% on average: treat plans with care.")
+    return found
+
+
+def with_error(fit: Fit, error_band: float) -> Fit:
+    """The same fit with a wider stated error [1]; used when the points stand for another machine."""
+    return replace(fit, leave_one_out_p95=max(fit.leave_one_out_p95, error_band))

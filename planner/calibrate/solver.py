@@ -1,0 +1,228 @@
+"""Robust nonlinear least squares in the logarithms of the iteration-time parameters, many problems at once.
+
+The problems of one calibration differ only in the weights of their points (resampling, leave-one-out) and in where
+they start, so one batched Levenberg-Marquardt in numpy solves them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PARAMETERS", "Design", "Solution", "predict", "solve"]
+
+FloatArray = NDArray[np.float64]
+
+PARAMETERS = ("t0", "w", "b", "c", "g", "h", "e", "a", "x")
+"""Order of the parameters in every array of this module. The tile is chosen outside; `e` is held as e/g, so that a
+kernel nobody measured at its worst keeps e = g."""
+
+T0, W, B, C, G, H, E, A, X = range(9)
+LOG_LIMIT = 12.0
+"""Parameters stay within e^+-12 of the prior: beyond that a term is nil or the data are of something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Regressors of P measured iterations.
+
+    Parameters
+    ----------
+    tokens
+        T = n + C [tokens], shape (P,).
+    stairs
+        T rounded up to the tile [tokens], shape (P,).
+    decodes
+        n [sequences], shape (P,).
+    context_sum
+        K [tokens], shape (P,).
+    context_max
+        Longest context [tokens], shape (P,).
+    pairs
+        A [pairs], shape (P,).
+    overlap
+        n C/T [tokens], shape (P,).
+    weight_share
+        Share of the weights the batch touches: 1 for dense models [1], shape (P,).
+    position
+        Place in the order of measuring, 0 at the start and 1 at the end [1], shape (P,).
+    """
+
+    tokens: FloatArray
+    stairs: FloatArray
+    decodes: FloatArray
+    context_sum: FloatArray
+    context_max: FloatArray
+    pairs: FloatArray
+    overlap: FloatArray
+    weight_share: FloatArray
+    position: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Result of R problems.
+
+    Parameters
+    ----------
+    theta
+        Natural logarithms of the parameters [log SI], shape (R, 9).
+    drift
+        Relative slowdown from the first to the last point [1], shape (R,).
+    cost
+        Robust loss including the prior's [1], shape (R,).
+    """
+
+    theta: FloatArray
+    drift: FloatArray
+    cost: FloatArray
+
+
+def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Times of all points and their derivatives with respect to the log-parameters.
+
+    Parameters
+    ----------
+    design
+        P points.
+    theta
+        Log-parameters [log SI], shape (R, 9).
+
+    Returns
+    -------
+    time
+        [s], shape (R, P).
+    slope
+        d time / d theta [s], shape (R, P, 9).
+    """
+    p = np.exp(theta)[:, None, :]
+    compute = p[..., B] * design.stairs
+    weights = p[..., W] * design.weight_share
+    bound_by_weights = weights >= compute
+    kv = p[..., G] * design.context_sum
+    longest = p[..., G] * p[..., E] * design.context_max
+    bound_by_longest = longest > kv
+    slope = np.zeros((theta.shape[0], design.tokens.size, len(PARAMETERS)))
+    slope[..., T0] = p[..., T0]
+    slope[..., W] = np.where(bound_by_weights, weights, 0.0)
+    slope[..., B] = np.where(bound_by_weights, 0.0, compute)
+    slope[..., C] = p[..., C] * design.tokens
+    slope[..., G] = np.maximum(kv, longest)
+    slope[..., H] = p[..., H] * design.decodes
+    slope[..., E] = np.where(bound_by_longest, longest, 0.0)
+    slope[..., A] = p[..., A] * design.pairs
+    slope[..., X] = p[..., X] * design.overlap
+    # every term is proportional to its own parameter, so the time is the sum of its log-derivatives (e/g rides on g)
+    return slope.sum(axis=-1) - slope[..., E], slope
+
+
+def solve(
+    design: Design,
+    log_times: FloatArray,
+    weights: FloatArray,
+    start: FloatArray,
+    prior: FloatArray,
+    prior_sd: FloatArray,
+    *,
+    scale: float,
+    free: NDArray[np.bool_],
+    drift_sd: float = 0.0,
+    iterations: int = 60,
+) -> Solution:
+    r"""Minimise sum_i weight_i rho((ln t_i - ln \hat t_i)/scale) + sum_k ((theta_k - prior_k)/sd_k)^2, rho soft-L1.
+
+    rho(z) = 2 (sqrt(1 + z^2) - 1): quadratic within `scale`, linear beyond.
+
+    Parameters
+    ----------
+    design
+        P points.
+    log_times
+        Measured [log s], shape (P,) or (R, P).
+    weights
+        Of the points [1], shape (R, P).
+    start
+        [log SI], shape (R, 9).
+    prior, prior_sd
+        Mean and standard deviation of the log-parameters [log SI], shapes (9,) or (R, 9).
+    scale
+        Relative error up to which a residual counts quadratically [1].
+    free
+        Parameters to fit, shape (9,); the others stay at `start`.
+    drift_sd
+        Prior standard deviation of the drift; 0 = no drift [1].
+    iterations
+        At most so many steps.
+
+    Returns
+    -------
+    Solution
+    """
+    problems = start.shape[0]
+    with_drift = drift_sd > 0.0
+    size = len(PARAMETERS) + with_drift
+    active = np.append(free, [True]) if with_drift else free
+    mean = np.broadcast_to(prior, (problems, len(PARAMETERS)))
+    precision = np.zeros((problems, size))
+    precision[:, : len(PARAMETERS)] = 1.0 / np.broadcast_to(prior_sd, mean.shape) ** 2
+    if with_drift:
+        precision[:, -1] = 1.0 / drift_sd**2
+        mean = np.concatenate([mean, np.zeros((problems, 1))], axis=1)
+        current = np.concatenate([start, np.zeros((problems, 1))], axis=1)
+    else:
+        current = start.copy()
+    low, high = mean - LOG_LIMIT, mean + LOG_LIMIT
+
+    def residuals(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        time, slope = predict(design, values[:, : len(PARAMETERS)])
+        gap = np.log(time) - log_times
+        jacobian = slope / time[..., None]
+        if with_drift:
+            gap = gap + values[:, -1:] * design.position
+            place = np.broadcast_to(design.position, time.shape)
+            jacobian = np.concatenate([jacobian, place[..., None]], axis=-1)
+        return gap / scale, jacobian / scale
+
+    def loss(gap: FloatArray, values: FloatArray) -> FloatArray:
+        data = 2.0 * (np.sqrt(1.0 + gap**2) - 1.0)
+        total: FloatArray = (weights * data).sum(axis=1) + (precision * (values - mean) ** 2).sum(axis=1)
+        return total
+
+    damping = np.full(problems, 1e-2)
+    gap, jacobian = residuals(current)
+    cost = loss(gap, current)
+    running = np.ones(problems, dtype=bool)
+    diagonal = np.arange(size)
+    for _ in range(iterations):
+        curvature = weights / np.sqrt(1.0 + gap**2)
+        weighted = jacobian * curvature[..., None]
+        hessian = np.einsum("rpi,rpj->rij", weighted, jacobian)
+        gradient = np.einsum("rpi,rp->ri", weighted, gap) + precision * (current - mean)
+        hessian[:, diagonal, diagonal] += precision
+        hessian[:, diagonal, diagonal] *= 1.0 + damping[:, None]
+        hessian[:, ~active, :] = 0.0
+        hessian[:, :, ~active] = 0.0
+        hessian[:, diagonal[~active], diagonal[~active]] = 1.0
+        gradient[:, ~active] = 0.0
+        step = np.linalg.solve(hessian, -gradient[..., None])[..., 0]
+        np.clip(step, -2.0, 2.0, out=step)
+        trial = np.clip(current + step, low, high)
+        trial[:, ~active] = current[:, ~active]
+        trial_gap, trial_jacobian = residuals(trial)
+        trial_cost = loss(trial_gap, trial)
+        better = running & (trial_cost <= cost)
+        gain = np.where(better, cost - trial_cost, 0.0)
+        current[better] = trial[better]
+        gap[better] = trial_gap[better]
+        jacobian[better] = trial_jacobian[better]
+        cost = np.where(better, trial_cost, cost)
+        damping = np.where(better, np.maximum(damping * 0.3, 1e-9), np.minimum(damping * 5.0, 1e8))
+        finished = (better & (gain <= 1e-9 * (1.0 + cost))) | (~better & (damping >= 1e8))
+        running &= ~finished
+        if not running.any():
+            break
+    theta = current[:, : len(PARAMETERS)]
+    drift = current[:, -1] if with_drift else np.zeros(problems)
+    return Solution(theta=theta, drift=drift, cost=cost)
