@@ -1,0 +1,222 @@
+"""Look up a GPU or a model by any name people use, or read a Hugging Face ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError, did_you_mean
+from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
+
+__all__ = ["gpu", "gpus", "load_yaml", "model", "models", "normalized"]
+
+GIB = 2.0**30
+
+
+def normalized(name: str) -> str:
+    """Fold a name as people write it: case, ``_`` and blanks do not matter, nor does the organisation before a slash.
+
+    >>> normalized("H100_SXM"), normalized("meta-llama/Llama-3.1-8B-Instruct"), normalized("RTX 6000 Ada")
+    ('h100-sxm', 'llama-3.1-8b-instruct', 'rtx-6000-ada')
+    """
+    return "-".join(name.strip().rstrip("/").rpartition("/")[2].lower().replace("_", " ").split())
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Parse YAML with libyaml where it is compiled in (ten times faster), else in pure Python."""
+    import yaml
+
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    return yaml.load(text, Loader=loader)  # safe: both loaders build plain data only
+
+
+def shipped(file: str) -> Any:
+    """A YAML file of this package, parsed."""
+    return load_yaml(resources.files("planner.catalog").joinpath(file).read_bytes())
+
+
+def _index(entries: Iterable[GpuSpec] | Iterable[ModelSpec]) -> dict[str, str]:
+    """Every accepted spelling -> canonical name."""
+    return {normalized(spelling): e.name for e in entries for spelling in (e.name, *e.aliases)}
+
+
+@cache
+def gpus() -> Mapping[str, GpuSpec]:
+    """All GPUs of the catalog by canonical name.
+
+    Returns
+    -------
+    dict of str to GpuSpec
+        In the order of the file; every number of an entry has its source in ``sources``.
+
+    Examples
+    --------
+    >>> gpus()["l4-24gb"].bandwidth_bytes_per_s
+    300000000000.0
+    """
+    data = shipped("gpus.yaml")
+    names = data["sources"]
+    fields = ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s", "link_bytes_per_s", "price_usd_per_hour")
+    return {
+        name: GpuSpec(
+            name=name,
+            memory_bytes=e["memory_gib"] * GIB,
+            bandwidth_bytes_per_s=e["bandwidth_gb_per_s"] * 1e9,
+            flops_per_s={dtype: value * 1e12 for dtype, value in e["tflops"].items()},
+            link_bytes_per_s=e["link_gb_per_s"] * 1e9,
+            price_usd_per_hour=e["usd_per_hour"],
+            gpus_per_node=e.get("gpus_per_node", 8),
+            aliases=tuple(e["aliases"]),
+            sources={field: names[key] for field, key in zip(fields, e["sources"], strict=True)},
+        )
+        for name, e in data["gpus"].items()
+    }
+
+
+@cache
+def _gpu_index() -> dict[str, str]:
+    return _index(gpus().values())
+
+
+def gpu(name: str) -> GpuSpec:
+    """The GPU of that name; a name that leaves the variant open means the SXM / largest one.
+
+    Parameters
+    ----------
+    name
+        Canonical name or alias; case, ``_``, ``-`` and blanks are the same.
+
+    Returns
+    -------
+    GpuSpec
+        Its `name` is the canonical one: print it, so that the reader sees which variant was meant.
+
+    Raises
+    ------
+    InputError
+        Unknown name, with the closest known one.
+
+    Examples
+    --------
+    >>> gpu("A100").name, gpu("h100_sxm").name, gpu("NVIDIA H100 80GB HBM3").name
+    ('a100-80gb', 'h100-80gb', 'h100-80gb')
+    """
+    index = _gpu_index()
+    key = normalized(name)
+    if key not in index:
+        raise InputError(
+            f"unknown GPU {name!r}{did_you_mean(key, index)}",
+            f"Known: {', '.join(gpus())}. `fleetopt catalog gpus` lists them.",
+        )
+    return gpus()[index[key]]
+
+
+def _model_from_entry(name: str, e: Mapping[str, Any]) -> ModelSpec:
+    q_heads, kv_heads, head_dim = e["heads"]
+    experts, per_token, moe_mlp, shared, dense = e.get("moe", (0, 0, 0, 0, 0))
+    lora, rope, nope, value, q_lora = e.get("mla", (0, 0, 0, 0, 0))
+    window, full = e.get("sliding", (0, e["layers"]))
+    total, active = e["params"]
+    return ModelSpec(
+        name=name,
+        layers=e["layers"],
+        hidden_size=e["hidden"],
+        intermediate_size=e["mlp"],
+        q_heads=q_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=e["vocab"],
+        max_context=e["context"],
+        tied_embeddings=e.get("tied", False),
+        weight_dtype=e.get("weights", "bf16"),
+        parameters_total=total * 1e9,
+        parameters_active=active * 1e9,
+        experts=experts,
+        experts_per_token=per_token,
+        moe_intermediate_size=moe_mlp,
+        shared_experts=shared,
+        dense_layers=dense if experts else e["layers"],
+        kv_lora_rank=lora,
+        qk_rope_head_dim=rope,
+        qk_nope_head_dim=nope,
+        v_head_dim=value,
+        q_lora_rank=q_lora,
+        sliding_window=window,
+        full_attention_layers=full,
+        multimodal=e.get("multimodal", False),
+        aliases=tuple(e.get("aliases", ())),
+        source=f"https://huggingface.co/{e['source']}/blob/main/config.json",
+    )
+
+
+@cache
+def models() -> Mapping[str, ModelSpec]:
+    """All models of the catalog by canonical name.
+
+    Examples
+    --------
+    >>> models()["deepseek-v3"].kv_lora_rank
+    512
+    """
+    return {name: _model_from_entry(name, entry) for name, entry in shipped("models.yaml").items()}
+
+
+@cache
+def _model_index() -> dict[str, str]:
+    return _index(models().values())
+
+
+def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | None = None) -> ModelSpec:
+    """The model of that name, or of that Hugging Face ``config.json``.
+
+    Parameters
+    ----------
+    name
+        Canonical name, alias, Hugging Face repository id, or the path of a ``config.json`` (or of its folder).
+    weight_dtype, kv_dtype
+        Serve it in another dtype than the entry says; keys of :data:`planner.types.DTYPE_BYTES`.
+
+    Returns
+    -------
+    ModelSpec
+
+    Raises
+    ------
+    InputError
+        Unknown name (with the closest known one), unreadable or incomplete ``config.json`` (all missing keys at once).
+
+    Examples
+    --------
+    >>> model("meta-llama/Llama-3.1-8B-Instruct").name
+    'llama-3.1-8b'
+    >>> model("qwen3-32b", weight_dtype="fp8").weight_dtype
+    'fp8'
+    """
+    spec = _named_model(name)
+    for option, dtype in (("weight dtype", weight_dtype), ("KV dtype", kv_dtype)):
+        if dtype is not None and dtype not in DTYPE_BYTES:
+            raise InputError(
+                f"unknown {option} {dtype!r}{did_you_mean(dtype, DTYPE_BYTES)}", f"Known: {', '.join(DTYPE_BYTES)}."
+            )
+    return replace(spec, weight_dtype=weight_dtype or spec.weight_dtype, kv_dtype=kv_dtype or spec.kv_dtype)
+
+
+def _named_model(name: str | Path) -> ModelSpec:
+    index = _model_index()
+    key = normalized(str(name))
+    path = Path(name)
+    # a file on disk is what the user means even if its folder is called like a model
+    if path.suffix == ".json" or path.is_file() or (path / "config.json").is_file():
+        from planner.catalog.hf import model_from_config
+
+        return model_from_config(path / "config.json" if path.is_dir() else path)
+    if key not in index:
+        raise InputError(
+            f"unknown model {str(name)!r}{did_you_mean(key, index)}",
+            f"Known: {', '.join(models())}. Or give the path of a Hugging Face config.json.",
+        )
+    return models()[index[key]]

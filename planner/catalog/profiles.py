@@ -1,0 +1,669 @@
+"""A profile: iteration-time parameters of one model on one kind of replica, and how far to trust them.
+
+One YAML format: what a calibration writes is what ships is what is accepted. A profile is looked for, in this order:
+the path that was given; the user's directory (``FLEETOPT_PROFILES``, else ``~/.config/fleetopt/profiles``); the ones
+shipped with the package; and when none fits the hardware, the roofline prior, marked "estimated".
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import load_yaml, normalized
+from planner.catalog.load import model as find_model
+from planner.errors import InputError, did_you_mean
+from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
+
+__all__ = [
+    "SCHEMA",
+    "Profile",
+    "ReservedSlots",
+    "estimated_profile",
+    "load_profile",
+    "parse_profile",
+    "profile",
+    "profile_names",
+    "save_profile",
+    "user_directory",
+]
+
+SCHEMA = "fleetopt-profile/1"
+"""Version of the file format."""
+
+PROVENANCES = ("measured", "fitted", "estimated")
+
+COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedSlots:
+    """Slots of a replica whose every slot reserves a pool's longest context.
+
+    .. math:: n(B) = \\lfloor n_{calib} C_{calib} / B \\rfloor
+
+    Parameters
+    ----------
+    slots
+        n_calib, slots at the calibrated context [1].
+    context_tokens
+        C_calib [tokens].
+    """
+
+    slots: float
+    context_tokens: float
+
+    def at(self, context_tokens: float) -> int:
+        """Slots at another context length, at least 0.
+
+        >>> [ReservedSlots(16, 65536).at(b) for b in (65536, 8192, 4096, 1536)]
+        [16, 128, 256, 682]
+        """
+        return math.floor(self.slots * self.context_tokens / context_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """GPU x model x parallelism x engine settings -> iteration time, with provenance.
+
+    Parameters
+    ----------
+    name
+        How to ask for it.
+    gpu, model
+        Canonical names of the catalog, or any name when the file came from hardware the catalog does not know.
+    tp, pp
+        GPUs of the tensor-parallel group and pipeline stages [1].
+    iteration
+        The iteration-time model.
+    provenance
+        ``"measured"`` (kernels or iterations timed on this hardware), ``"fitted"`` (to a server's own figures) or ``"estimated"``.
+    band
+        Relative half-width of what the iteration time may be off by, 0.30 = +-30% [1].
+    weight_dtype, kv_dtype
+        What it was measured in.
+    date, engine, engine_version, command
+        When, with what, and how to repeat it.
+    points
+        Measured points behind the fit [1].
+    error_mean, error_p95
+        Relative error on points held out of the fit [1].
+    covered
+        Range of each quantity the measurements spanned: ``decodes`` [sequences], ``context_tokens``, ``context_sum``,
+        ``prefill_tokens``, ``batch_tokens`` [tokens]. Outside it the numbers are extrapolated.
+    kv_tokens
+        KV cache of the replica as its engine reported it; ``None`` = computed from the model and the GPU [tokens].
+    api_overhead_s
+        Time outside the engine's iterations that a request's first token waits for [s].
+    reserved
+        Slots rule of the ``reserved`` KV policy; ``None`` = KV capacity / longest context.
+    replica_usd_per_hour
+        Price of a whole replica where the source states one; ``None`` = GPUs x the GPU's price [USD/hour].
+    settings
+        Engine settings it was measured with.
+    automatic
+        Whether it may be chosen by its hardware alone; if not, only by name.
+    source, notes
+        Where it comes from and what the reader must know.
+    """
+
+    name: str
+    gpu: str
+    model: str
+    tp: int
+    iteration: IterationModel
+    provenance: str
+    band: float
+    pp: int = 1
+    weight_dtype: str = "bf16"
+    kv_dtype: str = "bf16"
+    date: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    command: str | None = None
+    points: int | None = None
+    error_mean: float | None = None
+    error_p95: float | None = None
+    covered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    kv_tokens: int | None = None
+    api_overhead_s: float = 0.0
+    reserved: ReservedSlots | None = None
+    replica_usd_per_hour: float | None = None
+    settings: Mapping[str, str | float | bool] = field(default_factory=dict)
+    automatic: bool = True
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica, tp x pp [1]."""
+        return self.tp * self.pp
+
+    @property
+    def trust(self) -> str:
+        """How far to trust it, as people read it, e.g. ``"estimated, ±30%"``."""
+        return f"{self.provenance}, ±{100 * self.band:.0f}%"
+
+    def outside(self, **quantities: float) -> tuple[str, ...]:
+        """One line per quantity that lies outside the covered range (nothing when its range is not known).
+
+        Examples
+        --------
+        >>> profile("fleetopt-paper").outside(decodes=1000, context_tokens=4096)
+        ('decodes = 1000 is outside the measured range 1..682',)
+        """
+        lines = []
+        for name, value in quantities.items():
+            low, high = self.covered.get(name, (-math.inf, math.inf))
+            if not low <= value <= high:
+                lines.append(f"{name} = {value:g} is outside the measured range {low:g}..{high:g}")
+        return tuple(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file's content: keys at their default are left out, the schema comes first.
+
+        Examples
+        --------
+        >>> parse_profile(profile("fleetopt-paper").to_dict()) == profile("fleetopt-paper")
+        True
+        """
+        data: dict[str, Any] = {"schema": SCHEMA}
+        for key, spec in FIELDS.items():
+            value = getattr(self, key)
+            if not spec.required and value == spec.default:
+                continue
+            if isinstance(value, IterationModel):
+                value = {k: v for k, v in value.to_dict().items() if v != _ITERATION_DEFAULTS[k]}
+            elif isinstance(value, ReservedSlots):
+                value = {"slots": value.slots, "context_tokens": value.context_tokens}
+            elif key == "covered":
+                value = {k: list(v) for k, v in value.items()}
+            elif isinstance(value, tuple):
+                value = list(value)
+            elif isinstance(value, Mapping):
+                value = dict(value)
+            data[key] = value
+        return data
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+Report = Callable[[str, str], None]
+"""Called with (key path, what is wrong)."""
+
+
+def _text(value: Any, path: str, report: Report) -> str | None:
+    if not isinstance(value, str) or not value.strip():
+        # YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
+        if value is not None and not isinstance(value, (bool, list, dict, str)):
+            return str(value)
+        report(path, f"expected text, got {value!r}")
+    return str(value)
+
+
+def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = math.inf) -> float | None:
+    if isinstance(value, str):  # YAML 1.1 reads 8e-3 as text
+        try:
+            value = float(value)
+        except ValueError:
+            report(path, f"expected a number, got {value!r}")
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        report(path, f"expected a number, got {value!r}")
+        return None
+    if not low <= value <= high:
+        report(
+            path,
+            f"must lie in [{low:g}, {high:g}], got {value!r}"
+            if high < math.inf
+            else f"must be >= {low:g}, got {value!r}",
+        )
+        return None
+    return float(value)
+
+
+def _whole(value: Any, path: str, report: Report, low: int = 0) -> int | None:
+    number = _number(value, path, report, float(low))
+    if number is not None and number != int(number):
+        report(path, f"expected a whole number, got {value!r}")
+        return None
+    return None if number is None else int(number)
+
+
+def _mapping(value: Any, path: str, report: Report, known: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+    """A mapping with known keys only; unknown ones are reported and dropped."""
+    if not isinstance(value, dict):
+        report(path, f"expected a mapping, got {value!r}")
+        return {}
+    for key in value:
+        if key not in known:
+            report(f"{path}.{key}", f"unknown key{did_you_mean(str(key), known)}")
+    return {k: v for k, v in value.items() if k in known}
+
+
+def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
+    entries = _mapping(value, path, report, PARAMETER_UNITS)
+    if isinstance(value, dict) and "t0" not in value:
+        report(f"{path}.t0", "missing")
+        return None
+    numbers = {k: _number(v, f"{path}.{k}", report) for k, v in entries.items()}
+    if not numbers or None in numbers.values():
+        return None
+    try:
+        return IterationModel.from_dict(numbers)
+    except InputError as error:
+        report(path, "; ".join(error.problems or (error.message,)))
+        return None
+
+
+def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, float]]:
+    ranges = {}
+    for key, pair in _mapping(value, path, report, COVERED_QUANTITIES).items():
+        here = f"{path}.{key}"
+        if not isinstance(pair, list) or len(pair) != 2:
+            report(here, f"expected [lowest, highest], got {pair!r}")
+            continue
+        low, high = (_number(v, here, report) for v in pair)
+        if low is not None and high is not None:
+            if low > high:
+                report(here, f"lowest above highest: {pair!r}")
+            ranges[key] = (low, high)
+    return ranges
+
+
+def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
+    entries = _mapping(value, path, report, ("slots", "context_tokens"))
+    numbers = {}
+    for key in ("slots", "context_tokens"):
+        if key not in entries:
+            report(f"{path}.{key}", "missing")
+        else:
+            numbers[key] = _number(entries[key], f"{path}.{key}", report, 1.0)
+    if len(numbers) < 2 or None in numbers.values():
+        return None
+    return ReservedSlots(**numbers)  # type: ignore[arg-type]
+
+
+def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        report(path, f"expected a mapping, got {value!r}")
+        return {}
+    for key, entry in value.items():
+        if not isinstance(entry, (str, int, float, bool)):
+            report(f"{path}.{key}", f"expected text, a number or true/false, got {entry!r}")
+    return value
+
+
+def _notes(value: Any, path: str, report: Report) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        report(path, "expected a list of lines of text")
+        return ()
+    return tuple(value)
+
+
+def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
+    def check(value: Any, path: str, report: Report) -> Any:
+        if value not in known:
+            report(path, f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _flag(value: Any, path: str, report: Report) -> bool:
+    if not isinstance(value, bool):
+        report(path, f"expected true or false, got {value!r}")
+    return bool(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How one key of the file is read."""
+
+    read: Callable[[Any, str, Report], Any]
+    required: bool = False
+    default: Any = None
+
+
+def _positive(value: Any, path: str, report: Report) -> int | None:
+    return _whole(value, path, report, 1)
+
+
+FIELDS: Mapping[str, Field] = {
+    "name": Field(_text, required=True),
+    "gpu": Field(_text, required=True),
+    "model": Field(_text, required=True),
+    "tp": Field(_positive, required=True),
+    "pp": Field(_positive, default=1),
+    "weight_dtype": Field(_choice(DTYPE_BYTES), default="bf16"),
+    "kv_dtype": Field(_choice(DTYPE_BYTES), default="bf16"),
+    "provenance": Field(_choice(PROVENANCES), required=True),
+    "automatic": Field(_flag, default=True),
+    "iteration": Field(_iteration, required=True),
+    "band": Field(_number, required=True),
+    "date": Field(_text),
+    "engine": Field(_text),
+    "engine_version": Field(_text),
+    "command": Field(_text),
+    "points": Field(_whole),
+    "error_mean": Field(_number),
+    "error_p95": Field(_number),
+    "covered": Field(_covered, default={}),
+    "kv_tokens": Field(_whole),
+    "api_overhead_s": Field(_number, default=0.0),
+    "reserved": Field(_reserved),
+    "replica_usd_per_hour": Field(_number),
+    "settings": Field(_settings, default={}),
+    "source": Field(_text, default=""),
+    "notes": Field(_notes, default=()),
+}
+"""Every key of a profile file besides ``schema``."""
+
+_ITERATION_DEFAULTS: Mapping[str, float | None] = {
+    name: {"t0": None, "tau": 1}.get(name, 0.0) for name in PARAMETER_UNITS
+}
+
+
+def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | None = None) -> Profile:
+    """Check a whole profile and build it.
+
+    Parameters
+    ----------
+    data
+        The parsed file.
+    where
+        Its name, for messages.
+    lines
+        Line of each key path, for messages; see :func:`load_profile`.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    InputError
+        All unknown, missing and ill-typed keys at once, each with its place.
+
+    Examples
+    --------
+    >>> parse_profile({"schema": SCHEMA, "name": "x", "gpu": "h100", "tp": 0, "itteration": {}}, "x.yaml")
+    Traceback (most recent call last):
+    planner.errors.InputError: x.yaml: not a usable profile
+      x.yaml: tp: must be >= 1, got 0
+      x.yaml: itteration: unknown key; did you mean 'iteration'?
+      x.yaml: model: missing
+      x.yaml: provenance: missing
+      x.yaml: iteration: missing
+      x.yaml: band: missing
+    """
+    problems: list[tuple[str, str]] = []
+
+    def report(path: str, message: str) -> None:
+        problems.append((path, message))
+
+    values: dict[str, Any] = {}
+    if not isinstance(data, dict):
+        report("", f"expected a mapping with the keys {', '.join(FIELDS)}")
+    else:
+        if data.get("schema") != SCHEMA:
+            report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")
+        for key, value in data.items():
+            if key in FIELDS:
+                if value is not None or FIELDS[key].required:
+                    values[key] = FIELDS[key].read(value, key, report)
+            elif key != "schema":
+                report(str(key), f"unknown key{did_you_mean(str(key), FIELDS)}")
+        for key, spec in FIELDS.items():
+            if spec.required and key not in data:
+                report(key, "missing")
+    if problems:
+        places = _line_index(lines)
+        told = [f"{where}{places(path)}: {path + ': ' if path else ''}{message}" for path, message in problems]
+        raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
+    return Profile(**values)
+
+
+def _line_index(lines: Mapping[str, int] | None) -> Callable[[str], str]:
+    def place(path: str) -> str:
+        if not lines:
+            return ""
+        while path and path not in lines:  # a missing key is reported at its parent
+            path = path.rpartition(".")[0]
+        return f":{lines[path]}" if path else ""
+
+    return place
+
+
+def _lines_of(text: str) -> dict[str, int]:
+    """Line of every key path of a YAML text."""
+    import yaml
+
+    found: dict[str, int] = {}
+
+    def walk(node: yaml.Node | None, prefix: str) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                path = f"{prefix}{key.value}"
+                found[path] = key.start_mark.line + 1
+                walk(value, path + ".")
+
+    walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
+    return found
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile file.
+
+    Parameters
+    ----------
+    path
+        YAML file.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    InputError
+        Not readable, not YAML, or not a profile; every problem with file, line and key path.
+    """
+    import yaml
+
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read ({error})") from None
+    try:
+        data = load_yaml(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f":{mark.line + 1}" if mark is not None else ""
+        raise InputError(f"{file}{place}: not YAML ({getattr(error, 'problem', None) or error})") from None
+    try:
+        return parse_profile(data, str(file))
+    except InputError:
+        # only now is it worth finding the lines
+        return parse_profile(data, str(file), _lines_of(text))
+
+
+def save_profile(profile: Profile, path: str | Path) -> Path:
+    """Write a profile file, whole or not at all.
+
+    Parameters
+    ----------
+    profile
+        What to write.
+    path
+        File, or an existing directory (the file is then named after the profile).
+
+    Returns
+    -------
+    Path
+        The file written.
+    """
+    import yaml
+
+    target = Path(path)
+    if target.is_dir():
+        target = target / f"{profile.name}.yaml"
+    text = yaml.safe_dump(profile.to_dict(), sort_keys=False, allow_unicode=True, width=120)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+# --- finding ----------------------------------------------------------------------------------------------------
+
+
+def user_directory() -> Path:
+    """Where a user's own profiles live: ``FLEETOPT_PROFILES``, else ``~/.config/fleetopt/profiles``."""
+    named = os.environ.get("FLEETOPT_PROFILES")
+    return Path(named) if named else Path.home() / ".config" / "fleetopt" / "profiles"
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """(name, file) of every profile there is, the user's before the shipped, each name once."""
+    seen = set()
+    shipped = Path(str(resources.files("planner.catalog").joinpath("profiles")))
+    for folder in (user_directory(), shipped):
+        for file in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
+            if file.stem not in seen:
+                seen.add(file.stem)
+                yield file.stem, file
+
+
+def profile_names() -> tuple[str, ...]:
+    """Names of all profiles there are, the user's first."""
+    return tuple(name for name, _ in _files())
+
+
+def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> Profile:
+    """The roofline prior as a profile, for hardware nobody has measured.
+
+    Parameters
+    ----------
+    gpu, model
+        What runs on what.
+    tp
+        GPUs of the tensor-parallel group [1].
+
+    Returns
+    -------
+    Profile
+        Provenance ``"estimated"``, band 0.30 (wider for mixtures of experts).
+
+    Examples
+    --------
+    >>> from planner.catalog import gpu, model
+    >>> estimated_profile(gpu("h100"), model("llama-3.1-8b")).trust
+    'estimated, ±30%'
+    """
+    from planner.iteration.roofline import prior_band, roofline
+
+    return Profile(
+        name=f"{model.name}-{gpu.name}-tp{tp}-estimated",
+        gpu=gpu.name,
+        model=model.name,
+        tp=tp,
+        weight_dtype=model.weight_dtype,
+        kv_dtype=model.kv_dtype,
+        iteration=roofline(gpu, model, tp),
+        provenance="estimated",
+        band=prior_band(model),
+        source="roofline prior: data-sheet peaks times the shares of them that kernels reach",
+    )
+
+
+def profile(
+    name: str | Path | None = None,
+    *,
+    gpu: GpuSpec | str | None = None,
+    model: ModelSpec | str | None = None,
+    tp: int = 1,
+) -> Profile:
+    """Find a profile by path or name, or the best one for a model on a replica.
+
+    Parameters
+    ----------
+    name
+        A file, or the name of a profile; ``None`` = whatever fits the hardware.
+    gpu, model
+        Catalog entries or names; used when `name` is ``None``.
+    tp
+        GPUs of the tensor-parallel group [1]; used when `name` is ``None``.
+
+    Returns
+    -------
+    Profile
+        By `name`: exactly that one. By hardware: the first of the user's and the shipped profiles with this GPU, model,
+        dtypes and TP (those marked ``automatic: false`` excepted), else the roofline estimate.
+
+    Raises
+    ------
+    InputError
+        No such profile (did you mean), a file that is not a profile, an unknown GPU or model.
+
+    Examples
+    --------
+    >>> profile("fleetopt-paper").iteration.t0
+    0.008
+    """
+    if name is not None:
+        return _named(name)
+    if gpu is None or model is None:
+        raise InputError("a profile needs a name, or a GPU and a model")
+    device = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    network = find_model(model) if isinstance(model, str) else model
+    wanted = (device.name, network.name, tp, network.weight_dtype, network.kv_dtype)
+    for _, file in _files():
+        found = load_profile(file)
+        if found.automatic and (*_canonical(found), found.tp, found.weight_dtype, found.kv_dtype) == wanted:
+            return found
+    return estimated_profile(device, network, tp)
+
+
+def _canonical(found: Profile) -> tuple[str, str]:
+    """Catalog names of a profile's GPU and model; names the catalog does not know stay as they are."""
+    try:
+        gpu_name = find_gpu(found.gpu).name
+    except InputError:
+        gpu_name = found.gpu
+    try:
+        model_name = find_model(found.model).name
+    except InputError:
+        model_name = found.model
+    return gpu_name, model_name
+
+
+def _named(name: str | Path) -> Profile:
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return load_profile(path)
+    files = dict(_files())
+    by_key = {normalized(stem): file for stem, file in files.items()}
+    key = normalized(str(name))
+    if key not in by_key:
+        raise InputError(
+            f"unknown profile {str(name)!r}{did_you_mean(key, files)}",
+            f"Known: {', '.join(files) or 'none'}. Or give the path of a profile file; yours belong in {user_directory()}.",
+        )
+    return load_profile(by_key[key])
