@@ -1,0 +1,271 @@
+"""The arrival process of a workload: rate, burstiness on every time scale, daily profile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["DISPERSION_WINDOWS_S", "Arrivals", "arrivals_from_times"]
+
+DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
+"""Windows over which counts are taken [s]."""
+
+SCV_WINDOW_S = 60.0
+"""Window inside which interarrival times are compared, so that slow swings of the rate do not count as burstiness [s]."""
+
+_MIN_WINDOWS = 8  # fewer windows say little about a variance
+_PEAK_WINDOW_S = 60.0
+
+POISSON_ASSUMED = "Poisson assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    r"""When requests arrive.
+
+    The index of dispersion of counts over windows of length w is :math:`I(w) = \mathrm{Var}\,N(w) / \mathrm E\,N(w)`; it is 1
+    for a Poisson process at every w, and sees correlated bursts that the interarrival scv misses.
+
+    Parameters
+    ----------
+    rate_per_s
+        Mean arrival rate [requests/s]; ``None`` = the source does not say.
+    scv
+        Squared coefficient of variation of interarrival times inside windows of `scv_window_s`, weighted by the number of
+        gaps in the window [1]; ``None`` = not known.
+    scv_window_s
+        That window [s].
+    dispersion
+        Pairs (window [s], index of dispersion of counts [1]), by increasing window.
+    hourly_profile
+        24 rates by hour of day or 168 by hour of week (Monday 00:00 first), relative to their mean [1]; empty = not known.
+    peak_over_mean
+        Busiest minute over the mean minute [1]; ``None`` = not known.
+    assumed
+        What was assumed because the source carries no times, e.g. ``"Poisson assumed"``; ``None`` = nothing.
+    """
+
+    rate_per_s: float | None = None
+    scv: float | None = None
+    scv_window_s: float | None = None
+    dispersion: tuple[tuple[float, float], ...] = ()
+    hourly_profile: tuple[float, ...] = ()
+    peak_over_mean: float | None = None
+    assumed: str | None = POISSON_ASSUMED
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.rate_per_s is not None and not (math.isfinite(self.rate_per_s) and self.rate_per_s > 0.0):
+            problems.append(f"arrival_rate_per_s must be positive and finite, got {self.rate_per_s!r}")
+        if self.scv is not None and not (math.isfinite(self.scv) and self.scv >= 0.0):
+            problems.append(f"arrival_scv must be finite and not negative, got {self.scv!r}")
+        for window, index in self.dispersion:
+            if not (window > 0.0 and math.isfinite(index) and index >= 0.0):
+                problems.append(
+                    f"dispersion must be positive windows with finite values >= 0, got {window!r}={index!r}"
+                )
+        if len(self.hourly_profile) not in (0, 24, 168):
+            problems.append(f"hourly_profile needs 24 or 168 values, got {len(self.hourly_profile)}")
+        if any(not (math.isfinite(x) and x >= 0.0) for x in self.hourly_profile):
+            problems.append("hourly_profile must be finite and not negative")
+        if problems:
+            raise InputError.from_problems(problems)
+
+    def dispersion_at(self, window_s: float) -> float:
+        """Index of dispersion of counts at any window [1], log-log interpolated between the measured ones.
+
+        Shorter windows than measured go to 1 linearly in the window (a point process is Poisson at lag 0: variance equals
+        mean); longer ones keep the last value. Without measurements it is 1.
+
+        Parameters
+        ----------
+        window_s
+            Window [s], > 0.
+
+        Returns
+        -------
+        float
+            Index of dispersion [1].
+
+        >>> round(Arrivals(dispersion=((1.0, 2.0), (100.0, 8.0))).dispersion_at(10.0), 9)
+        4.0
+        >>> Arrivals().dispersion_at(60.0)
+        1.0
+        """
+        if not self.dispersion:
+            return 1.0
+        windows = [w for w, _ in self.dispersion]
+        values = [v for _, v in self.dispersion]
+        if window_s <= windows[0]:
+            return 1.0 + (values[0] - 1.0) * max(window_s, 0.0) / windows[0]
+        floor = 1e-12
+        return float(np.exp(np.interp(np.log(window_s), np.log(windows), np.log(np.maximum(values, floor)))))
+
+    def with_rate(self, rate_per_s: float) -> Arrivals:
+        """The same process at another rate [requests/s], burstiness kept (more independent users would lower it)."""
+        return Arrivals(
+            rate_per_s,
+            self.scv,
+            self.scv_window_s,
+            self.dispersion,
+            self.hourly_profile,
+            self.peak_over_mean,
+            self.assumed,
+        )
+
+    def thinned(self, share: float) -> Arrivals:
+        r"""The process left when each request is kept independently with probability `share` [1].
+
+        :math:`\lambda' = p\lambda`, :math:`C'^2 = 1 + p\,(C^2 - 1)` (exact for renewal processes), :math:`I' = 1 + p\,(I - 1)`.
+
+        >>> half = Arrivals(10.0, scv=3.0).thinned(0.5)
+        >>> half.rate_per_s, half.scv
+        (5.0, 2.0)
+        """
+        return Arrivals(
+            None if self.rate_per_s is None else self.rate_per_s * share if share > 0.0 else None,
+            None if self.scv is None else 1.0 + share * (self.scv - 1.0),
+            self.scv_window_s,
+            tuple((w, 1.0 + share * (v - 1.0)) for w, v in self.dispersion),
+            self.hourly_profile,
+            self.peak_over_mean,
+            self.assumed,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "rate_per_s": self.rate_per_s,
+            "scv": self.scv,
+            "scv_window_s": self.scv_window_s,
+            "dispersion": [list(pair) for pair in self.dispersion],
+            "hourly_profile": list(self.hourly_profile),
+            "peak_over_mean": self.peak_over_mean,
+            "assumed": self.assumed,
+        }
+
+
+def interarrival_scv(times: NDArray[np.float64], window_s: float) -> float | None:
+    """Squared coefficient of variation of the gaps inside full windows, averaged with the number of gaps as weight [1].
+
+    Parameters
+    ----------
+    times
+        Sorted arrival times [s].
+    window_s
+        Window [s]; inf = the whole trace.
+
+    Returns
+    -------
+    float or None
+        [1]; ``None`` when no full window has two gaps.
+    """
+    if times.size < 3:
+        return None
+    elapsed = times - times[0]
+    if math.isinf(window_s):
+        gaps = np.diff(elapsed)
+        mean = float(gaps.mean())
+        return float(gaps.var() / mean**2) if mean > 0.0 else None
+    window = np.floor(elapsed / window_s).astype(np.int64)
+    full = int(elapsed[-1] // window_s)
+    inside = (window[1:] == window[:-1]) & (window[1:] < full)
+    index = window[1:][inside]
+    if index.size == 0:
+        return None
+    gap = np.diff(elapsed)[inside]
+    # compact window ids: a trace of a year with few requests has far more windows than gaps
+    _, index = np.unique(index, return_inverse=True)
+    count = np.bincount(index)
+    first = np.bincount(index, gap) / count
+    spread = np.bincount(index, (gap - first[index]) ** 2)
+    use = (count >= 2) & (first > 0.0)
+    if not use.any():
+        return None
+    return float(np.sum(spread[use] / first[use] ** 2) / np.sum(count[use]))
+
+
+def count_dispersion(times: NDArray[np.float64], window_s: float) -> tuple[float, float, int] | None:
+    """Index of dispersion of counts [1], peak over mean [1] and the number of full windows; ``None`` with fewer than two."""
+    elapsed = times - times[0]
+    windows = int(elapsed[-1] // window_s)
+    if windows < 2:
+        return None
+    position = np.floor(elapsed / window_s).astype(np.int64)
+    position = position[position < windows]
+    ids, counts = np.unique(position, return_counts=True)
+    mean = counts.sum() / windows
+    variance = float(np.sum((counts - mean) ** 2) + (windows - ids.size) * mean**2) / windows
+    return float(variance / mean), float(counts.max() / mean), windows
+
+
+def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
+    span = float(times[-1] - times[0])
+    if span < 86_400.0:
+        return ()
+    hours = 168 if span >= 7 * 86_400.0 else 24
+    # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
+    origin = -3 * 86_400.0 if absolute else float(times[0])
+    if not absolute or hours == 24:
+        origin = 0.0 if absolute else float(times[0])
+    start = times[0] - origin
+    hour = np.floor((times - origin) / 3600.0).astype(np.int64) % hours
+    counts = np.bincount(hour, minlength=hours).astype(np.float64)
+    # seconds the trace spent in each hour, partial first and last hours included
+    edges = np.arange(math.floor(start / 3600.0), math.floor((start + span) / 3600.0) + 2) * 3600.0
+    seconds = np.minimum(edges[1:], start + span) - np.maximum(edges[:-1], start)
+    exposure = np.bincount((edges[:-1] / 3600.0).astype(np.int64) % hours, np.maximum(seconds, 0.0), minlength=hours)
+    rates = counts / np.maximum(exposure, 1e-9)
+    return tuple(float(x) for x in np.round(rates / rates.mean(), 4))
+
+
+def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals:
+    """Everything timestamps say about the arrival process.
+
+    Parameters
+    ----------
+    times
+        Arrival times [s], any order; at least one.
+    absolute
+        Whether they are seconds since 1970-01-01 UTC (then the hourly profile is by hour of day); otherwise hours are counted
+        from the first request.
+
+    Returns
+    -------
+    Arrivals
+        Rate n/span, interarrival scv in windows of 60 s (whole trace when shorter than two of them), dispersion of counts
+        over every window of :data:`DISPERSION_WINDOWS_S` that fits at least 8 times, busiest minute, profile by hour from
+        one day on and by hour of week from seven days on.
+
+    >>> arrivals_from_times([0.0, 1.0, 2.0, 3.0]).scv
+    0.0
+    """
+    moments = np.sort(np.asarray(times, dtype=np.float64))
+    span = float(moments[-1] - moments[0]) if moments.size else 0.0
+    if span <= 0.0:
+        return Arrivals(assumed="no time span: rate not known, Poisson assumed")
+    window = SCV_WINDOW_S if span >= 2.0 * SCV_WINDOW_S else math.inf
+    scv = interarrival_scv(moments, window)
+    dispersion = []
+    for width in DISPERSION_WINDOWS_S:
+        found = count_dispersion(moments, width)
+        if found is not None and found[2] >= _MIN_WINDOWS:
+            dispersion.append((width, found[0]))
+    peak = count_dispersion(moments, _PEAK_WINDOW_S)
+    return Arrivals(
+        rate_per_s=moments.size / span,
+        scv=scv,
+        scv_window_s=window if math.isfinite(window) else span,
+        dispersion=tuple(dispersion),
+        hourly_profile=_profile(moments, absolute),
+        peak_over_mean=peak[1] if peak is not None else None,
+        assumed=None if scv is not None else POISSON_ASSUMED,
+    )

@@ -1,0 +1,322 @@
+"""A trace of any length as a few hundred rows: bins of the total, Gauss nodes of the output in every bin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ROUND_BOUNDARIES", "CompactionError", "compact", "compact_within", "compaction_error"]
+
+ROUND_BOUNDARIES = tuple(sorted({float(base << k) for base in (64, 96) for k in range(12)} | {float(1 << 17)}))
+"""Totals at which people put boundaries: 64, 96, 128, 192, ... 131072 [tokens]; F is exact there."""
+
+CHUNKS = (256, 512, 1024, 2048, 8192)
+"""Prefill chunks at which the error of a compaction is stated [tokens]."""
+
+_MIN_POOL = 0.005  # a pool with a smaller share of the requests is left out of the stated error
+_TAIL_POINTS = 24
+
+
+def _edges(workload: Workload, bins: int) -> Floats:
+    """Upper ends of the bins: quantiles of the total, a log-spaced tail, round boundaries, heavy atoms on their own."""
+    totals = workload.total_tokens
+    cumulative = np.cumsum(workload.weight)
+    at = np.searchsorted(cumulative, np.arange(1, bins) / bins - 1e-12)
+    # the last 2% hold few requests and most of the KV memory: shares of them halve a few times more
+    tail = 1.0 - 0.02 * np.geomspace(1.0, 1e-3, _TAIL_POINTS)
+    at = np.concatenate([at, np.searchsorted(cumulative, tail)])
+    chosen = totals[np.minimum(at, totals.size - 1)]
+    rounds = np.array([b for b in ROUND_BOUNDARIES if workload.lower_tokens.min() < b < totals[-1]])
+    atoms = workload.lower_tokens == totals
+    alone: Floats = np.zeros(0)
+    if atoms.any():
+        places, inverse = np.unique(totals[atoms], return_inverse=True)
+        mass = np.bincount(inverse.ravel(), workload.weight[atoms])
+        heavy = places[mass > 0.5 / bins]
+        # totals are whole numbers: a bin of width one is an atom
+        alone = np.concatenate([heavy, heavy - 1.0])
+        least = places[0] - 1.0
+    else:
+        least = 0.0
+    start = min(least, float(workload.lower_tokens.min()))
+    edges = np.unique(np.concatenate([[max(start, 0.0)], chosen, rounds, alone, [totals[-1]]]))
+    kept: Floats = edges[edges >= max(start, 0.0)]
+    return kept
+
+
+def _pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """(row, bin, weight) of every row cut at the edges; bin k is (edges[k], edges[k + 1]]."""
+    first = np.searchsorted(edges, workload.lower_tokens, side="right") - 1
+    last = np.searchsorted(edges, workload.total_tokens, side="left") - 1
+    atom = workload.lower_tokens == workload.total_tokens
+    first = np.clip(np.where(atom, last, first), 0, edges.size - 2)
+    last = np.clip(last, first, edges.size - 2)
+    count = last - first + 1
+    row = np.repeat(np.arange(workload.rows), count)
+    offset = np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
+    place = first[row] + offset
+    width = np.where(atom, 1.0, workload.total_tokens - workload.lower_tokens)[row]
+    overlap = np.minimum(workload.total_tokens[row], edges[place + 1]) - np.maximum(
+        workload.lower_tokens[row], edges[place]
+    )
+    share = np.where(atom[row], 1.0, np.clip(overlap / width, 0.0, 1.0))
+    weight = workload.weight[row] * share
+    keep = weight > 0.0
+    return row[keep], place[keep], weight[keep]
+
+
+def gauss_nodes(values: Floats, weight: Floats, nodes: int) -> tuple[Floats, Floats]:
+    r"""Gauss quadrature of a discrete law: `nodes` points that share its moments up to order :math:`2m - 1`.
+
+    The Jacobi matrix comes from the Lanczos process on diag(values) with full re-orthogonalisation; its eigenvalues are the
+    nodes, the squared first components of its eigenvectors the weights (Golub and Welsch).
+
+    Parameters
+    ----------
+    values, weight
+        The law; weights of any positive scale.
+    nodes
+        m >= 1.
+
+    Returns
+    -------
+    tuple of ndarray
+        Nodes, increasing, and weights with the sum of `weight`; fewer than m where the law has fewer points.
+
+    References
+    ----------
+    G. H. Golub, J. H. Welsch, Calculation of Gauss quadrature rules, Math. Comp. 23 (1969) 221-230.
+
+    >>> x, w = gauss_nodes(np.array([0.0, 1.0, 2.0, 3.0]), np.ones(4), 2)
+    >>> round(float(w @ x**3), 9), round(float(w @ x**2), 9)
+    (36.0, 14.0)
+    """
+    total = float(weight.sum())
+    low, high = float(values.min()), float(values.max())
+    middle, half = 0.5 * (low + high), 0.5 * (high - low)
+    if half == 0.0 or nodes == 1:
+        return np.array([float(weight @ values) / total]), np.array([total])
+    x = (values - middle) / half
+    q = np.sqrt(weight / total)
+    basis = [q]
+    diagonal, off = [], []
+    for k in range(nodes):
+        step = x * basis[-1]
+        diagonal.append(float(basis[-1] @ step))
+        if k == nodes - 1:
+            break
+        for vector in (*basis, *basis):  # twice is enough (Kahan)
+            step = step - (vector @ step) * vector
+        norm = float(np.sqrt(step @ step))
+        if norm < 1e-10:
+            break
+        off.append(norm)
+        basis.append(step / norm)
+    jacobi = np.diag(diagonal) + np.diag(off[: len(diagonal) - 1], 1) + np.diag(off[: len(diagonal) - 1], -1)
+    places, vectors = np.linalg.eigh(jacobi)
+    masses = vectors[0] ** 2 * total
+    return np.clip(middle + half * places, low, high), masses
+
+
+def _bin_points(inputs: Floats, outputs: Floats, weight: Floats, nodes: int) -> tuple[Floats, Floats, Floats]:
+    r"""Points of one bin and category: Gauss nodes of the output, inputs that keep :math:`\mathrm E[I O^k]`, k < m."""
+    if weight.size <= nodes:
+        return inputs, outputs, weight
+    places, masses = gauss_nodes(outputs, weight, nodes)
+    keep = masses > 1e-9 * weight.sum()
+    places, masses = places[keep], masses[keep] * (weight.sum() / masses[keep].sum())
+    total = inputs + outputs
+    if places.size == 1:
+        level = np.array([float(weight @ total) / float(weight.sum())])
+    else:
+        # Lagrange polynomials on the nodes, at every request: l_j(O_r)
+        lagrange = np.ones((places.size, outputs.size))
+        for j in range(places.size):
+            for i in range(places.size):
+                if i != j:
+                    lagrange[j] *= (outputs - places[i]) / (places[j] - places[i])
+        level = (lagrange @ (weight * total)) / masses
+        level = np.clip(level, total.min(), total.max())
+        level += float(weight @ total - masses @ level) / float(masses.sum())
+    return np.clip(level - places, inputs.min(), None), places, masses
+
+
+def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
+    """The same distribution in a few hundred rows.
+
+    Bins of the total (quantiles, a log-spaced tail, round boundaries) keep F exactly at their ends; in every bin and
+    category `nodes` Gauss nodes of the output keep its moments up to order 2m - 1, and E[input output^k] for k < m.
+
+    Parameters
+    ----------
+    workload
+        What to compact.
+    bins
+        Quantile bins, > 0; the result has up to about (bins + 60) x nodes rows per category.
+    nodes
+        Gauss nodes per bin and category, > 0.
+
+    Returns
+    -------
+    Workload
+        Compact, named and attributed as the original; the original itself when it has no more rows.
+
+    >>> w = Workload.from_arrays(np.arange(1, 1001), np.tile([10, 200], 500))
+    >>> c = compact(w, bins=50)
+    >>> c.rows < 400, round(c.mean_total / w.mean_total, 9)
+    (True, 1.0)
+    """
+    if bins < 1 or nodes < 1:
+        raise InputError(f"compaction needs at least one bin and one node, got {bins} and {nodes}")
+    edges = _edges(workload, bins)
+    row, place, weight = _pieces(workload, edges)
+    group = place * len(workload.categories) + workload.category[row]
+    order = np.lexsort((workload.output_tokens[row], group))
+    row, weight, group = row[order], weight[order], group[order]
+    start = np.flatnonzero(np.diff(group, prepend=-1))
+    stop = np.append(start[1:], group.size)
+    columns: list[tuple[Floats, Floats, Floats]] = []
+    sizes = []
+    for a, b in zip(start, stop, strict=True):
+        part = row[a:b]
+        points = _bin_points(workload.input_tokens[part], workload.output_tokens[part], weight[a:b], nodes)
+        columns.append(points)
+        sizes.append(points[0].size)
+    if sum(sizes) >= workload.rows:
+        return workload
+    key = np.repeat(group[start], sizes)
+    bin_of = key // len(workload.categories)
+    return Workload.from_arrays(
+        np.concatenate([c[0] for c in columns]),
+        np.concatenate([c[1] for c in columns]),
+        weight=np.concatenate([c[2] for c in columns]),
+        total_tokens=edges[bin_of + 1],
+        lower_tokens=edges[bin_of],
+        category=key % len(workload.categories),
+        categories=workload.categories,
+        compressible=workload.compressible,
+        arrivals=workload.arrivals,
+        name=workload.name,
+        provenance=replace(workload.provenance, exact=False),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionError:
+    """Largest relative error of a compaction on what plans depend on, over all pools of at least 0.5% of the requests.
+
+    Parameters
+    ----------
+    mean_iterations, scv_iterations
+        Of E[S] and C_s^2 over chunks of 256 to 8,192 tokens, for the whole and both sides of every round boundary [1].
+    cdf, band
+        Absolute, of F at any total and of the share in any band by category [1].
+    prefill_p99
+        Of the 99th percentile of the input [1].
+    rows
+        Rows of the compact workload.
+    """
+
+    mean_iterations: float
+    scv_iterations: float
+    cdf: float
+    band: float
+    prefill_p99: float
+    rows: int
+
+    @property
+    def worst(self) -> float:
+        """The largest of them [1]."""
+        return max(self.mean_iterations, self.scv_iterations, self.cdf, self.band, self.prefill_p99)
+
+    def to_dict(self) -> dict[str, float]:
+        """JSON-ready."""
+        return {
+            "mean_iterations": self.mean_iterations,
+            "scv_iterations": self.scv_iterations,
+            "cdf": self.cdf,
+            "band": self.band,
+            "prefill_p99": self.prefill_p99,
+            "rows": self.rows,
+            "worst": self.worst,
+        }
+
+
+def compaction_error(original: Workload, compacted: Workload) -> CompactionError:
+    """Compare a compaction with what it was made from; see :class:`CompactionError` for what is compared."""
+    totals = np.unique(np.concatenate([original.total_tokens, compacted.breakpoints()]))
+    totals = totals[totals >= original.total_tokens[0]]
+    cdf = float(np.max(np.abs(original.cdf(totals) - compacted.cdf(totals))))
+    mean = scv = band = p99 = 0.0
+    for low, high in _pools(original):
+        a, _ = original.between(low, high)
+        b, _ = compacted.between(low, high)
+        for chunk in CHUNKS:
+            (m1, c1), (m2, c2) = a.iterations(chunk), b.iterations(chunk)
+            mean = max(mean, abs(m2 / m1 - 1.0))
+            # a law that hardly varies has no scv to speak of; its error counts in units of one hundredth
+            scv = max(scv, abs(c2 - c1) / max(c1, 0.01))
+        p99 = max(p99, abs(b.quantile(0.99, "input") / max(a.quantile(0.99, "input"), 1.0) - 1.0))
+    for boundary in ROUND_BOUNDARIES:
+        for gamma in (1.1, 1.5, 2.0):
+            one, two = original.band_fractions(boundary, gamma), compacted.band_fractions(boundary, gamma)
+            band = max(band, *(abs(one[name] - two[name]) for name in one))
+    return CompactionError(mean, scv, cdf, band, p99, compacted.rows)
+
+
+def _pools(workload: Workload) -> list[tuple[float, float]]:
+    requests = workload.provenance.requests or 1e9
+    least = max(_MIN_POOL, 20.0 / requests)
+    pools = [(0.0, np.inf)]
+    for boundary in ROUND_BOUNDARIES:
+        share = workload.cdf(boundary)
+        if share >= least:
+            pools.append((0.0, boundary))
+        if 1.0 - share >= least:
+            pools.append((boundary, np.inf))
+    return pools
+
+
+_LADDER = ((60, 3), (100, 3), (200, 3), (300, 4), (400, 4), (600, 5), (1000, 5), (2000, 6), (4000, 8))
+
+
+def compact_within(workload: Workload, max_error: float) -> tuple[Workload, CompactionError]:
+    """The smallest compaction on a ladder of sizes whose largest error is at most `max_error`.
+
+    Parameters
+    ----------
+    workload
+        What to compact.
+    max_error
+        Bound of :attr:`CompactionError.worst` [1], > 0.
+
+    Returns
+    -------
+    tuple
+        The compact workload and the error reached; the original with error 0 when no smaller one is good enough.
+
+    >>> w = Workload.from_arrays(np.arange(1, 20001), np.tile([10, 200, 30, 40], 5000))
+    >>> c, e = compact_within(w, 0.02)
+    >>> e.worst <= 0.02, c.rows < w.rows
+    (True, True)
+    """
+    if not max_error > 0.0:
+        raise InputError(f"max_error must be positive, got {max_error!r}")
+    for bins, nodes in _LADDER:
+        candidate = compact(workload, bins, nodes)
+        if candidate is workload:
+            break
+        error = compaction_error(workload, candidate)
+        if error.worst <= max_error:
+            return candidate, error
+    return workload, CompactionError(0.0, 0.0, 0.0, 0.0, 0.0, workload.rows)

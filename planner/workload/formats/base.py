@@ -1,0 +1,283 @@
+"""What every reader shares: options, the collector of requests, numbers and times as people write them."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.workload.report import ImportReport
+    from planner.workload.source import Head, Source
+    from planner.workload.workload import Workload
+
+__all__ = ["MAX_PROBLEMS", "Clock", "Format", "ReadOptions", "TraceBuilder", "parse_count"]
+
+MAX_PROBLEMS = 20
+"""Problems of one file shown at most."""
+
+MAX_BAD_SHARE = 0.001
+"""Share of unreadable records above which an import is refused."""
+
+_MAX_TOKENS = 10**9  # nothing longer can be a request
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a user may say about a file.
+
+    Parameters
+    ----------
+    columns
+        Own names of columns or JSON paths: keys ``input``, ``output``, ``time``, ``category``, ``total``.
+    category
+        One category for all requests of the file.
+    allow_bad_rows
+        Whether more than 0.1% unreadable records may be dropped.
+    tokens_per_character
+        For text without token counts [tokens/character].
+    output_share
+        For totals alone: share of the output [1].
+    mean_output
+        For totals alone: mean output [tokens].
+    time_unit
+        ``"s"``, ``"ms"``, ``"us"`` or ``"ns"`` for numeric times; ``None`` = from their size.
+    baseline
+        The first of two scrapes of counters.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    category: str | None = None
+    allow_bad_rows: bool = False
+    tokens_per_character: float | None = None
+    output_share: float | None = None
+    mean_output: float | None = None
+    time_unit: str | None = None
+    baseline: Source | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format.
+
+    Parameters
+    ----------
+    name
+        What ``--input-format`` calls it.
+    title
+        One line for people.
+    recognise
+        Whether the beginning of a file looks like it.
+    read
+        (source, options) -> collector of requests, or a workload with its report when the file holds a distribution.
+    """
+
+    name: str
+    title: str
+    recognise: Callable[[Head], bool]
+    read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
+
+
+def parse_count(value: object) -> int:
+    """A number of tokens as traces write it: 374, "374", 374.0.
+
+    Raises
+    ------
+    ValueError
+        Negative, fractional, not finite, not a number.
+
+    >>> parse_count("374"), parse_count(12.0)
+    (374, 12)
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if text.isascii() and text.isdigit() and len(text) <= 10:
+            number: float = int(text)
+        else:
+            number = float(text)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = value
+    else:
+        raise ValueError(f"{value!r} is not a count")
+    if not 0 <= number <= _MAX_TOKENS or number != int(number):
+        raise ValueError(f"{value!r} is not a count")
+    return int(number)
+
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+@dataclass(slots=True)
+class Clock:
+    """Reads times: ISO 8601 (a zone or UTC), or numbers since 1970 or since the start of the trace.
+
+    The unit of numbers is taken from the size of the first: seconds since 1970 have ten digits, milliseconds thirteen,
+    microseconds sixteen, nanoseconds nineteen; smaller numbers are `unit` since the start.
+
+    Parameters
+    ----------
+    unit
+        Unit of numbers, ``None`` = as above with seconds for the small ones.
+    """
+
+    unit: str | None = None
+    absolute: bool | None = None
+    _scale: float | None = None
+    _minutes: dict[str, float] = field(default_factory=dict)
+
+    def read(self, value: object) -> float:
+        """Seconds; ValueError when `value` is no time."""
+        if isinstance(value, str):
+            text = value.strip()
+            if len(text) > 16 and text[4:5] == "-":
+                return self._iso(text)
+            if text.isdigit() and len(text) > 15:
+                number: float = int(text)
+            else:
+                try:
+                    number = float(text)
+                except ValueError:
+                    return self._iso(text)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            number = value
+        else:
+            raise ValueError(f"{value!r} is not a time")
+        if not math.isfinite(number):
+            raise ValueError(f"{value!r} is not a time")
+        if self._scale is None:
+            self._set_scale(number)
+        if self.absolute and isinstance(number, int) and self._scale == 1e-9:
+            return number // 1_000_000_000 + (number % 1_000_000_000) * 1e-9
+        return number * (self._scale or 1.0)
+
+    def _set_scale(self, number: float) -> None:
+        size = abs(number)
+        guess = next((u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (5e8, "s")) if size >= limit), None)
+        unit = self.unit or guess or "s"
+        if unit not in _UNITS:
+            raise InputError(f"time unit {unit!r} is none of {', '.join(_UNITS)}")
+        self._scale = _UNITS[unit]
+        if self.absolute is None:
+            self.absolute = size * self._scale >= 5e8
+
+    def _iso(self, text: str) -> float:
+        if self._scale is not None and self.absolute is False:
+            raise ValueError(f"{text!r} is not a time")
+        self.absolute = True
+        # the minute is looked up, the seconds read on their own: fast, and all digits of the fraction count
+        minute, rest = text[:16], text[16:]
+        start = self._minutes.get(minute)
+        if start is None:
+            start = datetime.fromisoformat(minute).replace(tzinfo=UTC).timestamp()
+            self._minutes[minute] = start
+        if rest[:1] != ":":
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = rest[1:]
+        if seconds[-1:] in "Zz":
+            return start + float(seconds[:-1])
+        if seconds.endswith(" UTC"):
+            return start + float(seconds[:-4])
+        for sign, direction in (("+", -60.0), ("-", 60.0)):
+            if sign in seconds:
+                seconds, _, zone = seconds.partition(sign)
+                digits = zone.replace(":", "")
+                if not (digits.isdigit() and len(digits) in (2, 4)):
+                    raise ValueError(f"{text!r} is not a time")
+                return start + float(seconds) + direction * (int(digits[:2]) * 60 + int(digits[2:] or 0))
+        return start + float(seconds)
+
+
+@dataclass(slots=True)
+class TraceBuilder:
+    """Collects requests as a reader finds them; counts what it leaves out.
+
+    Parameters
+    ----------
+    path, format
+        For messages.
+    clock
+        Reads times.
+    """
+
+    path: str
+    format: str
+    clock: Clock = field(default_factory=Clock)
+    inputs: array[float] = field(default_factory=lambda: array("d"))
+    outputs: array[float] = field(default_factory=lambda: array("d"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+    category: array[int] = field(default_factory=lambda: array("i"))
+    categories: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    unreadable: int = 0
+    examples: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rate_per_s: float | None = None
+    source: str = ""
+    licence: str = ""
+
+    @property
+    def rows_read(self) -> int:
+        """Records seen, good and bad."""
+        return len(self.inputs) + self.dropped.total() + self.unreadable
+
+    def bad(self, line: int, problem: str) -> None:
+        """Count one record that cannot be read."""
+        self.unreadable += 1
+        if len(self.examples) < MAX_PROBLEMS:
+            self.examples.append(f"{self.path}:{line}: {problem}")
+
+    def drop(self, reason: str) -> None:
+        """Count one record that is left out on purpose."""
+        self.dropped[reason] += 1
+
+    def add(self, line: int, inputs: Any, outputs: Any, time: Any = None, category: str | None = None) -> None:
+        """Add one request, or count it as unreadable.
+
+        Parameters
+        ----------
+        line
+            Its line, for messages.
+        inputs, outputs
+            Token counts as found.
+        time
+            As found; ``None`` = the file has no times.
+        category
+            Its category; ``None`` = none.
+        """
+        try:
+            sent = inputs if type(inputs) is int and 0 <= inputs <= _MAX_TOKENS else parse_count(inputs)
+        except (ValueError, OverflowError):
+            self.bad(line, f"input tokens {_shown(inputs)} is not a count")
+            return
+        try:
+            got = outputs if type(outputs) is int and 0 <= outputs <= _MAX_TOKENS else parse_count(outputs)
+        except (ValueError, OverflowError):
+            self.bad(line, f"output tokens {_shown(outputs)} is not a count")
+            return
+        if time is not None:
+            try:
+                moment = self.clock.read(time)
+            except (ValueError, OverflowError, IndexError):
+                self.bad(line, f"time {_shown(time)} is not a time")
+                return
+        if sent + got == 0:
+            self.dropped["no tokens at all"] += 1
+            return
+        if time is not None:
+            self.times.append(moment)
+        self.inputs.append(sent)
+        self.outputs.append(got)
+        if category is not None:
+            self.category.append(self.categories.setdefault(category, len(self.categories)))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,31 @@
+"""The known formats, most particular first; modules are imported when their kind of file turns up."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.workload.formats.base import Format
+
+__all__ = ["format_names", "formats"]
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "project_csv": ("csv",),
+    "azure": ("csv",),
+}
+
+
+def formats(kind: str | None = None) -> tuple[Format, ...]:
+    """Formats that a file of this kind can have; all of them for ``None``.
+
+    >>> [f.name for f in formats("csv")][:2]
+    ['fleetopt', 'azure']
+    """
+    chosen = [module for module, kinds in _MODULES.items() if kind is None or kind in kinds]
+    return tuple(import_module(f"planner.workload.formats.{module}").FORMAT for module in chosen)
+
+
+def format_names() -> tuple[str, ...]:
+    """What ``--input-format`` takes."""
+    return tuple(f.name for f in formats())

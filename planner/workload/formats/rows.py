@@ -1,0 +1,337 @@
+"""Engines for files of records: CSV with named columns, JSON lines or arrays with paths, both streamed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError
+from planner.workload.formats.base import Clock, ReadOptions, TraceBuilder
+from planner.workload.source import normal_name
+
+if TYPE_CHECKING:
+    from planner.workload.source import Source
+
+__all__ = ["CsvColumns", "dig", "iterate_json", "read_csv", "read_json_records"]
+
+csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
+
+
+@dataclass(frozen=True, slots=True)
+class CsvColumns:
+    """Names of the columns of a CSV, first match wins.
+
+    Parameters
+    ----------
+    input, output, time, category, total
+        Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
+    time_unit
+        Unit of numeric times; ``None`` = from their size.
+    """
+
+    input: Sequence[str]
+    output: Sequence[str]
+    time: Sequence[str] = ()
+    category: Sequence[str] = ()
+    total: Sequence[str] = ()
+    time_unit: str | None = None
+
+
+Filter = Callable[[Sequence[str]], str | None]
+
+
+def read_csv(
+    source: Source,
+    options: ReadOptions,
+    format_name: str,
+    names: CsvColumns,
+    make_filter: Callable[[Callable[[str], int | None]], Filter] | None = None,
+) -> TraceBuilder:
+    """Read the requests of a CSV.
+
+    Parameters
+    ----------
+    source, options, format_name
+        What to read and how messages call it.
+    names
+        The columns.
+    make_filter
+        Given a finder of columns (name -> index or ``None``), makes a function of a row that returns why to drop it.
+
+    Raises
+    ------
+    InputError
+        No header, a column missing or there twice, no rows.
+    """
+    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
+    delimiter = source.head().delimiter
+    with source.open_text() as text:
+        reader = csv.reader(_without_comments(text), delimiter=delimiter)
+        header: list[str] = []
+        for header in reader:
+            if any(cell.strip() for cell in header):
+                break
+        place = _finder(source.name, reader.line_num, header)
+
+        def index(role: str, candidates: Sequence[str], needed: bool) -> int | None:
+            own = options.columns.get(role)
+            for name in (own,) if own else candidates:
+                found = place(name)
+                if found is not None:
+                    return found
+            if own or needed:
+                wanted = own or " or ".join(candidates)
+                raise InputError(
+                    f"{source.name}:{reader.line_num}: no column {wanted!r} ({role}) among {', '.join(h.strip() for h in header)}",
+                    f"Name it: --map {role}=COLUMN.",
+                )
+            return None
+
+        at_input = index("input", names.input, True)
+        at_total = index("total", names.total, False) if "total" in options.columns or names.total else None
+        at_output = index("output", names.output, at_total is None)
+        at_time = index("time", names.time, False)
+        at_category = index("category", names.category, False)
+        reason = make_filter(place) if make_filter is not None else None
+        width = len(header)
+        assert at_input is not None
+        add, bad = builder.add, builder.bad
+        while True:
+            try:
+                for row in reader:
+                    if len(row) != width:
+                        if not row or (len(row) == 1 and not row[0].strip()):
+                            continue
+                        bad(reader.line_num, f"{len(row)} columns instead of {width}")
+                        continue
+                    if reason is not None:
+                        why = reason(row)
+                        if why is not None:
+                            builder.drop(why)
+                            continue
+                    if at_output is not None:
+                        output: Any = row[at_output]
+                    else:
+                        output = _difference(row[at_total or 0], row[at_input])
+                    time = row[at_time] if at_time is not None else None
+                    add(
+                        reader.line_num,
+                        row[at_input],
+                        output,
+                        time,
+                        row[at_category].strip() if at_category is not None else None,
+                    )
+                break
+            except csv.Error as error:
+                bad(reader.line_num, str(error))
+    _mention_encoding(source, builder)
+    return builder
+
+
+def _difference(total: str, inputs: str) -> float | str:
+    try:
+        return float(total) - float(inputs)
+    except ValueError:
+        return total
+
+
+def _without_comments(lines: Iterator[str]) -> Iterator[str]:
+    """Leave out ``#`` lines at the top (their numbers are kept by handing on an empty line)."""
+    top = True
+    for line in lines:
+        if top:
+            if line.startswith("#"):
+                yield "\n"
+                continue
+            top = not line.strip()
+        yield line
+
+
+def _finder(path: str, line: int, header: Sequence[str]) -> Callable[[str], int | None]:
+    folded: dict[str, list[int]] = {}
+    for k, cell in enumerate(header):
+        folded.setdefault(normal_name(cell), []).append(k)
+
+    def place(name: str) -> int | None:
+        exact = [k for k, cell in enumerate(header) if cell.strip().lstrip("\ufeff") == name]
+        found = exact or folded.get(normal_name(name), [])
+        if len(found) > 1:
+            raise InputError(f"{path}:{line}: column {name!r} is there {len(found)} times", "Keep one of them.")
+        return found[0] if found else None
+
+    return place
+
+
+def _mention_encoding(source: Source, builder: TraceBuilder) -> None:
+    if source.undecodable:
+        builder.notes.append(f"{source.undecodable:,} lines hold bytes that are not UTF-8; only names can suffer")
+
+
+def dig(record: Any, path: str) -> Any:
+    """Value at a dotted path of nested objects; ``None`` when absent. A key that itself holds dots wins.
+
+    >>> dig({"usage": {"prompt_tokens": 5}}, "usage.prompt_tokens"), dig({"a.b": 1}, "a.b")
+    (5, 1)
+    """
+    if not isinstance(record, dict):
+        return None
+    if path in record:
+        return record[path]
+    head, dot, rest = path.partition(".")
+    while dot:
+        if head in record:
+            found = dig(record[head], rest)
+            if found is not None:
+                return found
+        more, dot, rest = rest.partition(".")
+        head = f"{head}.{more}"
+    return None
+
+
+def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, Any]]:
+    """Records of a JSON file with their lines, one at a time: JSON lines, an array, or objects one after another.
+
+    Lines of a JSON-lines file that do not parse are counted as unreadable; a broken document is an error.
+    """
+    head = source.head()
+    if head.kind == "jsonl":
+        loads = json.loads
+        with source.open_text() as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield number, loads(line)
+                except (ValueError, RecursionError) as error:
+                    text = line.strip(" \t\r\n\ufeff\x1e")
+                    if not text:
+                        continue
+                    try:
+                        yield number, loads(text)
+                    except (ValueError, RecursionError):
+                        builder.bad(number, f"not valid JSON: {getattr(error, 'msg', 'nested too deeply')}")
+    else:
+        yield from _iterate_document(source)
+    _mention_encoding(source, builder)
+
+
+def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
+    """Elements of one array, or one or more objects, decoded from a growing window of the text."""
+    decoder = json.JSONDecoder()
+    with source.open_text() as lines:
+        buffer, position, line, ended = "", 0, 1, False
+        array_open: bool | None = None
+
+        def more() -> bool:
+            nonlocal buffer, position, ended
+            parts = [buffer[position:]]
+            size = 0
+            # doubling keeps the work of decoding a long element again linear
+            target = max(1 << 16, len(parts[0]))
+            for text in lines:
+                parts.append(text)
+                size += len(text)
+                if size >= target:
+                    break
+            else:
+                ended = True
+            buffer, position = "".join(parts), 0
+            return size > 0
+
+        more()
+        while True:
+            while True:
+                start = position
+                while position < len(buffer) and buffer[position] in " \t\r\n,\ufeff":
+                    position += 1
+                line += buffer.count("\n", start, position)
+                if position < len(buffer) or not more():
+                    break
+            if position >= len(buffer):
+                if array_open:
+                    raise InputError(f"{source.name}:{line}: the JSON array does not end: a truncated file?")
+                return
+            if array_open is None:
+                array_open = buffer[position] == "["
+                if array_open:
+                    position += 1
+                    continue
+            if array_open and buffer[position] == "]":
+                return
+            while True:
+                try:
+                    record, end = decoder.raw_decode(buffer, position)
+                    if end == len(buffer) and not ended and more():
+                        continue  # a number or word may go on in the next part
+                    break
+                except (ValueError, RecursionError) as error:
+                    if ended or not more():
+                        at = line + buffer.count("\n", position, getattr(error, "pos", position))
+                        message = getattr(error, "msg", "nested too deeply")
+                        raise InputError(f"{source.name}:{at}: not valid JSON: {message}") from error
+            yield line, record
+            line += buffer.count("\n", position, end)
+            position = end
+
+
+def read_json_records(
+    source: Source,
+    options: ReadOptions,
+    format_name: str,
+    names: CsvColumns,
+    reason: Callable[[Any], str | None] | None = None,
+    unpack: Callable[[Any], Iterator[Any]] | None = None,
+) -> TraceBuilder:
+    """Read the requests of a JSON file.
+
+    Parameters
+    ----------
+    source, options, format_name
+        What to read and how messages call it.
+    names
+        Dotted paths, first match wins.
+    reason
+        Why to drop a record, or ``None``.
+    unpack
+        Records inside a record (an export's envelope).
+    """
+    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
+    own = options.columns
+    inputs = (own["input"],) if "input" in own else tuple(names.input)
+    outputs = (own["output"],) if "output" in own else tuple(names.output)
+    times = (own["time"],) if "time" in own else tuple(names.time)
+    categories = (own["category"],) if "category" in own else tuple(names.category)
+    has_time: bool | None = None
+    for line, outer in iterate_json(source, builder):
+        for record in unpack(outer) if unpack is not None else (outer,):
+            if not isinstance(record, dict):
+                builder.bad(line, "not a JSON object")
+                continue
+            why = reason(record) if reason is not None else None
+            if why is not None:
+                builder.drop(why)
+                continue
+            sent, got = _first(record, inputs), _first(record, outputs)
+            if sent is None or got is None:
+                builder.bad(line, f"no {' or '.join(inputs if sent is None else outputs)}")
+                continue
+            time = _first(record, times)
+            if has_time is None:
+                has_time = time is not None
+            if has_time and time is None:
+                builder.bad(line, f"no {' or '.join(times)}")
+                continue
+            category = _first(record, categories)
+            if category is None and categories:
+                category = ""
+            builder.add(line, sent, got, time if has_time else None, None if category is None else str(category))
+    return builder
+
+
+def _first(record: dict[str, Any], paths: Sequence[str]) -> Any:
+    for path in paths:
+        found = record[path] if path in record else dig(record, path) if "." in path else None
+        if found is not None:
+            return found
+    return None

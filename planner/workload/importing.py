@@ -1,0 +1,277 @@
+"""From a file to a workload and an account of what was read: the one way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError, did_you_mean
+from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times
+from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuilder
+from planner.workload.report import ImportReport
+from planner.workload.resolve import resolve_workload
+from planner.workload.source import Progress, Source
+from planner.workload.workload import Provenance, Workload
+
+if TYPE_CHECKING:
+    from planner.workload.formats.base import Format
+
+__all__ = ["read_trace", "read_workload", "workload_from_traces"]
+
+
+def read_workload(
+    path: str | Path,
+    *,
+    input_format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    category: str | None = None,
+    compressible: Mapping[str, float | None] | None = None,
+    allow_bad_rows: bool = False,
+    tokens_per_character: float | None = None,
+    output_share: float | None = None,
+    mean_output: float | None = None,
+    time_unit: str | None = None,
+    baseline: str | Path | None = None,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Workload, ImportReport]:
+    """Read one file in any known format.
+
+    Parameters
+    ----------
+    path
+        An existing path, or the name of a shipped workload.
+    input_format
+        Name of the format; ``None`` = recognised by content.
+    columns
+        Own column names or JSON paths by role: ``input``, ``output``, ``time``, ``category``, ``total``.
+    category
+        One category for the whole file.
+    compressible
+        Probability that a prompt can be compressed by category [1].
+    allow_bad_rows
+        Whether more than 0.1% unreadable rows may be dropped.
+    tokens_per_character
+        For conversations without token counts [tokens/character].
+    output_share, mean_output
+        For totals alone: share of the output [1], or its mean [tokens].
+    time_unit
+        Unit of numeric times; ``None`` = from their size.
+    baseline
+        The earlier of two scrapes of a server's histograms.
+    name
+        Name of the workload; ``None`` = of the file.
+    progress
+        Called with (bytes read, bytes in all).
+
+    Returns
+    -------
+    tuple
+        The workload and the account of the import.
+
+    Raises
+    ------
+    InputError
+        A file that cannot be read, with every problem found and its line.
+
+    >>> workload, report = read_workload("azure")
+    >>> report.format
+    'fleetopt'
+    """
+    options = ReadOptions(
+        columns=dict(columns or {}),
+        category=category,
+        allow_bad_rows=allow_bad_rows,
+        tokens_per_character=tokens_per_character,
+        output_share=output_share,
+        mean_output=mean_output,
+        time_unit=time_unit,
+        baseline=None if baseline is None else Source(resolve_workload(baseline)),
+    )
+    found = read_trace(path, input_format, options, progress)
+    if isinstance(found, TraceBuilder):
+        workload, reports = workload_from_traces([found], options, name=name)
+        report = reports[0]
+    else:
+        workload, report = found
+        if name is not None:
+            workload = replace(workload, name=name, provenance=replace(workload.provenance, name=name))
+    if compressible is not None:
+        workload = workload.with_compressible(compressible)
+    return workload, report
+
+
+def read_trace(
+    path: str | Path, input_format: str | None, options: ReadOptions, progress: Progress | None = None
+) -> TraceBuilder | tuple[Workload, ImportReport]:
+    """The requests of a file as collected, or a workload when the file holds a distribution."""
+    source = Source(resolve_workload(path), progress)
+    chosen = _choose(source, input_format, options)
+    return chosen.read(source, options)
+
+
+def _choose(source: Source, input_format: str | None, options: ReadOptions) -> Format:
+    from planner.workload.formats.registry import format_names, formats
+
+    if input_format is not None:
+        known = {f.name: f for f in formats()}
+        if input_format not in known:
+            raise InputError(
+                f"unknown input format {input_format!r}{did_you_mean(input_format, known)}",
+                f"Known: {', '.join(format_names())}.",
+            )
+        return known[input_format]
+    head = source.head()
+    for candidate in formats(head.kind):
+        if candidate.recognise(head):
+            return candidate
+    seen = ", ".join(head.columns or sorted(head.keys)[:12])
+    raise InputError(
+        f"{source.name}: not a format known here" + (f" (found: {seen})" if seen else ""),
+        "Force one with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN.",
+    )
+
+
+def workload_from_traces(
+    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None
+) -> tuple[Workload, list[ImportReport]]:
+    """One workload of the requests of one or more traces (superposed in time where all have absolute times).
+
+    Parameters
+    ----------
+    traces
+        As readers collected them; category names are kept.
+    options
+        Leave to drop bad rows.
+    name
+        Name of the workload; ``None`` = of the first file.
+
+    Raises
+    ------
+    InputError
+        More than 0.1% unreadable rows, or no request at all; every file's problems at once.
+    """
+    problems: list[str] = []
+    hint = None
+    for trace in traces:
+        if trace.unreadable > MAX_BAD_SHARE * trace.rows_read and not options.allow_bad_rows:
+            shown = list(trace.examples)
+            if trace.unreadable > len(shown):
+                shown.append(f"{trace.path}: ... and {trace.unreadable - len(shown):,} more")
+            problems += shown
+            hint = (
+                f"{trace.unreadable:,} of {trace.rows_read:,} rows of {trace.path} cannot be read (limit 0.1%); "
+                "--allow-bad-rows drops them."
+            )
+        elif not trace.inputs:
+            why = ", ".join(f"{n:,} {reason}" for reason, n in trace.dropped.items())
+            why = why or (f"{trace.unreadable:,} unreadable" if trace.unreadable else "no rows after the header")
+            problems.append(f"{trace.path}: no usable request ({why})")
+    if problems:
+        raise InputError.from_problems(
+            problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems"
+        )
+
+    title = name or Path(traces[0].path).name.split(".")[0]
+    arrivals = _arrivals(traces)
+    notes = [note for trace in traces for note in _notes(trace)]
+    names = (
+        sorted({c for trace in traces for c in trace.categories} - {""}) if any(t.categories for t in traces) else []
+    )
+    if names and any(len(t.category) != len(t.inputs) or "" in t.categories for t in traces):
+        names = ["", *names]
+    inputs = np.concatenate([np.frombuffer(t.inputs) for t in traces])
+    outputs = np.concatenate([np.frombuffer(t.outputs) for t in traces])
+    category = np.concatenate([_category(t, names) for t in traces])
+    inputs, outputs, category, counts = _merge_equal(inputs, outputs, category)
+    requests = sum(len(t.inputs) for t in traces)
+    workload = Workload.from_arrays(
+        inputs,
+        outputs,
+        weight=counts,
+        category=category,
+        categories=names or [""],
+        arrivals=arrivals,
+        name=title,
+        provenance=Provenance(
+            name=title,
+            source="; ".join(dict.fromkeys(t.source or Path(t.path).name for t in traces)),
+            licence="; ".join(dict.fromkeys(t.licence for t in traces if t.licence)),
+            requests=requests,
+            notes=tuple(dict.fromkeys(notes)),
+            exact=True,
+        ),
+    )
+    return workload, [_report(trace) for trace in traces]
+
+
+def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    if not names or len(trace.category) != len(trace.inputs):
+        return np.zeros(len(trace.inputs), dtype=np.int64)
+    place = np.array([names.index(c) for c in trace.categories], dtype=np.int64)
+    return place[np.frombuffer(trace.category, dtype=np.intc)]
+
+
+def _merge_equal(
+    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Equal requests become one row; the law is the same and everything after it is faster."""
+    order = np.lexsort((category, outputs, inputs))
+    inputs, outputs, category = inputs[order], outputs[order], category[order]
+    new = np.ones(inputs.size, dtype=bool)
+    new[1:] = (np.diff(inputs) != 0.0) | (np.diff(outputs) != 0.0) | (np.diff(category) != 0)
+    start = np.flatnonzero(new)
+    counts = np.diff(start, append=inputs.size).astype(np.float64)
+    return inputs[start], outputs[start], category[start], counts
+
+
+def _arrivals(traces: Sequence[TraceBuilder]) -> Arrivals:
+    timed = [t for t in traces if t.times]
+    if not timed:
+        rates = [t.rate_per_s for t in traces]
+        total = sum(r for r in rates if r is not None) if rates and all(r is not None for r in rates) else None
+        return Arrivals(rate_per_s=total, assumed=POISSON_ASSUMED)
+    if len(timed) < len(traces):
+        return Arrivals(assumed="some of the files have no times: rate not known, Poisson assumed")
+    absolute = all(t.clock.absolute for t in timed)
+    times = [np.frombuffer(t.times) for t in timed]
+    if not absolute and len(timed) > 1:
+        times = [moments - moments.min() for moments in times]
+    return arrivals_from_times(np.concatenate(times), absolute=absolute)
+
+
+def _notes(trace: TraceBuilder) -> list[str]:
+    notes = list(trace.notes)
+    times = np.frombuffer(trace.times) if trace.times else np.zeros(0)
+    late = int(np.count_nonzero(np.diff(times) < 0.0))
+    if late:
+        notes.append(f"{late:,} times out of order; sorted")
+    notes += [f"dropped {count:,} of {trace.rows_read:,}: {reason}" for reason, count in sorted(trace.dropped.items())]
+    if trace.unreadable:
+        notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
+    return notes
+
+
+def _report(trace: TraceBuilder) -> ImportReport:
+    span = None
+    if trace.times:
+        times = np.frombuffer(trace.times)
+        span = float(times.max() - times.min())
+    return ImportReport(
+        path=trace.path,
+        format=trace.format,
+        rows_read=trace.rows_read,
+        requests=len(trace.inputs),
+        dropped=dict(trace.dropped),
+        unreadable=trace.unreadable,
+        unreadable_examples=tuple(trace.examples),
+        span_s=span,
+        rate_per_s=len(trace.times) / span if span else trace.rate_per_s,
+        notes=tuple(note for note in _notes(trace) if not note.startswith("dropped ")),
+    )

@@ -1,0 +1,66 @@
+"""Where a workload lives: an existing path first, then the shipped ones by name (in a wheel and in a checkout alike)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.errors import InputError, did_you_mean
+
+__all__ = ["resolve_workload", "shipped_folder", "shipped_names", "shipped_path"]
+
+
+def shipped_folder() -> Path:
+    """The folder of shipped workloads: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "_workloads"
+    return inside if inside.is_dir() else package.parent / "workloads"
+
+
+def shipped_names() -> tuple[str, ...]:
+    """Names of the shipped workloads, sorted.
+
+    >>> "azure" in shipped_names()
+    True
+    """
+    return tuple(sorted(path.stem for path in shipped_folder().glob("*.csv")))
+
+
+def shipped_path(name: str) -> Path | None:
+    """Path of a shipped workload by its name with or without ``.csv``; ``None`` when there is none."""
+    stem = name.removesuffix(".csv")
+    return shipped_folder() / f"{stem}.csv" if stem in shipped_names() else None
+
+
+def resolve_workload(path: str | Path) -> Path:
+    """The file that a user means.
+
+    Parameters
+    ----------
+    path
+        An existing path, or the name of a shipped workload.
+
+    Returns
+    -------
+    Path
+        An existing file.
+
+    Raises
+    ------
+    InputError
+        Neither; the message lists the shipped names.
+
+    >>> resolve_workload("azure").name
+    'azure.csv'
+    """
+    given = Path(path).expanduser()
+    if given.is_dir():
+        raise InputError(f"{path}: is a folder, not a file")
+    if given.exists():
+        return given
+    if given.name == str(path):
+        shipped = shipped_path(given.name)
+        if shipped is not None:
+            return shipped
+    names = shipped_names()
+    hint = f"Give the path of an existing file or one of the shipped workloads: {', '.join(names)}."
+    raise InputError(f"{path}: no such file or shipped workload{did_you_mean(given.stem, names)}", hint)

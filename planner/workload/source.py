@@ -1,0 +1,270 @@
+"""Opening what people have: gzip, byte-order marks, odd encodings, a first look for recognising the format, progress."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from planner.errors import InputError
+
+__all__ = ["Head", "Source", "normal_name"]
+
+HEAD_BYTES = 1 << 16
+_PROGRESS_EVERY = 8192  # lines between two reports of progress
+_KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
+
+Progress = Callable[[int, int], None]
+
+
+def normal_name(column: str) -> str:
+    """A column name without case, spaces and punctuation, so that ``Request tokens`` and ``request_tokens`` are one.
+
+    >>> normal_name(" Request tokens"), normal_name("arrived_at")
+    ('requesttokens', 'arrivedat')
+    """
+    return re.sub(r"[^a-z0-9]", "", column.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first look at a file.
+
+    Parameters
+    ----------
+    text
+        First 64 KiB, decoded.
+    kind
+        ``"csv"``, ``"json"`` (one object), ``"jsonl"`` (one object after another), ``"array"``, ``"metrics"`` (Prometheus
+        text) or ``"parquet"``.
+    columns
+        Header of a CSV, each as :func:`normal_name` gives it; empty when the first line holds numbers only.
+    keys
+        Keys seen in a JSON file.
+    record
+        First complete JSON object, if one fits.
+    """
+
+    text: str
+    kind: str
+    columns: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+    record: Any = None
+    delimiter: str = ","
+
+
+@dataclass(slots=True)
+class Source:
+    """One file to read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    progress
+        Called with (bytes read, bytes in all) now and then.
+    """
+
+    path: Path
+    progress: Progress | None = None
+    undecodable: int = field(default=0, init=False)
+    _encoding: str | None = field(default=None, init=False)
+    _head: Head | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """How messages name the file."""
+        return str(self.path)
+
+    def _raw(self) -> IO[bytes]:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+
+    def _is_gzip(self) -> bool:
+        with self._raw() as raw:
+            return raw.read(2) == b"\x1f\x8b"
+
+    def head(self) -> Head:
+        """Look at the beginning once.
+
+        Raises
+        ------
+        InputError
+            Empty, binary or undecodable files.
+        """
+        if self._head is not None:
+            return self._head
+        with self._raw() as raw:
+            try:
+                start = gzip.GzipFile(fileobj=raw).read(HEAD_BYTES) if self._is_gzip() else raw.read(HEAD_BYTES)
+            except (OSError, EOFError, zlib.error):
+                # a truncated archive may still show its beginning; reading on will say what is wrong
+                start = self._salvage()
+        if not start.strip():
+            raise InputError(f"{self.name}: the file is empty")
+        if start[:4] == b"PAR1":
+            self._head = Head("", "parquet")
+            return self._head
+        for mark, encoding in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+            if start.startswith(mark):
+                self._encoding = encoding
+        if self._encoding is None:
+            self._encoding = "utf-8"
+        if self._encoding != "utf-16" and b"\x00" in start:
+            raise InputError(
+                f"{self.name}: a binary file, not a workload", "Known formats: fleetopt workload import --help."
+            )
+        if self._encoding == "utf-16":
+            start = start[: len(start) // 2 * 2]
+        text = start.decode(self._encoding, errors="replace")
+        if not text.strip():
+            raise InputError(f"{self.name}: the file is empty")
+        self._head = _look(text, len(start) >= HEAD_BYTES)
+        return self._head
+
+    def _salvage(self) -> bytes:
+        with self._raw() as raw:
+            decoder = zlib.decompressobj(31)
+            try:
+                return decoder.decompress(raw.read(HEAD_BYTES), HEAD_BYTES)
+            except zlib.error as error:
+                raise InputError(f"{self.name}: not a readable gzip file: {error}") from error
+
+    @contextmanager
+    def open_text(self) -> Iterator[Iterator[str]]:
+        """Lines of the file, decompressed and decoded; bytes that are not text become U+FFFD and are counted.
+
+        Raises
+        ------
+        InputError
+            A truncated or damaged gzip file.
+        """
+        self.head()
+        size = self.path.stat().st_size
+        with self._raw() as raw:
+            binary: Any = gzip.GzipFile(fileobj=raw) if self._is_gzip() else raw
+            text = io.TextIOWrapper(
+                io.BufferedReader(_Adapter(binary), 1 << 18), self._encoding or "utf-8", "replace", newline=""
+            )
+
+            def lines() -> Iterator[str]:
+                number = 0
+                try:
+                    for line in text:
+                        number += 1
+                        if not line.isascii() and "\ufffd" in line:
+                            self.undecodable += 1
+                        if self.progress is not None and number % _PROGRESS_EVERY == 0:
+                            self.progress(min(raw.tell(), size), size)
+                        yield line
+                except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                    raise InputError(
+                        f"{self.name}:{number + 1}: the gzip file is truncated or damaged after {number:,} lines",
+                        "Copy it again.",
+                    ) from error
+
+            yield lines()
+            if self.progress is not None:
+                self.progress(size, size)
+
+    def read_all(self, limit_bytes: int = 1 << 30) -> str:
+        """The whole text, for formats that are one document; larger ones than `limit_bytes` are refused."""
+        parts: list[str] = []
+        size = 0
+        with self.open_text() as lines:
+            for line in lines:
+                size += len(line)
+                if size > limit_bytes:
+                    raise InputError(
+                        f"{self.name}: one JSON document of more than {limit_bytes >> 20} MiB; export it as JSON lines"
+                    )
+                parts.append(line)
+        return "".join(parts)
+
+    def read_json(self) -> Any:
+        """The whole file as one JSON document."""
+        try:
+            return json.loads(self.read_all())
+        except (ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", 1)
+            raise InputError(f"{self.name}:{line}: not valid JSON: {getattr(error, 'msg', error)}") from error
+
+
+class _Adapter(io.RawIOBase):
+    """What ``io.BufferedReader`` asks of a stream, on top of a gzip or plain file."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _look(text: str, cut: bool) -> Head:
+    body = text.lstrip("\ufeff \t\r\n")
+    if body[:1] in "{[":
+        return _look_json(body, cut)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if cut and len(lines) > 1:
+        lines.pop()
+    metric = re.compile(r"^[a-zA-Z_:][\w:]*(\{.*\})?\s+[-+0-9.eEInfNa]+(\s+\d+)?\s*$")
+    if any(line.startswith(("# HELP ", "# TYPE ")) for line in lines[:50]) or (
+        len(lines) > 0 and all(metric.match(line) for line in lines[:20] if not line.startswith("#")) and "{" in text
+    ):
+        return Head(text, "metrics")
+    data = [line for line in lines if not line.lstrip().startswith("#")]
+    if not data:
+        return Head(text, "csv")
+    delimiter = max(",;\t|", key=data[0].count)
+    delimiter = delimiter if delimiter in data[0] else ","
+    cells = next(csv.reader([data[0]], delimiter=delimiter), [])
+    header = () if all(_is_number(cell) for cell in cells) else tuple(normal_name(cell) for cell in cells)
+    return Head(text, "csv", header, delimiter=delimiter)
+
+
+def _look_json(body: str, cut: bool) -> Head:
+    keys = frozenset(_KEY.findall(body))
+    decoder = json.JSONDecoder()
+    start = 0
+    kind = "jsonl"
+    if body[0] == "[":
+        kind = "array"
+        start = 1 + len(body[1:]) - len(body[1:].lstrip())
+    record: Any = None
+    try:
+        record, end = decoder.raw_decode(body, start)
+        rest = body[end:].strip()
+        if kind == "jsonl" and not rest and not cut:
+            kind = "json"
+    except (ValueError, RecursionError):
+        if kind == "jsonl" and "\n" in body:
+            first = body.split("\n", 1)[0].strip()
+            # an object that spans lines is one document; a broken first line of many is a bad row
+            if first in ("{", "") or not first.endswith("}"):
+                kind = "json"
+        elif kind == "jsonl":
+            kind = "json"
+    return Head(body, kind, keys=keys, record=record)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return not cell.strip()
+    return True

@@ -1,0 +1,631 @@
+"""The joint distribution of what requests ask for: weighted (input, output, category) rows, never totals with a split made up."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.workload.arrivals import Arrivals
+from planner.workload.law import PiecewiseLaw
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Provenance", "Workload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a workload came from and what was assumed about it.
+
+    Parameters
+    ----------
+    name
+        Short name.
+    source, licence
+        Origin and terms of the data.
+    requests
+        Number of requests behind the distribution [requests]; ``None`` = not known.
+    notes
+        One line each: what was dropped, changed or assumed.
+    length_split
+        How totals were split into input and output when the source does not say; ``None`` = measured.
+    exact
+        Whether every row is a request as it was recorded (no bins).
+    """
+
+    name: str = "workload"
+    source: str = ""
+    licence: str = ""
+    requests: int | None = None
+    notes: tuple[str, ...] = ()
+    length_split: str | None = None
+    exact: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "licence": self.licence,
+            "requests": self.requests,
+            "notes": list(self.notes),
+            "length_split": self.length_split,
+            "exact": self.exact,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """A weighted joint distribution of input and output tokens by category, with its arrivals and provenance.
+
+    A row is a point (`input_tokens`, `output_tokens`) with a weight. What a length router sees of it is its total: exactly
+    `total_tokens` for a recorded request, anywhere in (`lower_tokens`, `total_tokens`] with equal density for a bin of a
+    compact file. Immutable; equal when all contents are.
+
+    Parameters
+    ----------
+    name
+        Short name.
+    input_tokens, output_tokens
+        Points [tokens], shape (rows,); fractional in compact files.
+    total_tokens
+        Upper end of the row's total [tokens], shape (rows,), not decreasing.
+    weight
+        Share of requests [1], shape (rows,), sums to 1.
+    category
+        Index into `categories`, shape (rows,).
+    categories
+        Names; ``("",)`` when the source has none.
+    compressible
+        Per category, the probability that a prompt of it can be compressed [1]; ``None`` = not known.
+    arrivals, provenance
+        Records.
+    lower_tokens
+        Lower end of the row's total [tokens], shape (rows,); equal to `total_tokens` for a recorded request.
+
+    See Also
+    --------
+    from_file, from_arrays : the ways to make one.
+    """
+
+    name: str
+    input_tokens: Floats
+    output_tokens: Floats
+    total_tokens: Floats
+    weight: Floats
+    category: Ints
+    categories: tuple[str, ...]
+    compressible: tuple[float | None, ...]
+    arrivals: Arrivals
+    provenance: Provenance
+    lower_tokens: Floats
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for column in (
+            self.input_tokens,
+            self.output_tokens,
+            self.total_tokens,
+            self.weight,
+            self.lower_tokens,
+            self.category,
+        ):
+            column.setflags(write=False)
+
+    # ------------------------------------------------------------------------------------------------------ making one
+
+    @classmethod
+    def from_arrays(
+        cls,
+        input_tokens: ArrayLike,
+        output_tokens: ArrayLike,
+        *,
+        weight: ArrayLike | None = None,
+        total_tokens: ArrayLike | None = None,
+        lower_tokens: ArrayLike | None = None,
+        category: ArrayLike | Sequence[str] | None = None,
+        categories: Sequence[str] | None = None,
+        compressible: Mapping[str, float | None] | Sequence[float | None] | None = None,
+        arrivals: Arrivals | None = None,
+        arrival_rate_per_s: float | None = None,
+        name: str = "workload",
+        provenance: Provenance | None = None,
+    ) -> Workload:
+        """Build a workload from columns.
+
+        Parameters
+        ----------
+        input_tokens, output_tokens
+            Lengths [tokens], shape (rows,), finite and not negative.
+        weight
+            Weights [1], shape (rows,), any positive scale; default equal.
+        total_tokens
+            What a router sees [tokens]; default input + output.
+        lower_tokens
+            Lower end of the total [tokens]; default `total_tokens` (recorded requests).
+        category
+            Names, or indices into `categories`; default one category without a name.
+        compressible
+            Probability [1] by category name, or one per category; default not known.
+        arrivals, arrival_rate_per_s
+            The arrival process, and a rate [requests/s] that overrides its own.
+        name, provenance
+            Where it came from.
+
+        Raises
+        ------
+        InputError
+            Negative or non-finite lengths, no rows, columns of different length.
+
+        >>> w = Workload.from_arrays([100, 300], [20, 10], arrival_rate_per_s=2.0)
+        >>> w.mean_input, w.mean_output, w.cdf(120)
+        (200.0, 15.0, 0.5)
+        """
+        inputs = np.array(input_tokens, dtype=np.float64).ravel()
+        outputs = np.array(output_tokens, dtype=np.float64).ravel()
+        rows = inputs.size
+        totals = inputs + outputs if total_tokens is None else np.array(total_tokens, dtype=np.float64).ravel()
+        lowers = totals.copy() if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
+        weights = np.full(rows, 1.0 / max(rows, 1)) if weight is None else np.array(weight, dtype=np.float64).ravel()
+        index, names = _category_index(category, categories, rows)
+        problems = []
+        if rows == 0:
+            problems.append(f"{name}: a workload needs at least one request")
+        columns = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals, "weight": weights}
+        for label, column in {**columns, "lower_tokens": lowers, "category": index}.items():
+            if column.size != rows:
+                problems.append(f"{name}: {label} has {column.size} values, input_tokens {rows}")
+            elif rows and not np.all(np.isfinite(column) & (column >= 0)):
+                problems.append(f"{name}: {label} must be finite and not negative")
+        if index.size and int(index.max()) >= len(names):
+            problems.append(f"{name}: category index {int(index.max())} has no name")
+        if not problems and not weights.sum() > 0.0:
+            problems.append(f"{name}: the weights sum to zero")
+        if not problems and np.any(lowers > totals):
+            problems.append(f"{name}: lower_tokens must not exceed total_tokens")
+        if problems:
+            raise InputError.from_problems(problems)
+
+        keep = weights > 0.0
+        order = np.flatnonzero(keep)
+        order = order[np.argsort(totals[order], kind="stable")]
+        weights = weights[order]
+        exact = bool(np.array_equal(lowers[order], totals[order]))
+        record = provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact)
+        process = arrivals or Arrivals()
+        if arrival_rate_per_s is not None:
+            process = process.with_rate(arrival_rate_per_s)
+        return cls(
+            name=name,
+            input_tokens=inputs[order],
+            output_tokens=outputs[order],
+            total_tokens=totals[order],
+            weight=weights / weights.sum(),
+            category=index[order],
+            categories=names,
+            compressible=_compressible(compressible, names),
+            arrivals=process,
+            provenance=record,
+            lower_tokens=lowers[order],
+        )
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        arrival_rate_per_s: float | None = None,
+        input_format: str | None = None,
+        **options: Any,
+    ) -> Workload:
+        """Read a workload from a file in any known format, or a shipped one by name.
+
+        Parameters
+        ----------
+        path
+            An existing file first, else a shipped name with or without ``.csv``.
+        arrival_rate_per_s
+            Rate [requests/s] instead of the file's own.
+        input_format
+            Name of the format; ``None`` = recognised by content.
+        **options
+            Options of :func:`planner.workload.importing.read_workload`.
+
+        >>> Workload.from_file("azure").categories
+        ('code', 'conv')
+        """
+        from planner.workload.importing import read_workload
+
+        workload, _ = read_workload(path, input_format=input_format, **options)
+        return workload if arrival_rate_per_s is None else workload.with_rate(arrival_rate_per_s)
+
+    def with_rate(self, arrival_rate_per_s: float) -> Workload:
+        """The same requests at another rate [requests/s]."""
+        return replace(self, arrivals=self.arrivals.with_rate(arrival_rate_per_s))
+
+    def with_compressible(self, compressible: Mapping[str, float | None]) -> Workload:
+        """The same requests with other probabilities of compression by category [1]; unnamed categories keep theirs."""
+        current = dict(zip(self.categories, self.compressible, strict=True))
+        return replace(self, compressible=_compressible({**current, **compressible}, self.categories))
+
+    # -------------------------------------------------------------------------------------------------------- identity
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.weight.size)
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of everything that a plan depends on: rows, categories and arrivals."""
+        if "digest" not in self._cache:
+            state = hashlib.blake2b(digest_size=16)
+            columns = (
+                self.input_tokens,
+                self.output_tokens,
+                self.total_tokens,
+                self.lower_tokens,
+                self.weight,
+                self.category,
+            )
+            for column in columns:
+                state.update(column.tobytes())
+            state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
+            self._cache["digest"] = state.hexdigest()
+        return str(self._cache["digest"])
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, Workload) else NotImplemented
+
+    def __repr__(self) -> str:
+        rate = self.arrivals.rate_per_s
+        return (
+            f"Workload({self.name!r}, rows={self.rows}, mean_input={self.mean_input:.6g}, mean_output={self.mean_output:.6g}, "
+            f"arrival_rate_per_s={'None' if rate is None else format(rate, '.6g')})"
+        )
+
+    def to_dict(self, rows: bool = False) -> dict[str, object]:
+        """JSON-ready summary; with `rows` also the distribution itself."""
+        result: dict[str, object] = {
+            "schema_version": 1,
+            "name": self.name,
+            "digest": self.digest,
+            "rows": self.rows,
+            "mean_input_tokens": self.mean_input,
+            "mean_output_tokens": self.mean_output,
+            "mean_total_tokens": self.mean_total,
+            "categories": [
+                {"name": name, "share": float(share), "compressible": probability}
+                for name, share, probability in zip(
+                    self.categories, self.category_shares(), self.compressible, strict=True
+                )
+            ],
+            "arrivals": self.arrivals.to_dict(),
+            "provenance": self.provenance.to_dict(),
+        }
+        if rows:
+            result["distribution"] = {
+                "input_tokens": self.input_tokens.tolist(),
+                "output_tokens": self.output_tokens.tolist(),
+                "total_tokens": self.total_tokens.tolist(),
+                "lower_tokens": self.lower_tokens.tolist(),
+                "weight": self.weight.tolist(),
+                "category": self.category.tolist(),
+            }
+        return result
+
+    # --------------------------------------------------------------------------------------------------------- moments
+
+    @property
+    def mean_input(self) -> float:
+        """Mean input [tokens]."""
+        return float(self.weight @ self.input_tokens)
+
+    @property
+    def mean_output(self) -> float:
+        """Mean output [tokens]."""
+        return float(self.weight @ self.output_tokens)
+
+    @property
+    def mean_total(self) -> float:
+        """Mean input + output [tokens]."""
+        return self.mean_input + self.mean_output
+
+    @property
+    def max_total(self) -> float:
+        """Largest total a request can have [tokens]."""
+        return float(self.total_tokens[-1])
+
+    def moment(self, of: str = "total", order: int = 1) -> float:
+        """Raw moment E[X^order] of the input, output or total [tokens^order]."""
+        return float(self.weight @ self._column(of) ** order)
+
+    def std(self, of: str = "total") -> float:
+        """Standard deviation of the input, output or total [tokens]."""
+        values = self._column(of)
+        mean = float(self.weight @ values)
+        return math.sqrt(max(float(self.weight @ (values - mean) ** 2), 0.0))
+
+    @property
+    def correlation(self) -> float:
+        """Pearson correlation of input and output [1]; 0 when one of them does not vary."""
+        spread = self.std("input") * self.std("output")
+        if spread == 0.0:
+            return 0.0
+        covariance = self.weight @ ((self.input_tokens - self.mean_input) * (self.output_tokens - self.mean_output))
+        return float(covariance) / spread
+
+    def category_shares(self) -> Floats:
+        """Share of requests by category [1], shape (categories,)."""
+        shares: Floats = np.bincount(self.category, self.weight, minlength=len(self.categories)).astype(np.float64)
+        return shares
+
+    def iterations(self, chunk: int | None) -> tuple[float, float]:
+        r"""Mean and squared coefficient of variation of the iterations of a request, :math:`\lceil L_{in}/C \rceil + L_{out}`.
+
+        Parameters
+        ----------
+        chunk
+            Prefill chunk C [tokens], > 0; ``None`` = the whole prompt in one iteration.
+
+        Returns
+        -------
+        tuple of float
+            E[S] [iterations], C_s^2 [1].
+
+        >>> Workload.from_arrays([512, 513], [10, 9]).iterations(512)
+        (11.0, 0.0)
+        """
+        steps = self.prefill_chunks(chunk) + self.output_tokens
+        mean = float(self.weight @ steps)
+        if mean == 0.0:
+            return 0.0, 0.0
+        return mean, max(float(self.weight @ (steps - mean) ** 2), 0.0) / mean**2
+
+    def prefill_chunks(self, chunk: int | None) -> Floats:
+        r"""Chunks of each row, :math:`\lceil L_{in}/C \rceil`, shape (rows,); 0 for an empty prompt."""
+        if chunk is None:
+            return (self.input_tokens > 0.0).astype(np.float64)
+        if not chunk > 0:
+            raise InputError(f"chunk must be positive, got {chunk!r}")
+        return np.ceil(self.input_tokens / chunk)
+
+    # ---------------------------------------------------------------------------------------------------- distribution
+
+    def _column(self, of: str) -> Floats:
+        if of == "input":
+            return self.input_tokens
+        if of == "output":
+            return self.output_tokens
+        if of == "total":
+            return self.input_tokens + self.output_tokens
+        raise InputError(f"'of' must be total, input or output, got {of!r}")
+
+    def _law(self, of: str) -> PiecewiseLaw:
+        """Law of the total, or of the input: a bin spreads its total, and with it the input, evenly over its width."""
+        key = f"law:{of}"
+        if key not in self._cache:
+            if of == "total":
+                law = PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight)
+            else:
+                half = 0.5 * (self.total_tokens - self.lower_tokens)
+                # a spread must not reach below an empty prompt
+                half = np.minimum(half, self.input_tokens)
+                law = PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
+            self._cache[key] = law
+        cached: PiecewiseLaw = self._cache[key]
+        return cached
+
+    def cdf(self, tokens: ArrayLike) -> Any:
+        """F(B) = P(total <= B), exact at every breakpoint, linear inside a bin.
+
+        Parameters
+        ----------
+        tokens
+            B [tokens], any shape.
+
+        Returns
+        -------
+        float or ndarray
+            Probability [1], shape of `tokens`.
+        """
+        return self._law("total").cdf(tokens)
+
+    def quantile(self, q: float, of: str = "total") -> float:
+        """Smallest length that a share `q` of the requests does not exceed.
+
+        Recorded requests: linear between order statistics, as ``numpy.quantile`` does. Bins of a compact file: the total inverts
+        :meth:`cdf`, the input spreads as the total of its bin does, the output interpolates between the points of the rows.
+
+        Parameters
+        ----------
+        q
+            Share [1], 0..1.
+        of
+            ``"total"``, ``"input"`` or ``"output"``.
+
+        Returns
+        -------
+        float
+            Length [tokens].
+        """
+        if not 0.0 <= q <= 1.0:
+            raise InputError(f"quantile must lie in 0..1, got {q!r}")
+        if self.provenance.exact and self.provenance.requests:
+            values, cumulative = self._sorted(of)
+            count = self.provenance.requests
+            position = q * (count - 1)
+            # ranks of the two order statistics around the position, in requests; half a request guards the rounding
+            ranks = np.array([math.floor(position), min(math.floor(position) + 1, count - 1)]) + 0.5
+            low, high = values[np.minimum(np.searchsorted(cumulative, ranks / count), values.size - 1)]
+            return float(low + (position - math.floor(position)) * (high - low))
+        if of in ("total", "input"):
+            return self._law(of).quantile(q)
+        values, cumulative = self._sorted(of)
+        middle = cumulative - 0.5 * np.diff(cumulative, prepend=0.0)
+        return float(np.interp(q, middle, values))
+
+    def _sorted(self, of: str) -> tuple[Floats, Floats]:
+        key = f"sorted:{of}"
+        if key not in self._cache:
+            values = self._column(of)
+            order = np.argsort(values, kind="stable")
+            cumulative = np.cumsum(self.weight[order])
+            self._cache[key] = (values[order], cumulative / cumulative[-1])
+        cached: tuple[Floats, Floats] = self._cache[key]
+        return cached
+
+    def breakpoints(self) -> Floats:
+        """Totals at which F is known without interpolation [tokens], increasing."""
+        if "breakpoints" not in self._cache:
+            edges = np.unique(np.concatenate([self.lower_tokens, self.total_tokens]))
+            self._cache["breakpoints"] = edges[edges > 0.0]
+        cached: Floats = self._cache["breakpoints"]
+        return cached
+
+    def fraction_below(self, tokens: float) -> Floats:
+        """Share of each row with total <= `tokens` [1], shape (rows,)."""
+        width = self.total_tokens - self.lower_tokens
+        wide = width > 0.0
+        inside = np.clip((tokens - self.lower_tokens) / np.where(wide, width, 1.0), 0.0, 1.0)
+        return np.where(wide, inside, self.total_tokens <= tokens)
+
+    def between(self, low: float, high: float) -> tuple[Workload, float]:
+        """The requests with low < total <= high, and their share.
+
+        Parameters
+        ----------
+        low, high
+            Range of the total [tokens]; ``0`` and ``math.inf`` for open ends.
+
+        Returns
+        -------
+        tuple
+            Conditional workload (its arrivals thinned by the share) and the share [1]. Exact for recorded requests and
+            at breakpoints; a bin that the range cuts keeps its points and the linear part of its weight.
+
+        Raises
+        ------
+        InputError
+            No request lies in the range.
+        """
+        share = self.fraction_below(high) - self.fraction_below(low)
+        probability = float(self.weight @ share)
+        keep = share > 0.0
+        if not keep.any():
+            raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
+        return (
+            self._subset(
+                keep,
+                weight=self.weight[keep] * share[keep],
+                lower=np.maximum(self.lower_tokens[keep], np.minimum(low, self.total_tokens[keep])),
+                upper=np.minimum(self.total_tokens[keep], high),
+                share=probability,
+                note=f"only {low:g} < total <= {high:g}",
+            ),
+            probability,
+        )
+
+    def of_category(self, name: str) -> tuple[Workload, float]:
+        """The requests of one category and their share [1]."""
+        if name not in self.categories:
+            from planner.errors import did_you_mean
+
+            known = ", ".join(c for c in self.categories if c) or "none"
+            raise InputError(
+                f"{self.name}: no category {name!r}{did_you_mean(name, self.categories)}", f"Known: {known}."
+            )
+        keep = self.category == self.categories.index(name)
+        share = float(self.weight[keep].sum())
+        if share == 0.0:
+            raise InputError(f"{self.name}: category {name!r} has no requests")
+        return (
+            self._subset(
+                keep,
+                self.weight[keep],
+                self.lower_tokens[keep],
+                self.total_tokens[keep],
+                share,
+                f"only category {name}",
+            ),
+            share,
+        )
+
+    def _subset(
+        self, keep: NDArray[np.bool_], weight: Floats, lower: Floats, upper: Floats, share: float, note: str
+    ) -> Workload:
+        requests = self.provenance.requests
+        return Workload.from_arrays(
+            self.input_tokens[keep],
+            self.output_tokens[keep],
+            weight=weight,
+            total_tokens=upper,
+            lower_tokens=lower,
+            category=self.category[keep],
+            categories=self.categories,
+            compressible=self.compressible,
+            arrivals=self.arrivals.thinned(share),
+            name=self.name,
+            provenance=replace(
+                self.provenance,
+                requests=None if requests is None else round(requests * share),
+                notes=(*self.provenance.notes, note),
+            ),
+        )
+
+    def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
+        """Share of all requests with boundary < total <= gamma boundary, by category [1]."""
+        share = self.weight * (self.fraction_below(gamma * boundary) - self.fraction_below(boundary))
+        sums = np.bincount(self.category, share, minlength=len(self.categories))
+        return {name: float(value) for name, value in zip(self.categories, sums, strict=True)}
+
+
+def _category_index(
+    category: ArrayLike | Sequence[str] | None, categories: Sequence[str] | None, rows: int
+) -> tuple[Ints, tuple[str, ...]]:
+    if category is None:
+        return np.zeros(rows, dtype=np.int64), tuple(categories) if categories else ("",)
+    values = np.asarray(category).ravel()
+    if values.dtype.kind in "iuf" and categories is not None:
+        return values.astype(np.int64), tuple(categories)
+    names, index = np.unique(values.astype(str), return_inverse=True)
+    return index.ravel().astype(np.int64), tuple(str(n) for n in names) or ("",)
+
+
+def _compressible(
+    given: Mapping[str, float | None] | Sequence[float | None] | None, categories: tuple[str, ...]
+) -> tuple[float | None, ...]:
+    if given is None:
+        return (None,) * len(categories)
+    if isinstance(given, Mapping):
+        from planner.errors import did_you_mean
+
+        for name in given:
+            if name not in categories:
+                known = ", ".join(c or "(none)" for c in categories)
+                raise InputError(
+                    f"compressible: no category {name!r}{did_you_mean(name, categories)}",
+                    f"Categories of this workload: {known}.",
+                )
+        result = tuple(given.get(name) for name in categories)
+    else:
+        result = tuple(given)
+    if len(result) != len(categories):
+        raise InputError(f"compressible needs one value per category ({len(categories)}), got {len(result)}")
+    for name, value in zip(categories, result, strict=True):
+        if value is not None and not 0.0 <= value <= 1.0:
+            raise InputError(f"compressible: {name or 'category'}={value!r} is not a probability")
+    return result
