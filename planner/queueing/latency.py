@@ -264,6 +264,8 @@ class ReplicaLatency:
         self._residual_cdf = np.concatenate(([0.0], np.cumsum(alive[:-1] * np.diff(self._k)))) / self.mean_iterations
         self._residual_cdf /= self._residual_cdf[-1]
         self._mean_residual = second / (2.0 * self.mean_iterations)
+        mid = 1.0 - 0.5 * (self._residual_cdf[1:] + self._residual_cdf[:-1])
+        self._residual_integral = np.concatenate(([0.0], np.cumsum(mid * np.diff(self._k))))
         # share of arrival noise in the busy slots' variance: no feedback, and full feedback
         squares = float(np.sum(np.maximum(alive[:-1], 0.0) ** 2 * np.diff(self._k)))
         self._arrival_share = (squares / self.mean_iterations, 1.0 / (1.0 + self.iterations_scv))
@@ -304,7 +306,27 @@ class ReplicaLatency:
         survival = 1.0 - np.cumsum(pmf) / pmf.sum()
         edges: FloatArray = np.interp(-_WAIT_SURVIVAL, -np.concatenate(([1.0], survival)), np.concatenate((x, [span])))
         edges[0] = 0.0
-        return edges
+        return edges * self._short_memory(chain_slots, load)
+
+    def _short_memory(self, chain_slots: int, load: float) -> float:
+        r"""What is left of the variability of K within the time a queue lasts [-].
+
+        A queue before c servers comes and goes within :math:`T = 5 E[K] / ((1 - \rho) \sqrt{c - 1})`; until then their
+        departures look Poisson, and only lives shorter than T show. The mean of Y_i is multiplied by
+
+        .. math:: \frac{E[\min(K_e, T)]}{E[K_e]} \, \frac{1}{1 - e^{-T / E[K]}}
+
+        The 5 was fitted to exact M/H2/c waits (c = 16..256, scv 4, balanced means); c = 1 stays Pollaczek-Khinchine.
+        """
+        if chain_slots == 1:
+            return 1.0
+        horizon = 5.0 / ((1.0 - load) * np.sqrt(chain_slots - 1.0))
+        at = horizon * self.mean_iterations
+        # E min(K_e, T) = integral of 1 - F_e up to T
+        left = float(np.interp(at, self._k, self._residual_integral))
+        later = left / self.mean_iterations / -float(np.expm1(-horizon))
+        whole = self._mean_residual / self.mean_iterations
+        return (1.0 - load + load * min(later, max(whole, 1.0))) / (1.0 - load + load * whole)
 
     def predict(
         self,
@@ -359,7 +381,7 @@ class ReplicaLatency:
         name_levels = tuple(float(q) for q in levels)
         if not occupied.stable:
             return self._overloaded(name_levels, occupied, replicas // chain.replicas)
-        return self._assemble(name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen)
+        return self._assemble(name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen, routing)
 
     def _overloaded(self, names: tuple[float, ...], occupied: Occupancy, chains: int) -> PoolLatency:
         infinite = np.full(len(names), np.inf)
@@ -383,6 +405,7 @@ class ReplicaLatency:
         arrival_rate: float,
         replicas: int,
         seen: float,
+        routing: str,
     ) -> PoolLatency:
         g = chain.replicas
         c = chain.slots * g
@@ -427,7 +450,12 @@ class ReplicaLatency:
         waits = delayed > _NO_WAIT
         if waits:
             burst = (max(seen, 0.0) + self.iterations_scv) / (1.0 + self.iterations_scv)
-            edges = self._delayed_wait(c, occupied.load) * t_full * burst
+            if routing == "jsq":
+                # the queue is the replica's own: every g-th request that waits in the pool, one replica's slots
+                edges = self._delayed_wait(chain.slots, occupied.load**g)
+            else:
+                edges = self._delayed_wait(c, occupied.load)
+            edges *= t_full * burst
             wait_mass = -np.diff(_WAIT_SURVIVAL, append=0.0)[:-1]
             wait_mass = wait_mass / wait_mass.sum()
             wait_start, wait_width = edges[:-1], np.diff(edges)

@@ -1,0 +1,152 @@
+"""How many decodes a mixed-batching replica runs: product form over the iteration time, spread by bursts of prefill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Capacity", "Occupancy", "hermite", "occupancy_law"]
+
+Array = NDArray[np.float64]
+
+# Most states of the product form that are summed one by one; pools beyond that are summed with a stride.
+MOST_STATES = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many sequences can be decoded at once.
+
+    Attributes
+    ----------
+    slots : float
+        Sequence slots left to decodes.
+    kv_mean, kv_spread : float
+        Mean and standard deviation of the sequences that fit in KV memory; ``kv_mean`` is inf where memory cannot bind.
+    """
+
+    slots: float
+    kv_mean: float
+    kv_spread: float
+
+    @property
+    def most(self) -> float:
+        """Sequences beyond which (nearly) every request waits."""
+        if np.isfinite(self.kv_mean):
+            return min(self.slots, self.kv_mean + 3 * self.kv_spread)
+        return self.slots
+
+    @property
+    def typical(self) -> float:
+        """Mean capacity."""
+        return min(self.slots, self.kv_mean)
+
+    def served(self, present: Array) -> Array:
+        """Mean number decoding of ``present`` sequences: E min(j, S_kv, slots)."""
+        capped = np.minimum(present, self.slots)
+        if not np.isfinite(self.kv_mean):
+            return capped
+        from scipy.special import ndtr
+
+        z = (capped - self.kv_mean) / self.kv_spread
+        # E min(j, N(mu, sd)) = j - sd (z Phi(z) + phi(z))
+        density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+        served: Array = np.maximum(capped - self.kv_spread * (z * ndtr(z) + density), np.minimum(capped, 1e-9))
+        return served
+
+    def draw(self, normal: Array) -> Array:
+        """Capacities at standard normal abscissae ``normal``."""
+        if not np.isfinite(self.kv_mean):
+            return np.full(normal.shape, self.slots)
+        return np.clip(self.kv_mean + self.kv_spread * normal, 1.0, self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Law of the sequences in decode or waiting for a slot or memory, per replica.
+
+    Attributes
+    ----------
+    present : ndarray
+        Support [sequences of one replica].
+    law : ndarray
+        Probabilities.
+    """
+
+    present: Array
+    law: Array
+
+    def quantile(self, u: Array) -> Array:
+        """The ``u``-quantiles."""
+        below = np.cumsum(self.law)
+        at = np.minimum(np.searchsorted(below, u), self.present.size - 1)
+        return self.present[at]
+
+
+def hermite(x: Array, nodes: Array, values: Array) -> Array:
+    """Piecewise cubic through (nodes, values) with parabolic slopes; linear outside."""
+    step = np.diff(nodes)
+    secant = np.diff(values) / step
+    slope = np.empty_like(values)
+    if values.size > 2:
+        slope[1:-1] = (secant[:-1] * step[1:] + secant[1:] * step[:-1]) / (step[1:] + step[:-1])
+        slope[0] = 1.5 * secant[0] - 0.5 * slope[1]
+        slope[-1] = 1.5 * secant[-1] - 0.5 * slope[-2]
+    else:
+        slope[:] = secant[0]
+    k = np.clip(np.searchsorted(nodes, x) - 1, 0, step.size - 1)
+    t = (x - nodes[k]) / step[k]
+    inside = np.clip(t, 0.0, 1.0)
+    u = 1 - inside
+    smooth = (
+        values[k] * (1 + 2 * inside) * u * u
+        + values[k + 1] * inside * inside * (3 - 2 * inside)
+        + step[k] * inside * u * (slope[k] * u - slope[k + 1] * inside)
+    )
+    outside = np.where(t < 0, slope[k] * t * step[k], np.where(t > 1, slope[k + 1] * (t - 1) * step[k], 0.0))
+    total: Array = smooth + outside
+    return total
+
+
+def occupancy_law(
+    work_rate: float,
+    nodes: Array,
+    iteration: Array,
+    capacity: Capacity,
+    load: float,
+    pooled: int = 1,
+) -> Occupancy:
+    r"""Product form of the sequences present.
+
+    .. math:: \pi(i) \propto \prod_{j\le i} \frac{\lambda E[D]\,\bar t(\varphi(j))}{\varphi(j)}
+
+    Parameters
+    ----------
+    work_rate : float
+        :math:`\lambda E[D]` of one replica, decode steps asked per second [1/s].
+    nodes, iteration : ndarray
+        Mean iteration time [s] at ``nodes`` decodes.
+    capacity : Capacity
+    load : float
+        :math:`\rho=\lambda/X`; the ratio beyond the capacity is at least this.
+    pooled : int
+        Replicas sharing one queue (join-shortest-queue); 1 is one replica alone.
+    """
+    if work_rate <= 0:
+        return Occupancy(np.zeros(1), np.ones(1))
+    tail = np.log(1e-10) / np.log(min(max(load, 0.05), 0.9999)) / pooled
+    most = capacity.most + max(tail, 8.0) if capacity.most < 1e5 else 1e5
+    reach = min(most, 4 * nodes[-1] + 50 + (tail if nodes[-1] > 0.5 * capacity.typical else 0.0))
+    states = int(reach * pooled) + 2
+    stride = max(1, -(-states // MOST_STATES))
+    total = np.arange(1, states + 1, stride, dtype=float)
+    served = capacity.served(total / pooled)
+    ratio = work_rate * hermite(served, nodes, iteration) / np.maximum(served, 1e-12)
+    beyond = total / pooled > capacity.typical
+    ratio = np.where(beyond, np.maximum(ratio, load), ratio)
+    steps = np.log(ratio) * stride
+    log_law = np.concatenate(([0.0], np.cumsum(steps)))
+    law = np.exp(log_law - log_law.max())
+    return Occupancy(np.concatenate(([0.0], total)) / pooled, law / law.sum())
