@@ -247,7 +247,7 @@ def T_D_SA_printed(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, mu: Scalar) ->
 
 def _decode_attention(i: int, d: int, tr: int, tc: int) -> Fraction:
     # tile pairs of one decode at context i, one layer
-    return Fraction(d, tc) * ceil_div(i, tr) + ceil_div(i, tc) * Fraction(d, tr)
+    return Fraction(Fraction(d, tc) * ceil_div(i, tr) + ceil_div(i, tc) * Fraction(d, tr))
 
 
 def T_P_SA(

@@ -1,0 +1,1000 @@
+r"""Exclusive batching EB(k): when to interrupt decoding for prefill, and what throughput follows.
+
+N slots decode together; once k of them are idle, one prefill phase refills them. Iterations cost alpha_p + beta_p per
+prefill token, or alpha_d + beta_d per decoding request. For **any** independent output lengths and any k
+
+.. math:: 1/TP = (\alpha_p + \alpha_d E[M])/E[K] + \beta_d\mu_O + \beta_p\mu_L,
+
+M iterations and K completions per decode phase: every request decodes exactly O tokens, so beta_d and beta_p never move
+the best k. :func:`theta_age_aware` minimises this for any law (recommended); :func:`theta0` is the closed form for
+constant hazard; eq. 5 (:func:`dtheta_first_order`) and its exact counterpart (:func:`theta_fluid_reset`) belong to a
+model that forgets the ages of running requests and are here to be compared with.
+
+Memory of the slots is in :mod:`planner.fluid.exclusive_memory`, the online controller in
+:mod:`planner.fluid.exclusive_controller`, the comparison with mixed batching in :mod:`planner.fluid.crossover`.
+
+References
+----------
+"Threshold-Based Exclusive Batching for LLM Inference", sections 3.2 to 3.4 and appendices B, C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from planner.fluid.numeric import (
+    Array,
+    bracketed_root,
+    exact,
+    expm1,
+    expm1_minus_linear,
+    fifty_digits,
+    is_array,
+    log,
+    log1p,
+    out,
+    reals,
+    sqrt,
+    whole,
+)
+
+__all__ = [
+    "TP_EB",
+    "AgeAware",
+    "HazardFit",
+    "I_ifr_over_N",
+    "TP_EB_harmonic",
+    "TP_EB_opt",
+    "T_ifr",
+    "Theta0",
+    "dtheta_first_order",
+    "dtheta_first_order_size",
+    "f_kv",
+    "hazard_fit",
+    "hazard_fit_or_mean",
+    "slots_to_refill",
+    "survival_geometric",
+    "survival_linear_hazard",
+    "survival_sample",
+    "theta0",
+    "theta0_of_costs",
+    "theta_age_aware",
+    "theta_fluid_reset",
+    "theta_printed",
+]
+
+_AGE_TIE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Theta0:
+    """Solution of eq. 3.
+
+    Parameters
+    ----------
+    theta0
+        Share of idle slots at which to refill [1]; rounds to 1 for g > 1e16.
+    one_minus_theta0
+        1 - theta0 without cancellation [1].
+    zeta
+        -ln(1 - theta0) [1].
+    """
+
+    theta0: Any
+    one_minus_theta0: Any
+    zeta: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready for scalars."""
+        return asdict(self)
+
+
+def _need(condition: Any, message: str) -> None:
+    if not np.all(condition):
+        raise ValueError(message)
+
+
+def _newton_zeta(g: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        zeta = np.where(g < 1.0, np.sqrt(2.0 * g), np.log1p(g + np.log1p(g)))
+        for _ in range(8):
+            slope = np.expm1(zeta)
+            step = (expm1_minus_linear(zeta) - g) / slope
+            zeta = np.where((slope > 0.0) & np.isfinite(step), zeta - step, zeta)
+    return zeta
+
+
+def _zeta(g: Any) -> Any:
+    # root of e^z - 1 - z = g, for Decimal or array; g >= 0, may be infinite
+    if isinstance(g, Decimal):
+        if not g.is_finite() or g == 0:
+            return g
+        if g < Decimal("1e-200"):
+            zeta = (2 * g).sqrt()
+        elif g > Decimal("1e200"):
+            zeta = (g + g.ln()).ln()
+        else:
+            zeta = Decimal(float(_newton_zeta(np.array([float(g)]))[0]))
+        for _ in range(6):
+            step = (expm1_minus_linear(zeta) - g) / expm1(zeta)
+            zeta -= step
+            if abs(step) < zeta * Decimal("1e-30"):
+                break
+        return zeta
+    return _newton_zeta(np.asarray(g, dtype=np.float64))
+
+
+@fifty_digits()
+def theta0(g: Any) -> Theta0:
+    r"""Best share of idle slots for a constant hazard, eq. 3.
+
+    .. math:: \frac{\theta}{1-\theta} + \ln(1-\theta) = g, \quad g = p_0\alpha_p/\alpha_d
+
+    solved as :math:`e^\zeta - 1 - \zeta = g`, :math:`\theta = 1 - e^{-\zeta}`, by Newton's method. Lambert's W gives
+    the same in theory, but its argument tends to -1/e for small g (half the digits lost) and underflows for g > 744.
+    For a geometric law in whole iterations, take p0 -> -ln(1 - p0): then it is exact.
+
+    Parameters
+    ----------
+    g
+        p0 alpha_p/alpha_d [1], >= 0, scalar or array; inf allowed (alpha_d = 0: refill only when all are idle).
+
+    Returns
+    -------
+    Theta0
+        theta0, 1 - theta0 and zeta [1], in the shape of `g`. g = 0 gives 0: refill at once (k = 1).
+
+    Raises
+    ------
+    ValueError
+        g < 0 (happens with a fitted p0 < 0: use p0 = 1/mu_O).
+
+    Examples
+    --------
+    >>> theta0(1).theta0
+    0.6821555671006273
+    >>> theta0("1e-20").zeta
+    1.4142135623397617e-10
+    >>> theta0([0.0, 0.1, 30.0]).theta0.round(4)
+    array([0.    , 0.3405, 0.971 ])
+    """
+    (value,) = reals(infinite=("g",), g=g)
+    _need(value >= 0, f"g = p0 alpha_p/alpha_d must be >= 0, got {g!r} (a fitted p0 <= 0? use p0 = 1/mu_O)")
+    zeta = _zeta(value)
+    if isinstance(value, Decimal):
+        rest = 1 / (1 + value + zeta) if value.is_finite() else Decimal(0)
+        return Theta0(out(-expm1(-zeta)), out(rest), out(zeta))
+    # 1/(1-theta) = 1 + g + zeta avoids the error zeta*eps of exp(-zeta)
+    return Theta0(-np.expm1(-zeta), 1.0 / (1.0 + value + zeta), zeta)
+
+
+def theta0_of_costs(alpha_p: Any, alpha_d: Any, p0: Any = None, mu_O: Any = None, geometric: bool = False) -> Theta0:
+    """theta0 from the costs of an iteration and either p0 or the mean output length.
+
+    Parameters
+    ----------
+    alpha_p, alpha_d
+        Fixed time of a prefill and of a decode iteration [s], >= 0; not both 0.
+    p0
+        Hazard of completing [1/iteration]; p0 <= 0 (which the paper's own fit produces) falls back to 1/`mu_O`.
+    mu_O
+        Mean output length [tokens].
+    geometric
+        Use -ln(1 - p0), exact for geometric lengths counted in whole iterations.
+
+    Returns
+    -------
+    Theta0
+        As :func:`theta0`. alpha_p = 0 gives 0 (k = 1), alpha_d = 0 gives 1 (k = N).
+
+    Raises
+    ------
+    ValueError
+        Negative costs, both costs 0, or neither a positive `p0` nor `mu_O`.
+
+    Examples
+    --------
+    >>> round(theta0_of_costs(0.1, 0.005, p0=1 / 256).theta0, 12)
+    0.309866820571
+    >>> theta0_of_costs(0.1, 0.005, p0=-0.0017, mu_O=256) == theta0_of_costs(0.1, 0.005, mu_O=256)
+    True
+    >>> theta0_of_costs(0, 0.005, mu_O=9).theta0, theta0_of_costs(0.1, 0, mu_O=9).theta0
+    (0.0, 1.0)
+    """
+    prefill, decode = exact(alpha_p, "alpha_p"), exact(alpha_d, "alpha_d")
+    if prefill < 0 or decode < 0 or (prefill == 0 and decode == 0):
+        raise ValueError(f"alpha_p and alpha_d must be >= 0 and not both 0, got {alpha_p!r} and {alpha_d!r}")
+    hazard = exact(p0, "p0") if p0 is not None else Fraction(0)
+    if hazard <= 0:
+        if mu_O is None or exact(mu_O, "mu_O") <= 0:
+            raise ValueError(f"p0 = {p0!r} is not positive and no mean output length mu_O > 0 is given to replace it")
+        hazard = 1 / exact(mu_O, "mu_O")
+    if decode == 0:
+        return theta0(math.inf)
+    if geometric:
+        if hazard >= 1:
+            return theta0(math.inf if prefill else 0)
+        with fifty_digits():
+            rate = -log1p(-Decimal(hazard.numerator) / Decimal(hazard.denominator))
+            ratio = prefill / decode
+            return theta0(rate * Decimal(ratio.numerator) / Decimal(ratio.denominator))
+    return theta0(hazard * prefill / decode)
+
+
+def slots_to_refill(theta: Any, N: Any) -> Any:
+    """Idle slots at which to refill: k = floor(theta N), at least 1 and at most N.
+
+    The paper's floor alone gives 0 when theta N < 1, by which eq. 4 then divides.
+
+    Parameters
+    ----------
+    theta
+        Share of idle slots [1], scalar or array.
+    N
+        Slots [1], >= 1.
+
+    Returns
+    -------
+    int or ndarray of int
+        k [1].
+
+    Examples
+    --------
+    >>> slots_to_refill(0.01, 8), slots_to_refill(0.5, 8), slots_to_refill(2.0, 8)
+    (1, 4, 8)
+    """
+    if is_array(theta) or is_array(N):
+        n = np.asarray(N, dtype=np.float64)
+        return np.clip(np.floor(np.asarray(theta, dtype=np.float64) * n), 1, n).astype(np.int64)
+    slots = whole(N, "N", 1)
+    return max(1, min(slots, math.floor(exact(theta, "theta") * slots)))
+
+
+def _check_costs(**named: Any) -> None:
+    for name, value in named.items():
+        _need(value >= 0, f"{name} must be >= 0")
+
+
+@fifty_digits()
+def TP_EB(k: Any, N: Any, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any) -> Any:
+    r"""Throughput of exclusive batching with constant hazard, section 3.2.1.
+
+    .. math:: 1/TP = \frac{\alpha_p - \alpha_d\mu_O\ln(1-k/N)}{k} + \beta_p\mu_L + \beta_d\mu_O
+
+    Within 0.3% of simulation at N = 256. The fluid needs infinitely long to empty all slots, so k = N gives 0 there;
+    :func:`TP_EB_harmonic` has the finite value.
+
+    Parameters
+    ----------
+    k
+        Idle slots at which to refill [1], 0 < k <= N; scalar or array, need not be whole.
+    N
+        Slots [1].
+    alpha_p, alpha_d
+        Fixed time of a prefill, of a decode iteration [s/iteration].
+    beta_p
+        Time per prefill token [s/token].
+    beta_d
+        Time per decoding request [s/(request iteration)].
+    mu_L, mu_O
+        Mean prompt and output length [tokens].
+
+    Returns
+    -------
+    float or ndarray
+        Throughput [requests/s].
+
+    Examples
+    --------
+    >>> round(TP_EB(16, 64, 0.5, 0.005, 2e-5, 4e-5, 512, 256), 9)
+    13.378899046
+    >>> TP_EB([32, 64], 64, 0.5, 0.005, 2e-5, 4e-5, 512, 256).round(3)
+    array([15.666,  0.   ])
+    """
+    k, N, alpha_p, alpha_d, beta_p, beta_d, mu_L, mu_O = reals(
+        k=k, N=N, alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O
+    )
+    _need((k > 0) & (k <= N), "k must lie in (0, N]")
+    _check_costs(alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O)
+    drained = -_log_rest(k, N) if not isinstance(k, Decimal) else -log((N - k) / N)
+    return _throughput(_prefill_and_drain(alpha_p, alpha_d, mu_O, drained), k, beta_p * mu_L + beta_d * mu_O)
+
+
+def _log_rest(k: Any, N: Any) -> Any:
+    # ln(1 - k/N): N - k is exact in double precision where it matters
+    with np.errstate(divide="ignore"):
+        return np.where(2.0 * k > N, np.log(np.maximum(N - k, 0.0) / N), np.log1p(-np.minimum(k / N, 0.75)))
+
+
+def _prefill_and_drain(alpha_p: Any, alpha_d: Any, mu_O: Any, drained: Any) -> Any:
+    # alpha_p + alpha_d mu_O x, where 0 times infinity is 0
+    weight = alpha_d * mu_O
+    if isinstance(drained, Decimal):
+        return alpha_p + (weight * drained if weight else Decimal(0))
+    with np.errstate(invalid="ignore"):
+        return alpha_p + np.where(weight > 0, weight * drained, 0.0)
+
+
+def _throughput(per_phase: Any, completions: Any, per_request: Any) -> Any:
+    time = per_phase / completions + per_request
+    if isinstance(time, Decimal):
+        if not time.is_finite():
+            return 0.0
+        return math.inf if time == 0 else out(1 / time)
+    with np.errstate(divide="ignore"):
+        return 1.0 / time
+
+
+def TP_EB_harmonic(k: int, N: int, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any) -> float:
+    r"""Throughput of exclusive batching with exponential lives and whole slots: finite at k = N.
+
+    .. math:: 1/TP = \frac{\alpha_p + \alpha_d\mu_O (H_N - H_{N-k})}{k} + \beta_p\mu_L + \beta_d\mu_O
+
+    Parameters
+    ----------
+    k, N
+        Idle slots at which to refill, slots [1]; 1 <= k <= N.
+    alpha_p, alpha_d
+        Fixed time of a prefill, of a decode iteration [s/iteration].
+    beta_p, beta_d
+        Time per prefill token [s/token], per decoding request [s/(request iteration)].
+    mu_L, mu_O
+        Mean prompt and output length [tokens].
+
+    Returns
+    -------
+    float
+        Throughput [requests/s].
+
+    Examples
+    --------
+    >>> round(TP_EB_harmonic(1, 1, 0.5, 0.005, 0, 0, 512, 100), 12)  # one slot: 0.5 s + 100 iterations
+    1.0
+    """
+    slots = whole(N, "N", 1)
+    idle = whole(k, "k", 1)
+    if idle > slots:
+        raise ValueError(f"k must lie in [1, N], got {k!r} of {N!r}")
+    costs = {"alpha_p": alpha_p, "alpha_d": alpha_d, "beta_p": beta_p, "beta_d": beta_d, "mu_L": mu_L, "mu_O": mu_O}
+    value = {name: exact(v, name) for name, v in costs.items()}
+    _check_costs(**value)
+    steps = math.fsum(1.0 / j for j in range(slots - idle + 1, slots + 1))
+    fixed = float(value["alpha_p"]) + float(value["alpha_d"] * value["mu_O"]) * steps
+    time = fixed / idle + float(value["beta_p"] * value["mu_L"] + value["beta_d"] * value["mu_O"])
+    return 1.0 / time if time else math.inf
+
+
+@fifty_digits()
+def TP_EB_opt(N: Any, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any) -> Any:
+    r"""Throughput at exactly k = theta0 N with p0 = 1/mu_O, eq. 4 simplified.
+
+    .. math:: 1/TP = \frac{\alpha_d\mu_O}{N(1-\theta_0)} + \beta_p\mu_L + \beta_d\mu_O,
+              \quad \frac{\alpha_d\mu_O}{1-\theta_0} = \alpha_p + \alpha_d\mu_O(1+\zeta)
+
+    Parameters
+    ----------
+    N
+        Slots [1], > 0; scalar or array.
+    alpha_p, alpha_d
+        Fixed time of a prefill, of a decode iteration [s/iteration].
+    beta_p, beta_d
+        Time per prefill token [s/token], per decoding request [s/(request iteration)].
+    mu_L, mu_O
+        Mean prompt and output length [tokens]; mu_O > 0.
+
+    Returns
+    -------
+    float or ndarray
+        Throughput [requests/s].
+
+    Examples
+    --------
+    >>> round(TP_EB_opt(64, 0.5, 0.005, 2e-5, 4e-5, 512, 256), 9)
+    15.696788587
+    """
+    N, alpha_p, alpha_d, beta_p, beta_d, mu_L, mu_O = reals(
+        N=N, alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O
+    )
+    _need(N > 0, "N must be > 0")
+    _need(mu_O > 0, "mu_O must be > 0")
+    _check_costs(alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L)
+    return _throughput(fixed_time_at_best(alpha_p, alpha_d, mu_O), N, beta_p * mu_L + beta_d * mu_O)
+
+
+def fixed_time_at_best(alpha_p: Any, alpha_d: Any, mu_O: Any) -> Any:
+    """alpha_d mu_O/(1 - theta0) [s] for numbers already read: N times the fixed time per request at k = theta0 N.
+
+    >>> float(fixed_time_at_best(Decimal(1), Decimal(0), Decimal(9)))
+    1.0
+    """
+    weight = alpha_d * mu_O
+    if isinstance(weight, Decimal):
+        if weight == 0:
+            return alpha_p
+        return alpha_p + weight * (1 + _zeta(alpha_p / weight))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        zeta = _zeta(np.where(weight > 0, alpha_p / weight, 0.0))
+    return alpha_p + weight * (1.0 + zeta)
+
+
+def _read_theta(theta: Any) -> Any:
+    # zeta = -ln(1 - theta) of a theta already read
+    _need((theta >= 0) & (theta <= 1), "theta must lie in [0, 1]")
+    return -log1p(-theta)
+
+
+@fifty_digits()
+def dtheta_first_order(p0: Any, eta: Any, theta0: Any, rho: Any = 0) -> Any:
+    r"""First-order change of the threshold for a hazard p0 + eta t, eq. 5, as printed.
+
+    .. math:: \Delta\theta = \frac{\eta(1-\theta)^2}{p_0^2\theta}
+              \Big[\zeta\Big(\frac{\theta}{1-\theta}-\frac\zeta2\Big) + \rho(\zeta-\theta)\Big]
+
+    **Not recommended.** It is correct algebra for a model in which every refill makes all running requests young
+    again. With true ages beta_d cancels, so the term in rho is an artefact; and the expansion leaves [0, 1] unless
+    (eta/p0^2)(1 + rho) is below about 0.2 (:func:`dtheta_first_order_size`). Use :func:`theta_age_aware`.
+
+    Parameters
+    ----------
+    p0
+        Hazard at the start [1/iteration], > 0.
+    eta
+        Slope of the hazard [1/iteration^2], >= 0.
+    theta0
+        Threshold for eta = 0 [1], in [0, 1].
+    rho
+        beta_d N/alpha_d [1], >= 0.
+
+    Returns
+    -------
+    float or ndarray
+        Change of theta [1]; 0 at eta = 0 and at both ends of theta0.
+
+    Examples
+    --------
+    >>> round(dtheta_first_order(0.01, "0.0001", "0.435745466980525208943107704025", 10), 12)
+    1.200646615908
+    """
+    p0, eta, theta, rho = reals(p0=p0, eta=eta, theta0=theta0, rho=rho)
+    _need(p0 > 0, "p0 must be > 0 for eq. 5 (a fitted p0 <= 0? use p0 = 1/mu_O and eta = 0)")
+    _check_costs(eta=eta, rho=rho)
+    zeta = _read_theta(theta)
+    inside = (theta > 0) & (theta < 1)
+    if isinstance(theta, Decimal):
+        if not inside:
+            return 0.0
+        bracket = zeta * (expm1(zeta) - zeta / 2) + rho * expm1_minus_linear(-zeta)
+        return out(eta * (1 - theta) ** 2 / (p0 * p0 * theta) * bracket)
+    safe = np.where(inside, theta, 0.5)
+    zeta = -np.log1p(-safe)
+    bracket = zeta * (np.expm1(zeta) - zeta / 2) + rho * expm1_minus_linear(-zeta)
+    return np.where(inside, eta * (1 - safe) ** 2 / (p0 * p0 * safe) * bracket, 0.0)
+
+
+def dtheta_first_order_size(p0: Any, eta: Any, rho: Any = 0) -> float:
+    """Size of the quantity eq. 5 expands in, (eta/p0^2)(1 + rho): usable below 0.2.
+
+    Measured against the exact optimum of the same model: error < 5e-4 at 0.01 (rho <= 10), up to 0.1 at 0.1 (rho = 10).
+
+    Parameters
+    ----------
+    p0, eta
+        Hazard [1/iteration] and its slope [1/iteration^2].
+    rho
+        beta_d N/alpha_d [1].
+
+    Returns
+    -------
+    float
+        Size [1]; inf for p0 <= 0.
+
+    Examples
+    --------
+    >>> dtheta_first_order_size(0.01, 0.0001, 1)
+    2.0
+    """
+    hazard = exact(p0, "p0")
+    return math.inf if hazard <= 0 else float(out(exact(eta, "eta") / hazard**2 * (1 + exact(rho, "rho"))))
+
+
+def theta_printed(theta0: float, dtheta: float, N: int) -> float:
+    """The paper's threshold theta0 + Dtheta, clipped to [1/N, 1].
+
+    Parameters
+    ----------
+    theta0, dtheta
+        Eq. 3 and eq. 5 [1].
+    N
+        Slots [1].
+
+    Returns
+    -------
+    float
+        Threshold [1].
+
+    Examples
+    --------
+    >>> theta_printed(0.3, 1.5, 64)
+    1.0
+    """
+    return min(1.0, max(1.0 / whole(N, "N", 1), theta0 + dtheta))
+
+
+@fifty_digits()
+def T_ifr(zeta: Any, p0: Any, eta: Any) -> Any:
+    r"""Length of a decode phase under hazard p0 + eta t, appendix C.2.
+
+    .. math:: T = 2\zeta / (p_0 + \sqrt{p_0^2 + 2\eta\zeta})
+
+    Parameters
+    ----------
+    zeta
+        -ln(1 - theta) [1], >= 0.
+    p0
+        Hazard at the start of the phase [1/iteration], >= 0.
+    eta
+        Slope [1/iteration^2], >= 0; not both 0.
+
+    Returns
+    -------
+    float or ndarray
+        Iterations [1].
+
+    Examples
+    --------
+    >>> round(T_ifr(1, "0.01", "1e-4"), 9)
+    73.205080757
+    """
+    zeta, p0, eta = reals(zeta=zeta, p0=p0, eta=eta)
+    _check_costs(zeta=zeta, p0=p0, eta=eta)
+    _need(p0 + eta > 0, "p0 and eta must not both be 0")
+    return out(2 * zeta / (p0 + sqrt(p0 * p0 + 2 * eta * zeta)))
+
+
+_PANELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_GAUSS = np.polynomial.legendre.leggauss(32)
+
+
+def _phase_nodes(zeta: float, p0: float, eta: float) -> tuple[Array, Array]:
+    # Gauss-Legendre nodes and weights in time over one phase, panels of at most doubling exponent
+    ends = np.array([0.0, *(z for z in _PANELS if z < zeta), min(zeta, 128.0)])
+    times = 2.0 * ends / (p0 + np.sqrt(p0 * p0 + 2.0 * eta * ends) + 5e-324)
+    half = 0.5 * np.diff(times)
+    nodes = (times[:-1] + half)[:, None] + half[:, None] * _GAUSS[0]
+    return nodes.ravel(), (half[:, None] * _GAUSS[1]).ravel()
+
+
+def I_ifr_over_N(zeta: Any, p0: Any, eta: Any) -> float:
+    r"""Request-iterations per slot in one decode phase under hazard p0 + eta t, appendix C.3.
+
+    .. math:: I/N = \int_0^T e^{-p_0 s - \eta s^2/2} ds
+
+    Gauss quadrature: the closed form with two scaled error functions cancels for small zeta and for small eta.
+
+    Parameters
+    ----------
+    zeta
+        -ln(1 - theta) [1], >= 0.
+    p0, eta
+        Hazard [1/iteration] and its slope [1/iteration^2], >= 0; not both 0.
+
+    Returns
+    -------
+    float
+        Iterations [1].
+
+    Examples
+    --------
+    >>> round(I_ifr_over_N(1, 0.01, 1e-4), 9)
+    48.362460307
+    """
+    z, p, e = (float(exact(v, n)) for v, n in ((zeta, "zeta"), (p0, "p0"), (eta, "eta")))
+    _check_costs(zeta=z, p0=p, eta=e)
+    _need(p + e > 0, "p0 and eta must not both be 0")
+    if e == 0.0:
+        return -math.expm1(-z) / p
+    s, w = _phase_nodes(z, p, e)
+    return float(w @ np.exp(-s * (p + 0.5 * e * s)))
+
+
+def theta_fluid_reset(p0: Any, eta: Any, alpha_ratio: Any, rho: Any = 0) -> float:
+    r"""Exact optimum of the model behind eq. 5 (hazard p0 + eta t measured from the start of the phase).
+
+    Root of :math:`F(\zeta) = \frac{e^\zeta-1}{h} - T + \rho\big(\frac{1-e^{-\zeta}}{h} - \frac IN\big) =
+    \alpha_p/\alpha_d`, :math:`h = \sqrt{p_0^2+2\eta\zeta}`. F falls, then rises, so the root is unique although F is
+    not monotone (the paper's Lemma C.2 argues otherwise). **Not recommended**: see :func:`dtheta_first_order`.
+
+    Parameters
+    ----------
+    p0
+        Hazard at the start of the phase [1/iteration], >= 0.
+    eta
+        Slope [1/iteration^2], >= 0; not both 0.
+    alpha_ratio
+        alpha_p/alpha_d [iterations], >= 0.
+    rho
+        beta_d N/alpha_d [1], >= 0.
+
+    Returns
+    -------
+    float
+        theta [1]. For alpha_ratio = 0: 0 if p0^2 >= eta (1 + rho), else the positive root.
+
+    Examples
+    --------
+    >>> round(theta_fluid_reset("0.00390625", "0.0000152587890625", 20, 1), 12)
+    0.578942549738
+    """
+    if isinstance(alpha_ratio, float) and math.isinf(alpha_ratio) and alpha_ratio > 0:
+        return 1.0
+    named = {"p0": p0, "eta": eta, "alpha_ratio": alpha_ratio, "rho": rho}
+    rational = {n: exact(v, n) for n, v in named.items()}
+    _check_costs(**rational)
+    p, e, ratio, r = (float(v) for v in rational.values())
+    _need(p + e > 0, "p0 and eta must not both be 0")
+    if e == 0.0:
+        return float(theta0(rational["p0"] * rational["alpha_ratio"]).theta0)
+    if ratio == 0.0 and rational["p0"] ** 2 >= rational["eta"] * (1 + rational["rho"]):
+        return 0.0
+
+    def excess(zeta: float) -> float:
+        # every difference of nearly equal terms is taken analytically
+        h = math.sqrt(p * p + 2.0 * e * zeta)
+        length = 2.0 * zeta / (p + h)
+        value = float(expm1_minus_linear(zeta)) / h - 2.0 * e * zeta * zeta / (h * (p + h) ** 2)
+        if r:
+            s, w = _phase_nodes(zeta, p, e)
+            left = (length - s) * (p + 0.5 * e * (length + s))
+            value -= r * 2.0 * e / h * float(w @ (np.exp(-s * (p + 0.5 * e * s)) * left / (p + e * s + h)))
+        return value - ratio
+
+    high = 1.0
+    while high < 700.0 and excess(high) < 0.0:
+        high = min(2.0 * high, 700.0)
+    low = min(high, 1.0) / 2.0
+    while low > 1e-300 and excess(low) >= 0.0:
+        high, low = low, low / 4.0
+    return -math.expm1(-bracketed_root(excess, low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class AgeAware:
+    """Best length of a decode phase and what follows from it.
+
+    Parameters
+    ----------
+    T
+        Decode iterations per phase [1].
+    theta
+        Share of slots that fall idle in it [1]: refill at k = round(theta N).
+    cost
+        (alpha_p/alpha_d + T)/theta [iterations]: N times the fixed time per request, in decode iterations.
+    mu_O
+        Mean output length of the law [tokens].
+    """
+
+    T: int
+    theta: float
+    cost: float
+    mu_O: float
+
+    def k(self, N: int) -> int:
+        """Idle slots of `N` at which to refill [1].
+
+        >>> AgeAware(45, 0.5077, 128.0, 64.0).k(64)
+        32
+        """
+        return max(1, min(N, round(self.theta * N)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def survival_geometric(p: Any, n: int) -> Array:
+    """P(O > t), t = 0..n-1, for geometric output lengths: (1-p)^t.
+
+    Parameters
+    ----------
+    p
+        Probability of ending in an iteration [1], in (0, 1].
+    n
+        Length kept [iterations]; O is cut there.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Survival [1].
+
+    Examples
+    --------
+    >>> survival_geometric("1/4", 3)
+    array([1.    , 0.75  , 0.5625])
+    """
+    hazard = float(exact(p, "p"))
+    if not 0.0 < hazard <= 1.0:
+        raise ValueError(f"p must lie in (0, 1], got {p!r}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = np.exp(np.arange(1, whole(n, "n", 1)) * np.log1p(-hazard))
+    return np.concatenate([[1.0], tail])
+
+
+def survival_linear_hazard(p0: Any, eta: Any, n: int) -> Array:
+    """P(O > t), t = 0..n-1, for the hazard min(1, p0 + eta t) at t = 1, 2, ...
+
+    Parameters
+    ----------
+    p0, eta
+        Hazard [1/iteration] and its slope [1/iteration^2]; values below 0 count as 0.
+    n
+        Length kept [iterations].
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Survival [1].
+
+    Examples
+    --------
+    >>> survival_linear_hazard("0.1", "0.4", 4)
+    array([1.  , 0.5 , 0.05, 0.  ])
+    """
+    t = np.arange(1, whole(n, "n", 1))
+    hazard = np.clip(float(exact(p0, "p0")) + float(exact(eta, "eta")) * t, 0.0, 1.0)
+    return np.concatenate([[1.0], np.cumprod(1.0 - hazard)])
+
+
+def survival_sample(outputs: Any, weights: Any = None) -> Array:
+    """P(O > t), t = 0..max(O)-1, of a sample of output lengths.
+
+    Parameters
+    ----------
+    outputs
+        Output lengths [tokens], >= 1; fractions are rounded up to whole iterations.
+    weights
+        Weights [1]; default equal.
+
+    Returns
+    -------
+    ndarray, shape (ceil(max(outputs)),)
+        Survival [1].
+
+    Examples
+    --------
+    >>> survival_sample([1, 2, 4, 4])
+    array([1.  , 0.75, 0.5 , 0.5 ])
+    """
+    lengths, share = _sample(outputs, weights)
+    ended = np.bincount(lengths, weights=share)
+    return np.asarray(1.0 - np.concatenate([[0.0], np.cumsum(ended)[1:-1]]), dtype=np.float64).clip(0.0, 1.0)
+
+
+def _sample(outputs: Any, weights: Any) -> tuple[NDArrayInt, Array]:
+    values = np.asarray([float(exact(o, "outputs")) for o in outputs] if is_array(outputs) else outputs, dtype=float)
+    if values.ndim != 1 or values.size == 0 or not np.all(np.isfinite(values)) or np.any(values <= 0.0):
+        raise ValueError("outputs must be a non-empty list of lengths > 0")
+    share = np.ones(values.size) if weights is None else np.asarray(weights, dtype=np.float64)
+    if share.shape != values.shape or np.any(share < 0.0) or not share.sum() > 0.0:
+        raise ValueError("weights must be as many as outputs, >= 0 and not all 0")
+    return np.ceil(values).astype(np.int64), share / share.sum()
+
+
+NDArrayInt = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = None, weights: Any = None) -> AgeAware:
+    r"""Best refill threshold for any output-length law, with the true ages of running requests (recommended).
+
+    .. math:: \theta(T) = 1\Big/\sum_{j\ge0} S(jT), \qquad
+              \min_T\ (\alpha_p/\alpha_d + T)\sum_{j\ge0} S(jT)
+
+    In phases of T iterations the stationary ages at a refill are multiples of T with weights S(jT). Replaces
+    Theorem 3.2 (whose ages start afresh in every phase); geometric S gives eq. 3 with p0 -> -ln(1 - p0) up to whole T.
+
+    Parameters
+    ----------
+    survival
+        S(t) = P(O > t) at t = 0, 1, ... [1], S(0) = 1, not increasing; 0 beyond the last.
+    alpha_ratio
+        alpha_p/alpha_d [iterations], >= 0; inf (alpha_d = 0) gives theta = 1.
+    outputs, weights
+        Instead of `survival`: a sample of output lengths [tokens] and its weights [1].
+
+    Returns
+    -------
+    AgeAware
+        T, theta, cost, mu_O; of equal costs the smallest T.
+
+    Raises
+    ------
+    ValueError
+        `survival` is no survival function, or both or neither of `survival` and `outputs` given.
+
+    Examples
+    --------
+    >>> theta_age_aware(outputs=range(32, 97), alpha_ratio=5)
+    AgeAware(T=24, theta=0.3217821782178218, cost=90.12307692307692, mu_O=64.0)
+    """
+    if (survival is None) == (outputs is None):
+        raise ValueError("give either survival or outputs")
+    counts: NDArrayInt | None = None
+    if outputs is not None:
+        values = list(outputs)
+        if weights is None:
+            lengths, _ = _sample(values, None)
+            # whole numbers: #{O > t}, so that sums are exact
+            counts = (lengths.size - np.concatenate([[0], np.cumsum(np.bincount(lengths))[1:-1]])).astype(np.int64)
+            s = counts / lengths.size
+        else:
+            s = survival_sample(values, weights)
+    else:
+        s = np.asarray(survival, dtype=np.float64)
+        if s.ndim != 1 or s.size == 0 or not abs(s[0] - 1.0) < 1e-9 or np.any(np.diff(s) > 1e-12) or np.any(s < 0.0):
+            raise ValueError("survival must start at S(0) = 1, not increase and not fall below 0")
+    infinite = isinstance(alpha_ratio, float) and math.isinf(alpha_ratio)
+    ratio = Fraction(0) if infinite else exact(alpha_ratio, "alpha_ratio")
+    _need(ratio >= 0, f"alpha_ratio must be >= 0, got {alpha_ratio!r}")
+    positive = np.flatnonzero(s > 0.0)
+    last = int(positive[-1]) + 1  # a phase this long empties every slot
+    mean = float(counts.sum() / counts[0]) if counts is not None else float(s.sum())
+    if infinite:
+        return AgeAware(last, 1.0, math.inf, mean)
+    law: Any = counts if counts is not None else s
+
+    def generations(T: int) -> Fraction:
+        total = law[::T].sum()
+        return Fraction(int(total), int(law[0])) if counts is not None else Fraction(float(total))
+
+    a = float(ratio)
+    best, candidates = math.inf, []
+    for T in range(1, last + 1):
+        if (a + T) > best * (1.0 + _AGE_TIE):
+            break  # sum >= 1: no longer phase can be cheaper
+        cost = (a + T) * float(law[::T].sum() / law[0])
+        if cost <= best * (1.0 + _AGE_TIE):
+            best = min(best, cost)
+            candidates.append((cost, T))
+    close = [T for cost, T in candidates if cost <= best * (1.0 + _AGE_TIE)]
+    T = min(close, key=lambda t: ((ratio + t) * generations(t), t))
+    total = generations(T)
+    return AgeAware(T, float(out(1 / total)), float(out((ratio + T) * total)), mean)
+
+
+@dataclass(frozen=True, slots=True)
+class HazardFit:
+    """Straight line through an empirical hazard.
+
+    Parameters
+    ----------
+    p0
+        Intercept [1/iteration]; can be <= 0.
+    eta
+        Slope [1/iteration^2].
+    fallback
+        Whether p0 = 1/mean and eta = 0 replace a fit with p0 <= 0.
+    """
+
+    p0: float
+    eta: float
+    fallback: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: Any = None) -> HazardFit:
+    """Weighted least-squares line p0 + eta t through h(t) = #{O = t}/#{O >= t}, t = 1..t95 (section 3.4).
+
+    The paper does not say its weights; with the number at risk the fit agrees with its appendix E.5. All sums are whole
+    numbers, so the fit is exact. The intercept is **negative** for the paper's own synthetic workload (uniform on
+    0.5..1.5 times the mean): then eq. 3, 5 and 6 are undefined; see :func:`hazard_fit_or_mean`.
+
+    Parameters
+    ----------
+    outputs
+        Output lengths [tokens], whole, >= 1.
+    weights
+        ``"number at risk"``, the only weighting.
+    t_max
+        Last t [iterations]; default (or any text) the 95th percentile, the ceil(0.95 n)-th smallest.
+
+    Returns
+    -------
+    HazardFit
+        p0 [1/iteration], eta [1/iteration^2]; eta = 0 when there is one t only.
+
+    Examples
+    --------
+    >>> hazard_fit([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    HazardFit(p0=0.0, eta=0.045454545454545456, fallback=False)
+    """
+    if weights != "number at risk":
+        raise ValueError(f"weights must be 'number at risk', got {weights!r}")
+    lengths = sorted(whole(o, "outputs", 1) for o in outputs)
+    n = len(lengths)
+    if n == 0:
+        raise ValueError("outputs must not be empty")
+    last = lengths[-(-95 * n // 100) - 1] if t_max is None or isinstance(t_max, str) else whole(t_max, "t_max", 1)
+    ended = np.bincount(lengths, minlength=last + 2)
+    at_risk = n - np.concatenate([[0, 0], np.cumsum(ended[1:])])[: last + 1]  # index t: #{O >= t}
+    ends, risk = [int(v) for v in ended[1 : last + 1]], [int(v) for v in at_risk[1:]]
+    w = sum(risk)
+    wt = sum(r * t for t, r in enumerate(risk, 1))
+    wtt = sum(r * t * t for t, r in enumerate(risk, 1))
+    wh = sum(ends)
+    wth = sum(e * t for t, e in enumerate(ends, 1))
+    spread = w * wtt - wt * wt
+    if spread == 0:
+        return HazardFit(float(Fraction(wh, w)), 0.0)
+    return HazardFit(float(Fraction(wtt * wh - wt * wth, spread)), float(Fraction(w * wth - wt * wh, spread)))
+
+
+def hazard_fit_or_mean(outputs: Sequence[Any]) -> HazardFit:
+    """:func:`hazard_fit`, replaced by p0 = 1/mean, eta = 0 where its intercept is not positive.
+
+    Parameters
+    ----------
+    outputs
+        Output lengths [tokens], whole, >= 1.
+
+    Returns
+    -------
+    HazardFit
+        Always p0 > 0.
+
+    Examples
+    --------
+    >>> hazard_fit_or_mean([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    HazardFit(p0=0.18181818181818182, eta=0.0, fallback=True)
+    """
+    fit = hazard_fit(outputs)
+    if fit.p0 > 0.0:
+        return fit
+    return HazardFit(float(Fraction(len(outputs), sum(int(o) for o in outputs))), 0.0, True)
+
+
+def f_kv(N: Any, mu_O: Any, s_kv: Any, block: Any, total_blocks: Any, f0: Any = 0) -> float:
+    r"""Share of free KV blocks the runtime gate asks for before a prefill phase, eq. 23.
+
+    .. math:: f_{kv} = \min(0.6, \max(0.05, N\mu_O s_{kv}/(b\,B_{total}) + f_0))
+
+    The gate opens iff free blocks >= f_kv total blocks. It ignores the prompts the phase will bring in.
+
+    Parameters
+    ----------
+    N
+        Slots [1].
+    mu_O
+        Mean output length [tokens].
+    s_kv
+        Safety factor [1].
+    block
+        Tokens per block [tokens], > 0.
+    total_blocks
+        KV blocks [1], > 0.
+    f0
+        Offset [1].
+
+    Returns
+    -------
+    float
+        Share [1], in [0.05, 0.6].
+
+    Examples
+    --------
+    >>> f_kv(256, 280, "0.5", 16, 20000, "0.2")
+    0.312
+    """
+    tokens = exact(block, "block") * exact(total_blocks, "total_blocks")
+    if tokens <= 0:
+        raise ValueError(f"block and total_blocks must be > 0, got {block!r} and {total_blocks!r}")
+    share = exact(N, "N") * exact(mu_O, "mu_O") * exact(s_kv, "s_kv") / tokens + exact(f0, "f0")
+    return float(out(min(Fraction(3, 5), max(Fraction(1, 20), share))))
