@@ -36,6 +36,9 @@ _STRATA = np.array(
 # Survival probabilities at which the wait of the delayed is cut.
 _WAIT_SURVIVAL = np.array([1.0, 0.8, 0.63, 0.5, 0.38, 0.28, 0.2, 0.14, 0.09, 0.05, 0.025, 0.01, 3e-3, 6e-4, 1e-4, 1e-6])
 _WAIT_CELLS = 1024
+_SHORTEST_MEMORY = (
+    0.85  # with heavy third moments the tail does not shrink as the mean does: give back no more than this
+)
 _NO_WAIT = 1e-8  # a smaller probability of waiting changes no quantile anyone reads
 
 
@@ -298,7 +301,10 @@ class ReplicaLatency:
         x = np.linspace(0.0, span, _WAIT_CELLS + 1)
         middle = x[1:] - 0.5 * x[1]
         first = -np.diff((1.0 - np.interp(middle, self._k, self._residual_cdf)) ** chain_slots, prepend=1.0, append=0.0)
-        later = np.diff(np.interp(middle * chain_slots, self._k, self._residual_cdf), prepend=0.0, append=1.0)
+        # K_e / c is often narrower than a cell: differences of its stop-loss keep the mean
+        kept = np.interp(np.append(x, x[-1] + x[1]) * chain_slots, self._k, self._residual_integral) / chain_slots
+        later = -np.diff(kept, n=2, prepend=0.0) / x[1]
+        later[0] = 1.0 - kept[1] / x[1]
         # cells of the sum: twice the range, so that what wraps round is beyond 18 means
         size = 2 * _WAIT_CELLS
         transform = np.fft.rfft(first, size) * (1.0 - load) / (1.0 - load * np.fft.rfft(later, size))
@@ -326,7 +332,8 @@ class ReplicaLatency:
         left = float(np.interp(at, self._k, self._residual_integral))
         later = left / self.mean_iterations / -float(np.expm1(-horizon))
         whole = self._mean_residual / self.mean_iterations
-        return (1.0 - load + load * min(later, max(whole, 1.0))) / (1.0 - load + load * whole)
+        factor = (1.0 - load + load * min(later, max(whole, 1.0))) / (1.0 - load + load * whole)
+        return float(max(factor, _SHORTEST_MEMORY))
 
     def predict(
         self,
@@ -381,7 +388,9 @@ class ReplicaLatency:
         name_levels = tuple(float(q) for q in levels)
         if not occupied.stable:
             return self._overloaded(name_levels, occupied, replicas // chain.replicas)
-        return self._assemble(name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen, routing)
+        return self._assemble(
+            name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen, routing
+        )
 
     def _overloaded(self, names: tuple[float, ...], occupied: Occupancy, chains: int) -> PoolLatency:
         infinite = np.full(len(names), np.inf)
@@ -414,6 +423,10 @@ class ReplicaLatency:
         mean = float(probability @ states)
         variance = float(probability @ states**2) - mean**2
         delayed = occupied.all_busy
+        if routing == "jsq":
+            # the pool may hold as many requests as slots while one replica has a queue and another a free slot: every
+            # replica is full only once about g (1 - rho) requests queue
+            delayed *= occupied.load ** ((g - 1.0) * (1.0 - occupied.load))
         memory = self.mean_iterations * 0.5 * (1.0 + self.iterations_scv) * max(variance / mean, 0.05) if mean else 1.0
 
         # --- strata of the number an arrival finds, the delayed apart
