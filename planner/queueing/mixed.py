@@ -334,7 +334,7 @@ class MixedReplica:
         survival = self._survival
         rates = np.array([rate])
         n0 = min(rate * steps * t, most)
-        for turn in range(2):
+        for _ in range(3 if avoidance else 2):
             base = solve_backlog(
                 sums, cost, budget, np.array([n0]), rates, slope=slope, mean_prefill=rate * law.mean_prefill * t,
                 avoidance=avoidance, scale=scale,
@@ -343,7 +343,7 @@ class MixedReplica:
             n0 = min(rate * steps * t, most)
             if avoidance:
                 kappa = np.exp(-avoidance * base.grid / law.mean_prefill)
-                scale = scale * (t / float(base.mean(base.duration * kappa)[0])) ** (1.0 if turn else 0.8)
+                scale = scale * (t / (scale * float(base.mean(base.duration * kappa)[0])))
             if steps > 0:
                 slope, variance = prefill_memory(base, law, survival)
         mean_prefill = rate * law.mean_prefill * t
@@ -372,27 +372,49 @@ class MixedReplica:
             sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
             avoidance=avoidance, scale=scale, idle_rate=rate,
         )  # fmt: skip
+        if avoidance:
+            # the arrivals of every chain are normalized at its own backlog
+            kappa = np.exp(-avoidance * chains.grid / law.mean_prefill)
+            scales = chains.mean(chains.duration) / chains.mean(chains.duration * kappa)
+            chains = solve_backlog(
+                sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
+                avoidance=avoidance, scale=scales, idle_rate=rate,
+            )  # fmt: skip
         memory = chain_memory(chains)
-        if steps > 0:
-            iteration = memory.mean[1:]
-            occupancy = occupancy_law(
-                rate * steps, nodes[1:], iteration, capacity, load, replicas if routing == "jsq" else 1
-            )
-        else:
-            occupancy = Occupancy(np.zeros(1), np.ones(1))
+        occupancy = self._occupancy(
+            rate, load, replicas, routing, dispersion, n0, nodes, memory, capacity, slope**2 * variance
+        )
         return self._integrate(
-            rate, load, replicas, routing, levels, dispersion, nodes, chains, memory, occupancy, capacity, slope,
-            mean_prefill, variance, avoidance,
+            rate, load, replicas, routing, levels, nodes, chains, memory, occupancy, capacity, slope, mean_prefill,
+            avoidance,
         )  # fmt: skip
 
+    def _occupancy(
+        self, rate: float, load: float, replicas: int, routing: str, dispersion: float, centre: float, nodes: Array,
+        memory: Memory, capacity: Capacity, fast: float,
+    ) -> Occupancy:  # fmt: skip
+        """Law of the sequences present: product form, then its spread by bursts of prefill and of arrivals."""
+        steps = self._law.mean_steps
+        if steps <= 0:
+            return Occupancy(np.zeros(1), np.ones(1))
+        pooled = replicas if routing == "jsq" else 1
+        plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, pooled)
+        at = max(int(np.argmin(np.abs(nodes - centre))), 1)
+        counted = memory.dispersion(at, steps, rate) - 1 + (1 / replicas if routing == "rr" else dispersion)
+        variance = plain.variance * pooled
+        spread = max(1 + (counted - 1) / 2 - fast / max(variance, 1e-9), 0.03)
+        scv = self._law.mean_steps2 / steps**2 - 1
+        queue_spread = max((counted + scv) / 2, 0.05)
+        return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, pooled, spread, queue_spread)
+
     def _integrate(
-        self, rate: float, load: float, replicas: int, routing: str, levels: tuple[float, ...], dispersion: float,
-        nodes: Array, chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, slope: float,
-        mean_prefill: float, prefill_variance: float, avoidance: float,
+        self, rate: float, load: float, replicas: int, routing: str, levels: tuple[float, ...], nodes: Array,
+        chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, slope: float, mean_prefill: float,
+        avoidance: float,
     ) -> MixedPrediction:  # fmt: skip
-        law, budget = self._law, self.token_budget
+        budget = self.token_budget
         points = self._draws_once()
-        u, steps = points.u, law.mean_steps
+        u, steps = points.u, self._law.mean_steps
         limit = self.max_throughput()
 
         # number present and served
@@ -407,18 +429,11 @@ class MixedReplica:
             room_for = np.full(present.shape, capacity.slots)
         served = np.minimum(present, room_for)
         waits = present >= room_for
-        scv = max(law.mean_steps2 / steps**2 - 1, 0.0) if steps > 0 else 0.0
-        slot_wait = np.where(waits, (present - room_for + u[12]) / limit.per_s * (1 + min(scv, 3.0)) / 2, 0.0)
-
+        slot_wait = np.where(waits, (present - room_for + u[12]) / limit.per_s, 0.0)
         centre = float(served.mean())
         at = int(np.argmin(np.abs(nodes - centre)))
         if nodes.size > 1:
             at = max(at, 1)
-        counted = memory.dispersion(at, steps, rate) - 1 + (1 / replicas if routing == "rr" else dispersion)
-        inflation = 1 + (counted - 1) / 2
-        spread = float(served.var())
-        fast = slope**2 * prefill_variance
-        shrink = math.sqrt(max(inflation - fast / spread, 0.03)) if spread > 0 else 1.0
         shift = 0.0
         if nodes.size > 2:
             t_at = hermite(np.array([centre * 0.97, centre, centre * 1.03]), nodes[1:], memory.mean[1:])
@@ -432,7 +447,7 @@ class MixedReplica:
         own = 0.5 if routing == "jsq" else 1.0
         for _ in range(2 if steps > 0 else 1):
             if steps > 0:
-                n = np.where(present == 0, 0.0, centre + shift + (served - centre) * shrink)
+                n = np.where(present == 0, 0.0, served + shift)
                 n = np.clip(n, 0.0, np.minimum(room_for, 0.98 * budget))
             else:
                 n = np.zeros_like(served)

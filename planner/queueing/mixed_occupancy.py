@@ -78,6 +78,12 @@ class Occupancy:
     present: Array
     law: Array
 
+    @property
+    def variance(self) -> float:
+        """Variance [sequences^2]."""
+        mean = float(self.law @ self.present)
+        return float(self.law @ (self.present - mean) ** 2)
+
     def quantile(self, u: Array) -> Array:
         """The ``u``-quantiles."""
         below = np.cumsum(self.law)
@@ -117,6 +123,8 @@ def occupancy_law(
     capacity: Capacity,
     load: float,
     pooled: int = 1,
+    spread: float = 1.0,
+    queue_spread: float = 1.0,
 ) -> Occupancy:
     r"""Product form of the sequences present.
 
@@ -133,10 +141,13 @@ def occupancy_law(
         :math:`\rho=\lambda/X`; the ratio beyond the capacity is at least this.
     pooled : int
         Replicas sharing one queue (join-shortest-queue); 1 is one replica alone.
+    spread, queue_spread : float
+        Variance over that of the product form, while sequences find room and while they wait. As in the stationary
+        density of a diffusion, :math:`\pi\propto\exp\int 2\mu/\sigma^2`, the logarithms of the ratios are divided by it.
     """
     if work_rate <= 0:
         return Occupancy(np.zeros(1), np.ones(1))
-    tail = np.log(1e-10) / np.log(min(max(load, 0.05), 0.9999)) / pooled
+    tail = np.log(1e-10) / np.log(min(max(load, 0.05), 0.9999)) / pooled * max(queue_spread, 1.0)
     most = capacity.most + max(tail, 8.0) if capacity.most < 1e5 else 1e5
     reach = min(most, 4 * nodes[-1] + 50 + (tail if nodes[-1] > 0.5 * capacity.typical else 0.0))
     states = int(reach * pooled) + 2
@@ -146,7 +157,7 @@ def occupancy_law(
     ratio = work_rate * hermite(served, nodes, iteration) / np.maximum(served, 1e-12)
     beyond = total / pooled > capacity.typical
     ratio = np.where(beyond, np.maximum(ratio, load), ratio)
-    steps = np.log(ratio) * stride
+    steps = np.log(np.maximum(ratio, 1e-12)) * stride / np.where(beyond, queue_spread, spread)
     log_law = np.concatenate(([0.0], np.cumsum(steps)))
     law = np.exp(log_law - log_law.max())
     return Occupancy(np.concatenate(([0.0], total)) / pooled, law / law.sum())
