@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError, did_you_mean
+from planner.iteration.model import IterationModel
 
 if TYPE_CHECKING:
     from planner.simulate.engine import IterationTime, Request
@@ -140,64 +141,46 @@ class Staircase:
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    r"""The canonical iteration time for one batch at a time; parameters as :class:`planner.iteration.model.IterationModel`.
+    """The canonical iteration time, :meth:`planner.iteration.model.IterationModel.time`, of one batch.
 
-    .. math:: T = t_0 + \max(w, b\,\tau\lceil T/\tau\rceil) + c T + h n + \max(g \sum l_i, e \max l_i)
-              + a \sum c_j (p_j + (c_j + 1)/2) + x n P / T
-
-    where the staircase is replaced by :math:`b T` if :math:`2T \le \tau` or :math:`\tau = 1`.
+    Parameters
+    ----------
+    model
+        Its parameters.
     """
 
-    t0: float
-    w: float = 0.0
-    b: float = 0.0
-    c: float = 0.0
-    tau: float = 1
-    g: float = 0.0
-    h: float = 0.0
-    e: float = 0.0
-    a: float = 0.0
-    x: float = 0.0
-
-    def linear(self, tokens: float) -> float:
-        """Part that depends on the number of tokens only: t0 + max(w, staircase) + c T [s]."""
-        tau = self.tau
-        rounded = tokens if tau == 1 or 2 * tokens <= tau else tau * math.ceil(tokens / tau)
-        return self.t0 + max(self.w, self.b * rounded) + self.c * tokens
+    model: IterationModel
 
     def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
         """Duration of an iteration [s]."""
-        n = len(decodes)
-        chunk_tokens = 0
+        tokens = 0
         pairs = 0.0
         for request, chunk in prefills:
-            chunk_tokens += chunk
+            tokens += chunk
             pairs += chunk * (request.prefilled + (chunk + 1) / 2)
-        tokens = n + chunk_tokens
-        total = self.linear(tokens) + self.h * n + self.a * pairs + self.x * n * chunk_tokens / tokens
-        if n and (self.g or self.e):
-            contexts = [r.held for r in decodes]
-            total += max(self.g * sum(contexts), self.e * max(contexts))
-        return total
+        contexts = [r.held for r in decodes]
+        return self.model.time(len(contexts), sum(contexts), tokens, pairs, max(contexts, default=0))
 
 
-_MODELS: Mapping[str, type[Exclusive] | type[KvLinear] | type[Staircase] | type[Canonical]] = {
+_MODELS: Mapping[str, type[Exclusive] | type[KvLinear] | type[Staircase]] = {
     "exclusive": Exclusive,
     "kv": KvLinear,
     "staircase": Staircase,
-    "canonical": Canonical,
 }
 
 
 def iteration_time(name: str, parameters: Mapping[str, float]) -> IterationTime:
-    """Build the model `name` from its parameters (times in seconds).
+    """Build the model `name` (``canonical``, ``exclusive``, ``kv``, ``staircase``) from its parameters.
 
     >>> iteration_time("kv", {"d0": 0.5, "d1": 1 / 64}).duration([], [])
     0.5
     """
+    if name == "canonical":
+        return Canonical(IterationModel.from_dict(parameters))
     if name not in _MODELS:
+        names = ["canonical", *_MODELS]
         raise InputError(
-            f"iteration-time model {name!r} is not known{did_you_mean(name, _MODELS)}", f"Known: {', '.join(_MODELS)}."
+            f"iteration-time model {name!r} is not known{did_you_mean(name, names)}", f"Known: {', '.join(names)}."
         )
     model = _MODELS[name]
     known = [f.name for f in fields(model)]

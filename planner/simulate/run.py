@@ -226,10 +226,17 @@ def _run_central(
                 if node.next_event == math.inf:
                     node.wake(time)
                     due.append(i)
-        for i in sorted(set(due)):
+        due = sorted(set(due))
+        while due:
+            i = heapq.heappop(due)
             nodes[i].decide()
             if nodes[i].next_event < math.inf:
                 heapq.heappush(events, (nodes[i].next_event, i))
+            if nodes[i].batch.evicted:  # whoever sleeps may take what it gave back
+                for k, node in enumerate(nodes):
+                    if node.next_event == math.inf and k != i:
+                        node.wake(time)
+                        heapq.heappush(due, k)
 
 
 def _run_disaggregated(

@@ -1,0 +1,142 @@
+"""Arrival times and request lengths for the simulator, every random draw documented.
+
+All draws come from one ``numpy.random.Generator(PCG64(seed))`` in a fixed order (lengths first, then gaps), so that a
+seed gives the same requests everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["PROCESSES", "Arrival", "arrival_times", "sample_rows", "whole_tokens"]
+
+PROCESSES = ("poisson", "gamma", "hourly", "replay", "saturated")
+"""Arrival processes by name."""
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How requests arrive.
+
+    Parameters
+    ----------
+    rate_per_s
+        Mean arrival rate [1/s]; not used by ``saturated``, and by ``replay`` only to rescale the times.
+    process
+        ``poisson``; ``gamma`` (renewal with gamma gaps, bursty for scv > 1); ``hourly`` (Poisson whose rate follows
+        `hourly_profile`); ``replay`` (the given time stamps); ``saturated`` (everything waits at time 0).
+    scv
+        Squared coefficient of variation of the gaps (``gamma``; with ``hourly``, of the gaps in operational time).
+    hourly_profile
+        Relative rate per hour (24 or 168 numbers, any scale), repeated for ever.
+    times_s
+        Time stamps of a trace [s], any origin (``replay``); a run longer than the trace repeats it.
+    """
+
+    rate_per_s: float | None = None
+    process: str = "poisson"
+    scv: float = 1.0
+    hourly_profile: tuple[float, ...] = ()
+    times_s: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.process not in PROCESSES:
+            problems.append(f"arrival process {self.process!r} is not known{did_you_mean(self.process, PROCESSES)}")
+        needs_rate = self.process in ("poisson", "gamma", "hourly")
+        if self.rate_per_s is None:
+            if needs_rate:
+                problems.append(f"rate_per_s is needed for {self.process} arrivals")
+        elif not (math.isfinite(self.rate_per_s) and self.rate_per_s > 0.0):
+            problems.append(f"rate_per_s must be a positive rate, got {self.rate_per_s!r}")
+        if not (math.isfinite(self.scv) and self.scv > 0.0):
+            problems.append(f"scv must be positive, got {self.scv!r}")
+        if self.process == "hourly" and (
+            not self.hourly_profile or min(self.hourly_profile) < 0.0 or sum(self.hourly_profile) <= 0.0
+        ):
+            problems.append("hourly_profile needs relative rates, none negative and not all zero")
+        if self.process == "replay" and not self.times_s:
+            problems.append("times_s is needed to replay a trace")
+        if problems:
+            raise InputError.from_problems(problems)
+
+
+def arrival_times(arrival: Arrival, requests: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Times of `requests` arrivals [s], increasing; the first comes after one gap.
+
+    Draws: ``requests`` of ``rng.standard_exponential()`` (``poisson``, ``hourly`` with scv 1) or of
+    ``rng.standard_gamma(1/scv)`` (``gamma``, ``hourly`` otherwise); none for ``replay`` and ``saturated``.
+
+    >>> arrival_times(Arrival(process="replay", times_s=(5.0, 3.0, 9.0)), 3, np.random.default_rng(0)).tolist()
+    [0.0, 2.0, 6.0]
+    """
+    if arrival.process == "saturated":
+        return np.zeros(requests)
+    if arrival.process == "replay":
+        return _replay(np.sort(np.asarray(arrival.times_s, dtype=float)), arrival.rate_per_s, requests)
+    if arrival.process == "gamma" or arrival.scv != 1.0:
+        gaps = rng.standard_gamma(1.0 / arrival.scv, requests) * arrival.scv
+    else:
+        gaps = rng.standard_exponential(requests)
+    operational = np.cumsum(gaps)  # unit rate
+    assert arrival.rate_per_s is not None
+    if arrival.process != "hourly":
+        return np.asarray(operational / arrival.rate_per_s)
+    profile = np.asarray(arrival.hourly_profile, dtype=float)
+    profile = profile / profile.mean() * arrival.rate_per_s
+    cycles = math.ceil(operational[-1] / (profile.sum() * HOUR_S)) if requests else 1
+    expected = np.concatenate([[0.0], np.cumsum(np.tile(profile, cycles)) * HOUR_S])
+    hours = np.arange(expected.size) * HOUR_S
+    rising = np.concatenate([[True], np.diff(expected) > 0.0])  # hours without traffic take no operational time
+    return np.asarray(np.interp(operational, expected[rising], hours[rising]))
+
+
+def _replay(times: NDArray[np.float64], rate: float | None, requests: int) -> NDArray[np.float64]:
+    times = times - times[0]
+    if times.size > 1 and times[-1] > 0.0:
+        gap = times[-1] / (times.size - 1)
+        period = times[-1] + gap
+        if rate is not None:
+            scale = 1.0 / (rate * gap)
+            times, period = times * scale, period * scale
+    else:
+        period = 1.0 / rate if rate else 1.0
+    rounds = -(-requests // times.size)
+    return np.asarray(np.concatenate([times + i * period for i in range(rounds)])[:requests])
+
+
+def sample_rows(weight: ArrayLike | None, rows: int, requests: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Row numbers of `requests` requests drawn with replacement.
+
+    Draws: ``rng.integers(rows, size=requests)`` when all weights are equal, otherwise ``rng.random(requests)`` through
+    the inverse of the cumulated weights.
+    """
+    if weight is None:
+        return rng.integers(rows, size=requests)
+    w = np.asarray(weight, dtype=float)
+    if w.shape != (rows,) or not np.all(np.isfinite(w)) or np.any(w < 0.0) or not w.sum() > 0.0:
+        raise InputError(f"weight: expected {rows} weights, none negative and not all zero")
+    if np.all(w == w[0]):
+        return rng.integers(rows, size=requests)
+    cumulated = np.cumsum(w)
+    return np.asarray(np.searchsorted(cumulated, rng.random(requests) * cumulated[-1], side="right").clip(0, rows - 1))
+
+
+def whole_tokens(tokens: ArrayLike | Sequence[float], name: str) -> NDArray[np.int64]:
+    """Lengths as whole tokens >= 1: rows of compact files may be fractional, engines are not."""
+    values = np.asarray(tokens, dtype=float)
+    if values.size == 0 or not np.all(np.isfinite(values)) or np.any(values < 0.0):
+        raise InputError(f"{name}: lengths must be finite and not negative, at least one")
+    return np.maximum(np.floor(values + 0.5), 1.0).astype(np.int64)
