@@ -1,3 +1,52 @@
-"""Analytical capacity planning for LLM inference fleets."""
+"""Analytical capacity planning for LLM inference fleets.
+
+``import planner as fo``: every public name is loaded when it is first used, so that the command line starts fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from planner.api import plan
+    from planner.errors import FleetOptError, InfeasibleError, InputError
+    from planner.types import Plan, PoolPlan, Promise, Slo
+    from planner.workload.workload import Workload
+
+__all__ = [
+    "FleetOptError",
+    "InfeasibleError",
+    "InputError",
+    "Plan",
+    "PoolPlan",
+    "Promise",
+    "Slo",
+    "Workload",
+    "__version__",
+    "plan",
+]
+
+_HOME = {
+    "FleetOptError": "errors",
+    "InfeasibleError": "errors",
+    "InputError": "errors",
+    "Plan": "types",
+    "PoolPlan": "types",
+    "Promise": "types",
+    "Slo": "types",
+    "Workload": "workload.workload",
+    "plan": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"planner.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

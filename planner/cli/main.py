@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import planner
+from planner.cli.plan import plan
 from planner.errors import FleetOptError
 
 app = typer.Typer(
@@ -33,6 +34,9 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+app.command()(plan)
 
 
 def run(arguments: list[str] | None = None) -> None:

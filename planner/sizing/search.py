@@ -59,8 +59,8 @@ class PathSearch:
         ``refine(i, j) -> (cost, exact)``: a better bound, or the exact cost, of one edge; inf when infeasible.
     max_edges
         K.
-    max_refinements
-        Stop after this many; ``None`` = until proven.
+    should_stop
+        Asked before every refinement; the search then ends with a gap.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class PathSearch:
         bounds: FloatArray,
         refine: Callable[[int, int], tuple[float, bool]],
         max_edges: int,
-        max_refinements: int | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.bounds = bounds
         self.refine = refine
         self.max_edges = max_edges
-        self.max_refinements = max_refinements
+        self.should_stop = should_stop
         self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
-        self.refinements = 0
-        self._best_cost, self._best_path = math.inf, None
+        self._best_cost = math.inf
+        self._best_path: tuple[int, ...] | None = None
 
     def run(self) -> SearchOutcome:
         """Refine the shortest path until it is exact."""
@@ -89,11 +89,10 @@ class PathSearch:
             if not open_edges:
                 self._best_cost, self._best_path = cost, path
                 return self._outcome(cost, examined)
-            if self.max_refinements is not None and self.refinements >= self.max_refinements:
+            if self.should_stop():
                 return self._outcome(cost, examined)
             for i, j in open_edges:
                 value, exact = self.refine(i, j)
-                self.refinements += 1
                 examined += int(exact)
                 self.bounds[i, j] = max(value, self.bounds[i, j])
                 self.exact[i, j] = exact
@@ -104,7 +103,6 @@ class PathSearch:
         for i, j in itertools.pairwise(path):
             while not self.exact[i, j]:
                 value, exact = self.refine(i, j)
-                self.refinements += 1
                 self.bounds[i, j] = max(value, self.bounds[i, j])
                 self.exact[i, j] = exact
         self._remember(tuple(path))

@@ -1,0 +1,281 @@
+"""From a question to a plan: read, search, explain, assemble."""
+
+from __future__ import annotations
+
+import math
+
+import planner
+from planner.errors import InputError
+from planner.sizing import moments as m
+from planner.sizing.engine import engine_options
+from planner.sizing.explain import explain_pool, headroom, infeasible, replica_band
+from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
+from planner.sizing.floor import hardware_floor
+from planner.sizing.inputs import PlanInputs
+from planner.types import LatencyValue, Plan, PoolPlan, SearchReport, Slo
+from planner.units import format_count, format_percent
+from planner.workload.workload import Workload
+
+__all__ = ["arrival_rate_of", "make_plan"]
+
+
+def arrival_rate_of(inputs: PlanInputs, workload: Workload) -> float:
+    """The option's rate, else the workload's own [1/s]."""
+    rate = inputs.rate if inputs.rate is not None else workload.arrivals.rate_per_s
+    if rate is None:
+        raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
+    return rate
+
+
+def make_plan(inputs: PlanInputs, workload: Workload) -> Plan:
+    """The cheapest fleet for a workload.
+
+    Raises
+    ------
+    InputError
+        Something in the question cannot be.
+    InfeasibleError
+        No fleet of the searched grid keeps the promises.
+    """
+    rate = arrival_rate_of(inputs, workload)
+    options = engine_options(inputs, workload.max_total)
+    problem = FleetProblem(inputs, workload, rate, options)
+    fleet = problem.solve()
+    if not fleet.pools:
+        raise infeasible(problem, fleet)
+    return assemble(problem, fleet)
+
+
+def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
+    """The plan of a solved problem."""
+    inputs, workload = problem.inputs, problem.workload
+    names = pool_names(len(fleet.pools))
+    explanation: list[str] = []
+    warnings: list[str] = []
+    pools = []
+    for name, candidate in zip(names, fleet.pools, strict=True):
+        low, high, always = replica_band(problem, candidate)
+        pools.append(pool_plan(problem, candidate, name, low, high))
+        explanation.extend(explain_pool(problem, candidate, name))
+        if not always:
+            band = format_percent(candidate.option.profile.band)
+            warnings.append(
+                f"{name}: if iterations take {band} longer than the {candidate.option.profile.provenance} profile says, "
+                "a promise breaks at any number of replicas; calibrate before buying (fleetopt calibrate)"
+            )
+        warnings.extend(f"{name}: {w}" for w in (*candidate.setup.warnings, *candidate.size.prediction.warnings))
+        if outside := _outside(candidate):
+            warnings.append(f"{name}: {outside}")
+    spare = headroom(problem, fleet.pools)
+    explanation.append(
+        f"The fleet keeps its promises up to {format_count(spare * problem.rate)} requests/s ({spare:.2f}x)."
+    )
+    one = fleet.one_pool
+    baseline = None
+    if len(fleet.pools) > 1 and one is not None:
+        low, high, _ = replica_band(problem, one)
+        baseline = (pool_plan(problem, one, "all", low, high),)
+    warnings.extend(_floor_warnings(problem, fleet))
+    return Plan(
+        pools=tuple(pools),
+        baseline=baseline,
+        inputs=inputs.to_dict(),
+        workload=workload_summary(workload),
+        slo=Slo(promises=inputs.promises),
+        arrival_rate_per_s=problem.rate,
+        method=inputs.method,
+        search=search_report(problem, fleet),
+        assumptions=tuple(_assumptions(problem, fleet)),
+        warnings=tuple(dict.fromkeys(warnings)),
+        notes=tuple(_notes(problem, fleet)),
+        explanation=tuple(explanation),
+        version=planner.__version__,
+    )
+
+
+def pool_names(count: int) -> tuple[str, ...]:
+    """``all``; ``short``, ``long``; or numbered.
+
+    >>> pool_names(2), pool_names(3)
+    (('short', 'long'), ('pool 1', 'pool 2', 'pool 3'))
+    """
+    if count == 1:
+        return ("all",)
+    return ("short", "long") if count == 2 else tuple(f"pool {k + 1}" for k in range(count))
+
+
+def pool_plan(problem: FleetProblem, c: PoolCandidate, name: str, low: int, high: int) -> PoolPlan:
+    """The public record of one chosen pool."""
+    prediction, law, profile = c.size.prediction, c.law, c.option.profile
+    limits = {(p.metric, p.quantile): p.limit_s for p in problem.promises}
+    latency = []
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        below, above = prediction.bands.get(metric, (-0.1, 0.1))
+        for q, value in zip(prediction.quantiles, getattr(prediction, metric), strict=True):
+            latency.append(
+                LatencyValue(
+                    metric,
+                    q,
+                    value,
+                    value * (1.0 + below) * (1.0 - profile.band),
+                    value * (1.0 + above) * (1.0 + profile.band),
+                    limits.get((metric, q)),
+                )
+            )
+    return PoolPlan(
+        name=name,
+        low_tokens=law.lower.boundary,
+        high_tokens=law.upper.boundary,
+        gamma=law.upper.gamma,
+        share=law.share,
+        compressed_share=law.compressed_share,
+        arrival_rate_per_s=c.arrival_rate_per_s,
+        mean_input_tokens=law.mean(m.INPUT),
+        mean_output_tokens=law.mean(m.OUTPUT),
+        gpu=c.option.gpu.name,
+        tp=c.option.tp,
+        profile=profile.name,
+        provenance=profile.provenance,
+        replicas=c.bought,
+        spares=c.bought - c.size.replicas,
+        slots=c.setup.slots,
+        kv_tokens=c.setup.kv_tokens,
+        capacity_per_s=c.model.capacity_per_s,
+        load=prediction.load,
+        slot_occupancy=prediction.slot_occupancy,
+        wait_probability=prediction.wait_probability,
+        overflow_probability=c.setup.overflow_probability,
+        preemptions_per_1000=c.setup.preemptions_per_1000,
+        latency=tuple(latency),
+        binding=c.size.binding,
+        cost_usd_per_hour=c.cost_usd_per_hour,
+        settings=c.setup.settings,
+        replicas_low=c.option.price.bought(low),
+        replicas_high=c.option.price.bought(high),
+        warnings=tuple(c.setup.warnings),
+    )
+
+
+def workload_summary(workload: Workload) -> dict[str, object]:
+    """What the plan says about its traffic."""
+    summary = workload.to_dict()
+    provenance = workload.provenance
+    return {
+        "name": workload.name,
+        "digest": workload.digest,
+        "source": provenance.source,
+        "licence": provenance.licence,
+        "requests": provenance.requests,
+        "mean_input_tokens": workload.mean_input,
+        "mean_output_tokens": workload.mean_output,
+        "longest_tokens": workload.max_total,
+        "length_split": provenance.length_split,
+        "arrivals": summary["arrivals"],
+    }
+
+
+def search_report(problem: FleetProblem, fleet: Fleet) -> SearchReport:
+    """What was searched and the gap that is left."""
+    inputs = problem.inputs
+    cost = math.fsum(p.cost_usd_per_hour for p in fleet.pools)
+    boundaries = len({s.boundary for s in problem.states}) - 2
+    gammas = len({s.gamma for s in problem.states})
+    kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
+    words = "1 pool" if inputs.pools == 1 else f"1 to {inputs.pools} pools, {boundaries} boundaries x {gammas} gammas"
+    bound = min(fleet.outcome.lower_bound, cost)
+    return SearchReport(
+        candidates=fleet.candidates,
+        examined=problem.evaluations,
+        lower_bound_usd_per_hour=cost if fleet.outcome.proven else bound,
+        gap_usd_per_hour=0.0 if fleet.outcome.proven else cost - bound,
+        description=f"{words}, {kinds}",
+    )
+
+
+def _assumptions(problem: FleetProblem, fleet: Fleet) -> list[str]:
+    inputs, workload = problem.inputs, problem.workload
+    lines = []
+    for option in {id(p.option.profile): p.option for p in fleet.pools}.values():
+        profile = option.profile
+        lines.append(
+            f"{option.model.name} ({option.model.weight_dtype}) on {option.gpu.name} x TP{option.tp}: "
+            f"iteration times {profile.trust}"
+            + (f" (profile {profile.name})" if profile.provenance != "estimated" else "")
+        )
+        lines.append(
+            f"{option.gpu.name} at ${option.price.usd_per_gpu_hour:g} per GPU and hour"
+            + (
+                ""
+                if option.gpu.name in inputs.price
+                else f" ({option.gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
+            )
+        )
+    if inputs.rate is None:
+        lines.append(f"rate {format_count(problem.rate)} requests/s, the workload's own mean")
+    arrivals = workload.arrivals
+    if inputs.method == "mgc" or inputs.burst == "poisson":
+        lines.append("Poisson arrivals assumed")
+    elif arrivals.dispersion:
+        windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
+        lines.append(f"bursts as in the trace: index of dispersion of counts {windows} (--burst poisson ignores them)")
+    else:
+        lines.append(arrivals.assumed or "Poisson assumed")
+    if workload.provenance.length_split:
+        lines.append(f"lengths: {workload.provenance.length_split}")
+    if inputs.pools > 1 and inputs.p_c is None and not problem.moments.compressible:
+        lines.append(
+            "compression not proposed: no category of the workload is known to be compressible (--p-c gives a share)"
+        )
+    if len(fleet.pools) > 1 and inputs.route_on == "total":
+        lines.append(
+            "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)"
+        )
+    return lines
+
+
+def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
+    notes = []
+    inputs = problem.inputs
+    if inputs.method == "mgc":
+        notes.append(
+            "method mgc is the paper's: all slots busy at all times, prefill without compute, TTFT as a sum of percentiles; "
+            "its errors are in docs/accuracy.md"
+        )
+    if inputs.rate is None and sum(p.bought for p in fleet.pools) <= 2:
+        notes.append(
+            f"at the trace's own {format_count(problem.rate)} requests/s one or two replicas do; try --rate 1000 for a fleet"
+        )
+    if not fleet.outcome.proven:
+        notes.append(
+            f"search stopped after {problem.evaluations} pools; --max-evaluations 0 searches until the answer is proven"
+        )
+    return notes
+
+
+def _floor_warnings(problem: FleetProblem, fleet: Fleet) -> list[str]:
+    lines = []
+    for pool in fleet.pools:
+        law, option = pool.law, pool.option
+        floor = hardware_floor(
+            option.gpu,
+            option.model,
+            pool.arrival_rate_per_s,
+            law.mean(m.NEW_INPUT),
+            law.mean(m.OUTPUT),
+            law.mean(m.KV),
+        )
+        gpus = pool.size.replicas * option.profile.gpus
+        if gpus < floor.gpus:
+            lines.append(
+                f"impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {floor.gpus:,.0f} {option.gpu.name} at 100% of "
+                f"peak; profile {option.profile.name} does not charge for prefill or reads"
+            )
+    return lines
+
+
+def _outside(c: PoolCandidate) -> str:
+    decode = c.law.mean(m.DECODE)
+    context = c.law.mean(m.KV) / decode if decode > 0.0 else 0.0
+    running = c.size.prediction.mean_running
+    lines = c.option.profile.outside(decodes=max(running, 1.0), context_tokens=context)
+    return "; ".join(lines)

@@ -1,0 +1,163 @@
+"""Why this fleet: what binds each pool, what one step would change, and what would make the impossible possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from planner.errors import InfeasibleError
+from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
+from planner.sizing.pool import Shortfall, broken, evaluate_pool, smallest_pool
+from planner.types import Promise
+from planner.units import format_count, format_duration, format_percent, format_usd
+
+__all__ = ["explain_pool", "infeasible", "replica_band"]
+
+
+def explain_pool(problem: FleetProblem, pool: PoolCandidate, name: str) -> list[str]:
+    """One or two lines: what binds, and what one replica fewer would break."""
+    n = pool.size.replicas
+    lines = [f"{name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."]
+    if n > problem.inputs.min_replicas:
+        fewer = evaluate_pool(pool.model, pool.arrival_rate_per_s, n - 1, problem.levels)
+        missed = broken(fewer, problem.promises)
+        if math.isinf(fewer.ttft_s[-1]):
+            lines[0] += f" With {n - 1:,} the pool could not keep up."
+        elif missed is not None:
+            value = fewer.held(missed.metric, missed.quantile)
+            lines[0] += f" With {n - 1:,}: {missed.label} {format_duration(value)}."
+        else:
+            lines[0] += f" With {n - 1:,}: load {fewer.load:.2f}."
+    prediction = pool.size.prediction
+    for p in problem.promises:
+        value = prediction.held(p.metric, p.quantile)
+        if value > 0.9 * p.limit_s:
+            lines.append(f"{name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
+    return lines
+
+
+def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, bool]:
+    """Replicas needed if every iteration took ``1 -+ band`` times as long, and whether the slow end is feasible at all.
+
+    Scaling all times by s at rate lambda is the same as the unscaled pool at rate s lambda with limits divided by s.
+    """
+    band = pool.option.profile.band
+    low = _at_scale(problem, pool, max(1.0 - band, 0.05))
+    high = _at_scale(problem, pool, 1.0 + band)
+    n = pool.size.replicas
+    slowest = n if isinstance(high, Shortfall) else high
+    return min(low if isinstance(low, int) else n, n), max(slowest, n), not isinstance(high, Shortfall)
+
+
+def _at_scale(problem: FleetProblem, pool: PoolCandidate, scale: float) -> int | Shortfall:
+    promises = [Promise(p.metric, p.limit_s / scale, p.quantile, p.scope) for p in problem.promises]
+    size = smallest_pool(
+        pool.model,
+        pool.arrival_rate_per_s * scale,
+        promises,
+        problem.inputs.utilization_cap,
+        problem.inputs.min_replicas,
+        problem.levels,
+    )
+    return size if isinstance(size, Shortfall) else size.replicas
+
+
+def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
+    """The error that says which promise binds, the best that is achievable, and what would help."""
+    shortfalls = fleet.shortfalls
+    if not shortfalls:
+        if problem.inputs.inventory:
+            limits = ", ".join(f"{k}: {v}" for k, v in problem.inputs.inventory.items())
+            return InfeasibleError(
+                f"no fleet within the inventory ({limits}) serves {format_count(problem.rate)} requests/s",
+                "Raise the inventory, add a GPU type, or allow more pools.",
+            )
+        return InfeasibleError(
+            "no pool can hold its longest request in memory with one slot",
+            "Take more memory per replica (--tp), a shorter --max-model-len, or quantized weights.",
+        )
+    worst = _best_shortfall(shortfalls)
+    p = worst.promise
+    message = (
+        f"{p.label} <= {format_duration(p.limit_s)} cannot be kept by any number of replicas: "
+        f"an idle replica of the best pool needs {format_duration(worst.best_s)}"
+    )
+    lines = [f"relax {p.label} to {format_duration(1.05 * worst.best_s)} or more"]
+    if p.metric == "ttft_s":
+        lines.append(
+            "a faster prefill: more GPUs per replica (--tp), a faster GPU (--gpu), or a prefix cache (--cached-share)"
+        )
+        if p.quantile >= 0.99 and problem.inputs.pools == 1:
+            lines.append("serve the longest prompts in a pool of their own (--pools 2)")
+        lines.append("promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)")
+    elif p.metric == "tpot_s":
+        lines.append("a smaller --token-budget, more GPUs per replica (--tp), or memory with more bandwidth (--gpu)")
+    else:
+        lines.append("shorter outputs, or a GPU with more memory bandwidth (--gpu)")
+    if problem.inputs.method == "mgc":
+        lines.append(
+            f"the method: mgc times every iteration with all {format_count(max(_slots(problem)))} slots busy; "
+            "--method mixed or occupancy uses the slots that are"
+        )
+    return InfeasibleError(message, "What would help:", lines)
+
+
+def _slots(problem: FleetProblem) -> list[int]:
+    return [built[1].slots for built in problem._models.values() if built is not None] or [0]
+
+
+def _best_shortfall(shortfalls: Sequence[Shortfall]) -> Shortfall:
+    """The one nearest to its promise: what the best fleet of the grid fails on."""
+    return min(shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
+
+
+def marginal_traffic(problem: FleetProblem, pools: Sequence[PoolCandidate], factor: float) -> tuple[int, float] | None:
+    """Replicas and cost [USD/hour] of the same pools at another rate; ``None`` when a promise breaks at any size."""
+    replicas, cost = 0, 0.0
+    for pool in pools:
+        size = smallest_pool(
+            pool.model,
+            pool.arrival_rate_per_s * factor,
+            problem.promises,
+            problem.inputs.utilization_cap,
+            problem.inputs.min_replicas,
+            problem.levels,
+        )
+        if isinstance(size, Shortfall):
+            return None
+        bought = pool.option.price.bought(size.replicas)
+        replicas += bought
+        cost += pool.option.price.cost_usd_per_hour(bought)
+    return replicas, cost
+
+
+def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
+    """Largest factor on the traffic that the fleet as it stands still serves within all promises, by bisection to 1%."""
+    low, high = 1.0, 1.0
+    for _ in range(8):
+        if not _holds(problem, pools, high * 1.25):
+            break
+        high *= 1.25
+    low, high = high, high * 1.25
+    while high - low > 0.01:
+        middle = 0.5 * (low + high)
+        if _holds(problem, pools, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _holds(problem: FleetProblem, pools: Sequence[PoolCandidate], factor: float) -> bool:
+    for pool in pools:
+        rate = pool.arrival_rate_per_s * factor
+        if rate > problem.inputs.utilization_cap * pool.size.replicas * pool.model.capacity_per_s:
+            return False
+        if broken(pool.model.predict(rate, pool.size.replicas, problem.levels), problem.promises) is not None:
+            return False
+    return True
+
+
+def money(value: float) -> str:
+    """Dollars per hour in words."""
+    return f"{format_usd(value)}/hour"

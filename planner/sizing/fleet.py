@@ -1,0 +1,374 @@
+"""The fleet search: pools between boundaries, every engine option per pool, bounds first, the reporting method last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.sizing import moments as m
+from planner.sizing.burst import Burst
+from planner.sizing.engine import EngineOption, ReplicaSetup, set_up
+from planner.sizing.inputs import PlanInputs
+from planner.sizing.method_mgc import MgcPool
+from planner.sizing.method_mixed import MixedPool
+from planner.sizing.method_occupancy import OccupancyPool
+from planner.sizing.moments import FleetMoments, PoolLaw, State, capacity_upper_bound
+from planner.sizing.pool import PoolSize, Shortfall, prediction_levels, smallest_pool
+from planner.sizing.predict import PoolModel
+from planner.sizing.search import (
+    Choice,
+    PathSearch,
+    SearchOutcome,
+    cheapest_path_with_inventory,
+)
+from planner.types import Promise
+from planner.workload.workload import Workload
+
+__all__ = ["Fleet", "FleetProblem", "PoolCandidate"]
+
+FloatArray = NDArray[np.float64]
+
+MAX_BOUNDARIES = 60
+"""Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCandidate:
+    """A pool with a definite engine and size.
+
+    Parameters
+    ----------
+    law, option, setup, model
+        Requests, engine, replica, latency method.
+    arrival_rate_per_s
+        Rate of the pool [1/s].
+    size
+        Replicas that serve, and what they achieve.
+    bought
+        Replicas bought, spares included.
+    cost_usd_per_hour
+        Cost of the pool [USD/hour].
+    """
+
+    law: PoolLaw
+    option: EngineOption
+    setup: ReplicaSetup
+    model: PoolModel
+    arrival_rate_per_s: float
+    size: PoolSize
+    bought: int
+    cost_usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The outcome of a search.
+
+    Parameters
+    ----------
+    pools
+        Chosen pools, shortest requests first; empty when no fleet is feasible.
+    one_pool
+        The best fleet of one pool without compression; ``None`` when infeasible.
+    outcome
+        What is proven.
+    candidates
+        Fleets of the grid.
+    shortfalls
+        Promises that failed at any size, for the explanation of an infeasible answer.
+    """
+
+    pools: tuple[PoolCandidate, ...]
+    one_pool: PoolCandidate | None
+    outcome: SearchOutcome
+    candidates: int
+    shortfalls: tuple[Shortfall, ...]
+
+
+class FleetProblem:
+    """A workload, its promises and the engines that may serve it; answers what any pool costs.
+
+    Parameters
+    ----------
+    inputs
+        The question.
+    workload
+        The traffic.
+    arrival_rate_per_s
+        Rate of the fleet [1/s].
+    options
+        Engine options of every pool.
+    """
+
+    def __init__(
+        self,
+        inputs: PlanInputs,
+        workload: Workload,
+        arrival_rate_per_s: float,
+        options: Sequence[EngineOption],
+    ) -> None:
+        self.inputs = inputs
+        self.workload = workload
+        self.rate = arrival_rate_per_s
+        self.options = list(options)
+        self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share)
+        self.promises: tuple[Promise, ...] = inputs.promises
+        self.levels = prediction_levels(self.promises)
+        self.states = self._states()
+        self.evaluations = 0
+        self.shortfalls: list[Shortfall] = []
+        self._pools: dict[tuple[int, int, int], PoolCandidate | None] = {}
+        self._models: dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
+        self._edge_bounds()
+
+    # --- the grid -------------------------------------------------------------------------------------------------
+
+    def _states(self) -> list[State]:
+        top = float(self.workload.total_tokens[-1])
+        boundaries = [b for b in self.boundary_grid() if b < top] if self.inputs.pools > 1 else []
+        gammas = self.inputs.gammas if self.moments.compressible else (1.0,)
+        inner = []
+        for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
+            for b in boundaries:
+                # a band without anything to compress is the same pool as no band
+                if gamma > 1.0 and not np.any(self.moments.band_weights(b, gamma)[1] > 0.0):
+                    continue
+                inner.append(State(b, gamma))
+        return [State(0.0), *inner, State(top)]
+
+    def boundary_grid(self) -> tuple[float, ...]:
+        """Boundaries searched [tokens]."""
+        if self.inputs.boundaries is not None:
+            return self.inputs.boundaries
+        points = np.unique(self.workload.total_tokens)
+        if len(points) <= MAX_BOUNDARIES:
+            return tuple(points.tolist())
+        # even steps in probability and in log length: bulk and tail both get boundaries
+        share = np.asarray(self.workload.cdf(points), dtype=np.float64)
+        place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
+        wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
+        return tuple(np.unique(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
+
+    # --- bounds ---------------------------------------------------------------------------------------------------
+
+    def _edge_bounds(self) -> None:
+        """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""
+        upper, lower = self.moments.states(self.states)
+        boundary = np.array([s.boundary for s in self.states])
+        reach = np.array([s.boundary * s.gamma for s in self.states])
+        top = len(self.states) - 1
+        # a band must end below the next boundary, so that every request has one neighbour to be compressed into
+        allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
+        allowed &= boundary[:, None] < boundary[None, :]
+        i, j = np.nonzero(allowed)
+        pools = upper[j] - lower[i]
+        share = np.maximum(pools[:, m.SHARE], 0.0)
+        pools[:, m.SHARE] = share
+        empty = share <= 1e-12
+        self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
+        cap = self.inputs.utilization_cap
+        for k, option in enumerate(self.options):
+            high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
+            slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
+            x = capacity_upper_bound(
+                pools,
+                option.profile.iteration,
+                option.token_budget if self.inputs.method == "mixed" else math.inf,
+                slots[j],
+                option.kv_tokens(1) if option.kv == "paged" else math.inf,
+            )
+            needed = np.maximum(np.ceil(self.rate * share / (cap * x) * (1.0 - 1e-9)), self.inputs.min_replicas)
+            needed = np.where(empty, 0.0, needed + option.price.redundancy)
+            spot = option.price.spot_share if option.price.spot_usd_per_gpu_hour is not None else 0.0
+            price = option.price.usd_per_gpu_hour * (1.0 - spot)
+            price += (
+                spot * min(option.price.usd_per_gpu_hour, option.price.spot_usd_per_gpu_hour or math.inf)
+                if spot
+                else 0.0
+            )
+            self.option_bounds[k, i, j] = needed * price * option.price.gpus_per_replica
+        self.bounds = np.min(self.option_bounds, axis=0)
+
+    # --- exact pools ----------------------------------------------------------------------------------------------
+
+    def _build(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
+        key = (i, j, k)
+        if key not in self._models:
+            self._models[key] = self._build_pool(i, j, k)
+        return self._models[key]
+
+    def _build_pool(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
+        law = self.moments.law(self.states[i], self.states[j])
+        if law is None:
+            return None
+        option = self.options[k]
+        is_top = j == len(self.states) - 1
+        setup = set_up(option, law, option.max_model_len if is_top else self.states[j].boundary, self.inputs)
+        if setup is None:
+            return None
+        return law, setup, pool_model(self.inputs, option, setup, law, self.workload)
+
+    def candidate(self, i: int, j: int, k: int) -> PoolCandidate | None:
+        """The cheapest pool of option `k` between two states; ``None`` when no size keeps the promises."""
+        key = (i, j, k)
+        if key in self._pools:
+            return self._pools[key]
+        built = self._build(i, j, k)
+        result = None
+        if built is not None:
+            law, setup, model = built
+            option = self.options[k]
+            rate = self.rate * law.share
+            self.evaluations += 1
+            size = smallest_pool(
+                model, rate, self.promises, self.inputs.utilization_cap, self.inputs.min_replicas, self.levels
+            )
+            if isinstance(size, Shortfall):
+                self.shortfalls.append(size)
+            else:
+                bought = option.price.bought(size.replicas)
+                cost = option.price.cost_usd_per_hour(bought)
+                result = PoolCandidate(law, option, setup, model, rate, size, bought, cost)
+        self._pools[key] = result
+        return result
+
+    def best(self, i: int, j: int) -> PoolCandidate | None:
+        """The cheapest pool between two states over all options, bounds first."""
+        best: PoolCandidate | None = None
+        for k in np.argsort(self.option_bounds[:, i, j], kind="stable"):
+            bound = float(self.option_bounds[k, i, j])
+            if math.isinf(bound) or (best is not None and bound >= best.cost_usd_per_hour):
+                break
+            if best is not None and self._capacity_bound(i, j, int(k)) >= best.cost_usd_per_hour:
+                continue
+            found = self.candidate(i, j, int(k))
+            if found is not None and (best is None or found.cost_usd_per_hour < best.cost_usd_per_hour):
+                best = found
+        return best
+
+    def _capacity_bound(self, i: int, j: int, k: int) -> float:
+        """Lower bound of one option's cost from the method's own maximum throughput."""
+        built = self._build(i, j, k)
+        if built is None:
+            return math.inf
+        law, _, model = built
+        needed = self.rate * law.share / (self.inputs.utilization_cap * model.capacity_per_s)
+        return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.inputs.min_replicas))
+
+    def _empty(self, i: int, j: int) -> bool:
+        return float(self.bounds[i, j]) == 0.0
+
+    # --- search ---------------------------------------------------------------------------------------------------
+
+    def solve(self) -> Fleet:
+        """Search all fleets of at most ``inputs.pools`` pools."""
+        top = len(self.states) - 1
+        one = self.best(0, top)
+        limit = self.inputs.max_evaluations or None
+        refined: set[tuple[int, int]] = set()
+
+        def refine(i: int, j: int) -> tuple[float, bool]:
+            if self._empty(i, j):
+                return 0.0, True
+            # first the method's own capacity, which is cheap, then the promises
+            if (i, j) not in refined and (i, j) != (0, top):
+                refined.add((i, j))
+                bound = min(
+                    (
+                        max(self._capacity_bound(i, j, k), float(self.option_bounds[k, i, j]))
+                        for k in range(len(self.options))
+                    ),
+                    default=math.inf,
+                )
+                if bound > self.bounds[i, j] * (1.0 + 1e-12):
+                    return bound, math.isinf(bound)
+            found = self.best(i, j)
+            return (math.inf if found is None else found.cost_usd_per_hour), True
+
+        if self.inputs.inventory:
+            return self._solve_with_inventory(one, limit)
+        bounds = self.bounds.copy()
+        search = PathSearch(
+            bounds, refine, self.inputs.pools, should_stop=lambda: limit is not None and self.evaluations >= limit
+        )
+        search.consider((0, top))
+        outcome = search.run()
+        pools: list[PoolCandidate] = []
+        if outcome.path is not None:
+            for i, j in zip(outcome.path, outcome.path[1:], strict=False):
+                found = None if self._empty(i, j) else self.best(i, j)
+                if found is not None:
+                    pools.append(found)
+        return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+
+    def _solve_with_inventory(self, one: PoolCandidate | None, limit: int | None) -> Fleet:
+        names = [o.gpu.name for o in self.options]
+
+        def choices(i: int, j: int) -> list[Choice]:
+            if self._empty(i, j):
+                return [Choice(-1, 0.0, {})]
+            found = [(k, self.candidate(i, j, k)) for k in range(len(self.options))]
+            return [
+                Choice(k, c.cost_usd_per_hour, {names[k]: c.bought * c.option.tp}) for k, c in found if c is not None
+            ]
+
+        from planner.catalog.load import gpu as find_gpu
+
+        inventory = {find_gpu(name).name: count for name, count in self.inputs.inventory.items()}
+        cost, path, bound, examined = cheapest_path_with_inventory(
+            choices, self.bounds, inventory, self.inputs.pools, limit
+        )
+        pools: list[PoolCandidate] = []
+        state = 0
+        for target, k in path:
+            if k >= 0:
+                found = self.candidate(state, target, k)
+                assert found is not None
+                pools.append(found)
+            state = target
+        states = (0, *(target for target, _ in path)) if path else None
+        outcome = SearchOutcome(states, cost, bound, examined, math.isfinite(cost))
+        if one is not None and one.bought * one.option.tp > inventory.get(one.option.gpu.name, math.inf):
+            one = None
+        return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+
+    def _count(self) -> int:
+        """Fleets in the grid: paths of at most K edges, times the options of every pool."""
+        top = len(self.states) - 1
+        edges = np.isfinite(self.bounds).astype(np.float64) * len(self.options)
+        paths = edges[:, top].copy()
+        total = paths[0]
+        for _ in range(1, self.inputs.pools):
+            paths = edges @ np.where(np.arange(top + 1) == top, 0.0, paths)
+            total += paths[0]
+        return int(total)
+
+
+def pool_model(
+    inputs: PlanInputs, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, workload: Workload
+) -> PoolModel:
+    """The latency method of one pool."""
+    iteration = option.profile.iteration
+    burst = Burst(workload.arrivals if inputs.burst == "auto" else None, law.share)
+    if inputs.method == "mgc":
+        return MgcPool(law, iteration, setup.slots, inputs.chunk, inputs.cached_share)
+    overhead = option.profile.api_overhead_s
+    if inputs.method == "occupancy":
+        return OccupancyPool(
+            law, iteration, setup.slots, inputs.chunk, inputs.routing, burst, inputs.cached_share, overhead
+        )
+    return MixedPool(
+        law,
+        iteration,
+        setup.slots,
+        setup.kv_tokens,
+        option.token_budget,
+        inputs.routing,
+        burst,
+        inputs.cached_share,
+        overhead,
+    )

@@ -1,0 +1,64 @@
+"""The physics no plan may break: arithmetic and memory traffic at 100% of the data sheet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
+
+__all__ = ["HardwareFloor", "hardware_floor"]
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareFloor:
+    """Least GPUs of one type that could serve a rate if nothing were ever lost.
+
+    Parameters
+    ----------
+    compute_gpus, bandwidth_gpus
+        By matrix arithmetic (2 FLOP per active parameter and token, attention left out) and by reading the KV cache
+        (weights shared by any batch) [GPUs].
+    """
+
+    compute_gpus: float
+    bandwidth_gpus: float
+
+    @property
+    def gpus(self) -> float:
+        """The larger of the two."""
+        return max(self.compute_gpus, self.bandwidth_gpus)
+
+
+def hardware_floor(
+    gpu: GpuSpec,
+    model: ModelSpec,
+    arrival_rate_per_s: float,
+    new_input_tokens: float,
+    output_tokens: float,
+    kv_token_iterations: float,
+) -> HardwareFloor:
+    r"""Lower bound of the GPUs for a rate: FLOPs and bytes of the traffic over the data sheet's peaks.
+
+    .. math:: n \ge \lambda \max\left( \frac{2 P_{active} (L_{new} + O)}{FLOPS},\; \frac{E[KV]\, b_{kv}}{BW} \right)
+
+    Parameters
+    ----------
+    gpu, model
+        Hardware and model.
+    arrival_rate_per_s
+        Rate [1/s].
+    new_input_tokens, output_tokens
+        Means per request [tokens].
+    kv_token_iterations
+        Mean of sum over decode steps of the context [tokens x iterations].
+    """
+    dtype = model.weight_dtype if model.weight_dtype in gpu.flops_per_s else "bf16"
+    peak = max(gpu.flops_per_s.get(dtype, 0.0), gpu.flops_per_s.get("bf16", 0.0))
+    flops = 2.0 * model.parameters_active * (new_input_tokens + output_tokens)
+    heads = model.kv_lora_rank + model.qk_rope_head_dim if model.kv_lora_rank else 2 * model.kv_heads * model.head_dim
+    full_layers = model.full_attention_layers if model.sliding_window else model.layers
+    kv_bytes = kv_token_iterations * heads * full_layers * DTYPE_BYTES[model.kv_dtype]
+    return HardwareFloor(
+        arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0,
+        arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s,
+    )
