@@ -222,7 +222,7 @@ def slot_sums(
         with_more = count[::-1].cumsum()[::-1][1:]  # weight of requests with at least k = 1, 2, ... extra iterations
         held = np.ceil(np.arange(1, with_more.size + 1) * token_budget / block).astype(np.intp)
         np.add.at(histogram, held, with_more)
-    np.maximum(histogram, 0.0, out=histogram)  # differences of sums leave -1e-17 behind
+    histogram[histogram < 1e-13 * histogram.sum()] = 0.0  # what differences of sums leave behind
     total = inputs + outputs
     input_blocks = np.ceil(inputs / block)
     columns = (
