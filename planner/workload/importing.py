@@ -36,6 +36,7 @@ def read_workload(
     mean_output: float | None = None,
     time_unit: str | None = None,
     baseline: str | Path | None = None,
+    interval_s: float | None = None,
     name: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Workload, ImportReport]:
@@ -63,6 +64,8 @@ def read_workload(
         Unit of numeric times; ``None`` = from their size.
     baseline
         The earlier of two scrapes of a server's histograms.
+    interval_s
+        Time between them, or that a single scrape covers [s]; gives the rate.
     name
         Name of the workload; ``None`` = of the file.
     progress
@@ -91,6 +94,7 @@ def read_workload(
         mean_output=mean_output,
         time_unit=time_unit,
         baseline=None if baseline is None else Source(resolve_workload(baseline)),
+        interval_s=interval_s,
     )
     found = read_trace(path, input_format, options, progress)
     if isinstance(found, TraceBuilder):

@@ -50,6 +50,8 @@ class ReadOptions:
         ``"s"``, ``"ms"``, ``"us"`` or ``"ns"`` for numeric times; ``None`` = from their size.
     baseline
         The first of two scrapes of counters.
+    interval_s
+        Time that a histogram covers [s].
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +62,7 @@ class ReadOptions:
     mean_output: float | None = None
     time_unit: str | None = None
     baseline: Source | None = None
+    interval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.workload.source import Head, Source
+
+    Floats = NDArray[np.float64]
 
 __all__ = ["FORMAT"]
 
@@ -210,6 +213,13 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     arrivals = meta.arrivals()
     compressible = meta.compressible()
     requests = meta.number("requests")
+    given = _Split.of(
+        options,
+        meta.number("output_share"),
+        meta.number("mean_input", "mean_input_tokens"),
+        meta.number("mean_output", "mean_output_tokens"),
+        meta.text("split"),
+    )
     problems += meta.problems
     if width == 5:
         for name in compressible:
@@ -228,8 +238,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     split: str | None = meta.text("length_split") or None
     notes = list(meta.notes)
     if width == 2:
-        inputs, outputs, tokens, lower, weight, split, more = _split_totals(path, tokens, lower, weight, meta, options)
-        notes += more
+        (inputs, outputs, tokens, lower, weight), split = _split_totals(path, tokens, lower, weight, given)
     else:
         inputs, outputs = np.array(columns[2]), np.array(columns[3])
         if np.allclose(inputs + outputs, tokens, rtol=0.0, atol=1e-9):
@@ -285,7 +294,7 @@ def _all_numbers(cells: list[str]) -> bool:
         return False
 
 
-def _order_problems(path: str, lines: list[int], tokens: NDArray[np.float64], cdf: NDArray[np.float64]) -> list[str]:
+def _order_problems(path: str, lines: list[int], tokens: Floats, cdf: Floats) -> list[str]:
     found = []
     for k in np.flatnonzero(np.diff(tokens) < 0.0):
         found.append(
@@ -302,36 +311,38 @@ def _order_problems(path: str, lines: list[int], tokens: NDArray[np.float64], cd
     return found
 
 
-def _lower_edges(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lower_edges(tokens: Floats) -> Floats:
     """Upper end of the bin before; rows with equal tokens are one bin; the first bin starts at 0."""
     edges, index = np.unique(tokens, return_inverse=True)
     return np.concatenate([[0.0], edges])[index.ravel()]
 
 
-def _split_totals(
-    path: str,
-    tokens: NDArray[np.float64],
-    lower: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    meta: _Metadata,
-    options: ReadOptions,
-) -> tuple[
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    str,
-    list[str],
-]:
-    """Points of a plain CDF: three Gauss-Legendre nodes of the total in every bin, input and output by the stated split."""
-    share = options.output_share if options.output_share is not None else meta.number("output_share")
-    mean_output = (
-        options.mean_output if options.mean_output is not None else meta.number("mean_output", "mean_output_tokens")
-    )
-    mean_input = meta.number("mean_input", "mean_input_tokens")
-    if options.output_share is not None:
-        mean_output = None
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """What is said about input and output of a CDF of totals."""
+
+    output_share: float | None = None
+    mean_input: float | None = None
+    mean_output: float | None = None
+    label: str = ""
+
+    @classmethod
+    def of(
+        cls, options: ReadOptions, share: float | None, mean_input: float | None, mean_output: float | None, label: str
+    ) -> _Split:
+        """The file's own figures, unless the user gives others."""
+        if options.output_share is not None:
+            return cls(output_share=options.output_share)
+        if options.mean_output is not None:
+            return cls(mean_output=options.mean_output)
+        return cls(share, mean_input, mean_output, label)
+
+
+def _split_totals(path: str, tokens: Floats, lower: Floats, weight: Floats, given: _Split) -> tuple[list[Floats], str]:
+    """Points of a plain CDF: three Gauss-Legendre nodes of the total in every bin, input and output by the stated split.
+
+    Returns input, output, upper and lower end of the total, weight; and how the split was made.
+    """
     nodes, masses = np.polynomial.legendre.leggauss(3)
     use = weight > 0.0
     low, high, mass = lower[use], tokens[use], weight[use]
@@ -339,12 +350,12 @@ def _split_totals(
     mass = (mass[:, None] * (0.5 * masses)).ravel()
     low, high = np.repeat(low, 3), np.repeat(high, 3)
     mean_total = float(mass @ total)
-    notes: list[str] = []
-    if mean_output is None and mean_input is not None and share is None:
-        mean_output = mean_total - mean_input
+    mean_output = given.mean_output
+    if mean_output is None and given.mean_input is not None and given.output_share is None:
+        mean_output = mean_total - given.mean_input
     if mean_output is not None:
-        if mean_input is not None and options.mean_output is None:
-            stated = mean_input + mean_output
+        if given.mean_input is not None and given.mean_output is not None:
+            stated = given.mean_input + given.mean_output
             least, most = float(mass @ low), float(mass @ high)
             if not least * (1 - _MEAN_TOLERANCE) <= stated <= most * (1 + _MEAN_TOLERANCE):
                 raise InputError(
@@ -356,24 +367,45 @@ def _split_totals(
             raise InputError(
                 f"{path}: mean_output {mean_output:g} does not fit into a mean total of {mean_total:.6g} tokens"
             )
-        level = _level(total, mass, mean_output)
-        outputs = np.minimum(level, _LARGEST_OUTPUT_SHARE * total)
+        outputs = np.minimum(_level(total, mass, mean_output), _LARGEST_OUTPUT_SHARE * total)
         split = f"split assumed: mean output {mean_output:g} tokens, independent of the total as far as it fits"
-    elif share is not None:
-        if not 0.0 < share < 1.0:
-            raise InputError(f"{path}: output_share {share:g} must lie between 0 and 1")
-        outputs = share * total
-        split = f"split assumed: {100 * share:g}% of every total is output"
+    elif given.output_share is not None:
+        if not 0.0 < given.output_share < 1.0:
+            raise InputError(f"{path}: output_share {given.output_share:g} must lie between 0 and 1")
+        outputs = given.output_share * total
+        split = f"split assumed: {100 * given.output_share:g}% of every total is output"
     else:
         raise InputError(
             f"{path}: a CDF of totals does not say how much of a request is output",
             "Add '# mean_input: N' and '# mean_output: N' or '# output_share: 0.2', or import a trace with both lengths.",
         )
-    label = meta.text("length_split")
-    return total - outputs, outputs, high, low, mass, f"{split} ({label})" if label else split, notes
+    return [total - outputs, outputs, high, low, mass], f"{split} ({given.label})" if given.label else split
 
 
-def _level(total: NDArray[np.float64], mass: NDArray[np.float64], mean: float) -> float:
+def parse_cdf(
+    path: str, tokens: list[float], cdf: list[float], options: ReadOptions, *, name: str, source: str, format_name: str
+) -> tuple[Workload, ImportReport]:
+    """A workload from a CDF of totals that came in another format; the split must be in `options`."""
+    at, level = np.array(tokens), np.array(cdf)
+    problems = _order_problems(f"{path}, entry", list(range(1, len(tokens) + 1)), at, level)
+    if problems:
+        raise InputError.from_problems(problems[:MAX_PROBLEMS], heading=f"{path}: {len(problems)} problems")
+    weight = np.diff(level / level[-1], prepend=0.0)
+    columns, split = _split_totals(path, at, _lower_edges(at), weight, _Split.of(options, None, None, None, ""))
+    workload = Workload.from_arrays(
+        columns[0],
+        columns[1],
+        weight=columns[4],
+        total_tokens=columns[2],
+        lower_tokens=columns[3],
+        category=None if options.category is None else [options.category] * columns[0].size,
+        name=name,
+        provenance=Provenance(name=name, source=source, length_split=split, exact=False),
+    )
+    return workload, ImportReport(path, format_name, len(tokens), len(tokens), notes=(split, POISSON_ASSUMED))
+
+
+def _level(total: Floats, mass: Floats, mean: float) -> float:
     """The constant c with E[min(c, share x total)] = mean, exactly: the function is piecewise linear in c."""
     cap = np.sort(_LARGEST_OUTPUT_SHARE * total)
     order = np.argsort(total, kind="stable")

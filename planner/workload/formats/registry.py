@@ -10,9 +10,27 @@ if TYPE_CHECKING:
 
 __all__ = ["format_names", "formats"]
 
+_JSON = ("json", "jsonl", "array")
+
 _MODULES: dict[str, tuple[str, ...]] = {
     "project_csv": ("csv",),
     "azure": ("csv",),
+    "burstgpt": ("csv",),
+    "splitwise": ("csv",),
+    "litellm": ("csv", *_JSON),
+    "langfuse": ("csv", *_JSON),
+    "vllm_bench": _JSON,
+    "guidellm": _JSON,
+    "aiperf": _JSON,
+    "inference_perf": _JSON,
+    "prometheus": ("metrics", *_JSON),
+    "otel": _JSON,
+    "mooncake": _JSON,
+    "sharegpt": _JSON,
+    "fleetsim_cdf": _JSON,
+    "openai_usage": _JSON,
+    "generic": ("csv", *_JSON),
+    "parquet": ("parquet",),
 }
 
 

@@ -1,0 +1,61 @@
+"""AIPerf ``profile_export.jsonl``: one record per request; warm-up, cancelled and failed ones are dropped and counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError
+from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import dig, iterate_json
+
+if TYPE_CHECKING:
+    from planner.workload.source import Head, Source
+
+__all__ = ["FORMAT"]
+
+TIME = ("metadata.request_start_ns", "metadata.timestamp_ns", "metrics.min_request_timestamp.value")
+
+
+def _recognise(head: Head) -> bool:
+    return "input_sequence_length" in head.keys
+
+
+def _value(record: Any, name: str) -> Any:
+    found = dig(record, f"metrics.{name}")
+    return found.get("value") if isinstance(found, dict) else found
+
+
+def _read(source: Source, options: ReadOptions) -> TraceBuilder:
+    builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit or "ns", absolute=True))
+    for line, record in iterate_json(source, builder):
+        if isinstance(record, dict) and "metrics" not in record and "input_sequence_length" in record:
+            raise InputError(
+                f"{source.name}:{line}: a summary of AIPerf without the lengths of single requests",
+                "Give profile_export.jsonl from the same folder.",
+            )
+        phase = dig(record, "metadata.benchmark_phase") or dig(record, "metadata.credit_phase")
+        if phase == "warmup":
+            builder.drop("warm-up request")
+            continue
+        if isinstance(record, dict) and record.get("error"):
+            builder.drop("failed request")
+            continue
+        if dig(record, "metadata.was_cancelled"):
+            builder.drop("cancelled request")
+            continue
+        sent, got = _value(record, "input_sequence_length"), _value(record, "output_sequence_length")
+        if got is None:
+            parts = [_value(record, "output_token_count"), _value(record, "reasoning_token_count")]
+            got = sum(p for p in parts if isinstance(p, (int, float))) if any(p is not None for p in parts) else None
+        if sent is None or got is None:
+            builder.bad(line, "no sequence lengths")
+            continue
+        builder.add(line, sent, got, next((v for k in TIME if (v := dig(record, k)) is not None), None))
+    if builder.times and len(builder.times) != len(builder.inputs):
+        builder.times = builder.times[:0]
+        builder.notes.append("some records have no time: all times are left out")
+    builder.notes.append("times are those of a load generator, not of users")
+    return builder
+
+
+FORMAT = Format("aiperf", "AIPerf profile_export.jsonl", _recognise, _read)

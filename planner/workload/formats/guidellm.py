@@ -1,0 +1,69 @@
+"""GuideLLM ``benchmarks.json``: the successful requests of every benchmark in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError
+from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import dig, iterate_json
+
+if TYPE_CHECKING:
+    from planner.workload.source import Head, Source
+
+__all__ = ["FORMAT"]
+
+INPUT = ("prompt_tokens", "input_metrics.text_tokens", "input_metrics.total_tokens", "request_metrics.prompt_tokens")
+OUTPUT = ("output_tokens", "output_metrics.text_tokens", "output_metrics.total_tokens", "request_metrics.output_tokens")
+TIME = (
+    "request_start_time",
+    "start_time",
+    "info.timings.request_start",
+    "scheduler_info.request_timings.request_start",
+)
+
+
+def _recognise(head: Head) -> bool:
+    return "benchmarks" in head.keys and bool({"requests", "type_", "successful"} & head.keys)
+
+
+def _requests(benchmark: Any, builder: TraceBuilder) -> Iterator[Any]:
+    requests = benchmark.get("requests") if isinstance(benchmark, dict) else None
+    if isinstance(requests, list):
+        yield from requests
+    elif isinstance(requests, dict):
+        yield from requests.get("successful") or ()
+        for kind, reason in (("incomplete", "incomplete request"), ("errored", "failed request")):
+            for _ in requests.get(kind) or ():
+                builder.drop(reason)
+    else:
+        raise InputError(f"{builder.path}: a benchmark without its requests", "Save the full JSON output of GuideLLM.")
+
+
+def _read(source: Source, options: ReadOptions) -> TraceBuilder:
+    builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit or "s"))
+    runs = 0
+    for line, document in iterate_json(source, builder):
+        benchmarks = document.get("benchmarks") if isinstance(document, dict) else None
+        if not isinstance(benchmarks, list):
+            raise InputError(f"{source.name}:{line}: no list of benchmarks")
+        for benchmark in benchmarks:
+            runs += 1
+            for number, request in enumerate(_requests(benchmark, builder), 1):
+                sent, got, time = (
+                    next((v for k in names if (v := dig(request, k)) is not None), None)
+                    for names in (INPUT, OUTPUT, TIME)
+                )
+                if sent is None or got is None:
+                    builder.bad(line, f"benchmark {runs}, request {number}: no token counts")
+                    continue
+                builder.add(line, sent, got, time)
+    builder.notes.append("times are those of a load generator, not of users")
+    if runs > 1 or len(builder.times) != len(builder.inputs):
+        builder.times = builder.times[:0]
+        builder.notes.append(f"{runs} benchmarks in the file: their times are left out")
+    return builder
+
+
+FORMAT = Format("guidellm", "GuideLLM benchmarks JSON", _recognise, _read)

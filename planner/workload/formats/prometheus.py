@@ -1,0 +1,348 @@
+"""Histograms of vLLM, SGLang and TGI from Prometheus: a scrape (two: their difference) or the JSON of a range query.
+
+Each marginal keeps the mass of every bucket and is reshaped inside the buckets so that its mean is sum/count; input and output
+are taken as independent, which the workload says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+from planner.workload.formats.base import Format, ReadOptions
+from planner.workload.report import ImportReport
+from planner.workload.workload import Provenance, Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from planner.workload.source import Head, Source
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["FORMAT", "reshape"]
+
+INPUT = ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length")
+OUTPUT = ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens")
+
+_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*$")
+_LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_FEW_BUCKETS = 12  # up to so many get four points each, more get two
+_LONGEST = 1e7  # where the search for the end of an open bucket stops [tokens]
+
+
+@dataclass(slots=True)
+class _Histogram:
+    """Cumulative counts by upper bound, their sum and count, added up over all series."""
+
+    buckets: dict[float, float] = field(default_factory=lambda: defaultdict(float))
+    total: float = 0.0
+    count: float = 0.0
+
+    def minus(self, other: _Histogram, path: str) -> _Histogram:
+        result = _Histogram()
+        for bound, value in self.buckets.items():
+            result.buckets[bound] = value - other.buckets.get(bound, 0.0)
+        result.total, result.count = self.total - other.total, self.count - other.count
+        if result.count < 0.0 or min(result.buckets.values(), default=0.0) < 0.0:
+            raise InputError(
+                f"{path}: counters are lower than in the earlier scrape",
+                "The server restarted between them, or they are swapped.",
+            )
+        return result
+
+
+@dataclass(slots=True)
+class _Scrape:
+    histograms: dict[str, _Histogram] = field(default_factory=dict)
+    span_s: float | None = None
+    steps: list[float] = field(default_factory=list)
+    step_s: float = 0.0
+    start_s: float = 0.0
+    models: set[str] = field(default_factory=set)
+    lines: int = 0
+
+    def add(self, name: str, labels: dict[str, str], value: float, where: str) -> None:
+        for family in (*INPUT, *OUTPUT):
+            if not name.startswith(family) and not name.startswith(family.replace(":", "_")):
+                continue
+            suffix = name[len(family) :]
+            if suffix not in ("_bucket", "_sum", "_count"):
+                continue
+            if not math.isfinite(value) or value < 0.0:
+                raise InputError(f"{where}: {name} {value!r} is not a count")
+            histogram = self.histograms.setdefault(family, _Histogram())
+            if model := labels.get("model_name"):
+                self.models.add(model)
+            if suffix == "_sum":
+                histogram.total += value
+            elif suffix == "_count":
+                histogram.count += value
+            else:
+                bound = labels.get("le", "")
+                try:
+                    histogram.buckets[float(bound.replace("+Inf", "inf"))] += value
+                except ValueError as error:
+                    raise InputError(f"{where}: {name} has no upper bound le, got {bound!r}") from error
+
+
+def _recognise(head: Head) -> bool:
+    if head.kind == "metrics":
+        return True
+    return "resultType" in head.keys or ("metric" in head.keys and ("values" in head.keys or "value" in head.keys))
+
+
+def _scrape_text(source: Source) -> _Scrape:
+    scrape = _Scrape()
+    with source.open_text() as lines:
+        for number, raw in enumerate(lines, 1):
+            line = raw.strip()
+            if not line or line.startswith("#"):
+                continue
+            found = _LINE.match(line)
+            if found is None:
+                raise InputError(f"{source.name}:{number}: {line[:60]!r} is not a Prometheus sample")
+            scrape.lines += 1
+            try:
+                value = float(found[3].replace("Inf", "inf"))
+            except ValueError as error:
+                raise InputError(f"{source.name}:{number}: {found[3]!r} is not a number") from error
+            name = found[1]
+            if any(name.startswith((f, f.replace(":", "_"))) for f in (*INPUT, *OUTPUT)):
+                scrape.add(name, dict(_LABEL.findall(found[2] or "")), value, f"{source.name}:{number}")
+    return scrape
+
+
+def _scrape_json(source: Source) -> _Scrape:
+    document = source.read_json()
+    results: list[Any] = []
+    for answer in document if isinstance(document, list) else [document]:
+        data = answer.get("data", answer) if isinstance(answer, dict) else None
+        inner = data.get("result") if isinstance(data, dict) else None
+        if isinstance(inner, list):
+            results += inner
+        elif isinstance(answer, dict) and "metric" in answer:
+            results.append(answer)
+        else:
+            raise InputError(f"{source.name}: not the answer of a Prometheus query")
+    scrape = _Scrape()
+    by_time: dict[float, float] = defaultdict(float)
+    first, last = math.inf, -math.inf
+    for number, series in enumerate(results, 1):
+        where = f"{source.name}: series {number}"
+        metric = series.get("metric", {}) if isinstance(series, dict) else {}
+        name = metric.get("__name__", "")
+        try:
+            points = [(float(t), float(v)) for t, v in series.get("values") or [series["value"]]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{where}: no values") from error
+        points = [(t, v) for t, v in points if math.isfinite(v)]
+        scrape.lines += 1
+        if not points or not name:
+            continue
+        if len(points) == 1:
+            increase = points[0][1]
+        else:
+            # a counter that falls has restarted from zero
+            gains = [b - a if b >= a else b for (_, a), (_, b) in pairwise(points)]
+            increase = sum(gains)
+            first, last = min(first, points[0][0]), max(last, points[-1][0])
+            if any(name == f"{family}_count" for family in INPUT):
+                for (t, _), gain in zip(points[1:], gains, strict=True):
+                    by_time[t] += gain
+        scrape.add(name, metric, increase, where)
+    if last > first:
+        scrape.span_s, scrape.start_s = last - first, first
+        times = sorted(by_time)
+        if len(times) >= 2:
+            scrape.step_s = float(np.median(np.diff(times)))
+            scrape.steps = [by_time[t] for t in times]
+    if scrape.lines and not scrape.histograms and not any("__name__" in s.get("metric", {}) for s in results):
+        raise InputError(
+            f"{source.name}: the series have no metric names",
+            'Query the counters without rate(): {__name__=~"vllm:request_(prompt|generation)_tokens_(bucket|sum|count)"}.',
+        )
+    return scrape
+
+
+def _scrape(source: Source) -> _Scrape:
+    return _scrape_text(source) if source.head().kind == "metrics" else _scrape_json(source)
+
+
+def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    scrape = _scrape(source)
+    earlier = _scrape(options.baseline) if options.baseline is not None else None
+    chosen = []
+    for side, families in (("input", INPUT), ("output", OUTPUT)):
+        family = next((f for f in families if f in scrape.histograms), None)
+        if family is None:
+            raise InputError(f"{source.name}: no histogram of {side} lengths", f"Known: {', '.join(families)}.")
+        histogram = scrape.histograms[family]
+        if earlier is not None and family in earlier.histograms:
+            histogram = histogram.minus(earlier.histograms[family], source.name)
+        chosen.append((family, histogram))
+    notes = ["input and output assumed independent: each histogram is known, their joint law is not"]
+    points = [_points(source.name, family, histogram, notes) for family, histogram in chosen]
+    count = chosen[0][1].count
+    if abs(chosen[1][1].count - count) > 0.001 * count:
+        notes.append(f"{count:g} prompts and {chosen[1][1].count:g} outputs counted: some requests were not finished")
+    if len(scrape.models) > 1:
+        notes.append(f"several models added up: {', '.join(sorted(scrape.models))}")
+    inputs, outputs = (np.maximum(p[0], 0.0) for p in points)
+    grid_in, grid_out = np.meshgrid(inputs, outputs, indexing="ij")
+    weight = np.outer(points[0][1], points[1][1])
+    span = options.interval_s or scrape.span_s
+    if earlier is not None and scrape.span_s is not None and options.interval_s is None:
+        span = None
+    arrivals = _arrivals(scrape, count, span)
+    if arrivals.rate_per_s is None:
+        notes.append("the scrapes carry no times: rate not known (--interval gives it)")
+    name = source.path.name.split(".")[0]
+    workload = Workload.from_arrays(
+        grid_in.ravel(),
+        grid_out.ravel(),
+        weight=weight.ravel(),
+        category=None if options.category is None else [options.category] * weight.size,
+        arrivals=arrivals,
+        name=name,
+        provenance=Provenance(
+            name=name,
+            source=f"{chosen[0][0]} and {chosen[1][0]} from Prometheus",
+            requests=round(count),
+            notes=tuple(notes),
+            exact=False,
+        ),
+    )
+    report = ImportReport(
+        source.name,
+        FORMAT.name,
+        scrape.lines,
+        round(count),
+        span_s=span,
+        rate_per_s=arrivals.rate_per_s,
+        notes=tuple(notes),
+    )
+    return workload, report
+
+
+def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
+    if not span:
+        return Arrivals()
+    rate = count / span
+    steps = np.array(scrape.steps)
+    if steps.size < 8 or steps.sum() <= 0.0:
+        return Arrivals(rate_per_s=rate)
+    dispersion = ((scrape.step_s, float(steps.var() / steps.mean())),)
+    peak = float(steps.max() / steps.mean()) if scrape.step_s <= 60.0 else None
+    profile: tuple[float, ...] = ()
+    if span >= 86_400.0 and scrape.step_s <= 3600.0:
+        hours = (np.floor((scrape.start_s + scrape.step_s * (np.arange(steps.size) + 0.5)) / 3600.0) % 24).astype(int)
+        seen = np.bincount(hours, minlength=24)
+        if np.all(seen > 0):
+            rates = np.bincount(hours, steps, minlength=24) / seen
+            profile = tuple(float(x) for x in np.round(rates / rates.mean(), 4))
+    return Arrivals(rate, None, None, dispersion, profile, peak, f"{POISSON_ASSUMED} below {scrape.step_s:g} s")
+
+
+def _points(path: str, family: str, histogram: _Histogram, notes: list[str]) -> tuple[Floats, Floats]:
+    bounds = sorted(histogram.buckets)
+    if not bounds or histogram.count <= 0.0:
+        raise InputError(f"{path}: {family} has counted no request", "Scrape a server that has served some.")
+    cumulative = np.array([histogram.buckets[b] for b in bounds])
+    mass = np.diff(cumulative, prepend=0.0)
+    if np.any(mass < 0.0):
+        raise InputError(f"{path}: {family}: bucket counts fall with growing le; they must be cumulative")
+    if math.isinf(bounds[-1]) and mass[-1] > 0.0:
+        notes.append(
+            f"{mass[-1]:g} requests of {family} lie above the last bound {bounds[-2]:g}; their lengths are estimated"
+        )
+    elif not math.isinf(bounds[-1]) and histogram.count > cumulative[-1]:
+        bounds.append(math.inf)
+        mass = np.append(mass, histogram.count - cumulative[-1])
+    mean = histogram.total / histogram.count
+    edges = np.array([0.0, *bounds])
+    try:
+        return reshape(edges, mass / mass.sum(), mean)
+    except ValueError as error:
+        raise InputError(f"{path}: {family}: {error}") from error
+
+
+def reshape(edges: Floats, mass: Floats, mean: float) -> tuple[Floats, Floats]:
+    r"""Points and weights of a bucketed law with a known mean.
+
+    Inside the buckets the density is :math:`\propto e^{\theta x}` with one :math:`\theta` for all: of all laws with these bucket
+    masses and this mean it assumes least (maximum entropy). Four Gauss-Legendre points per bucket carry it
+    (two where there are more than a dozen buckets); their mean is exact.
+
+    Parameters
+    ----------
+    edges
+        Bounds of the buckets (edges[k], edges[k+1]] [tokens]; the last may be inf.
+    mass
+        Share of each bucket [1], sums to 1.
+    mean
+        Mean [tokens].
+
+    Returns
+    -------
+    tuple of ndarray
+        Points [tokens] and weights [1].
+
+    Raises
+    ------
+    ValueError
+        No law with these buckets has this mean.
+
+    >>> x, w = reshape(np.array([0.0, 10.0, 100.0]), np.array([0.5, 0.5]), 20.0)
+    >>> round(float(w @ x), 9), round(float(w[x <= 10.5].sum()), 9)
+    (20.0, 0.5)
+    """
+    use = mass > 0.0
+    low, high, share = edges[:-1][use], edges[1:][use].copy(), mass[use]
+    first = np.minimum(low + 1.0, high)
+    if math.isinf(high[-1]):
+        # the end of an open bucket: twice its start, or as far as the mean asks for
+        high[-1] = max(2.0 * low[-1], 2.0)
+        while float(share @ (0.5 * (first + high))) < mean and high[-1] < _LONGEST:
+            high[-1] *= 2.0
+    # counts are whole numbers: a bucket of one number is a point, a wide one reaches half a token beyond its ends
+    half = np.where(high - first >= 1.0, 0.5 * (high - first) + 0.5, 0.0)
+    middle = 0.5 * (first + high)
+    least, most = float(share @ (middle - half)), float(share @ (middle + half))
+    if not least - 1e-9 <= mean <= most + 1e-9:
+        raise ValueError(f"sum/count = {mean:g} does not fit the buckets, which allow {least:g} to {most:g}")
+    nodes, weights = np.polynomial.legendre.leggauss(4 if share.size <= _FEW_BUCKETS else 2)
+    place = middle[:, None] + half[:, None] * nodes
+    reach = float(half.max())
+
+    def tilted(theta: float) -> Floats:
+        power = theta * half[:, None] * nodes
+        raw = weights * np.exp(power - power.max(axis=1, keepdims=True))
+        return np.asarray(share[:, None] * raw / raw.sum(axis=1, keepdims=True))
+
+    if reach == 0.0:
+        return place[:, 0], share
+    low_end, high_end = -700.0 / reach, 700.0 / reach
+    for _ in range(200):
+        theta = 0.5 * (low_end + high_end)
+        if float(np.sum(tilted(theta) * place)) < mean:
+            low_end = theta
+        else:
+            high_end = theta
+    result = tilted(0.5 * (low_end + high_end))
+    points, weight = place.ravel(), result.ravel()
+    keep = weight > 1e-12
+    points, weight = points[keep], weight[keep] / weight[keep].sum()
+    # what the bisection and the pruning left over
+    return points * (mean / float(weight @ points)), weight
+
+
+FORMAT = Format("prometheus", "vLLM, SGLang or TGI histograms: Prometheus text or query JSON", _recognise, _read)
