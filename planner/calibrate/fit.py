@@ -20,8 +20,9 @@ __all__ = ["Fit", "KindError", "Range", "fit_points"]
 
 FloatArray = NDArray[np.float64]
 
-RESIDUAL_SCALE = 0.02
-"""Relative error up to which a point counts quadratically; the canonical form itself misses by about this much [1]."""
+RESIDUAL_SCALE = (0.005, 0.02)
+"""Relative error up to which a point counts quadratically: what the points themselves show, within these bounds. The
+upper one is what the canonical form misses real kernels by, and what few points start from [1]."""
 
 MIN_POINTS = 3
 ENOUGH_POINTS = 20
@@ -34,12 +35,20 @@ per point (at least 1): interference by three standard deviations, as misfit els
 STARTS = 6
 RESAMPLES = 200
 LEVEL = 0.90
+CONCENTRATION = 0.5
+"""Of the Dirichlet weights; below 1 makes up for the parameters the points have already paid for (about 8 of 28)."""
+
+PRIOR_REDRAW = 0.85
+"""Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
 IDENTIFIED_HALF_WIDTH = 0.35
 """A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
 
 OUTLIER_FACTOR = 6.0
 OUTLIER_FLOOR = 0.10
-DRIFT_SD = 0.05
+REJECT_FACTOR = 8.0
+"""Points further off than 10% and this many robust standard deviations do not count at all."""
+
+DRIFT_SD = 0.15
 DRIFT_WARNING = 0.02
 LEAVE_ONE_OUT_WARNING = 0.10
 
@@ -276,7 +285,7 @@ def fit_points(
             mean[_X] = prior_theta[_X] if with_x else _OFF
             found = solve(
                 design, log_times, np.ones((STARTS, count)), start, mean, sd,
-                scale=RESIDUAL_SCALE, free=free, drift_sd=drift_sd,
+                scale=RESIDUAL_SCALE[1], free=free, drift_sd=drift_sd,
             )  # fmt: skip
             i = int(np.argmin(found.cost))
             if best is None:
@@ -288,29 +297,41 @@ def fit_points(
     assert best is not None
     _, tile, theta, drift, free, design = best
 
+    counted = np.ones(count)
+    scale = RESIDUAL_SCALE[1]
+
     def again(weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
         start = np.tile(theta, (weights.shape[0], 1))
         found = solve(
-            design, log_times, weights, start, mean, sd,
-            scale=RESIDUAL_SCALE, free=free, drift_sd=drift_sd,
+            design, log_times, weights * counted, start, mean, sd,
+            scale=scale, free=free, drift_sd=drift_sd,
         )  # fmt: skip
         return found.theta, found.drift
 
     mean = prior_theta.copy()
     mean[_X] = prior_theta[_X] if free[_X] else _OFF
-    weights = rng.dirichlet(np.ones(count), size=resamples) * count
-    means = mean + np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
+    for _ in range(2):
+        fitted = predict(design, theta[None])[0][0] * np.exp(drift * design.position)
+        gaps = points.time_s / fitted - 1.0
+        counted = np.ones(count)
+        counted[list(_far(gaps, REJECT_FACTOR))] = 0.0
+        if count >= ENOUGH_POINTS:
+            scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE))
+        theta_all, drift_all = again(np.ones((1, count)), mean[None])
+        theta, drift = theta_all[0], float(drift_all[0])
+    weights = rng.dirichlet(np.full(count, CONCENTRATION), size=resamples) * count
+    means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
     sample_theta, _ = again(weights, means)
 
     left_out = 1.0 - np.eye(count)
     loo_theta, loo_drift = again(left_out, np.tile(mean, (count, 1)))
     loo_time, _ = predict(design, loo_theta)
     own = np.diagonal(loo_time) * np.exp(np.diagonal(loo_drift[:, None] * design.position))
-    loo_error = np.abs(own / points.time_s - 1.0)
+    loo_error = np.abs(own / points.time_s - 1.0)[counted > 0.0]
 
     fitted = predict(design, theta[None])[0][0] * np.exp(drift * design.position)
     residuals = points.time_s / fitted - 1.0
-    outliers = _outliers(residuals)
+    outliers = _far(residuals, OUTLIER_FACTOR)
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
     intervals = _intervals(samples, tile)
@@ -427,10 +448,14 @@ def _identified(
     return found
 
 
-def _outliers(residuals: FloatArray) -> tuple[int, ...]:
-    spread = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
-    limit = max(OUTLIER_FLOOR, OUTLIER_FACTOR * spread)
+def _far(residuals: FloatArray, factor: float) -> tuple[int, ...]:
+    limit = max(OUTLIER_FLOOR, factor * _spread(residuals))
     return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
+
+
+def _spread(residuals: FloatArray) -> float:
+    """Standard deviation as the median absolute deviation tells it: outliers do not count."""
+    return 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
 
 
 def _covered(points: Points) -> Range:

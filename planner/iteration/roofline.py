@@ -31,13 +31,13 @@ PCIE_BYTES_PER_S = 25e9
 
 PRIOR_LOG_SD: Mapping[str, float] = {
     "t0": 0.90,
-    "w": 0.30,
-    "b": 0.40,
-    "c": 1.50,
-    "g": 0.45,
-    "h": 1.80,
+    "w": 0.40,
+    "b": 0.50,
+    "c": 1.00,
+    "g": 0.30,
+    "h": 1.50,
     "e": 1.50,  # of e/g
-    "a": 0.60,
+    "a": 0.30,
     "x": 1.50,  # of x/b
 }
 """Standard deviation of the logarithm of (true parameter / roofline parameter): how far a fit trusts it."""
