@@ -133,11 +133,17 @@ class PriceRule:
         spot_price = self.spot_usd_per_gpu_hour or 0.0
         return self.gpus_per_replica * ((bought - spot) * self.usd_per_gpu_hour + spot * spot_price)
 
+    @property
+    def least_usd_per_replica_hour(self) -> float:
+        """Price of a replica with as much spot as the cap allows, a lower bound of any replica's share [USD/hour]."""
+        spot_price = self.spot_usd_per_gpu_hour
+        if spot_price is None or spot_price >= self.usd_per_gpu_hour:
+            return self.gpus_per_replica * self.usd_per_gpu_hour
+        mixed = self.spot_share * spot_price + (1.0 - self.spot_share) * self.usd_per_gpu_hour
+        return self.gpus_per_replica * mixed
+
     def least_cost_usd_per_hour(self, needed: float) -> float:
-        """A lower bound for a need that may be fractional or itself a bound [USD/hour]."""
+        """A lower bound of the cost for a need that may be fractional or itself a bound [USD/hour]."""
         if math.isinf(needed):
             return math.inf
-        share = self.spot_share if self.spot_usd_per_gpu_hour is not None else 0.0
-        price = min(self.usd_per_gpu_hour, self.spot_usd_per_gpu_hour or math.inf) * share
-        price += self.usd_per_gpu_hour * (1.0 - share)
-        return self.gpus_per_replica * price * (math.ceil(needed - 1e-9) + self.redundancy)
+        return self.least_usd_per_replica_hour * (math.ceil(needed - 1e-9) + self.redundancy)

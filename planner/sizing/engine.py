@@ -136,8 +136,8 @@ def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOpti
     problems: list[str] = []
     hint: str | None = None
     if inputs.profile is not None:
-        profile = find_profile(inputs.profile)
-        pairs = [(profile.gpu, profile.model, profile)]
+        given = find_profile(inputs.profile)
+        pairs: list[tuple[str, str, Profile | None]] = [(given.gpu, given.model, given)]
     else:
         pairs = [(name, inputs.model, None) for name in inputs.gpu]
     budgets = _budgets(inputs)

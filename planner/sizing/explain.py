@@ -58,6 +58,7 @@ def _at_scale(problem: FleetProblem, pool: PoolCandidate, scale: float) -> int |
         problem.inputs.utilization_cap,
         problem.inputs.min_replicas,
         problem.levels,
+        start=math.ceil(pool.size.replicas * (scale * scale if scale > 1.0 else 1.0)),
     )
     return size if isinstance(size, Shortfall) else size.replicas
 
@@ -132,15 +133,21 @@ def marginal_traffic(problem: FleetProblem, pools: Sequence[PoolCandidate], fact
 
 
 def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
-    """Largest factor on the traffic that the fleet as it stands still serves within all promises, by bisection to 1%."""
-    low, high = 1.0, 1.0
-    for _ in range(8):
-        if not _holds(problem, pools, high * 1.25):
-            break
-        high *= 1.25
-    low, high = high, high * 1.25
-    while high - low > 0.01:
-        middle = 0.5 * (low + high)
+    """Largest factor on the traffic that the fleet as it stands still serves within all promises, to 3%, rounded down."""
+    high = math.inf
+    for pool in pools:
+        n = pool.size.replicas
+        high = min(high, problem.inputs.utilization_cap * n * pool.model.capacity_per_s / pool.arrival_rate_per_s)
+        if problem.inputs.routing == "random" and n > 1 and "one replica fewer" in pool.size.binding:
+            # one replica fewer breaks a promise, and only the rate per replica matters
+            high = min(high, n / (n - 1.0))
+    low = 1.0
+    if high <= 1.03:
+        return low
+    if _holds(problem, pools, high * (1.0 - 1e-9)):
+        return high
+    while high / low > 1.03:
+        middle = math.sqrt(low * high)
         if _holds(problem, pools, middle):
             low = middle
         else:

@@ -25,6 +25,7 @@ from planner.sizing.search import (
     SearchOutcome,
     cheapest_path_with_inventory,
 )
+from planner.sizing.surrogate import guess_rate
 from planner.types import Promise
 from planner.workload.workload import Workload
 
@@ -164,12 +165,25 @@ class FleetProblem:
         # a band must end below the next boundary, so that every request has one neighbour to be compressed into
         allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
         allowed &= boundary[:, None] < boundary[None, :]
+        if self.inputs.pools <= 2:
+            # every pool of such a fleet touches the bottom or the top
+            inner = np.ones_like(allowed)
+            inner[0, :] = inner[:, top] = False
+            allowed &= ~inner
         i, j = np.nonzero(allowed)
         pools = upper[j] - lower[i]
         share = np.maximum(pools[:, m.SHARE], 0.0)
         pools[:, m.SHARE] = share
-        empty = share <= 1e-12
         self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
+        guided = self.inputs.method == "mixed"
+        if guided:
+            self.option_guides = self.option_bounds.copy()
+            more, fewer = self.moments.prompt_counts(self.states)
+            counts = more[j] - fewer[i]
+            # the prompt length that the promised share of a pool's requests stays below
+            level = max((p.quantile for p in self.promises if p.metric == "ttft_s"), default=0.99)
+            place = np.sum(counts < level * np.maximum(share, 1e-300)[:, None], axis=1)
+            long_prompt = self.moments.prompt_bins[np.minimum(place, len(self.moments.prompt_bins) - 1)]
         cap = self.inputs.utilization_cap
         for k, option in enumerate(self.options):
             high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
@@ -181,17 +195,17 @@ class FleetProblem:
                 slots[j],
                 option.kv_tokens(1) if option.kv == "paged" else math.inf,
             )
-            needed = np.maximum(np.ceil(self.rate * share / (cap * x) * (1.0 - 1e-9)), self.inputs.min_replicas)
-            needed = np.where(empty, 0.0, needed + option.price.redundancy)
-            spot = option.price.spot_share if option.price.spot_usd_per_gpu_hour is not None else 0.0
-            price = option.price.usd_per_gpu_hour * (1.0 - spot)
-            price += (
-                spot * min(option.price.usd_per_gpu_hour, option.price.spot_usd_per_gpu_hour or math.inf)
-                if spot
-                else 0.0
-            )
-            self.option_bounds[k, i, j] = needed * price * option.price.gpus_per_replica
+            self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
+            if guided:
+                guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
+                self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
         self.bounds = np.min(self.option_bounds, axis=0)
+
+    def _cost_at(self, option: EngineOption, share: FloatArray, rate_per_replica: FloatArray) -> FloatArray:
+        """Least cost of pools with these shares when a replica takes that rate [USD/hour]; 0 for empty pools."""
+        needed = np.maximum(np.ceil(self.rate * share / rate_per_replica * (1.0 - 1e-9)), self.inputs.min_replicas)
+        needed = np.where(share <= 1e-12, 0.0, needed + option.price.redundancy)
+        return needed * option.price.least_usd_per_replica_hour
 
     # --- exact pools ----------------------------------------------------------------------------------------------
 
@@ -292,8 +306,18 @@ class FleetProblem:
         if self.inputs.inventory:
             return self._solve_with_inventory(one, limit)
         bounds = self.bounds.copy()
+        guide = None
+        if self.inputs.method == "mixed" and limit is not None:
+            guide = np.min(self.option_guides, axis=0)
+            if one is not None:
+                # the guess is off by a common factor more than by a pool's own: learn it from the one pool known exactly
+                guide = guide * max(one.cost_usd_per_hour / guide[0, top], 1e-3)
         search = PathSearch(
-            bounds, refine, self.inputs.pools, should_stop=lambda: limit is not None and self.evaluations >= limit
+            bounds,
+            refine,
+            self.inputs.pools,
+            should_stop=lambda: limit is not None and self.evaluations >= limit,
+            guide=guide,
         )
         search.consider((0, top))
         outcome = search.run()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from planner.iteration.model import IterationModel
-from planner.queueing.mixed import MixedReplica
+from planner.queueing.mixed import MixedReplica, Routing
 from planner.sizing import moments as m
 from planner.sizing.burst import Burst
 from planner.sizing.moments import PoolLaw
 from planner.sizing.predict import Prediction, unstable
 
 __all__ = ["MixedPool"]
+
+
+ROUTING_NAMES: dict[str, Routing] = {"random": "random", "jsq": "jsq", "rr": "rr"}
 
 
 class MixedPool:
@@ -28,7 +31,7 @@ class MixedPool:
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
-        self.routing = routing
+        self.routing: Routing = ROUTING_NAMES[routing]
         self.burst = burst
         # experts: the batch that decides the floor is a full one
         frozen = iteration.at_batch(token_budget)

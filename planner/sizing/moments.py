@@ -19,11 +19,11 @@ __all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound
 
 FloatArray = NDArray[np.float64]
 
-FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2")
+FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2", "new_input2")
 """Columns of a feature row, each summed over requests with their weights:
-1, L, (1-s)L, D = max(O-1, 0), O, D(L + (D+1)/2), prefill pairs, ceil(L/chunk) + O and its square."""
+1, L, (1-s)L, D = max(O-1, 0), O, D(L + (D+1)/2), prefill pairs, ceil((1-s)L/chunk) + O and its square, ((1-s)L)^2."""
 
-SHARE, INPUT, NEW_INPUT, DECODE, OUTPUT, KV, PAIRS, ITERATIONS, ITERATIONS2 = range(len(FEATURES))
+SHARE, INPUT, NEW_INPUT, DECODE, OUTPUT, KV, PAIRS, ITERATIONS, ITERATIONS2, NEW_INPUT2 = range(len(FEATURES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,10 @@ class PoolLaw:
         return float(self.moments[feature] / self.moments[SHARE])
 
 
+PROMPT_BINS = 40
+"""Log-spaced bins of prompt lengths kept for every state."""
+
+
 class FleetMoments:
     """Feature sums of a workload at boundaries and compression bands.
 
@@ -108,6 +112,9 @@ class FleetMoments:
         self.p_c = by_category[workload.category] if p_c is None else np.full(len(self.weight), p_c)
         self.features = self._features(self.input, self.output)
         sums = np.cumsum(self.features * self.weight[:, None], axis=0)
+        # counts of prompts by length, for quantiles of a pool without building its law
+        longest = max(float(np.max(self.input)) * (1.0 - cached_share), 2.0)
+        self.prompt_bins = np.geomspace(1.0, longest, PROMPT_BINS)
         # one leading zero: nothing lies below the first row
         self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
 
@@ -130,6 +137,7 @@ class FleetMoments:
             new * (inputs - new + 0.5 * (new + 1.0)),
             iterations,
             iterations * iterations,
+            new * new,
         ]
         return np.stack(columns, axis=-1)
 
@@ -223,6 +231,28 @@ class FleetMoments:
             upper.append(base + received)
             lower.append(base + given)
         return np.array(upper), np.array(lower)
+
+    def prompt_counts(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
+        """As :meth:`states`, for the weight of prompts up to each of `prompt_bins` new tokens, shape (states, bins)."""
+        new = (1.0 - self.cached_share) * self.input
+        bins = np.searchsorted(self.prompt_bins, new)
+        upper, lower = [], []
+        for s in states:
+            rows, weight = self._between(0.0, s.boundary)
+            base = _counts(bins[rows], weight)
+            given = received = np.zeros(PROMPT_BINS)
+            if s.gamma > 1.0:
+                rows, weight = self.band_weights(s.boundary, s.gamma)
+                given = _counts(bins[rows], weight)
+                left = (1.0 - self.cached_share) * np.maximum(s.boundary - self.output[rows], 1.0)
+                received = _counts(np.searchsorted(self.prompt_bins, left), weight)
+            upper.append(np.cumsum(base + received))
+            lower.append(np.cumsum(base + given))
+        return np.array(upper), np.array(lower)
+
+
+def _counts(bins: NDArray[np.intp], weight: FloatArray) -> FloatArray:
+    return np.bincount(bins, weight, PROMPT_BINS + 1)[:PROMPT_BINS].astype(np.float64)
 
 
 def capacity_upper_bound(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.sizing.predict import PoolModel, Prediction, unstable
@@ -75,8 +75,9 @@ def smallest_pool(
     utilization_cap: float,
     min_replicas: int = 1,
     levels: tuple[float, ...] | None = None,
+    start: int | None = None,
 ) -> PoolSize | Shortfall:
-    """Find the smallest number of replicas by doubling and bisection from the utilization cap upwards.
+    """Find the smallest number of replicas: bracket from the utilization cap upwards, then secant steps on whole numbers.
 
     Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined; a
     handful of predictions finds it at any rate.
@@ -95,35 +96,66 @@ def smallest_pool(
         Never fewer.
     levels
         Quantile levels of the prediction; default :func:`prediction_levels`.
+    start
+        A number thought to be enough: saves predictions when it is near the answer.
     """
     levels = prediction_levels(promises) if levels is None else levels
     capacity = model.capacity_per_s
     fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (utilization_cap * capacity)
     # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
     by_cap = max(1, math.ceil(fewest * (1.0 - 1e-12)))
-    low = max(by_cap, min_replicas)
-    first = model.predict(arrival_rate_per_s, low, levels)
-    if (missed := broken(first, promises)) is None:
-        return PoolSize(low, first, _why_cap(by_cap, low, min_replicas, utilization_cap))
-    idle = model.predict(FEW_PER_REPLICA, 1, levels)
-    if (hopeless := broken(idle, promises)) is not None:
-        return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
-    high, best = low, first
-    while missed is not None:
-        low, high = high, 2 * high
-        if high > MAX_REPLICAS:
-            return Shortfall(missed, best.held(missed.metric, missed.quantile))
-        best = model.predict(arrival_rate_per_s, high, levels)
-        missed_below, missed = missed, broken(best, promises)
+    floor = max(by_cap, min_replicas)
+    trials: dict[int, tuple[Prediction, float]] = {}
+
+    def excess(n: int) -> float:
+        """Logarithm of the worst promise's value over its limit: positive = broken."""
+        if n not in trials:
+            prediction = model.predict(arrival_rate_per_s, n, levels)
+            trials[n] = (prediction, _excess(prediction, promises))
+        return trials[n][1]
+
+    if excess(floor) <= 0.0:
+        return PoolSize(floor, trials[floor][0], _why_cap(by_cap, floor, min_replicas, utilization_cap))
+    low = floor
+    high = min(max(start or 0, low + max(1, round(0.3 * low))), MAX_REPLICAS)
+    checked_idle = False
+    while excess(high) > 0.0:
+        # hardly any progress by a third more replicas: perhaps no number helps
+        if not checked_idle and (high >= 4 * floor or excess(high) > 0.7 * excess(low)):
+            checked_idle = True
+            idle = model.predict(FEW_PER_REPLICA, 1, levels)
+            if (hopeless := broken(idle, promises)) is not None:
+                return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
+        if high >= MAX_REPLICAS:
+            missed = broken(trials[high][0], promises)
+            assert missed is not None
+            return Shortfall(missed, trials[high][0].held(missed.metric, missed.quantile))
+        low, high = high, min(max(high + 1, round(1.6 * high)), MAX_REPLICAS)
     while high - low > 1:
-        middle = (low + high) // 2
-        trial = model.predict(arrival_rate_per_s, middle, levels)
-        missed = broken(trial, promises)
-        if missed is None:
-            high, best = middle, trial
-        else:
-            low, missed_below = middle, missed
-    return PoolSize(high, best, f"{missed_below.label} (one replica fewer breaks it)")
+        high, low = _narrow(excess, low, high)
+    missed = broken(trials[low][0], promises)
+    assert missed is not None
+    return PoolSize(high, trials[high][0], f"{missed.label} (one replica fewer breaks it)")
+
+
+def _excess(prediction: Prediction, promises: Sequence[Promise]) -> float:
+    ratios = [prediction.held(p.metric, p.quantile) / p.limit_s for p in promises]
+    worst = max(ratios)
+    return math.log(worst) if 0.0 < worst < math.inf else math.copysign(700.0, worst - 1.0)
+
+
+def _narrow(excess: Callable[[int], float], low: int, high: int) -> tuple[int, int]:
+    """One step from a bracket (low breaks, high keeps) to a smaller one: secant, and its neighbour to close it."""
+    share = excess(low) / (excess(low) - excess(high))
+    # a latency falls steeply at first and then flattens: the secant lands above the root, so step a little below it
+    guess = low + max(1, min(high - low - 1, round(0.9 * share * (high - low))))
+    if excess(guess) <= 0.0:
+        below = guess - max(1, round(0.1 * (guess - low)))
+        return (guess, low) if below <= low else ((below, low) if excess(below) <= 0.0 else (guess, below))
+    above = guess + max(1, round(0.25 * (high - guess)))
+    if above >= high:
+        return high, guess
+    return (above, guess) if excess(above) <= 0.0 else (high, above)
 
 
 def _why_cap(by_cap: int, chosen: int, min_replicas: int, cap: float) -> str:

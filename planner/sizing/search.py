@@ -61,6 +61,10 @@ class PathSearch:
         K.
     should_stop
         Asked before every refinement; the search then ends with a gap.
+    guide
+        Estimates of the edge costs, not bounds, shape (states, states): edges are refined in their order. The search
+        ends when the cheapest path by exact costs and estimates is exact; what the bounds leave unproven is the gap.
+        ``None`` = follow the bounds, and prove the answer.
     """
 
     def __init__(
@@ -69,42 +73,48 @@ class PathSearch:
         refine: Callable[[int, int], tuple[float, bool]],
         max_edges: int,
         should_stop: Callable[[], bool] = lambda: False,
+        guide: FloatArray | None = None,
     ) -> None:
         self.bounds = bounds
         self.refine = refine
         self.max_edges = max_edges
         self.should_stop = should_stop
+        self.guide = None if guide is None else np.maximum(guide, bounds)
         self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
         self._best_cost = math.inf
         self._best_path: tuple[int, ...] | None = None
 
     def run(self) -> SearchOutcome:
-        """Refine the shortest path until it is exact."""
+        """Refine the cheapest path until it is exact."""
         examined = 0
         while True:
-            cost, path = cheapest_path(self.bounds, self.max_edges)
-            if path is None:
-                return self._outcome(cost, examined)
-            open_edges = [(i, j) for i, j in itertools.pairwise(path) if not self.exact[i, j]]
-            if not open_edges:
-                self._best_cost, self._best_path = cost, path
-                return self._outcome(cost, examined)
-            if self.should_stop():
-                return self._outcome(cost, examined)
+            bound, _ = cheapest_path(self.bounds, self.max_edges)
+            if self._best_cost <= bound * (1.0 + 1e-12) or math.isinf(bound):
+                return self._outcome(bound, examined)
+            _, path = cheapest_path(self.bounds if self.guide is None else self.guide, self.max_edges)
+            open_edges = [] if path is None else [(i, j) for i, j in itertools.pairwise(path) if not self.exact[i, j]]
+            if path is not None and not open_edges:
+                self._remember(path)
+            if not open_edges or self.should_stop():
+                return self._outcome(bound, examined)
             for i, j in open_edges:
-                value, exact = self.refine(i, j)
-                examined += int(exact)
-                self.bounds[i, j] = max(value, self.bounds[i, j])
-                self.exact[i, j] = exact
+                examined += self._refine(i, j)
+            assert path is not None
             self._remember(path)
+
+    def _refine(self, i: int, j: int) -> int:
+        value, exact = self.refine(i, j)
+        self.bounds[i, j] = max(value, self.bounds[i, j])
+        self.exact[i, j] = exact
+        if self.guide is not None:
+            self.guide[i, j] = self.bounds[i, j] if exact else max(self.guide[i, j], self.bounds[i, j])
+        return int(exact)
 
     def consider(self, path: Sequence[int]) -> None:
         """Make a path exact ahead of the search, so that there is an answer whatever the limit."""
         for i, j in itertools.pairwise(path):
             while not self.exact[i, j]:
-                value, exact = self.refine(i, j)
-                self.bounds[i, j] = max(value, self.bounds[i, j])
-                self.exact[i, j] = exact
+                self._refine(i, j)
         self._remember(tuple(path))
 
     def _remember(self, path: tuple[int, ...]) -> None:
