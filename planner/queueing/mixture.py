@@ -1,0 +1,180 @@
+"""Laws as mixtures of uniform pieces, and the cuts that turn occupancies and lengths into such pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["PoolLatency", "groups", "mixture_quantiles", "persistence", "strata"]
+
+FloatArray = NDArray[np.float64]
+
+# Probabilities at which the occupancy is cut into strata (fine in both tails, where the quantiles are read).
+_STRATA = np.array(
+    [0.0, 0.005, 0.02, 0.06, 0.12, 0.2, 0.28, 0.36, 0.44, 0.52, 0.6, 0.68, 0.76, 0.83, 0.885, 0.925, 0.955, 0.975,
+     0.987, 0.994, 0.998, 0.9995, 1.0]
+)  # fmt: skip
+
+
+def mixture_quantiles(start: ArrayLike, width: ArrayLike, weight: ArrayLike, levels: ArrayLike) -> FloatArray:
+    r"""Quantiles of a mixture of uniform laws on [start, start + width].
+
+    .. math:: F(x) = \sum_i w_i \min(\max((x - a_i) / d_i, 0), 1)
+
+    is piecewise linear; its knots are sorted once and all levels are read off exactly.
+
+    Parameters
+    ----------
+    start : array_like
+        a, left ends [any unit].
+    width : array_like
+        d >= 0, lengths; 0 is a point mass [the same unit].
+    weight : array_like
+        w >= 0, normalized here [-].
+    levels : array_like
+        Probabilities in [0, 1] [-].
+
+    Returns
+    -------
+    ndarray
+        One value per level [the same unit].
+
+    Examples
+    --------
+    >>> mixture_quantiles([0.0, 1.0], [1.0, 2.0], [0.5, 0.5], [0.25, 0.75, 1.0]).tolist()
+    [0.5, 2.0, 3.0]
+    """
+    a = np.asarray(start, dtype=float).ravel()
+    # a point mass becomes a very steep ramp; 1e-7 of its place keeps the running sum's rounding below 1e-8
+    d = np.maximum(np.asarray(width, dtype=float).ravel(), 1e-7 * np.abs(a) + 1e-300)
+    w = np.asarray(weight, dtype=float).ravel()
+    knots = np.concatenate((a, a + d))
+    slope = w / d
+    order = np.argsort(knots)
+    x = knots[order]
+    rising = np.cumsum(np.concatenate((slope, -slope))[order])
+    cdf = np.empty(len(x))
+    cdf[0] = 0.0
+    np.cumsum(rising[:-1] * np.diff(x), out=cdf[1:])
+    np.maximum.accumulate(cdf, out=cdf)
+    total = cdf[-1]
+    values: FloatArray = np.interp(np.asarray(levels, dtype=float) * total, cdf, x)
+    return values
+
+
+def groups(values: FloatArray, weight: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """At most about `count` groups of equal values, or of neighbours (mean value), finer towards the upper tail."""
+    order = np.argsort(values, kind="stable")
+    v, w = values[order], weight[order]
+    new = np.concatenate(([True], np.diff(v) > 0))
+    index = np.cumsum(new) - 1
+    mass: FloatArray = np.bincount(index, w).astype(float)
+    v = v[new]
+    keep = mass > 0
+    v, mass = v[keep], mass[keep]
+    if len(v) > count:
+        upper = np.cumsum(mass) - 0.5 * mass
+        body = np.linspace(0.0, 1.0, max(count * 2 // 3, 2))[1:-1]
+        tail = 1.0 - np.geomspace(0.08, 5e-4, max(count // 3, 2))
+        edges = np.unique(np.concatenate((body, tail)))
+        index = np.searchsorted(edges, upper)
+        total: FloatArray = np.bincount(index, mass).astype(float)
+        mean = np.bincount(index, mass * v)
+        used = total > 0
+        v, mass = mean[used] / total[used], total[used]
+    return v, mass
+
+
+def persistence(iterations: FloatArray, memory: float) -> FloatArray:
+    r"""Standard deviation of the mean of an exponentially correlated process over that many steps, over its own.
+
+    .. math:: \sqrt{2 (x - 1 + e^{-x}) / x^2}, \quad x = \text{iterations} / \text{memory}
+    """
+    x = np.maximum(iterations / memory, 1e-4)
+    return np.sqrt(2.0 * (x + np.expm1(-x))) / x
+
+
+def strata(
+    states: FloatArray, probability: FloatArray, replicas: int
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+    """Cut the law of the number found into strata: middle, width, mass (sums to 1), and whether a replica was idle."""
+    total = float(probability.sum())
+    idle_count = int(np.searchsorted(states, float(replicas)))
+    parts = []
+    for low, high, idle in ((0, idle_count, True), (idle_count, len(states), False)):
+        p = probability[low:high] / total
+        n = states[low:high]
+        p_sum = float(p.sum())
+        if p_sum <= 0.0:
+            continue
+        if len(n) <= 28:
+            parts.append(
+                (n, np.ones(len(n)) if replicas > 1 or not idle else np.zeros(len(n)), p, np.full(len(n), idle))
+            )
+            continue
+        cumulative = np.concatenate(([0.0], np.cumsum(p)))
+        cumulative /= cumulative[-1]
+        edges = np.interp(_STRATA, cumulative, np.concatenate((n - 0.5, [n[-1] + 0.5])))
+        parts.append(
+            (0.5 * (edges[1:] + edges[:-1]), np.diff(edges), np.diff(_STRATA) * p_sum, np.full(len(edges) - 1, idle))
+        )
+    found, width, mass, idle_flag = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return found, width, mass, idle_flag
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolLatency:
+    """Latency of a pool at one arrival rate.
+
+    Attributes
+    ----------
+    quantiles : tuple of float
+        Levels of the quantiles below [-].
+    ttft_s, tpot_s, itl_s, e2e_s : ndarray
+        Time to first token, time per output token (E2E - TTFT) / (output - 1), one gap between tokens, and end to
+        end, at those levels; inf when not stable [s].
+    mean_ttft_s, mean_tpot_s, mean_itl_s, mean_e2e_s : float
+        Their means [s].
+    slot_occupancy : float
+        Mean busy slots / slots; 1.0 when not stable [-].
+    mean_active : float
+        Mean busy slots of a replica [slots].
+    load : float
+        lambda / X [-].
+    margin : float
+        1 - load [-].
+    max_throughput : float
+        X of the pool [1/s].
+    throughput : float
+        min(lambda, X) [1/s].
+    wait_probability : float
+        Probability that an arrival finds every slot busy; 1.0 when not stable [-].
+    mean_delayed_wait_s : float
+        Mean wait for a slot of those who wait; inf when not stable [s].
+    prefill_load : float
+        Load of the prefill queue where prefill shares a token budget, else 0 [-].
+    stable : bool
+        Whether a steady state exists [-].
+    """
+
+    quantiles: tuple[float, ...]
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+    itl_s: FloatArray
+    e2e_s: FloatArray
+    mean_ttft_s: float
+    mean_tpot_s: float
+    mean_itl_s: float
+    mean_e2e_s: float
+    slot_occupancy: float
+    mean_active: float
+    load: float
+    margin: float
+    max_throughput: float
+    throughput: float
+    wait_probability: float
+    mean_delayed_wait_s: float
+    prefill_load: float
+    stable: bool
