@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.mixed_backlog import Backlog, solve_backlog
 from planner.queueing.mixed_draws import PromptDraws, bounded_quantile, lattice, stratified_rows
+from planner.queueing.mixed_fluctuations import Fluctuations, LifeSpectra
 from planner.queueing.mixed_latency import LAGS, Memory, chain_memory, prefill_memory
 from planner.queueing.mixed_lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed_occupancy import Capacity, Occupancy, hermite, occupancy_law
@@ -92,6 +93,7 @@ class _Draws:
         self.steps = law.steps[rows]
         self.pairs = law.pairs(self.prompt)
         self.sums = PromptDraws(law)
+        self.spectra = LifeSpectra(law, rows[:: max(points // 512, 1)])
 
 
 class MixedReplica:
@@ -190,7 +192,7 @@ class MixedReplica:
         self.api_overhead_s = float(api_overhead_s)
         self._law = LengthLaw(input_tokens, output_tokens, weight, cached_share)
         self._sums = PromptSums(self._law, self.token_budget)
-        self._a = float(a)
+        self._a, self._g = float(a), float(g)
         self._cost = BatchCost(
             t0=float(t0),
             w=float(w),
@@ -294,10 +296,11 @@ class MixedReplica:
         slots = max(self.max_num_seqs - min(in_prefill, self.max_num_seqs / 2), 1.0)
         if not math.isfinite(self.kv_tokens) or law.context <= 0:
             return Capacity(slots, math.inf, 0.0)
-        scatter = max(law.context2 / law.context**2 - 1, 0.0)
         mean = max((self.kv_tokens - law.mean_prompt2 / (2 * law.mean_prompt)) / law.context, 1.0)
-        spread = math.sqrt(mean * scatter + 0.25)
-        if mean - 6 * spread > slots:
+        # the context held beside a prompt of the head's length: its own spread is in the occupancy
+        scatter = law.mean_prompt2 - law.mean_prompt**2
+        spread = math.sqrt(scatter / law.context**2 + 0.25)
+        if mean - 6 * spread > 1.5 * slots:
             return Capacity(slots, math.inf, 0.0)
         return Capacity(slots, mean, spread)
 
@@ -381,36 +384,58 @@ class MixedReplica:
                 avoidance=avoidance, scale=scales, idle_rate=rate,
             )  # fmt: skip
         memory = chain_memory(chains)
-        occupancy = self._occupancy(
-            rate, load, replicas, routing, dispersion, n0, nodes, memory, capacity, slope**2 * variance
-        )
+        swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
+        occupancy = self._occupancy(rate, load, replicas, routing, n0, nodes, memory, capacity, swing, slope**2 * variance)
         return self._integrate(
-            rate, load, replicas, routing, levels, nodes, chains, memory, occupancy, capacity, slope, mean_prefill,
-            avoidance,
+            rate, load, replicas, routing, levels, nodes, chains, memory, occupancy, capacity, swing, slope,
+            mean_prefill, avoidance,
+        )  # fmt: skip
+
+    def _fluctuations(
+        self, rate: float, centre: float, nodes: Array, chains: Backlog, memory: Memory, dispersion: float
+    ) -> Fluctuations:
+        """Slow fluctuations about ``centre`` decodes, linearized there."""
+        law = self._law
+        if law.mean_steps <= 0:
+            return Fluctuations(0.0, 0.0, 0.0, 1.0, 0.0)
+        at = max(int(np.argmin(np.abs(nodes - centre))), 1)
+        time = float(hermite(np.array([centre]), nodes[1:], memory.mean[1:])[0])
+        flow = float(chains.mean(chains.prefill)[at])
+        # mean cost of a prefill token beside the decodes
+        alone = float(self._cost(nodes[at], np.array(0.0)))
+        per_prefill = max((float(memory.mean[at]) - alone) / flow, 0.0)
+        knee = self._cost.w / self._cost.b if self._cost.b > 0 else math.inf
+        beyond = float(chains.law[at] @ (chains.prefill[at] + nodes[at] > knee))
+        per_decode = self._cost.c + self._cost.per_decode + self._cost.b * beyond
+        delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
+        return self._draws_once().spectra.at(
+            count=rate * time, time=time, per_decode=max(per_decode - self._g * law.context, 0.0),
+            g=self._g, per_prefill=max(per_prefill - self._cost.alpha, 0.0), a=self._a,
+            delay=delay, context=law.context, dispersion=dispersion,
         )  # fmt: skip
 
     def _occupancy(
-        self, rate: float, load: float, replicas: int, routing: str, dispersion: float, centre: float, nodes: Array,
-        memory: Memory, capacity: Capacity, fast: float,
+        self, rate: float, load: float, replicas: int, routing: str, centre: float, nodes: Array, memory: Memory,
+        capacity: Capacity, swing: Fluctuations, fast: float,
     ) -> Occupancy:  # fmt: skip
-        """Law of the sequences present: product form, then its spread by bursts of prefill and of arrivals."""
+        """Law of the sequences present: product form, with the spread of the slow fluctuations."""
         steps = self._law.mean_steps
         if steps <= 0:
             return Occupancy(np.zeros(1), np.ones(1))
         pooled = replicas if routing == "jsq" else 1
-        plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, pooled)
-        at = max(int(np.argmin(np.abs(nodes - centre))), 1)
-        counted = memory.dispersion(at, steps, rate) - 1 + (1 / replicas if routing == "rr" else dispersion)
+        free = Capacity(math.inf, math.inf, 0.0)
+        plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], free, load, pooled)
         variance = plain.variance * pooled
-        spread = max(1 + (counted - 1) / 2 - fast / max(variance, 1e-9), 0.03)
+        slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
+        spread = max((slow - fast) / max(variance, 1e-9), 0.03)
         scv = self._law.mean_steps2 / steps**2 - 1
-        queue_spread = max((counted + scv) / 2, 0.05)
+        queue_spread = max((spread + scv) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, pooled, spread, queue_spread)
 
     def _integrate(
         self, rate: float, load: float, replicas: int, routing: str, levels: tuple[float, ...], nodes: Array,
-        chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, slope: float, mean_prefill: float,
-        avoidance: float,
+        chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
+        mean_prefill: float, avoidance: float,
     ) -> MixedPrediction:  # fmt: skip
         budget = self.token_budget
         points = self._draws_once()
@@ -435,20 +460,20 @@ class MixedReplica:
         if nodes.size > 1:
             at = max(at, 1)
         shift = 0.0
-        if nodes.size > 2:
-            t_at = hermite(np.array([centre * 0.97, centre, centre * 1.03]), nodes[1:], memory.mean[1:])
-            elasticity = float((t_at[2] - t_at[0]) / (0.06 * t_at[1]))
-            relax = steps / max(1 - elasticity, 0.03)
-        else:
-            relax = max(steps, 1.0)
+        relax = max(swing.relaxation, 1.0)
+        seen = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
+        stretch = math.sqrt(swing.effective / seen) if seen > 0 else 1.0
         decay = float(memory.decay[at])
         backlog_relax = 1 / max(1 - decay, 1e-3)
         follow = relax / (relax + backlog_relax)
-        own = 0.5 if routing == "jsq" else 1.0
+        # the request's own decode, in decodes of mean context
+        own = np.full(served.shape, 0.5 if routing == "jsq" else 1.0)
+        if swing.per_decode > 0:
+            own *= 1 + self._g * (points.prompt + (points.steps + 1) / 2 - self._law.context) / swing.per_decode
         for _ in range(2 if steps > 0 else 1):
             if steps > 0:
-                n = np.where(present == 0, 0.0, served + shift)
-                n = np.clip(n, 0.0, np.minimum(room_for, 0.98 * budget))
+                n = np.where(present == 0, 0.0, centre + shift + (served - centre) * stretch)
+                n = np.clip(n, 0.0, 0.98 * budget)
             else:
                 n = np.zeros_like(served)
             ttft, tpot = self._times(n, centre + shift, follow, relax, own, rate, nodes, chains, memory, slope, mean_prefill,
@@ -479,7 +504,7 @@ class MixedReplica:
         )
 
     def _times(
-        self, n: Array, centre: float, follow: float, relax: float, own: float, rate: float, nodes: Array,
+        self, n: Array, centre: float, follow: float, relax: float, own: Array, rate: float, nodes: Array,
         chains: Backlog, memory: Memory, slope: float, mean_prefill: float, avoidance: float,
     ) -> tuple[Array, Array]:  # fmt: skip
         law, cost, budget = self._law, self._cost, self.token_budget
