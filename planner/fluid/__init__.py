@@ -1,5 +1,34 @@
 """Closed forms of three schedulers' theories: pure functions of numbers and arrays.
 
-``rad`` and ``slai`` (Bari et al.), ``exclusive`` and ``crossover`` (threshold-based exclusive batching), ``wait`` and
-``nested_wait`` (Ao et al.). Printed and corrected formulas stand side by side; the corrected one is the default.
+``rad`` and ``slai`` (Bari et al.), ``exclusive``, ``exclusive_memory``, ``exclusive_controller`` and ``crossover``
+(threshold-based exclusive batching), ``wait`` and ``nested_wait`` (Ao et al.). Printed and corrected formulas stand side
+by side; the corrected one is the default and its docstring says why. Every public name can be taken from here.
+
+>>> from planner.fluid import theta0, N_corr
+>>> theta0.__module__
+'planner.fluid.exclusive'
 """
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+_MODULES = (
+    "rad", "slai", "exclusive", "exclusive_memory", "exclusive_controller", "crossover", "wait", "nested_wait",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_"):
+        for module in _MODULES:
+            loaded = importlib.import_module(f"{__name__}.{module}")
+            if name in loaded.__all__:
+                return getattr(loaded, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    names = [n for module in _MODULES for n in importlib.import_module(f"{__name__}.{module}").__all__]
+    return sorted([*names, *(m.name for m in pkgutil.iter_modules(__path__))])

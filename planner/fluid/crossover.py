@@ -26,7 +26,7 @@ __all__ = [
     "N_crossover",
     "beta_EB",
     "beta_MB_from_kernel_time",
-    "crossover",
+    "compare_batching",
     "crossover_rhs",
     "crossover_rhs_closed",
     "eb_plus_mode",
@@ -186,7 +186,7 @@ def N_crossover(
     .. math:: N^\times = \frac{\alpha_d\mu_O/(1-\theta_0) - \alpha_{MB}(1+\mu_O)}
               {(\beta_{MB}-\beta_{EB})(\mu_L+\mu_O)}
 
-    How to read it is in :func:`crossover`, which also handles the signs. Inside or within 5% of the bracket of an exact
+    How to read it is in :func:`compare_batching`, which also handles the signs. Inside or within 5% of the bracket of an exact
     chain in 9 of 9 settings.
 
     Parameters
@@ -261,7 +261,7 @@ class Crossover:
 
 
 @fifty_digits()
-def crossover(
+def compare_batching(
     N: Any, alpha_p: Any, alpha_d: Any, alpha_MB: Any, beta_MB: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any
 ) -> Crossover:
     """Compare mixed and exclusive batching at N slots, and say for which N which one wins.
@@ -289,7 +289,7 @@ def crossover(
 
     Examples
     --------
-    >>> c = crossover(256, "0.02", "0.01", "0.012", "2.4e-5", "2e-5", "4e-5", 512, 256)
+    >>> c = compare_batching(256, "0.02", "0.01", "0.012", "2.4e-5", "2e-5", "4e-5", 512, 256)
     >>> c.better, c.exclusive_from, round(c.exclusive_below, 1)
     ('mixed', 0.0, 93.0)
     """
