@@ -101,10 +101,7 @@ class _Reader:
         if not self.family:
             self.problems.append("model_type: missing")
         elif self.family not in FAMILIES:
-            hint = did_you_mean(self.family, FAMILIES)
-            self.problems.append(
-                f"model_type: {self.family!r} is not a family this reader knows{hint} ({', '.join(FAMILIES)})"
-            )
+            self.problems.append(f"model_type: unknown family {self.family!r}{did_you_mean(self.family, FAMILIES)}")
 
     def whole(self, *keys: str, default: int | None = None, least: int = 1) -> int:
         """The first of these keys that is present and not null, as a whole number."""

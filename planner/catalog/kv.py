@@ -104,8 +104,9 @@ def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
 
     Notes
     -----
-    vLLM's own "model weights take" lines: 14.99, 1.12, 61.03, 44.76, 13.47, 64.38 GiB; this formula: 14.96, 1.11,
-    61.02, 44.73, 13.43, 64.48 (Llama-3.1-8B, Qwen3-0.6B and 32B, Mistral-Small-24B, gpt-oss-20b and 120b).
+    vLLM's own "model weights take" lines: 14.99, 33.88, 1.12, 61.03, 44.76, 13.47, 64.38 GiB; this formula: 14.96,
+    33.83, 1.11, 61.02, 44.73, 13.43, 64.48 (Llama-3.1-8B, its 70B in fp8 on two GPUs, Qwen3-0.6B and 32B,
+    Mistral-Small-24B, gpt-oss-20b and 120b).
 
     Examples
     --------

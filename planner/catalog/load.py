@@ -193,8 +193,8 @@ def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | 
     --------
     >>> model("meta-llama/Llama-3.1-8B-Instruct").name
     'llama-3.1-8b'
-    >>> model("qwen3-32b", weight_dtype="fp8").weight_dtype
-    'fp8'
+    >>> model("qwen3-32b", weight_dtype="fp8").weight_dtype, model("RedHatAI/Qwen3-32B-FP8-dynamic").name
+    ('fp8', 'qwen3-32b-fp8')
     """
     spec = _named_model(name)
     for option, dtype in (("weight dtype", weight_dtype), ("KV dtype", kv_dtype)):
@@ -203,6 +203,25 @@ def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | 
                 f"unknown {option} {dtype!r}{did_you_mean(dtype, DTYPE_BYTES)}", f"Known: {', '.join(DTYPE_BYTES)}."
             )
     return replace(spec, weight_dtype=weight_dtype or spec.weight_dtype, kv_dtype=kv_dtype or spec.kv_dtype)
+
+
+# how quantized repositories are named after their base: ("Llama-3.1-70B-Instruct-FP8-dynamic")
+_QUANTIZED = {
+    "fp8": ("-fp8", "-fp8-dynamic", "-fp8-block"),
+    "int8": ("-int8", "-w8a8", "-quantized.w8a8", "-gptq-int8"),
+    "int4": ("-int4", "-w4a16", "-quantized.w4a16", "-awq", "-gptq", "-gptq-int4"),
+    "fp4": ("-fp4", "-nvfp4"),
+}
+
+
+def _quantized(key: str, index: Mapping[str, str]) -> tuple[str, str] | None:
+    """(canonical name, dtype) of a name that is a known one with a quantization suffix."""
+    for dtype, endings in _QUANTIZED.items():
+        for ending in endings:
+            base = key.removesuffix(ending)
+            if base != key and base in index:
+                return index[base], dtype
+    return None
 
 
 def _named_model(name: str | Path) -> ModelSpec:
@@ -214,6 +233,11 @@ def _named_model(name: str | Path) -> ModelSpec:
         from planner.catalog.hf import model_from_config
 
         return model_from_config(path / "config.json" if path.is_dir() else path)
+    key = key if key in index else key.removeprefix("meta-")
+    quantized = _quantized(key, index) if key not in index else None
+    if quantized is not None:
+        spec = models()[quantized[0]]
+        return replace(spec, name=f"{spec.name}-{quantized[1]}", weight_dtype=quantized[1])
     if key not in index:
         raise InputError(
             f"unknown model {str(name)!r}{did_you_mean(key, index)}",
