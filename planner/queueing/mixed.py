@@ -385,7 +385,9 @@ class MixedReplica:
             )  # fmt: skip
         memory = chain_memory(chains)
         swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
-        occupancy = self._occupancy(rate, load, replicas, routing, n0, nodes, memory, capacity, swing, slope**2 * variance)
+        occupancy = self._occupancy(
+            rate, load, replicas, routing, n0, nodes, memory, capacity, swing, slope**2 * variance
+        )
         return self._integrate(
             rate, load, replicas, routing, levels, nodes, chains, memory, occupancy, capacity, swing, slope,
             mean_prefill, avoidance,
@@ -556,17 +558,14 @@ class MixedReplica:
         share = np.clip((life - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
         chain = left + (u[9] < share)
         start = np.maximum(rest + later - room, 0.0) + points.sums(rate * last, u[10], u[11])
-        d = np.maximum(steps, 1.0)
+        d = np.maximum(np.rint(steps), 1.0)
         whole = np.minimum(d, LAGS).astype(np.int64)
-        r = np.minimum(memory.decay, 0.9999)
+        decay = np.minimum(memory.decay[chain], 0.999)
         beyond = np.maximum(d - LAGS, 0.0)
-        geometric = r[chain] / (1 - r[chain]) * (1 - r[chain] ** beyond) + (beyond > 0)
-        deviation = np.empty_like(n)
-        known = np.empty_like(n)
-        unknown = np.empty_like(n)
-        table_steps = np.arange(1, LAGS + 1, dtype=float)
-        total_variance = memory.variance_of_mean(np.concatenate((table_steps, [128.0, 256.0, 512.0, 1024.0, 4096.0])))
-        low, high = np.empty_like(n), np.empty_like(n)
+        geometric = decay / (1 - decay) * (1 - decay**beyond) + (beyond > 0)
+        lengths = np.array([0.0, 1, 2, 4, 8, 16, 32, 64]) * LAGS
+        growth = memory.growth(lengths)
+        deviation, variance, full = np.empty_like(n), np.empty_like(n), np.empty_like(n)
         for k in range(nodes.size):
             mine = np.flatnonzero(chain == k)
             if not mine.size:
@@ -574,24 +573,29 @@ class MixedReplica:
             grid = chains.grid[k]
             right = np.clip(np.searchsorted(grid, start[mine], side="right"), 1, grid.size - 1)
             part = np.clip((start[mine] - grid[right - 1]) / (grid[right] - grid[right - 1]), 0.0, 1.0)
-            sums = memory.ahead[k]
-            w = whole[mine]
-            value = sums[w, right - 1] * (1 - part) + sums[w, right] * part
-            far = memory.last[k]
-            value += (far[right - 1] * (1 - part) + far[right] * part) * geometric[mine]
-            deviation[mine] = value / d[mine]
-            within = np.einsum("dj,j->d", sums[1:] ** 2, chains.law[k]) / table_steps**2
-            conditional = np.maximum(total_variance[k, :LAGS] - within, 0.0)
-            # beyond the followed lags the variance of a mean falls as 1/D
-            unknown[mine] = np.where(d[mine] > LAGS, conditional[-1] * LAGS / d[mine], conditional[w - 1])
-            known[mine] = 0.0
-            low[mine] = chains.duration[k, 0] if nodes[k] > 0 else chains.duration[k, 1]
-            high[mine] = chains.full[k]
-        ratio = mean / memory.mean[chain]
-        expected = np.maximum(mean + deviation, low)
-        tpot = bounded_quantile(
-            expected, unknown, low * np.minimum(ratio, 1.0), np.maximum(high * ratio, expected), u[12]
-        )
+            w, rest_part = whole[mine], 1 - part
+            ahead, scatter, busy, far = memory.ahead[k], memory.scatter[k], memory.full[k], memory.last[k]
+            deviation[mine] = ahead[w, right - 1] * rest_part + ahead[w, right] * part
+            deviation[mine] += (far[right - 1] * rest_part + far[right] * part) * geometric[mine]
+            variance[mine] = scatter[w, right - 1] * rest_part + scatter[w, right] * part
+            variance[mine] += np.interp(d[mine], lengths, growth[k])
+            full[mine] = busy[w, right - 1] * rest_part + busy[w, right] * part
+        deviation /= d
+        variance /= d * d
+        full = np.where(d > LAGS, full ** (d / LAGS), full)
+        still = np.where(start <= 0, memory.still[chain] ** (d - 1), 0.0)
+        # the mean over D iterations: all empty, all full, or a bounded law with what is left of mean and variance
+        low = cost(np.maximum(life - slope * mean_prefill, 0.0), np.zeros(1))
+        life_room = np.maximum((budget - life + slope * mean_prefill) / (1 + slope), 1.0)
+        high = cost(np.maximum(life + slope * (life_room - mean_prefill), 0.0), life_room)
+        expected = np.clip(mean + deviation, low, high)
+        middle = np.maximum(1 - still - full, 1e-6)
+        inner = np.clip((expected - still * low - full * high) / middle, low, high)
+        second = variance + expected**2 - still * low**2 - full * high**2
+        inner_variance = np.maximum(second / middle - inner**2, 0.0)
+        at = u[12]
+        tpot = bounded_quantile(inner, inner_variance, low, high, np.clip((at - still) / middle, 0.0, 1.0))
+        tpot = np.where(at < still, low, np.where(at > 1 - full, high, tpot))
         return ttft, np.where(steps > 0, tpot, 0.0)
 
 

@@ -30,8 +30,13 @@ class Memory:
         Autocovariance of the iteration time [s^2].
     decay : ndarray, shape (chains,)
         Ratio of successive autocovariances beyond the followed lags.
-    ahead : ndarray, shape (chains, LAGS + 1, J)
-        :math:`\\sum_{j<D} P^j(s-E s)` by ``D`` and starting backlog [s].
+    ahead, scatter : ndarray, shape (chains, LAGS + 1, J)
+        Mean [s] and variance [s^2] of the sum of :math:`s-E s` over the next ``D`` iterations, by ``D`` and starting
+        backlog.
+    full : ndarray, shape (chains, LAGS + 1, J)
+        Probability that the next ``D`` iterations are all full.
+    still : ndarray, shape (chains,)
+        Probability that an empty backlog stays empty.
     last : ndarray, shape (chains, J)
         :math:`P^{64}(s-E s)` [s].
     """
@@ -40,40 +45,21 @@ class Memory:
     covariance: Array
     decay: Array
     ahead: Array
+    scatter: Array
+    full: Array
+    still: Array
     last: Array
 
-    def dispersion(self, chain: int, mean_steps: float, rate: float) -> float:
-        """Dispersion of the arrivals counted per iteration, over the life of a decode."""
-        if mean_steps <= 0 or rate <= 0:
-            return 1.0
-        lags = np.arange(1, LAGS + 1)
-        total = self.covariance[chain, 0]
-        total += 2 * float(np.maximum(1 - lags / mean_steps, 0.0) @ self.covariance[chain, 1:])
-        r, beyond = self.decay[chain], max(mean_steps - LAGS, 0.0)
-        if beyond > 0 and 0 < r < 1:
-            # sum over lags 64 + i, i = 1.. of (beyond - i)/E[D] r^i
-            tail = r / (1 - r) * (1 - (1 - r**beyond) / max(beyond * (1 - r), 1e-12))
-            total += 2 * self.covariance[chain, -1] * beyond / mean_steps * max(tail, 0.0)
-        return float(1 + rate / self.mean[chain] * max(total, 0.0))
-
-    def variance_of_mean(self, steps: Array) -> Array:
-        """Variance [s^2] of the mean of ``steps`` successive iterations given the start is unknown *beyond* its
-        conditional mean, shape (chains, len(steps))."""
-        d = np.maximum(steps, 1.0)[None, :]
-        lags = np.arange(LAGS + 1)
-        low = np.minimum(d, LAGS).astype(np.int64)
-        sums = np.cumsum(self.covariance, axis=1) - self.covariance[:, :1]
-        moments = np.cumsum(self.covariance * lags, axis=1)
-        chains = np.arange(self.mean.size)[:, None]
-        reach = np.maximum(low - 1, 0)
-        far = self.covariance[:, -1:]
-        r = np.clip(self.decay[:, None], 0.0, 0.9999)
-        beyond = np.maximum(d - LAGS, 0.0)
-        reach = np.where(d > LAGS, LAGS, reach)
-        total = d * self.covariance[:, :1] + 2 * (d * sums[chains, reach] - moments[chains, reach])
+    def growth(self, steps: Array) -> Array:
+        """Variance [s^2] of the stationary sum over ``steps`` iterations beyond that over LAGS, shape (chains, steps)."""
+        beyond = np.maximum(steps - LAGS, 0.0)[None, :]
+        rate = self.covariance[:, 0] + 2 * self.covariance[:, 1:].sum(axis=1)
+        far = np.maximum(self.covariance[:, -1], 0.0)[:, None]
+        r = np.clip(self.decay, 0.0, 0.999)[:, None]
+        # the sum over d iterations has variance d cs_0 + 2 sum (d - j) cs_j; lags past LAGS fall geometrically
         tail = r / (1 - r) * (beyond - (1 - r**beyond) / (1 - r))
-        total = total + 2 * far * np.maximum(tail, 0.0)
-        return np.maximum(total, 0.0) / (d * d)
+        total: Array = np.maximum(beyond * rate[:, None] + 2 * far * tail, 0.0)
+        return total
 
 
 def _follow(backlog: Backlog, values: Array) -> tuple[Array, Array]:
@@ -90,14 +76,33 @@ def _follow(backlog: Backlog, values: Array) -> tuple[Array, Array]:
 
 
 def chain_memory(backlog: Backlog) -> Memory:
-    """Autocovariances and conditional means of the iteration time along the chains."""
-    path, mean = _follow(backlog, backlog.duration)
-    weighted = backlog.law * path[:, 0]
+    r"""What the iteration time of the next iterations is, given the backlog now.
+
+    With :math:`f=s-E s`, sums over the next D iterations have mean :math:`A_D=f+PA_{D-1}` and second moment
+    :math:`Q_D=f^2+2f\,PA_{D-1}+PQ_{D-1}`.
+    """
+    mean = np.einsum("kj,kj->k", backlog.law, backlog.duration)
+    f = backlog.duration - mean[:, None]
+    chains, points = f.shape
+    path = np.empty((chains, LAGS + 1, points))
+    ahead, second, full = np.zeros_like(path), np.zeros_like(path), np.ones_like(path)
+    saturated = backlog.grid >= backlog.room[:, None]
+    # columns: P^j f, A_j, Q_j, full_j
+    state = np.stack((f, np.zeros_like(f), np.zeros_like(f), np.ones_like(f)), axis=2)
+    path[:, 0] = f
+    for j in range(1, LAGS + 1):
+        onward = backlog.step @ state
+        state = onward
+        state[:, :, 2] += f * f + 2 * f * state[:, :, 1]
+        state[:, :, 1] += f
+        state[:, :, 3] *= saturated
+        path[:, j], ahead[:, j], second[:, j], full[:, j] = np.moveaxis(state, 2, 0)
+    scatter = np.maximum(second - ahead**2, 0.0)
+    weighted = backlog.law * f
     covariance = np.einsum("kdj,kj->kd", path, weighted)
     decay = np.clip(covariance[:, -1] / np.where(covariance[:, -2] > 0, covariance[:, -2], np.inf), 0.0, 0.999)
-    ahead = np.zeros_like(path)
-    np.cumsum(path[:, :-1], axis=1, out=ahead[:, 1:])
-    return Memory(mean, covariance, decay, ahead, path[:, -1])
+    still = np.clip(backlog.step[:, 0, 0], 0.0, 1.0)
+    return Memory(mean, covariance, decay, ahead, scatter, np.clip(full, 0.0, 1.0), still, path[:, -1])
 
 
 def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[float, float]:
