@@ -83,10 +83,8 @@ class InfeasibleError(FleetOptError):
         self.relaxations = tuple(relaxations)
 
     def __str__(self) -> str:
-        lines = [self.message, *(f"  {r}" for r in self.relaxations)]
-        if self.hint is not None:
-            lines.append(self.hint)
-        return "\n".join(lines)
+        lines = [self.message] if self.hint is None else [self.message, self.hint]
+        return "\n".join([*lines, *(f"  - {r}" for r in self.relaxations)])
 
 
 class CalibrationError(FleetOptError):

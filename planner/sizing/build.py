@@ -13,7 +13,7 @@ from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
 from planner.types import LatencyValue, Plan, PoolPlan, SearchReport, Slo
-from planner.units import format_count, format_percent
+from planner.units import format_count, format_duration, format_percent
 from planner.workload.workload import Workload
 
 __all__ = ["arrival_rate_of", "make_plan"]
@@ -241,6 +241,12 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
             "method mgc is the paper's: all slots busy at all times, prefill without compute, TTFT as a sum of percentiles; "
             "its errors are in docs/accuracy.md"
         )
+    if fleet.shortfalls and len(fleet.pools):
+        worst = min(fleet.shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
+        notes.append(
+            f"{len(fleet.shortfalls)} of the pools examined keep {worst.promise.label} <= {format_duration(worst.promise.limit_s)} at no "
+            f"size (the nearest idle one needs {format_duration(worst.best_s)})"
+        )
     if inputs.rate is None and sum(p.bought for p in fleet.pools) <= 2:
         notes.append(
             f"at the trace's own {format_count(problem.rate)} requests/s one or two replicas do; try --rate 1000 for a fleet"
@@ -267,8 +273,8 @@ def _floor_warnings(problem: FleetProblem, fleet: Fleet) -> list[str]:
         gpus = pool.size.replicas * option.profile.gpus
         if gpus < floor.gpus:
             lines.append(
-                f"impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {floor.gpus:,.0f} {option.gpu.name} at 100% of "
-                f"peak; profile {option.profile.name} does not charge for prefill or reads"
+                f"impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {float(floor.gpus):,.0f} "
+                f"{option.gpu.name} at 100% of peak; profile {option.profile.name} does not charge for prefill or reads"
             )
     return lines
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from planner.catalog.kv import kv_capacity_tokens, smallest_tp
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
+from planner.sizing import moments as m
 from planner.sizing.cost import PriceRule
 from planner.sizing.inputs import PlanInputs
+from planner.sizing.method_mgc import full_iteration_time
 from planner.sizing.moments import PoolLaw
 from planner.types import EngineSettings, GpuSpec, ModelSpec
 
@@ -261,10 +265,10 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
             slots, why = option.max_num_seqs, "as given"
     if slots < 1:
         return None
-    if inputs.method != "mixed":
-        limited = _slots_for_tpot(option, law, slots, inputs)
+    if inputs.method != "mixed" and option.kv == "paged" and option.max_num_seqs is None:
+        limited = _slots_for_latency(option, law, slots, inputs)
         if limited < slots:
-            slots, why = limited, "an iteration with more sequences would break the TPOT promise"
+            slots, why = limited, "an iteration with more sequences would break a latency promise"
     if slots < 1:
         return None
     kv = option.kv_tokens(slots)
@@ -319,16 +323,25 @@ def _budgets(inputs: PlanInputs) -> tuple[int, ...]:
     return TPOT_TOKEN_BUDGETS if wants and inputs.method == "mixed" else DEFAULT_TOKEN_BUDGETS
 
 
-def _slots_for_tpot(option: EngineOption, law: PoolLaw, slots: int, inputs: PlanInputs) -> int:
-    """Largest number of slots whose full iteration keeps every TPOT promise."""
-    from planner.sizing import moments as m
-    from planner.sizing.method_mgc import full_iteration_time
+def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, inputs: PlanInputs) -> int:
+    """Largest number of slots whose full iteration leaves room for every promise.
 
-    limits = [p.limit_s for p in inputs.promises if p.metric == "tpot_s"]
-    if not limits:
-        return slots
+    TPOT is one full iteration in both methods. For ``mgc``, which times prefill at full occupancy too, nine tenths of a
+    TTFT promise may go to the prefill and the first decode; the rest is left for the wait.
+    """
     decode = law.mean(m.DECODE)
     context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
+    limits = [p.limit_s for p in inputs.promises if p.metric == "tpot_s"]
+    if inputs.method == "mgc":
+        chunks = np.ceil((1.0 - inputs.cached_share) * law.input_tokens / inputs.chunk)
+        order = np.argsort(chunks)
+        cdf = np.cumsum(law.weight[order])
+        for p in inputs.promises:
+            if p.metric == "ttft_s":
+                long = chunks[order][min(int(np.searchsorted(cdf, p.quantile - 5e-13)), len(order) - 1)]
+                limits.append(0.9 * p.limit_s / (float(long) + 1.0))
+    if not limits:
+        return slots
     low, high = 0, slots
     while low < high:
         middle = (low + high + 1) // 2

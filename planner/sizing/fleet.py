@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from planner.sizing import moments as m
 from planner.sizing.burst import Burst
 from planner.sizing.engine import EngineOption, ReplicaSetup, set_up
+from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
-from planner.sizing.method_mgc import MgcPool
+from planner.sizing.method_mgc import MgcPool, mgc_replicas
 from planner.sizing.method_mixed import MixedPool
 from planner.sizing.method_occupancy import OccupancyPool
 from planner.sizing.moments import FleetMoments, PoolLaw, State, capacity_upper_bound
@@ -32,6 +33,9 @@ from planner.workload.workload import Workload
 __all__ = ["Fleet", "FleetProblem", "PoolCandidate"]
 
 FloatArray = NDArray[np.float64]
+
+PROMPT_BINS = 40
+"""Log-spaced bins of prompt lengths for the surrogate's long prompt."""
 
 MAX_BOUNDARIES = 60
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
@@ -178,16 +182,27 @@ class FleetProblem:
         guided = self.inputs.method == "mixed"
         if guided:
             self.option_guides = self.option_bounds.copy()
-            more, fewer = self.moments.prompt_counts(self.states)
-            counts = more[j] - fewer[i]
-            # the prompt length that the promised share of a pool's requests stays below
-            level = max((p.quantile for p in self.promises if p.metric == "ttft_s"), default=0.99)
-            place = np.sum(counts < level * np.maximum(share, 1e-300)[:, None], axis=1)
-            long_prompt = self.moments.prompt_bins[np.minimum(place, len(self.moments.prompt_bins) - 1)]
+            long_prompt = self._prompt_quantile(
+                i, j, share, np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
+            )
+        # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
+        self.exact_bounds = self.inputs.method == "mgc" and self.inputs.kv == "reserved" and not self._promised("e2e_s")
+        if self.exact_bounds:
+            chunk = float(self.inputs.chunk)
+            edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
+            chunks = self._prompt_quantile(i, j, share, edges) / chunk
         cap = self.inputs.utilization_cap
         for k, option in enumerate(self.options):
             high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
             slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
+            if self.exact_bounds:
+                needed = mgc_replicas(pools, chunks, option.profile.iteration, slots[j], self.rate, self.promises, cap)
+                needed = np.maximum(needed, self._least_replicas(option, pools))
+                self.option_bounds[k, i, j] = [
+                    option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
+                    for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
+                ]
+                continue
             x = capacity_upper_bound(
                 pools,
                 option.profile.iteration,
@@ -200,6 +215,38 @@ class FleetProblem:
                 guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
                 self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
         self.bounds = np.min(self.option_bounds, axis=0)
+
+    def _least_replicas(self, option: EngineOption, sums: FloatArray) -> FloatArray:
+        """Replicas below which no pool goes: the user's minimum, and for ``mgc``, which takes prefill for free, the physics.
+
+        A profile that is only used by name (the paper's) is left as printed; the plan then warns.
+        """
+        least = np.full(sums.shape[:-1], float(self.inputs.min_replicas))
+        if self.inputs.method != "mgc" or not option.profile.automatic:
+            return least
+        floor = hardware_floor(
+            option.gpu,
+            option.model,
+            self.rate,
+            sums[..., m.NEW_INPUT],
+            sums[..., m.OUTPUT],
+            sums[..., m.KV],
+        )
+        return np.maximum(least, np.ceil(floor.gpus / option.profile.gpus))
+
+    def _promised(self, metric: str) -> bool:
+        return any(p.metric == metric for p in self.promises)
+
+    def _prompt_quantile(
+        self, i: NDArray[np.intp], j: NDArray[np.intp], share: FloatArray, bins: FloatArray
+    ) -> FloatArray:
+        """Upper edge of the bin that holds the promised quantile of a pool's prompts [tokens], shape (edges,)."""
+        upper, lower = self.moments.prompt_counts(self.states, bins)
+        level = max((p.quantile for p in self.promises if p.metric == "ttft_s"), default=0.99)
+        counts = upper[j] - lower[i]
+        place = np.sum(counts < (level * np.maximum(share, 1e-300) - 5e-13)[:, None], axis=1)
+        found: FloatArray = bins[np.minimum(place, len(bins) - 1)]
+        return found
 
     def _cost_at(self, option: EngineOption, share: FloatArray, rate_per_replica: FloatArray) -> FloatArray:
         """Least cost of pools with these shares when a replica takes that rate [USD/hour]; 0 for empty pools."""
@@ -238,9 +285,8 @@ class FleetProblem:
             option = self.options[k]
             rate = self.rate * law.share
             self.evaluations += 1
-            size = smallest_pool(
-                model, rate, self.promises, self.inputs.utilization_cap, self.inputs.min_replicas, self.levels
-            )
+            least = int(self._least_replicas(option, law.moments))
+            size = smallest_pool(model, rate, self.promises, self.inputs.utilization_cap, least, self.levels)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
@@ -282,12 +328,15 @@ class FleetProblem:
         """Search all fleets of at most ``inputs.pools`` pools."""
         top = len(self.states) - 1
         one = self.best(0, top)
-        limit = self.inputs.max_evaluations or None
+        limit = self.inputs.max_evaluations if self.inputs.method == "mixed" else None
+        limit = limit or None
         refined: set[tuple[int, int]] = set()
 
         def refine(i: int, j: int) -> tuple[float, bool]:
             if self._empty(i, j):
                 return 0.0, True
+            if self.exact_bounds:
+                return float(self.bounds[i, j]), True
             # first the method's own capacity, which is cheap, then the promises
             if (i, j) not in refined and (i, j) != (0, top):
                 refined.add((i, j))

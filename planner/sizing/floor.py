@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
 
 __all__ = ["HardwareFloor", "hardware_floor"]
@@ -20,22 +23,22 @@ class HardwareFloor:
         (weights shared by any batch) [GPUs].
     """
 
-    compute_gpus: float
-    bandwidth_gpus: float
+    compute_gpus: NDArray[np.float64]
+    bandwidth_gpus: NDArray[np.float64]
 
     @property
-    def gpus(self) -> float:
+    def gpus(self) -> NDArray[np.float64]:
         """The larger of the two."""
-        return max(self.compute_gpus, self.bandwidth_gpus)
+        return np.maximum(self.compute_gpus, self.bandwidth_gpus)
 
 
 def hardware_floor(
     gpu: GpuSpec,
     model: ModelSpec,
     arrival_rate_per_s: float,
-    new_input_tokens: float,
-    output_tokens: float,
-    kv_token_iterations: float,
+    new_input_tokens: ArrayLike,
+    output_tokens: ArrayLike,
+    kv_token_iterations: ArrayLike,
 ) -> HardwareFloor:
     r"""Lower bound of the GPUs for a rate: FLOPs and bytes of the traffic over the data sheet's peaks.
 
@@ -48,17 +51,17 @@ def hardware_floor(
     arrival_rate_per_s
         Rate [1/s].
     new_input_tokens, output_tokens
-        Means per request [tokens].
+        Means per request [tokens]; scalars or arrays of one shape.
     kv_token_iterations
         Mean of sum over decode steps of the context [tokens x iterations].
     """
     dtype = model.weight_dtype if model.weight_dtype in gpu.flops_per_s else "bf16"
     peak = max(gpu.flops_per_s.get(dtype, 0.0), gpu.flops_per_s.get("bf16", 0.0))
-    flops = 2.0 * model.parameters_active * (new_input_tokens + output_tokens)
+    flops = 2.0 * model.parameters_active * (np.asarray(new_input_tokens) + np.asarray(output_tokens))
     heads = model.kv_lora_rank + model.qk_rope_head_dim if model.kv_lora_rank else 2 * model.kv_heads * model.head_dim
     full_layers = model.full_attention_layers if model.sliding_window else model.layers
-    kv_bytes = kv_token_iterations * heads * full_layers * DTYPE_BYTES[model.kv_dtype]
+    kv_bytes = np.asarray(kv_token_iterations) * heads * full_layers * DTYPE_BYTES[model.kv_dtype]
     return HardwareFloor(
-        arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0,
-        arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s,
+        np.asarray(arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops),
+        np.asarray(arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s),
     )

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.queueing.erlang import log_erlang_c
+from planner.queueing.mgc import min_replicas
 from planner.sizing import moments as m
 from planner.sizing.moments import PoolLaw
 from planner.sizing.predict import Prediction, unstable
+from planner.types import Promise
 
-__all__ = ["MgcPool", "full_iteration_time"]
+__all__ = ["MgcPool", "full_iteration_time", "mgc_replicas"]
+
+FloatArray = NDArray[np.float64]
 
 
 def full_iteration_time(iteration: IterationModel, slots: float, mean_context: float) -> float:
@@ -90,7 +96,70 @@ class MgcPool:
         )
 
 
-def _weighted_quantile(values: np.ndarray, cdf: np.ndarray, quantile: float) -> np.float64:
+def mgc_replicas(
+    moments: FloatArray,
+    chunks: FloatArray,
+    iteration: IterationModel,
+    slots: FloatArray,
+    arrival_rate_per_s: float,
+    promises: Sequence[Promise],
+    utilization_cap: float,
+) -> FloatArray:
+    """Replicas of many pools at once: FleetOpt eq. 8 and 11 in closed form, the same answer as sizing each `MgcPool`.
+
+    Parameters
+    ----------
+    moments
+        Feature sums of the pools, shape (pools, features).
+    chunks
+        Quantile of the prefill chunks at the TTFT promise, shape (pools,).
+    iteration
+        Iteration-time model.
+    slots
+        Slots of a replica, shape (pools,).
+    arrival_rate_per_s
+        Rate of the fleet [1/s].
+    promises
+        TTFT and TPOT promises.
+    utilization_cap
+        Largest load.
+
+    Returns
+    -------
+    ndarray
+        Replicas, inf where a promise breaks at any size, shape (pools,). Constant time per pool, whatever the rate.
+    """
+    share = np.maximum(moments[:, m.SHARE], 1e-12)
+    mean = moments / share[:, None]
+    decode = np.maximum(mean[:, m.DECODE], 1e-9)
+    context = np.where(mean[:, m.DECODE] > 0.0, mean[:, m.KV] / decode, mean[:, m.INPUT])
+    slots = np.maximum(slots, 1.0)
+    step = np.asarray(iteration.at_batch(float(np.max(slots))).time(slots, slots * context))
+    if iteration.w_experts > 0.0:
+        step = np.array([full_iteration_time(iteration, n, k) for n, k in zip(slots, context, strict=True)])
+    service = np.maximum(mean[:, m.ITERATIONS], 1e-9) * step
+    scv = np.maximum(mean[:, m.ITERATIONS2] / np.maximum(mean[:, m.ITERATIONS], 1e-9) ** 2 - 1.0, 0.0)
+    needed = np.ones_like(share)
+    for p in promises:
+        if p.metric == "tpot_s":
+            needed = np.where(step > p.limit_s, np.inf, needed)
+        elif p.metric == "ttft_s":
+            left = p.limit_s - (chunks + 1.0) * step
+            sized = min_replicas(
+                arrival_rate_per_s * share,
+                service,
+                slots,
+                left,
+                service_scv=scv,
+                quantile=p.quantile,
+                max_utilization=utilization_cap,
+            )
+            needed = np.maximum(needed, sized)
+    by_cap = np.ceil(arrival_rate_per_s * share * service / (slots * utilization_cap) * (1.0 - 1e-12))
+    return np.maximum(needed, by_cap)
+
+
+def _weighted_quantile(values: FloatArray, cdf: FloatArray, quantile: float) -> np.float64:
     # half a part in 1e12 absorbs the rounding of the cumulative sum
     index = min(int(np.searchsorted(cdf, quantile * cdf[-1] - 5e-13)), len(values) - 1)
     result: np.float64 = values[index]

@@ -77,10 +77,6 @@ class PoolLaw:
         return float(self.moments[feature] / self.moments[SHARE])
 
 
-PROMPT_BINS = 40
-"""Log-spaced bins of prompt lengths kept for every state."""
-
-
 class FleetMoments:
     """Feature sums of a workload at boundaries and compression bands.
 
@@ -112,9 +108,6 @@ class FleetMoments:
         self.p_c = by_category[workload.category] if p_c is None else np.full(len(self.weight), p_c)
         self.features = self._features(self.input, self.output)
         sums = np.cumsum(self.features * self.weight[:, None], axis=0)
-        # counts of prompts by length, for quantiles of a pool without building its law
-        longest = max(float(np.max(self.input)) * (1.0 - cached_share), 2.0)
-        self.prompt_bins = np.geomspace(1.0, longest, PROMPT_BINS)
         # one leading zero: nothing lies below the first row
         self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
 
@@ -232,27 +225,32 @@ class FleetMoments:
             lower.append(base + given)
         return np.array(upper), np.array(lower)
 
-    def prompt_counts(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
-        """As :meth:`states`, for the weight of prompts up to each of `prompt_bins` new tokens, shape (states, bins)."""
+    def prompt_counts(self, states: list[State], bins: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """As :meth:`states`, for the weight of prompts of at most ``bins[k]`` new tokens, shape (states, len(bins))."""
         new = (1.0 - self.cached_share) * self.input
-        bins = np.searchsorted(self.prompt_bins, new)
+        place = np.searchsorted(bins, new)
         upper, lower = [], []
         for s in states:
             rows, weight = self._between(0.0, s.boundary)
-            base = _counts(bins[rows], weight)
-            given = received = np.zeros(PROMPT_BINS)
+            base = _counts(place[rows], weight, len(bins))
+            given = received = np.zeros(len(bins))
             if s.gamma > 1.0:
                 rows, weight = self.band_weights(s.boundary, s.gamma)
-                given = _counts(bins[rows], weight)
+                given = _counts(place[rows], weight, len(bins))
                 left = (1.0 - self.cached_share) * np.maximum(s.boundary - self.output[rows], 1.0)
-                received = _counts(np.searchsorted(self.prompt_bins, left), weight)
+                received = _counts(np.searchsorted(bins, left), weight, len(bins))
             upper.append(np.cumsum(base + received))
             lower.append(np.cumsum(base + given))
         return np.array(upper), np.array(lower)
 
+    @property
+    def longest_prompt(self) -> float:
+        """Longest prompt, cached part left out [tokens]."""
+        return max(float(np.max(self.input)) * (1.0 - self.cached_share), 2.0)
 
-def _counts(bins: NDArray[np.intp], weight: FloatArray) -> FloatArray:
-    return np.bincount(bins, weight, PROMPT_BINS + 1)[:PROMPT_BINS].astype(np.float64)
+
+def _counts(bins: NDArray[np.intp], weight: FloatArray, count: int) -> FloatArray:
+    return np.bincount(bins, weight, count + 1)[:count].astype(np.float64)
 
 
 def capacity_upper_bound(
