@@ -1,0 +1,458 @@
+r"""Waiting times of M/G/c from the whole service law: Tijms-van Hoorn-Federgruen, the exact cases, the safe maximum.
+
+Read them through `planner.queueing.mgc`. Each solution is of one queue, in mean service times; `over_queues` spreads it
+over arrays, one solution per distinct queue with all its quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.queueing.erlang import as_result, erlang_c, log_erlang_c
+from planner.queueing.exact import LIMIT_PHASE_SERVERS, deterministic_wait, phase_type_wait
+from planner.queueing.mgc_moments import (
+    deterministic_excess,
+    leading_arguments,
+    mean_wait_cosmetatos,
+    mean_wait_fleetopt,
+    wait_quantile_cosmetatos,
+    wait_quantile_fleetopt,
+)
+from planner.queueing.service import ServiceLaw, TwoPhases
+
+__all__ = [
+    "assumed_law",
+    "exact_method",
+    "mean_wait_exact",
+    "mean_wait_tijms",
+    "over_queues",
+    "solve_conservative",
+    "solve_exact",
+    "solve_tijms",
+    "wait_quantile_exact",
+    "wait_quantile_tijms",
+]
+
+type_array = npt.NDArray[np.float64]
+# What a method with the full law computes for one queue, in mean service times: P(wait), mean wait, quantiles
+type_solution = tuple[float, float, type_array]
+
+# Servers up to which the conservative maximum also solves the two-phase queue with the law's first three moments:
+# the approximations that take Erlang C for P(wait) are up to 1.8 % optimistic there and nowhere else.
+_MATCHED_SERVERS = 16
+# Largest number of servers at which M/D/c is solved itself; above, it is scaled at equal (1 - rho) sqrt(c).
+_DETERMINISTIC_SERVERS = 2048
+# Points of the lattice of the compound geometric law: 1e-4 of the quantile or better.
+_LATTICE = 1 << 12
+
+
+@lru_cache(maxsize=256)
+def assumed_law(scv: float) -> ServiceLaw:
+    return ServiceLaw.from_scv(scv)
+
+
+def _tijms_conditional(law: ServiceLaw, c: float, rho: float, tails: type_array) -> type_array:
+    r"""Quantiles of the wait of those who wait, in mean service times: W | W > 0 = M + R_1 + ... + R_N.
+
+    M is the least of c residual service times, R a residual service time divided by c, N geometric with ratio rho: the
+    transform of Tijms, van Hoorn and Federgruen read as a sum. M and R are put on a lattice (R so that its mean is
+    kept, M at the midpoints) and the sum is taken by a Fourier transform, damped against wrap-around (Gruebel and
+    Hermesmeier). The lattice is refined until it has a few hundred points below the quantile.
+    """
+    out = np.zeros(tails.shape)
+    todo = tails < 1.0
+    n = _LATTICE
+    damping = np.exp(-20.0 / (2 * n) * np.arange(n))
+    residual = 0.5 * (1.0 + law.scv)
+    span = max(1.0 - float(np.log(tails.min(initial=1.0))), 1.5) * residual / (c * (1.0 - rho))
+    steps = np.arange(n + 1.0)
+    for _ in range(60):
+        if not todo.any():
+            break
+        h = span / n
+        excess = law.residual_excess(c * h * steps) / c
+        mass = np.empty(n)
+        mass[0] = 1.0 - (excess[0] - excess[1]) / h
+        mass[1:] = np.maximum((excess[:-2] - 2.0 * excess[1:-1] + excess[2:]) / h, 0.0)
+        with np.errstate(under="ignore", divide="ignore"):
+            least = np.exp(c * np.log(law.residual_survival((steps[:-1] + 0.5) * h)))
+            first = -np.diff(least, prepend=1.0)
+            ratio = rho * np.fft.rfft(mass * damping, 2 * n)
+            total = (1.0 - rho) * np.fft.rfft(first * damping, 2 * n) / (1.0 - ratio)
+            law_of_wait = np.fft.irfft(total, 2 * n)[:n] / damping
+        survival = np.minimum.accumulate(np.maximum(1.0 - np.cumsum(law_of_wait), 1e-300))
+        reached = todo & (tails >= survival[-1])
+        if reached.any():
+            at = np.concatenate([[0.0], (steps[:-1] + 0.5) * h])
+            line = np.log(np.concatenate([[1.0], survival]))
+            found = np.interp(-np.log(tails), -line, at)
+            fine = reached & (found > span / 16.0)
+            out[fine] = found[fine]
+            todo &= ~fine
+            if not (todo & ~reached).any():
+                span = float(found[todo].max(initial=0.0)) * 2.0 or span
+                continue
+        span *= 4.0
+    return out
+
+
+def _least_residual_mean(law: ServiceLaw, c: float) -> float:
+    """E[min of c residual service times] = integral of P(residual > x)^c [mean service times]."""
+    if c == 1.0:
+        return 0.5 * (1.0 + law.scv)
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    edges = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 161)]) / c
+    half = 0.5 * np.diff(edges)
+    x = edges[:-1, None] + half[:, None] * (nodes + 1.0)
+    with np.errstate(under="ignore", divide="ignore"):
+        return float(half @ (np.exp(c * np.log(law.residual_survival(x))) @ weights))
+
+
+def solve_tijms(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
+    rho = a / c
+    p_wait = float(erlang_c(c, a))
+    mean = p_wait * (_least_residual_mean(law, c) + rho / (1.0 - rho) * 0.5 * (1.0 + law.scv) / c)
+    return p_wait, mean, _tijms_quantiles(law, c, rho, p_wait, q)
+
+
+def _tijms_quantiles(law: ServiceLaw, c: float, rho: float, p_wait: float, q: type_array) -> type_array:
+    out = np.zeros(q.shape)
+    waits = 1.0 - q < p_wait
+    if waits.any():
+        out[waits] = _tijms_conditional(law, c, rho, (1.0 - q[waits]) / p_wait)
+    return out
+
+
+def exact_method(law: ServiceLaw, c: float) -> str | None:
+    """Name of the exact solution of M/law/c; None where there is none."""
+    if c == 1.0:
+        return "one server"
+    if law.phases is not None and law.phases == TwoPhases(1.0, 1.0, 1.0):
+        return "exponential"
+    if c != int(c):
+        return None
+    if law.name == "deterministic":
+        return "deterministic" if c <= _DETERMINISTIC_SERVERS else None
+    return "phases" if law.phases is not None and c <= LIMIT_PHASE_SERVERS else None
+
+
+def _solve_markovian(c: float, a: float, q: type_array) -> type_solution:
+    log_wait = float(log_erlang_c(c, a))
+    with np.errstate(under="ignore"):
+        p_wait = float(np.exp(log_wait))
+    return p_wait, p_wait / (c - a), np.maximum(log_wait - np.log1p(-q), 0.0) / (c - a)
+
+
+def solve_exact(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution | None:
+    """P(wait), mean and quantiles where they are known exactly, else None."""
+    kind = exact_method(law, c)
+    if kind == "one server":
+        return solve_tijms(law, 1.0, a, q)
+    if kind == "exponential":
+        return _solve_markovian(c, a, q)
+    if kind == "deterministic":
+        return deterministic_wait(a, int(c), q)
+    if kind == "phases" and law.phases is not None:
+        return phase_type_wait(a, int(c), law.phases, q)
+    return None
+
+
+def _matched_phases(law: ServiceLaw) -> TwoPhases | None:
+    """The H2 law with the first three moments of `law`, or as light a third moment as H2 can have; None below scv 1."""
+    if law.scv < 1.05:
+        return None
+    # for the means x > y of the phases: x + y = total, x y = product from the moments 1, u2 = E S^2/2, u3 = E S^3/6
+    u2 = 0.5 * (1.0 + law.scv)
+    u3 = max(law.third / 6.0, 1.02 * u2 * u2)
+    total = (u3 - u2) / (u2 - 1.0)
+    product = total - u2
+    root = float(np.sqrt(max(total * total - 4.0 * product, 0.0)))
+    x = 0.5 * (total + root)
+    y = product / x
+    p = (1.0 - y) / (x - y)
+    return TwoPhases(p, 1.0 / x, 1.0 / y) if 0.0 < p < 1.0 and y > 0.0 else None
+
+
+def _deterministic_ratios(c: float, a: float, q: type_array) -> type_array:
+    """Quantiles of M/D/c over those of M/M/c; 0 where only the latter waits."""
+    servers = int(min(max(round(c), 1), _DETERMINISTIC_SERVERS))
+    # above the limit the same (1 - rho) sqrt(c), which is what the many-server limit keeps; never less than a tenth busy
+    slack = min((1.0 - a / c) * max(float(np.sqrt(c / servers)), 1.0), 0.9)
+    load = servers * (1.0 - slack)
+    tails = np.exp(np.minimum(np.log1p(-q) + log_erlang_c(servers, load) - log_erlang_c(c, a), 0.0))
+    markovian = _solve_markovian(float(servers), load, 1.0 - tails)[2]
+    solved = deterministic_wait(load, servers, 1.0 - tails)
+    if solved is None:  # so near saturation that the mean tells it all
+        return np.full(q.shape, 0.5 * (1.0 + float(deterministic_excess(np.asarray(c), np.asarray(a)))))
+    return np.where(markovian > 0.0, solved[2] / np.where(markovian > 0.0, markovian, 1.0), 1.0)
+
+
+def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
+    """Exact where that is known, else the largest of the approximations, bounded by the exact wait of fewer servers."""
+    exact = solve_exact(law, c, a, q)
+    if exact is not None:
+        return exact
+    p_wait, mean, waits = solve_tijms(law, c, a, q)
+    mean = max(mean, float(mean_wait_fleetopt(a, 1.0, c, law.scv)), float(mean_wait_cosmetatos(a, 1.0, c, law.scv)))
+    waits = np.maximum(waits, wait_quantile_fleetopt(a, 1.0, c, law.scv, q))
+    waits = np.maximum(waits, wait_quantile_cosmetatos(a, 1.0, c, law.scv, q))
+    if law.scv < 1.0:
+        # with many servers a short wait sees few departures, whose spacing is nearly Poisson whatever the law: Tijms'
+        # interpolation between the exact quantiles of M/D/c and M/M/c, where the two-moment forms are 10 % optimistic
+        markovian = _solve_markovian(c, a, q)[2]
+        share = _deterministic_ratios(c, a, q)
+        waits = np.maximum(waits, markovian * (law.scv + (1.0 - law.scv) * share))
+    matched = _matched_phases(law) if c <= _MATCHED_SERVERS and c == int(c) else None
+    if matched is not None:
+        # P(wait) exceeds Erlang C where few servers meet a heavy tail
+        like = phase_type_wait(a, int(c), matched, q)
+        p_wait, mean = max(p_wait, like[0]), max(mean, like[1])
+        waits = np.maximum(waits, like[2])
+        waits = np.maximum(waits, _tijms_quantiles(law, c, a / c, p_wait, q))
+    if law.phases is not None and c > LIMIT_PHASE_SERVERS > a:
+        fewer = phase_type_wait(a, LIMIT_PHASE_SERVERS, law.phases, q)
+        p_wait, mean, waits = min(p_wait, fewer[0]), min(mean, fewer[1]), np.minimum(waits, fewer[2])
+    return p_wait, mean, waits
+
+
+def over_queues(
+    solve: Callable[[ServiceLaw, float, float, type_array], type_solution | None],
+    lam: type_array,
+    s: type_array,
+    c: type_array,
+    scv: type_array,
+    q: type_array,
+    law: ServiceLaw | None,
+) -> tuple[type_array, type_array]:
+    """Mean wait and quantile [s] of every element: one solution per distinct queue, all its quantiles at once."""
+    mean, waits = np.zeros(lam.size), np.zeros(lam.size)
+    queues: dict[tuple[float, float, float], list[int]] = {}
+    for i, key in enumerate(zip(c.flat, (lam * s).flat, scv.flat, strict=True)):
+        queues.setdefault(key, []).append(i)
+    levels = q.ravel()
+    for (servers, load, variation), members in queues.items():
+        if load >= servers:
+            mean[members], waits[members] = np.inf, np.inf
+        elif load > 0.0:
+            # a load so small that nobody waits in double precision is no load
+            solution = solve(
+                law or assumed_law(float(variation)), float(servers), max(float(load), 1e-12), levels[members]
+            )
+            if solution is None:
+                raise ValueError("servers: no exact solution for this law and number of servers")
+            mean[members], waits[members] = solution[1], solution[2]
+    with np.errstate(over="ignore"):
+        return (mean * s.ravel()).reshape(lam.shape), (waits * s.ravel()).reshape(lam.shape)
+
+
+def mean_wait_tijms(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    *,
+    law: ServiceLaw | None = None,
+) -> Any:
+    r"""Mean wait of Tijms, van Hoorn and Federgruen, from the whole service law.
+
+    .. math:: E[W] = C \left[\int_0^\infty (1 - B_e(t))^c\, dt
+        + \frac{\rho}{1-\rho} \frac{(1 + C_s^2) E[S]}{2 c}\right]
+
+    with :math:`B_e` the residual (equilibrium) service law.
+
+    Parameters
+    ----------
+    arrival_rate : float or array
+        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
+    service_time : float or array
+        Mean service time E[S] = 1/mu [s]; > 0.
+    servers : float or array
+        Number of servers c, real [servers]; >= 1.
+    service_scv : float or array
+        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
+    law : ServiceLaw, optional
+        The whole service law; scaled to `service_time`.
+
+    Returns
+    -------
+    float or array
+        Mean wait in the queue [s]; inf where lambda E[S] >= c. Exact for c = 1 and
+        for M/M/c.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its domain.
+
+    References
+    ----------
+    H. C. Tijms, M. H. van Hoorn and A. Federgruen, Adv. Appl. Prob. 13 (1981) 186 (doi:10.2307/1426474); Tijms,
+    *A First Course in Stochastic Models* (2003), eq. 9.6.23.
+
+    Examples
+    --------
+    >>> round(mean_wait_tijms(0.5, 1.0, 1, 4.0), 9)
+    2.5
+    """
+    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv, law=law)
+    return as_result(over_queues(solve_tijms, lam, s, c, scv, np.zeros(lam.shape), law)[0])
+
+
+def wait_quantile_tijms(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    quantile: npt.ArrayLike = 0.99,
+    *,
+    law: ServiceLaw | None = None,
+) -> Any:
+    r"""Wait quantile of Tijms, van Hoorn and Federgruen, from the whole service law.
+
+    .. math:: E[e^{-sW} \mid W > 0] = \frac{(1-\rho)\, m(s)}{1 - \rho\, r(s)}, \quad
+        m: \text{least of } c \text{ residuals}, \quad r: \text{a residual divided by } c
+
+    (their generating function of the queue through the distributional form of Little's law), and P(wait) Erlang C.
+
+    Parameters
+    ----------
+    arrival_rate : float or array
+        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
+    service_time : float or array
+        Mean service time E[S] = 1/mu [s]; > 0.
+    servers : float or array
+        Number of servers c, real [servers]; >= 1.
+    service_scv : float or array
+        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
+    quantile : float or array
+        Quantile q [1]; 0 <= q < 1.
+    law : ServiceLaw, optional
+        The whole service law; scaled to `service_time`.
+
+    Returns
+    -------
+    float or array
+        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Exact for c = 1 and
+        for M/M/c; computed to about 1e-4 of its value.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its domain.
+
+    References
+    ----------
+    As `mean_wait_tijms`. R. Gruebel and R. Hermesmeier, ASTIN Bulletin 29 (1999) 197, for the inversion.
+
+    Examples
+    --------
+    >>> round(wait_quantile_tijms(90.0, 1.0, 100, 1.0), 3)
+    0.308
+    """
+    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile, law=law)
+    return as_result(over_queues(solve_tijms, lam, s, c, scv, q, law)[1])
+
+
+def mean_wait_exact(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    *,
+    law: ServiceLaw | None = None,
+) -> Any:
+    r"""Mean wait where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 64 servers.
+
+    .. math:: E[W] = \int_0^\infty P(W > t)\, dt
+
+    Parameters
+    ----------
+    arrival_rate : float or array
+        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
+    service_time : float or array
+        Mean service time E[S] = 1/mu [s]; > 0.
+    servers : float or array
+        Number of servers c, real [servers]; >= 1.
+    service_scv : float or array
+        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
+    law : ServiceLaw, optional
+        The whole service law; scaled to `service_time`.
+
+    Returns
+    -------
+    float or array
+        Mean wait in the queue [s]; inf where lambda E[S] >= c.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its domain, or there is no exact solution for this law and number of servers.
+
+    References
+    ----------
+    `planner.queueing.exact`.
+
+    Examples
+    --------
+    >>> round(mean_wait_exact(0.5, 1.0, 1, 4.0), 9)
+    2.5
+    """
+    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv, law=law)
+    return as_result(over_queues(solve_exact, lam, s, c, scv, np.zeros(lam.shape), law)[0])
+
+
+def wait_quantile_exact(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    quantile: npt.ArrayLike = 0.99,
+    *,
+    law: ServiceLaw | None = None,
+) -> Any:
+    r"""Wait quantile where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 64 servers.
+
+    .. math:: W_q = \inf\{t: P(W > t) \le 1 - q\}
+
+    Parameters
+    ----------
+    arrival_rate : float or array
+        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
+    service_time : float or array
+        Mean service time E[S] = 1/mu [s]; > 0.
+    servers : float or array
+        Number of servers c, real [servers]; >= 1.
+    service_scv : float or array
+        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
+    quantile : float or array
+        Quantile q [1]; 0 <= q < 1.
+    law : ServiceLaw, optional
+        The whole service law; scaled to `service_time`.
+
+    Returns
+    -------
+    float or array
+        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its domain, or there is no exact solution for this law and number of servers.
+
+    References
+    ----------
+    `planner.queueing.exact`; one server is Pollaczek-Khinchine, inverted to about 1e-4.
+
+    Examples
+    --------
+    >>> h2 = ServiceLaw.hyperexponential([0.9, 0.1], [0.5, 5.5])
+    >>> round(wait_quantile_exact(3.4, 1.0, 4, quantile=0.99, law=h2), 4)
+    23.9856
+    """
+    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile, law=law)
+    return as_result(over_queues(solve_exact, lam, s, c, scv, q, law)[1])

@@ -1,0 +1,189 @@
+"""Erlang B and C against mpmath by other routes, their limits and order, and the inverse against brute force."""
+
+from __future__ import annotations
+
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.queueing.erlang import erlang_b, erlang_c, log_erlang_c, min_servers
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "erlang.json"
+
+
+@pytest.fixture(scope="module")
+def golden() -> tuple[np.ndarray, ...]:
+    rows = json.loads(GOLDEN.read_text(encoding="utf-8"))["rows"]
+    return tuple(np.array([[float(x) for x in row] for row in rows]).T)
+
+
+def test_golden_covers_both_sides_of_every_switch(golden):
+    servers, load, _, _ = golden
+    beta = (servers - load) / np.sqrt(servers)
+    assert {15.99, 16.01} <= set(servers)
+    assert ((beta > 3) & (beta < 4)).any() and ((beta > 4) & (beta < 5)).any()
+    assert servers.max() == 1e7 and (1 - load / servers).min() < 1.1e-9
+
+
+def test_erlang_c_is_within_1e_11_of_mpmath(golden):
+    servers, load, _, log_c = golden
+    seen = log_c > -600
+    assert np.abs(erlang_c(servers, load)[seen] / np.exp(log_c[seen]) - 1).max() < 1e-11
+
+
+def test_log_erlang_c_is_within_1e_12_of_mpmath_also_where_c_underflows(golden):
+    servers, load, _, log_c = golden
+    assert log_c.min() < -1e5
+    assert np.abs(log_erlang_c(servers, load) / log_c - 1).max() < 1e-12
+
+
+def test_erlang_b_is_within_1e_11_of_mpmath(golden):
+    servers, load, log_b, _ = golden
+    seen = log_b > -600
+    assert np.abs(erlang_b(servers, load)[seen] / np.exp(log_b[seen]) - 1).max() < 1e-11
+
+
+@pytest.mark.parametrize("servers", [1, 2, 7, 30, 200])
+def test_erlang_b_obeys_its_recursion_also_above_full_load(servers):
+    for load in servers * np.array([0.01, 0.6, 1.0, 1.01, 1.3, 2.0, 5.0, 40.0]):
+        below = 1.0
+        for n in range(1, servers + 1):
+            below = load * below / (n + load * below)
+        assert erlang_b(servers, load) == pytest.approx(below, rel=1e-12)
+
+
+def test_fractional_servers_obey_the_recursion():
+    # 1/B(c + 1, a) = 1 + (c + 1)/a / B(c, a) holds for real c
+    servers = np.array([1.5, 3.25, 15.5, 99.9, 5000.3])
+    for ratio in (0.8, 0.9, 0.999, 1.1, 2.0):
+        load = ratio * servers
+        here, above = erlang_b(servers, load), erlang_b(servers + 1, load)
+        assert 1 / above == pytest.approx(1 + (servers + 1) / load / here, rel=1e-12)
+
+
+def test_exact_route_agrees_and_takes_numbers_that_are_not_floats():
+    for servers, load in ((1, 0.25), (3.7, 3.6), (150, 100), (5000, 4990), (40, 55.0)):
+        assert erlang_b(servers, load, exact=True) == pytest.approx(erlang_b(servers, load), rel=1e-12)
+        assert erlang_c(servers, load, exact=True) == pytest.approx(erlang_c(servers, load), rel=1e-12)
+    assert erlang_c("2", Fraction(1), exact=True) == pytest.approx(1 / 3, rel=1e-15)
+    assert log_erlang_c(2, 0, exact=True) == -np.inf
+    assert erlang_c([4, 4], [5.0, 4.0], exact=True).tolist() == [1.0, 1.0]
+
+
+def test_one_and_two_servers_in_closed_form():
+    load = np.array([0.0, 1e-300, 1e-9, 0.3, 0.999999])
+    assert erlang_c(1, load) == pytest.approx(load, rel=1e-13, abs=0)
+    assert erlang_c(2, 2 * load) == pytest.approx(2 * load**2 / (1 + load), rel=1e-13, abs=0)
+    assert erlang_b(1, load) == pytest.approx(load / (1 + load), rel=1e-13, abs=0)
+
+
+def test_instability_and_no_load_are_limits_not_nan():
+    assert erlang_c(4, [4.0, 4.0000001, 1e12]).tolist() == [1.0, 1.0, 1.0]
+    assert log_erlang_c(4, [4.0, 9.0]).tolist() == [0.0, 0.0]
+    assert erlang_c(4, 0.0) == 0.0 and erlang_b(4, 0.0) == 0.0 and log_erlang_c(40, 0.0) == -np.inf
+    assert 0 < erlang_c(10.0, 10.0 * (1 - 1e-15)) <= 1.0
+
+
+def test_halfin_whitt_limit():
+    from math import erfc, exp, pi, sqrt
+
+    beta = 0.8
+    mills = sqrt(2 * pi) * exp(beta**2 / 2) * 0.5 * erfc(-beta / sqrt(2))
+    load = 1e10
+    assert erlang_c(load + beta * sqrt(load), load) == pytest.approx(1 / (1 + beta * mills), rel=1e-4)
+
+
+def test_shapes_broadcast_and_scalars_are_floats():
+    assert isinstance(erlang_c(2, 1), float) and isinstance(erlang_b(2, 1), float)
+    assert erlang_c([[2], [3]], [0.5, 1.0, 1.5]).shape == (2, 3)
+    assert erlang_c(np.ones((0, 3)), 0.5).shape == (0, 3)
+    assert isinstance(min_servers(5.0), int) and min_servers([[1.0], [2.0]], [0.1, 0.2, 0.3]).shape == (2, 3)
+
+
+@given(
+    servers=st.floats(1, 1e6),
+    utilization=st.floats(1e-9, 0.999999),
+    more=st.floats(1e-3, 1.0),
+)
+def test_monotone_in_load_and_servers(servers, utilization, more):
+    load = servers * utilization
+    here = log_erlang_c(servers, load)
+    assert here <= 1e-13
+    assert log_erlang_c(servers + more, load) <= here + 1e-12 * abs(here) + 1e-15
+    assert log_erlang_c(servers, load + more * (servers - load)) >= here - 1e-12 * min(abs(here), 1e300)
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("servers", (0.5, 0.1)), ("servers", (np.nan, 0.1)), ("servers", (np.inf, 1.0)), ("servers", ([2, 0], 1.0)),
+    ("offered_load", (2, -1.0)), ("offered_load", (2, np.nan)), ("offered_load", (2, np.inf)),
+])  # fmt: skip
+@pytest.mark.parametrize("function", [erlang_b, erlang_c, log_erlang_c])
+@pytest.mark.parametrize("exact", [False, True])
+def test_nonsense_names_the_argument(function, name, arguments, exact):
+    with pytest.raises(ValueError, match=name):
+        function(*arguments, exact=exact)
+
+
+def brute_force(load, limit, scv, quantile):
+    """Smallest integer by trying them all, with the formula written out."""
+    servers = np.arange(max(np.floor(load), 0) + 1, load + 60 + 30 * np.sqrt(load) + 40)
+    tail = log_erlang_c(servers, load) - 2 * (servers - load) * limit / (1 + scv)
+    return int(servers[np.argmax(tail <= np.log1p(-quantile))])
+
+
+def test_min_servers_is_brute_force():
+    rng = np.random.default_rng(7)
+    n = 400
+    load = 10 ** rng.uniform(-6, 6.3, n)
+    limit = np.where(rng.random(n) < 0.3, 0.0, 10 ** rng.uniform(-6, 2, n))
+    scv = rng.choice([0.0, 0.5, 1.0, 4.0, 50.0], n)
+    quantile = rng.choice([0.001, 0.5, 0.9, 0.99, 0.999, 1 - 1e-9], n)
+    found = min_servers(load, limit, service_scv=scv, quantile=quantile)
+    assert found.tolist() == [brute_force(*case) for case in zip(load, limit, scv, quantile, strict=True)]
+
+
+def test_min_servers_at_integers_and_at_ten_million():
+    for load in (1e6, 3e6, 1e7, 12_345_678.0):
+        found = min_servers(load, 1e-3)
+        limit = np.log(0.01)
+        assert log_erlang_c(found, load) - (found - load) * 1e-3 <= limit
+        assert log_erlang_c(found - 1, load) - (found - 1 - load) * 1e-3 > limit
+    assert [min_servers(float(k), np.inf) for k in range(4)] == [1, 2, 3, 4]
+    assert min_servers(0.0) == 1 and min_servers(1e-9) == 1
+
+
+def test_a_thousand_inversions_take_milliseconds():
+    rng = np.random.default_rng(3)
+    load, limit = 10 ** rng.uniform(-1, 6.5, 1000), 10 ** rng.uniform(-3, 0, 1000)
+    best = np.inf
+    for _ in range(5):
+        begin = time.perf_counter()
+        min_servers(load, limit)
+        best = min(best, time.perf_counter() - begin)
+    assert best < 0.020
+
+
+@settings(max_examples=60)
+@given(load=st.floats(0, 1e5), more=st.floats(0, 10), limit=st.floats(0, 3), later=st.floats(0, 3))
+def test_min_servers_is_monotone(load, more, limit, later):
+    here = min_servers(load, limit)
+    assert here > load
+    assert min_servers(load + more, limit) >= here
+    assert min_servers(load, limit + later) <= here
+
+
+@pytest.mark.parametrize("name, keywords", [
+    ("offered_load", {"offered_load": -1.0}), ("offered_load", {"offered_load": np.nan}),
+    ("wait_limit", {"wait_limit": -0.1}), ("wait_limit", {"wait_limit": np.nan}),
+    ("service_time", {"service_time": 0.0}), ("service_scv", {"service_scv": -1.0}),
+    ("quantile", {"quantile": 1.0}), ("quantile", {"quantile": 0.0}),
+])  # fmt: skip
+def test_min_servers_nonsense_names_the_argument(name, keywords):
+    with pytest.raises(ValueError, match=name):
+        min_servers(**{"offered_load": 1.0, **keywords})
