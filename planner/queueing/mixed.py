@@ -386,7 +386,7 @@ class MixedReplica:
         memory = chain_memory(chains)
         swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
         occupancy = self._occupancy(
-            rate, load, replicas, routing, n0, nodes, memory, capacity, swing, slope**2 * variance
+            rate, load, replicas, routing, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion
         )
         return self._integrate(
             rate, load, replicas, routing, levels, nodes, chains, memory, occupancy, capacity, swing, slope,
@@ -418,7 +418,7 @@ class MixedReplica:
 
     def _occupancy(
         self, rate: float, load: float, replicas: int, routing: str, centre: float, nodes: Array, memory: Memory,
-        capacity: Capacity, swing: Fluctuations, fast: float,
+        capacity: Capacity, swing: Fluctuations, fast: float, dispersion: float,
     ) -> Occupancy:  # fmt: skip
         """Law of the sequences present: product form, with the spread of the slow fluctuations."""
         steps = self._law.mean_steps
@@ -430,8 +430,10 @@ class MixedReplica:
         variance = plain.variance * pooled
         slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
         spread = max((slow - fast) / max(variance, 1e-9), 0.03)
-        scv = self._law.mean_steps2 / steps**2 - 1
-        queue_spread = max((spread + scv) / 2, 0.05)
+        # requests in line are delayed by the scatter of what those ahead hold: steps of a slot, or memory for as long
+        law = self._law
+        scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
+        queue_spread = max((dispersion + scv) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, pooled, spread, queue_spread)
 
     def _integrate(

@@ -21,8 +21,8 @@ __all__ = ["Backlog", "solve_backlog", "stationary"]
 
 Array = NDArray[np.float64]
 
-UNIFORM_NODES = 30
-GEOMETRIC_NODES = 66
+UNIFORM_NODES = 28
+OUTER_NODES = 74
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,18 @@ class Backlog:
 
 
 def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
-    """Grid of each chain: uniform on [0, room] with the knee put in, geometric to ``top`` [tokens]."""
+    """Grid of each chain: uniform on [0, room] with the knee put in, widening to ``top`` [tokens]."""
     inside = np.linspace(0.0, 1.0, UNIFORM_NODES)[None, :] * room[:, None]
-    usable = (knee > 0) & (knee < room)
-    extra = np.where(usable, knee, room * (0.5 / (UNIFORM_NODES - 1)))
-    inside = np.sort(np.concatenate((inside, extra[:, None]), axis=1), axis=1)
-    # two equal points would give a zero step
-    close = np.diff(inside, axis=1) < 1e-6 * room[:, None]
-    inside[:, 1:] += np.where(close, 1e-5 * room[:, None], 0.0)
-    ladder = np.linspace(0.0, 1.0, GEOMETRIC_NODES + 1)[1:]
+    # the nearest inner node moves to the knee: a node beside another would spoil the second differences
+    cells = np.clip(np.rint(knee / room * (UNIFORM_NODES - 1)), 1, UNIFORM_NODES - 2)
+    usable = (knee > 0.5 * room / (UNIFORM_NODES - 1)) & (knee < room * (1 - 0.5 / (UNIFORM_NODES - 1)))
+    chosen = np.flatnonzero(usable)
+    inside[chosen, cells[chosen].astype(np.int64)] = knee[chosen]
+    # beyond, steps grow linearly with the index: where the backlog is a few times the room they are of its order
+    j = np.arange(1, OUTER_NODES + 1)
     first = room / (UNIFORM_NODES - 1)
-    # steps grow in proportion to the distance from the last uniform step: no jump of the mesh at room
-    span = (top - room) / first
-    growth = np.log1p(span)
-    outside = room[:, None] + first[:, None] * np.expm1(growth[:, None] * ladder[None, :])
+    bend = np.maximum((top - room) / OUTER_NODES - first, 0.0) / (OUTER_NODES - 1)
+    outside = room[:, None] + first[:, None] * j + bend[:, None] * (j * (j - 1))
     return np.concatenate((inside, outside), axis=1)
 
 
@@ -131,21 +129,26 @@ def transitions(sums: PromptSums, grid: Array, room: Array, counts: Array, table
     step[:, :, 0] = 1 - slope[:, :, 0]
     step[:, :, 1:-1] = slope[:, :, :-1] - slope[:, :, 1:]
     step[:, :, -1] = slope[:, :, -1]
-    return _without_diffusion(step, grid, room, np.exp(-counts))
+    return _without_diffusion(step, grid, room, counts, sums.law.mean_prefill2)
 
 
-def _without_diffusion(step: Array, grid: Array, room: Array, none: Array) -> Array:
+def _without_diffusion(step: Array, grid: Array, room: Array, counts: Array, square: float) -> Array:
     r"""Take back the variance that putting mass on a grid adds.
 
     A point x between neighbours is split linearly, which keeps the mean and adds the variance :math:`(x-g_j)(g_{j+1}-x)`;
     over many iterations that is a diffusion. The atom of no arrival, at :math:`(V_i-B_n)^+`, is put on three points
-    instead; the smooth rest gives back the cell average :math:`h^2/6` by a second difference.
+    instead; the smooth rest gives back the cell average :math:`h^2/6` by a second difference. Neither takes more than
+    the step's own variance leaves.
     """
     chains, points, _ = step.shape
     width = np.diff(grid, axis=1)
     left, right = width[:, :-1], width[:, 1:]
     excess = (left**3 + right**3) / (6 * (left + right)) / (left + right)
     down, up = excess / left, excess / right
+    none = np.exp(-counts)
+    share = np.ones_like(grid)
+    share[:, 1:-1] = np.minimum(1.0, 0.8 * counts[:, 1:-1] * square / (excess * (left + right)))
+    share[:, -1] = 0.0
     for k in range(chains):
         g = grid[k]
         kept = g - room[k]
@@ -157,7 +160,7 @@ def _without_diffusion(step: Array, grid: Array, room: Array, none: Array) -> Ar
         p = step[k]
         p[above, j] -= atom * (1 - part)
         p[above, j + 1] -= atom * part
-        inner = p[:, 1:-1].copy()
+        inner = p[:, 1:-1] * share[k][:, None]
         # the first column keeps the atom of rows that leave nothing
         p[:, 1:-1] += inner * (down[k] + up[k])
         p[:, :-2] -= inner * down[k]
@@ -165,9 +168,12 @@ def _without_diffusion(step: Array, grid: Array, room: Array, none: Array) -> Ar
         # three nearest points, mean and variance kept
         m = np.clip(np.where(part > 0.5, j + 1, j), 1, points - 2)
         a, b, c = g[m - 1], g[m], g[m + 1]
-        p[above, m - 1] += atom * (x - b) * (x - c) / ((a - b) * (a - c))
-        p[above, m] += atom * (x - a) * (x - c) / ((b - a) * (b - c))
-        p[above, m + 1] += atom * (x - a) * (x - b) / ((c - a) * (c - b))
+        sharp = atom * share[k, above]
+        p[above, m - 1] += sharp * (x - b) * (x - c) / ((a - b) * (a - c))
+        p[above, m] += sharp * (x - a) * (x - c) / ((b - a) * (b - c))
+        p[above, m + 1] += sharp * (x - a) * (x - b) / ((c - a) * (c - b))
+        p[above, j] += (atom - sharp) * (1 - part)
+        p[above, j + 1] += (atom - sharp) * part
     return step
 
 
@@ -185,10 +191,10 @@ def stationary(step: Array) -> Array:
 
 
 def backlog_top(sums: PromptSums, room: Array, load: Array) -> Array:
-    """Where the grid ends [tokens]: nine times the mean of the M/G/1 backlog beyond the longest prompts."""
+    """Where the grid ends [tokens]: seven times the mean of the M/G/1 backlog beyond the longest prompts."""
     law = sums.law
     mean = load / (1 - load) * law.mean_prefill2 / (2 * law.mean_prefill)
-    return room + 1.5 * law.max_prefill + 9 * (mean + room / 2)
+    return room + 1.5 * law.max_prefill + 7 * (mean + room / 2)
 
 
 def fixed_count_backlog(sums: PromptSums, room: float, knee: float, count: float) -> tuple[Array, Array]:
@@ -253,7 +259,7 @@ def solve_backlog(
     full = cost(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
     load = np.minimum(rate * full * law.mean_prefill / room, 0.985)
     rate = load * room / (full * law.mean_prefill)
-    knee = (cost.w / cost.b if cost.b > 0 else np.inf) - decodes
+    knee = (cost.w / cost.b if cost.b > 0 else 0.0) - decodes
     grid = backlog_grid(room, knee, backlog_top(sums, room, load))
     prefill = np.minimum(grid, room[:, None])
     n = np.maximum(decodes[:, None] + slope * (prefill - np.reshape(mean_prefill, (-1, 1))), 0.0)

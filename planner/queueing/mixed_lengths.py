@@ -115,6 +115,8 @@ class LengthLaw:
         # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter
         self.mean_pairs = float(p @ (cached_share * prompt * new + new * (new + 1) / 2))
         self.mean_kv = float(p @ (steps * (prompt + (steps + 1) / 2)))
+        # token-iterations of memory a request asks for
+        self.mean_kv2 = float(p @ (steps * (prompt + (steps + 1) / 2)) ** 2)
         if self.mean_steps > 0:
             self.context = self.mean_kv / self.mean_steps
             squares = prompt**2 + prompt * (steps + 1) + (steps + 1) * (2 * steps + 1) / 6

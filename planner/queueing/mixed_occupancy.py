@@ -154,7 +154,7 @@ def occupancy_law(
     stride = max(1, -(-states // MOST_STATES))
     total = np.arange(1, states + 1, stride, dtype=float)
     served = capacity.served(total / pooled)
-    ratio = work_rate * hermite(served, nodes, iteration) / np.maximum(served, 1e-12)
+    ratio = work_rate * np.maximum(hermite(served, nodes, iteration), 0.2 * iteration[0]) / np.maximum(served, 1e-12)
     beyond = total / pooled > capacity.typical
     ratio = np.where(beyond, np.maximum(ratio, load), ratio)
     steps = np.log(np.maximum(ratio, 1e-12)) * stride / np.where(beyond, queue_spread, spread)
