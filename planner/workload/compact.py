@@ -20,11 +20,16 @@ __all__ = ["ROUND_BOUNDARIES", "CompactionError", "compact", "compact_within", "
 ROUND_BOUNDARIES = tuple(sorted({float(base << k) for base in (64, 96) for k in range(12)} | {float(1 << 17)}))
 """Totals at which people put boundaries: 64, 96, 128, 192, ... 131072 [tokens]; F is exact there."""
 
+STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
+"""Quantiles of the marginals that a compact file carries along [1]."""
+
 CHUNKS = (256, 512, 1024, 2048, 8192)
 """Prefill chunks at which the error of a compaction is stated [tokens]."""
 
 _MIN_POOL = 0.005  # a pool with a smaller share of the requests is left out of the stated error
+_MIN_FOR_P99 = 1000  # requests of a pool below which its own 99th percentile is noise
 _TAIL_POINTS = 24
+_GAP = 0.25  # a bin whose lowest total lies this share of its width above its edge starts there
 
 
 def _edges(workload: Workload, bins: int) -> Floats:
@@ -75,6 +80,15 @@ def _pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArr
     return row[keep], place[keep], weight[keep]
 
 
+def _tightened(workload: Workload, edges: Floats, row: NDArray[np.int64], place: NDArray[np.int64]) -> Floats:
+    """Lower end of every bin, raised to just below its lowest total where that leaves a wide gap out."""
+    lowest = np.full(edges.size - 1, np.inf)
+    atom = workload.lower_tokens[row] == workload.total_tokens[row]
+    np.minimum.at(lowest, place, np.where(atom, workload.total_tokens[row] - 1.0, workload.lower_tokens[row]))
+    start, width = edges[:-1], np.diff(edges)
+    return np.where(np.isfinite(lowest) & (lowest - start >= _GAP * width), lowest, start)
+
+
 def gauss_nodes(values: Floats, weight: Floats, nodes: int) -> tuple[Floats, Floats]:
     r"""Gauss quadrature of a discrete law: `nodes` points that share its moments up to order :math:`2m - 1`.
 
@@ -109,7 +123,8 @@ def gauss_nodes(values: Floats, weight: Floats, nodes: int) -> tuple[Floats, Flo
     x = (values - middle) / half
     q = np.sqrt(weight / total)
     basis = [q]
-    diagonal, off = [], []
+    diagonal: list[float] = []
+    off: list[float] = []
     for k in range(nodes):
         step = x * basis[-1]
         diagonal.append(float(basis[-1] @ step))
@@ -124,8 +139,7 @@ def gauss_nodes(values: Floats, weight: Floats, nodes: int) -> tuple[Floats, Flo
         basis.append(step / norm)
     jacobi = np.diag(diagonal) + np.diag(off[: len(diagonal) - 1], 1) + np.diag(off[: len(diagonal) - 1], -1)
     places, vectors = np.linalg.eigh(jacobi)
-    masses = vectors[0] ** 2 * total
-    return np.clip(middle + half * places, low, high), masses
+    return np.clip(middle + half * places, low, high), vectors[0] ** 2 * total
 
 
 def _bin_points(inputs: Floats, outputs: Floats, weight: Floats, nodes: int) -> tuple[Floats, Floats, Floats]:
@@ -196,12 +210,13 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
         return workload
     key = np.repeat(group[start], sizes)
     bin_of = key // len(workload.categories)
-    return Workload.from_arrays(
+    lower = _tightened(workload, edges, row, group // len(workload.categories))
+    result = Workload.from_arrays(
         np.concatenate([c[0] for c in columns]),
         np.concatenate([c[1] for c in columns]),
         weight=np.concatenate([c[2] for c in columns]),
         total_tokens=edges[bin_of + 1],
-        lower_tokens=edges[bin_of],
+        lower_tokens=lower[bin_of],
         category=key % len(workload.categories),
         categories=workload.categories,
         compressible=workload.compressible,
@@ -209,6 +224,8 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
         name=workload.name,
         provenance=replace(workload.provenance, exact=False),
     )
+    stated = {of: {q: workload.quantile(q, of) for q in STATED_QUANTILES} for of in ("input", "output", "total")}
+    return result.with_stated_quantiles(stated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +239,8 @@ class CompactionError:
     cdf, band
         Absolute, of F at any total and of the share in any band by category [1].
     prefill_p99
-        Of the 99th percentile of the input [1].
+        Of the 99th percentile of the input (at least the smallest chunk), beyond one standard error of the trace's own, in
+        pools of at least 1,000 requests [1].
     rows
         Rows of the compact workload.
     """
@@ -254,23 +272,56 @@ class CompactionError:
 
 def compaction_error(original: Workload, compacted: Workload) -> CompactionError:
     """Compare a compaction with what it was made from; see :class:`CompactionError` for what is compared."""
-    totals = np.unique(np.concatenate([original.total_tokens, compacted.breakpoints()]))
-    totals = totals[totals >= original.total_tokens[0]]
-    cdf = float(np.max(np.abs(original.cdf(totals) - compacted.cdf(totals))))
+    return _compare(_Reference.of(original), compacted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What a compaction is measured by: pools (low, high, moments by chunk, bracket of the p99 input or None), F, bands."""
+
+    pools: list[tuple[float, float, list[tuple[float, float]], tuple[float, float] | None]]
+    totals: Floats
+    cdf: Floats
+    bands: dict[tuple[float, float], dict[str, float]]
+
+    @classmethod
+    def of(cls, workload: Workload) -> _Reference:
+        requests = workload.provenance.requests or 1e9
+        pools = []
+        for low, high in _pools(workload):
+            part, share = workload.between(low, high)
+            bracket = None
+            if requests * share >= _MIN_FOR_P99:
+                # one standard error of the trace's own percentile: beyond it is error, within it noise
+                width = np.sqrt(0.99 * 0.01 / (requests * share))
+                bracket = part.quantile(0.99 - width, "input"), part.quantile(min(0.99 + width, 1.0), "input")
+            pools.append((low, high, [part.iterations(chunk) for chunk in CHUNKS], bracket))
+        totals = np.unique(workload.total_tokens)
+        bands = {(b, g): workload.band_fractions(b, g) for b in ROUND_BOUNDARIES for g in (1.1, 1.5, 2.0)}
+        return cls(pools, totals, np.asarray(workload.cdf(totals)), bands)
+
+
+def _compare(reference: _Reference, compacted: Workload) -> CompactionError:
     mean = scv = band = p99 = 0.0
-    for low, high in _pools(original):
-        a, _ = original.between(low, high)
-        b, _ = compacted.between(low, high)
-        for chunk in CHUNKS:
-            (m1, c1), (m2, c2) = a.iterations(chunk), b.iterations(chunk)
+    for low, high, moments, bracket in reference.pools:
+        part, _ = compacted.between(low, high)
+        for chunk, (m1, c1) in zip(CHUNKS, moments, strict=True):
+            m2, c2 = part.iterations(chunk)
             mean = max(mean, abs(m2 / m1 - 1.0))
             # a law that hardly varies has no scv to speak of; its error counts in units of one hundredth
             scv = max(scv, abs(c2 - c1) / max(c1, 0.01))
-        p99 = max(p99, abs(b.quantile(0.99, "input") / max(a.quantile(0.99, "input"), 1.0) - 1.0))
-    for boundary in ROUND_BOUNDARIES:
-        for gamma in (1.1, 1.5, 2.0):
-            one, two = original.band_fractions(boundary, gamma), compacted.band_fractions(boundary, gamma)
-            band = max(band, *(abs(one[name] - two[name]) for name in one))
+        if bracket is not None:
+            # a prompt shorter than the smallest chunk takes one iteration however long it is
+            least, found, most = (max(x, CHUNKS[0]) for x in (bracket[0], part.quantile(0.99, "input"), bracket[1]))
+            p99 = max(p99, least / found - 1.0, found / most - 1.0)
+    # F of a trace is a step function: compare on both sides of every step
+    after = np.abs(compacted.cdf(reference.totals) - reference.cdf)
+    before = np.abs(compacted.cdf(np.nextafter(reference.totals[1:], 0.0) - 1.0 + 1e-9) - reference.cdf[:-1])
+    whole = np.diff(reference.totals) > 1.0
+    cdf = float(max(after.max(), before[whole].max(initial=0.0)))
+    for (boundary, gamma), one in reference.bands.items():
+        two = compacted.band_fractions(boundary, gamma)
+        band = max(band, *(abs(one[name] - two[name]) for name in one))
     return CompactionError(mean, scv, cdf, band, p99, compacted.rows)
 
 
@@ -287,7 +338,7 @@ def _pools(workload: Workload) -> list[tuple[float, float]]:
     return pools
 
 
-_LADDER = ((60, 3), (100, 3), (200, 3), (300, 4), (400, 4), (600, 5), (1000, 5), (2000, 6), (4000, 8))
+_LADDER = ((60, 3), (100, 3), (200, 3), (200, 5), (300, 5), (400, 7), (800, 7), (2000, 8))
 
 
 def compact_within(workload: Workload, max_error: float) -> tuple[Workload, CompactionError]:
@@ -312,11 +363,12 @@ def compact_within(workload: Workload, max_error: float) -> tuple[Workload, Comp
     """
     if not max_error > 0.0:
         raise InputError(f"max_error must be positive, got {max_error!r}")
+    reference = _Reference.of(workload)
     for bins, nodes in _LADDER:
         candidate = compact(workload, bins, nodes)
         if candidate is workload:
             break
-        error = compaction_error(workload, candidate)
+        error = _compare(reference, candidate)
         if error.worst <= max_error:
             return candidate, error
     return workload, CompactionError(0.0, 0.0, 0.0, 0.0, 0.0, workload.rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +102,7 @@ def read_workload(
     else:
         workload, report = found
         if name is not None:
-            workload = replace(workload, name=name, provenance=replace(workload.provenance, name=name))
+            workload = workload.renamed(name)
     if compressible is not None:
         workload = workload.with_compressible(compressible)
     return workload, report

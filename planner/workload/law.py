@@ -40,7 +40,8 @@ class PiecewiseLaw:
         >>> law.cdf([2.0, 4.0]).tolist(), law.quantile(0.25), law.quantile(0.9)
         ([0.25, 1.0], 2.0, 4.0)
         """
-        wide = low < high
+        # a stretch that is next to nothing wide would have a density next to infinite: rounding would spoil all others
+        wide = high - low > 1e-6 * (1.0 + np.abs(high))
         places, inverse = np.unique(high[~wide], return_inverse=True)
         atoms: Floats = np.cumsum(np.bincount(inverse.ravel(), weight[~wide], minlength=places.size).astype(np.float64))
         low, high, mass = low[wide], high[wide], weight[wide]
@@ -54,15 +55,13 @@ class PiecewiseLaw:
             below = np.concatenate([[0.0], np.cumsum(np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(knots))])
             below *= mass.sum() / below[-1]
         else:
-            knots, below = np.zeros(1), np.zeros(1)
-        if not places.size:
-            places, atoms = np.zeros(1), np.zeros(1)
+            below = np.zeros(0)
         return cls(knots, below, places, atoms)
 
     def cdf(self, at: ArrayLike) -> Any:
         """P(X <= at) [1], shape of `at`."""
         at = np.asarray(at, dtype=np.float64)
-        continuous = np.interp(at, self.knots, self.below)
+        continuous = np.interp(at, self.knots, self.below) if self.knots.size else np.zeros(at.shape)
         jumps = np.concatenate([[0.0], self.atoms])[np.searchsorted(self.places, at, side="right")]
         result = np.minimum(continuous + jumps, 1.0)
         return float(result) if at.ndim == 0 else result
@@ -78,6 +77,8 @@ class PiecewiseLaw:
             return float(grid[0])
         # between two grid points only the continuous part grows; an atom sits at the right end
         start = float(after[index - 1])
+        if not self.knots.size:
+            return float(grid[index])
         left, right = np.interp(grid[index - 1 : index + 1], self.knots, self.below)
         rise = float(right - left)
         if rise <= 0.0 or q - start >= rise:

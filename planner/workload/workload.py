@@ -251,12 +251,38 @@ class Workload:
 
     def with_rate(self, arrival_rate_per_s: float) -> Workload:
         """The same requests at another rate [requests/s]."""
-        return replace(self, arrivals=self.arrivals.with_rate(arrival_rate_per_s))
+        return self._changed(arrivals=self.arrivals.with_rate(arrival_rate_per_s))
+
+    def renamed(
+        self, name: str, source: str | None = None, licence: str | None = None, notes: tuple[str, ...] = ()
+    ) -> Workload:
+        """The same workload under another name, with further provenance."""
+        known = self.provenance
+        record = replace(
+            known,
+            name=name,
+            source=known.source if source is None else source,
+            licence=known.licence if licence is None else licence,
+            notes=(*known.notes, *notes),
+        )
+        return self._changed(name=name, provenance=record)
+
+    def thinned(self, share: float) -> Workload:
+        """Each request kept independently with probability `share` [1]: the same law, a thinner arrival process."""
+        if not 0.0 < share <= 1.0:
+            raise InputError(f"share must lie in (0, 1], got {share!r}")
+        return self._changed(arrivals=self.arrivals.thinned(share))
+
+    def _changed(self, **fields: Any) -> Workload:
+        """A copy with other fields that leaves the law alone, so what is known of the law goes along."""
+        result = replace(self, **fields)
+        result._cache.update({k: v for k, v in self._cache.items() if k != "digest"})
+        return result
 
     def with_compressible(self, compressible: Mapping[str, float | None]) -> Workload:
         """The same requests with other probabilities of compression by category [1]; unnamed categories keep theirs."""
         current = dict(zip(self.categories, self.compressible, strict=True))
-        return replace(self, compressible=_compressible({**current, **compressible}, self.categories))
+        return self._changed(compressible=_compressible({**current, **compressible}, self.categories))
 
     # -------------------------------------------------------------------------------------------------------- identity
 
@@ -421,9 +447,11 @@ class Workload:
             if of == "total":
                 law = PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight)
             else:
-                half = 0.5 * (self.total_tokens - self.lower_tokens)
-                # a spread must not reach below an empty prompt
-                half = np.minimum(half, self.input_tokens)
+                # the spread ends at the nearer end of the bin, and at an empty prompt
+                point = self.input_tokens + self.output_tokens
+                half = np.minimum(self.total_tokens - point, point - self.lower_tokens)
+                half = np.clip(half, 0.0, self.input_tokens)
+                half = np.where(half < 0.25, 0.0, half)
                 law = PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
             self._cache[key] = law
         cached: PiecewiseLaw = self._cache[key]
@@ -447,8 +475,8 @@ class Workload:
     def quantile(self, q: float, of: str = "total") -> float:
         """Smallest length that a share `q` of the requests does not exceed.
 
-        Recorded requests: linear between order statistics, as ``numpy.quantile`` does. Bins of a compact file: the total inverts
-        :meth:`cdf`, the input spreads as the total of its bin does, the output interpolates between the points of the rows.
+        Recorded requests: linear between order statistics, as ``numpy.quantile`` does. A compact file: the quantiles it states;
+        otherwise the total inverts :meth:`cdf`, the input spreads as the total of its bin does, the output interpolates.
 
         Parameters
         ----------
@@ -472,11 +500,32 @@ class Workload:
             ranks = np.array([math.floor(position), min(math.floor(position) + 1, count - 1)]) + 0.5
             low, high = values[np.minimum(np.searchsorted(cumulative, ranks / count), values.size - 1)]
             return float(low + (position - math.floor(position)) * (high - low))
+        stated = self.stated_quantiles(of)
+        if q in stated:
+            return stated[q]
         if of in ("total", "input"):
             return self._law(of).quantile(q)
+        if stated:
+            return float(np.interp(q, list(stated), list(stated.values())))
         values, cumulative = self._sorted(of)
         middle = cumulative - 0.5 * np.diff(cumulative, prepend=0.0)
         return float(np.interp(q, middle, values))
+
+    def stated_quantiles(self, of: str) -> dict[float, float]:
+        """Quantiles of the original that a compact workload carries along, by share [tokens]; empty when it carries none.
+
+        Points that keep moments do not keep quantiles of the marginals; so a compaction writes those down. They hold for the
+        whole workload only and are lost when it is conditioned or mixed.
+        """
+        kept: dict[float, float] = self._cache.get(f"stated:{of}", {})
+        return kept
+
+    def with_stated_quantiles(self, quantiles: Mapping[str, Mapping[float, float]]) -> Workload:
+        """The same workload carrying quantiles of its original by column (``"input"``, ``"output"``, ``"total"``)."""
+        result = replace(self)
+        for of, table in quantiles.items():
+            result._cache[f"stated:{of}"] = dict(sorted(table.items()))
+        return result
 
     def _sorted(self, of: str) -> tuple[Floats, Floats]:
         key = f"sorted:{of}"

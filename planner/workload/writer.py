@@ -52,6 +52,9 @@ def metadata_lines(workload: Workload) -> list[str]:
     known = {n: p for n, p in zip(workload.categories, workload.compressible, strict=True) if p is not None and n}
     if known:
         lines.append("compressible: " + " ".join(f"{name}={p:g}" for name, p in known.items()))
+    for of in ("input", "output", "total"):
+        if stated := workload.stated_quantiles(of):
+            lines.append(f"{of}_quantiles: " + " ".join(f"{q:g}={_number(v)}" for q, v in stated.items()))
     lines += [f"note: {note}" for note in from_source.notes]
     return ["# " + " ".join(line.split()) for line in lines]
 

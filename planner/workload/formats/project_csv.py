@@ -95,6 +95,16 @@ class _Metadata:
                 self.problems.append(f"{self.path}:{line}: {key}: {part!r} is not name=number")
         return result
 
+    def quantiles(self, of: str) -> dict[float, float]:
+        key = f"{of}_quantiles"
+        result: dict[float, float] = {}
+        for share, value in self.pairs(key).items():
+            try:
+                result[float(share)] = value
+            except ValueError:
+                self.problems.append(f"{self.path}:{self.values[key][0]}: {key}: {share!r} is not a share")
+        return result
+
     def scv(self) -> tuple[float | None, float | None]:
         window = self.number("arrival_scv_window_s", "scv_window_s", "window_s")
         for key in ("arrival_scv", "ca2"):
@@ -220,6 +230,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
         meta.number("mean_output", "mean_output_tokens"),
         meta.text("split"),
     )
+    stated = {of: meta.quantiles(of) for of in ("input", "output", "total")}
     problems += meta.problems
     if width == 5:
         for name in compressible:
@@ -268,6 +279,8 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
             exact=exact,
         ),
     )
+    if any(stated.values()):
+        workload = workload.with_stated_quantiles(stated)
     report = ImportReport(
         path=path,
         format=FORMAT.name,
