@@ -1,0 +1,201 @@
+"""Which iterations to measure, in which order: the corners of the batch space first, sentinels in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.calibrate.points import Batch
+from planner.errors import CalibrationError
+from planner.iteration.model import IterationModel
+from planner.iteration.roofline import shard_shape
+from planner.types import ModelSpec
+
+__all__ = ["SENTINEL", "Run", "designed_batches", "measuring_order", "server_shapes"]
+
+SENTINEL = Batch(decodes=32, context=1024)
+"""The batch repeated through a run: its times show whether the machine drifts."""
+
+_WISHES: tuple[Batch, ...] = (
+    Batch(decodes=1, context=128),  # t0 + w
+    Batch(prefills=1, new_tokens=512),  # b, c
+    Batch(prefills=1, new_tokens=4096),  # b, c, a
+    Batch(decodes=128, context=1024),  # g
+    Batch(decodes=128, context=64),  # h, b under the plateau
+    Batch(decodes=1, context=32768),  # g of one sequence, e
+    Batch(decodes=64, context=1024, prefills=1, new_tokens=512),  # x
+    Batch(prefills=1, new_tokens=512, past_tokens=8192),  # a
+    Batch(prefills=8, new_tokens=1024),  # b without a
+    Batch(decodes=32, context=4096),
+    Batch(prefills=1, new_tokens=128),  # the knee and the tile
+    Batch(decodes=16, context=64),
+    Batch(prefills=1, new_tokens=256),
+    Batch(decodes=256, context=256),
+    Batch(decodes=16, context=4096, prefills=1, new_tokens=512),
+    Batch(prefills=1, new_tokens=8192),
+    Batch(decodes=8, context=8192),
+    Batch(prefills=1, new_tokens=1024),
+    Batch(decodes=64, context=256),
+    Batch(decodes=128, context=256, prefills=1, new_tokens=256),
+    Batch(prefills=1, new_tokens=2048),
+    Batch(decodes=4, context=1024, prefills=1, new_tokens=2048),
+    Batch(prefills=1, new_tokens=64),
+    Batch(decodes=64, context=4096),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measurement of a plan: its batch, and whether it is a sentinel."""
+
+    batch: Batch
+    sentinel: bool = False
+
+
+def designed_batches(
+    model: ModelSpec,
+    *,
+    tp: int = 1,
+    kv_bytes: float,
+    points: int = 24,
+    max_context: int | None = None,
+    max_tokens: int = 8192,
+) -> tuple[Batch, ...]:
+    """The batches to measure on a device with room for `kv_bytes` of KV cache, most informative first.
+
+    Parameters
+    ----------
+    model
+        The model.
+    tp
+        Size of the group one GPU stands for [GPUs].
+    kv_bytes
+        Room for KV cache of all the model's layers [bytes]; larger batches are scaled down to fit.
+    points
+        How many [1].
+    max_context
+        Longest context; the model's own when ``None`` [tokens].
+    max_tokens
+        Most tokens of one iteration [tokens].
+
+    Returns
+    -------
+    tuple of Batch
+        Different from each other.
+
+    Raises
+    ------
+    CalibrationError
+        If fewer than 6 different batches fit.
+
+    Examples
+    --------
+    >>> m = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, full_attention_layers=32)
+    >>> batches = designed_batches(m, kv_bytes=50e9)
+    >>> len(batches), str(batches[0])
+    (24, '1 decodes at 128')
+    """
+    longest = min(max_context or model.max_context, model.max_context)
+    per_token = max(1.0, shard_shape(model, tp).kv_bytes_per_token)
+    room = int(kv_bytes / per_token)
+    found: dict[Batch, None] = {}
+    for wish in _WISHES:
+        fitted = _fitted(wish, room, longest, max_tokens)
+        if fitted is not None:
+            found.setdefault(fitted, None)
+    if len(found) < 6:
+        raise CalibrationError(
+            f"only {len(found)} different batches fit beside {model.name}: {room:,} KV tokens of room",
+            "Use a GPU with more memory, or a larger tensor-parallel group.",
+        )
+    return tuple(found)[:points]
+
+
+def _fitted(wish: Batch, room: int, longest: int, max_tokens: int) -> Batch | None:
+    context = min(wish.context, longest)
+    decodes = wish.decodes
+    prefills, new, past = wish.prefills, min(wish.new_tokens, longest), wish.past_tokens
+    while prefills > 1 and prefills * new > max_tokens:
+        prefills -= 1
+    new = min(new, max_tokens)
+    past = min(past, longest - new) if past else 0
+    if wish.past_tokens and past < new:
+        return None
+    while decodes * context + prefills * (new + past) > room:
+        # give up contexts first, then sequences: the batch keeps its place in the design
+        if context > 256:
+            context //= 2
+        elif decodes > 4:
+            decodes //= 2
+        elif past > new:
+            past //= 2
+        elif new > 64:
+            new //= 2
+        else:
+            return None
+    return Batch(decodes, context if decodes else 0, prefills, new if prefills else 0, past if prefills else 0)
+
+
+def measuring_order(batches: Sequence[Batch], *, sentinels: int = 4, seed: int = 0) -> tuple[Run, ...]:
+    """Random order, a sentinel at the start, at the end and evenly between.
+
+    Parameters
+    ----------
+    batches
+        What to measure.
+    sentinels
+        How often the sentinel is repeated [1].
+    seed
+        Of the order.
+
+    Returns
+    -------
+    tuple of Run
+
+    Examples
+    --------
+    >>> plan = measuring_order([Batch(1, 64), Batch(2, 64), Batch(4, 64)], sentinels=2)
+    >>> [run.sentinel for run in plan]
+    [True, False, False, False, True]
+    """
+    shuffled = [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
+    sentinel = SENTINEL if SENTINEL in batches else min(batches, key=lambda b: (b.kind != "decode", abs(b.tokens - 32)))
+    plan: list[Run] = []
+    step = len(shuffled) / max(1, sentinels - 1)
+    for i in range(max(2, sentinels) - 1):
+        plan.append(Run(sentinel, True))
+        plan += [Run(b) for b in shuffled[round(i * step) : round((i + 1) * step)]]
+    plan.append(Run(sentinel, True))
+    return tuple(plan)
+
+
+def server_shapes(*, max_input: int = 4096, max_output: int = 256, quick: bool = False) -> tuple[tuple[int, int], ...]:
+    """(input, output) lengths to send to a live server: the corners and two between; at least six.
+
+    Examples
+    --------
+    >>> server_shapes(max_input=4096, max_output=256)
+    ((256, 256), (4096, 32), (256, 32), (4096, 256), (1024, 96), (2048, 32), (1024, 256))
+    """
+    low_in, mid_in, low_out, mid_out = max(16, max_input // 16), max(32, max_input // 4), max(8, max_output // 8), 0
+    mid_out = max(low_out + 1, int(round(max_output * 0.375)))
+    shapes = [
+        (low_in, max_output),
+        (max_input, low_out),
+        (low_in, low_out),
+        (max_input, max_output),
+        (mid_in, mid_out),
+        (max_input // 2, low_out),
+        (mid_in, max_output),
+    ]
+    return tuple(dict.fromkeys(shapes[:6] if quick else shapes))
+
+
+def expected_duration(model: IterationModel, batches: Sequence[Batch], repeats: int) -> float:
+    """Rough time to measure the batches, from the prior [s]."""
+    total = sum(
+        model.time(b.decodes, b.decodes * b.context, b.prefills * b.new_tokens, b.pairs, b.context) for b in batches
+    )
+    return float(total) * repeats
