@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.queueing.mixed_backlog import Backlog, solve_backlog
+from planner.queueing.mixed_backlog import MOST_LOAD, Backlog, solve_backlog
 from planner.queueing.mixed_draws import PromptDraws, bounded_quantile, lattice, stratified_rows
 from planner.queueing.mixed_fluctuations import Fluctuations, LifeSpectra
 from planner.queueing.mixed_latency import LAGS, Memory, chain_memory, prefill_memory
@@ -332,7 +332,7 @@ class MixedReplica:
 
         # 1. how the decodes answer to bursts of prefill (slope), at the mean number of decodes
         t = self._fluid(rate)
-        slope, scale, variance = 0.0, 1.0, 0.0
+        slope, scale, variance, settle = 0.0, 1.0, 0.0, 1.0
         most = min(limit.decodes * 1.02, 0.98 * budget)
         survival = self._survival
         rates = np.array([rate])
@@ -348,7 +348,7 @@ class MixedReplica:
                 kappa = np.exp(-avoidance * base.grid / law.mean_prefill)
                 scale = scale * (t / (scale * float(base.mean(base.duration * kappa)[0])))
             if steps > 0:
-                slope, variance = prefill_memory(base, law, survival)
+                slope, variance, settle = prefill_memory(base, law, survival)
         mean_prefill = rate * law.mean_prefill * t
 
         # 2. chains over the range of decodes
@@ -358,6 +358,11 @@ class MixedReplica:
             + cost.b * float(base.law[0] @ (base.prefill[0] + n0 > (cost.w / cost.b if cost.b > 0 else math.inf)))
         )
         feedback = min(n0 * busy_slope / t, 0.9)
+        # a stay at many decodes ends before a backlog close to instability builds up: its time scale, which grows as
+        # 1/(1 - load)^2, may not exceed that of the decodes
+        base_load = min(rate * float(base.full[0]) * law.mean_prefill / float(base.room[0]), MOST_LOAD)
+        stay = max(steps / (1 - feedback), 1.0)
+        most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 1.0)), MOST_LOAD)
         deviation = math.sqrt(max(n0, 0.05) / (1 - feedback) * max(dispersion, 1.0))
         if routing == "jsq":
             deviation = deviation / math.sqrt(replicas) + JSQ_SPREAD / 2
@@ -373,7 +378,7 @@ class MixedReplica:
             nodes = np.array([0.0])
         chains = solve_backlog(
             sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
-            avoidance=avoidance, scale=scale, idle_rate=rate,
+            avoidance=avoidance, scale=scale, idle_rate=rate, most_load=most_load,
         )  # fmt: skip
         if avoidance:
             # the arrivals of every chain are normalized at its own backlog
@@ -381,7 +386,7 @@ class MixedReplica:
             scales = chains.mean(chains.duration) / chains.mean(chains.duration * kappa)
             chains = solve_backlog(
                 sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
-                avoidance=avoidance, scale=scales, idle_rate=rate,
+                avoidance=avoidance, scale=scales, idle_rate=rate, most_load=most_load,
             )  # fmt: skip
         memory = chain_memory(chains)
         swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)

@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 
 UNIFORM_NODES = 28
 OUTER_NODES = 74
+# Largest share of the capacity of full iterations that a chain is given: beyond, it has no stationary law.
+MOST_LOAD = 0.985
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def fixed_count_backlog(sums: PromptSums, room: float, knee: float, count: float
         [tokens], probability.
     """
     rooms = np.array([room])
-    load = np.array([min(count * sums.law.mean_prefill / room, 0.985)])
+    load = np.array([min(count * sums.law.mean_prefill / room, MOST_LOAD)])
     count = float(load[0]) * room / sums.law.mean_prefill
     grid = backlog_grid(rooms, np.array([knee]), backlog_top(sums, rooms, load))
     table = sums.stop_loss(np.array([count]))
@@ -226,6 +228,7 @@ def solve_backlog(
     avoidance: float = 0.0,
     scale: Array | float = 1.0,
     idle_rate: float | None = None,
+    most_load: float = MOST_LOAD,
 ) -> Backlog:
     r"""Stationary backlog chains at given numbers of decodes.
 
@@ -249,6 +252,8 @@ def solve_backlog(
         ``nu``: multiplies the arrivals so that their mean is right under avoidance.
     idle_rate : float or None
         Rate [1/s] of the exponential wait of an idle replica; used by chains whose ``decodes`` is exactly 0.
+    most_load : float
+        Share of the full iterations' capacity that arrivals may take; rates beyond are cut to it.
 
     Returns
     -------
@@ -257,7 +262,7 @@ def solve_backlog(
     law = sums.law
     room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)
     full = cost(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
-    load = np.minimum(rate * full * law.mean_prefill / room, 0.985)
+    load = np.minimum(rate * full * law.mean_prefill / room, most_load)
     rate = load * room / (full * law.mean_prefill)
     knee = (cost.w / cost.b if cost.b > 0 else 0.0) - decodes
     grid = backlog_grid(room, knee, backlog_top(sums, room, load))

@@ -105,7 +105,7 @@ def chain_memory(backlog: Backlog) -> Memory:
     return Memory(mean, covariance, decay, ahead, scatter, np.clip(full, 0.0, 1.0), still, path[:, -1])
 
 
-def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[float, float]:
+def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[float, float, float]:
     r"""Response of the decodes to prefill and variance of the prefill, of a single chain.
 
     .. math:: \beta = \frac{\sum_{j\ge1} P(D\ge j)\,cc_j}{E[L]\,cc_0} \in [0, E[D]/E[L]]
@@ -120,13 +120,13 @@ def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[f
 
     Returns
     -------
-    beta, variance : float
-        [decodes per token], [tokens^2].
+    beta, variance, relaxation : float
+        [decodes per token], [tokens^2], time scale of the backlog [iterations].
     """
     path, _ = _follow(backlog, backlog.prefill)
     covariance = np.einsum("dj,j->d", path[0], backlog.law[0] * path[0, 0])
     if covariance[0] <= 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 1.0
     reach = min(survival.size, LAGS)
     total = float(survival[:reach] @ covariance[1 : reach + 1])
     r = float(np.clip(covariance[-1] / covariance[-2], 0.0, 0.999)) if covariance[-2] > 0 else 0.0
@@ -134,4 +134,4 @@ def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[f
         beyond = np.arange(1, survival.size - LAGS + 1)
         total += float(covariance[-1] * (survival[LAGS:] @ r**beyond))
     slope = total / (law.mean_prefill * covariance[0])
-    return float(np.clip(slope, 0.0, law.mean_steps / law.mean_prefill)), float(covariance[0])
+    return float(np.clip(slope, 0.0, law.mean_steps / law.mean_prefill)), float(covariance[0]), 1 / (1 - r)
