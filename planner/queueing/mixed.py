@@ -10,10 +10,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.queueing.mixed_backlog import MOST_LOAD, Backlog, solve_backlog
-from planner.queueing.mixed_draws import PromptDraws, bounded_quantile, lattice, stratified_rows
-from planner.queueing.mixed_fluctuations import Fluctuations, LifeSpectra
-from planner.queueing.mixed_latency import LAGS, Memory, chain_memory, prefill_memory
+from planner.queueing.mixed_backlog import MOST_LOAD, Backlog, solve_backlog, solve_shared
+from planner.queueing.mixed_fluctuations import Fluctuations
+from planner.queueing.mixed_latency import (
+    Draws,
+    Engine,
+    Memory,
+    chain_memory,
+    draw_backlog,
+    first_token,
+    per_token,
+    prefill_memory,
+    time_average,
+)
 from planner.queueing.mixed_lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed_occupancy import Capacity, Occupancy, hermite, occupancy_law
 from planner.queueing.mixed_throughput import MaxThroughput, max_throughput
@@ -23,9 +32,8 @@ __all__ = ["MixedPrediction", "MixedReplica", "Routing"]
 Array = NDArray[np.float64]
 Routing = Literal["random", "jsq", "rr"]
 
-# Points of the quadrature, and its coordinates (see _Draws).
+# Points of the quadrature.
 POINTS = 4096
-DIMENSIONS = 14
 # Requests sent round robin or to the shortest queue avoid replicas with a fresh backlog, kappa = exp(-theta V/E[L]):
 # theta fitted on simulations of 4 and 16 replicas.
 JSQ_AVOIDANCE = 0.075
@@ -79,21 +87,6 @@ class MixedPrediction:
     iteration_mean_s: float
     stable: bool
     binding: str
-
-
-class _Draws:
-    """Coordinates and requests of the quadrature: they depend on the workload only."""
-
-    def __init__(self, law: LengthLaw, points: int) -> None:
-        u = lattice(points, DIMENSIONS)
-        rows = stratified_rows(law, u[3])
-        self.u = u
-        self.prompt = law.prompt[rows]
-        self.prefill = law.prefill[rows]
-        self.steps = law.steps[rows]
-        self.pairs = law.pairs(self.prompt)
-        self.sums = PromptDraws(law)
-        self.spectra = LifeSpectra(law, rows[:: max(points // 512, 1)])
 
 
 class MixedReplica:
@@ -204,10 +197,11 @@ class MixedReplica:
             x=float(x),
         )
         self._ignores_longest = e > 0
+        self._engine = Engine(self._law, self._cost, self._a, self.token_budget)
         self._limit: MaxThroughput | None = None
-        self._points: _Draws | None = None
+        self._points: Draws | None = None
         longest = int(min(self._law.steps.max(), 2000))
-        self._survival = self._law.survival(np.arange(1, longest + 1))
+        self._survival = self._law.survival(np.arange(1.0, longest + 1))
 
     def max_throughput(self) -> MaxThroughput:
         """Largest sustainable arrival rate of one replica [1/s] and what binds it.
@@ -285,9 +279,9 @@ class MixedReplica:
 
     # ---------------------------------------------------------------------------------------------------- internals
 
-    def _draws_once(self) -> _Draws:
+    def _draws_once(self) -> Draws:
         if self._points is None:
-            self._points = _Draws(self._law, POINTS)
+            self._points = Draws(self._law, POINTS)
         return self._points
 
     def _capacity(self, in_prefill: float) -> Capacity:
@@ -324,10 +318,10 @@ class MixedReplica:
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
-        avoidance = 0.0
         if routing == "jsq":
-            avoidance = JSQ_AVOIDANCE * math.log2(replicas)
-        elif routing == "rr":
+            return self._solve_shared(rate, load, replicas, levels, dispersion)
+        avoidance = 0.0
+        if routing == "rr":
             avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
 
         # 1. how the decodes answer to bursts of prefill (slope), at the mean number of decodes
@@ -447,23 +441,23 @@ class MixedReplica:
         mean_prefill: float, avoidance: float,
     ) -> MixedPrediction:  # fmt: skip
         budget = self.token_budget
-        points = self._draws_once()
+        engine, points = self._engine, self._draws_once()
         u, steps = points.u, self._law.mean_steps
         limit = self.max_throughput()
 
         # number present and served
         present = occupancy.quantile(u[0])
         if routing == "jsq":
-            present = np.maximum(present + JSQ_SPREAD * (2 * u[10] - 1), 0.0)
+            present = np.maximum(present + JSQ_SPREAD * (2 * u[15] - 1), 0.0)
         if math.isfinite(capacity.kv_mean):
             from scipy.special import ndtri
 
-            room_for = capacity.draw(ndtri(u[11]))
+            room_for = capacity.draw(ndtri(u[14]))
         else:
             room_for = np.full(present.shape, capacity.slots)
         served = np.minimum(present, room_for)
         waits = present >= room_for
-        slot_wait = np.where(waits, (present - room_for + u[12]) / limit.per_s, 0.0)
+        slot_wait = np.where(waits, (present - room_for + u[15]) / limit.per_s, 0.0)
         centre = float(served.mean())
         at = int(np.argmin(np.abs(nodes - centre)))
         if nodes.size > 1:
@@ -485,132 +479,119 @@ class MixedReplica:
                 n = np.clip(n, 0.0, 0.98 * budget)
             else:
                 n = np.zeros_like(served)
-            ttft, tpot = self._times(n, centre + shift, follow, relax, own, rate, nodes, chains, memory, slope, mean_prefill,
-                                 avoidance)  # fmt: skip
+            middle = centre + shift
+            felt = np.where(n == 0, 0.0, np.maximum(middle + (n - middle) * follow, 0.0))
+            chain, backlog = draw_backlog(points, nodes, chains, felt, avoidance / self._law.mean_prefill)
+            idle = (nodes[chain] == 0) & (backlog <= 0)
+            ttft, start = first_token(engine, points, n, backlog, idle, rate, rate, slope, mean_prefill)
+            if steps > 0:
+                life = np.maximum(middle + (n - middle) * time_average(points.steps / relax), 0.0) + own
+                tpot = per_token(engine, points, life, start, nodes, chains, memory, slope, mean_prefill)
+            else:
+                tpot = np.zeros_like(ttft)
             mean_n = rate * float(np.mean(points.steps * tpot)) if steps > 0 else 0.0
             now = float(n.mean())
             shift += 0.8 * (mean_n - now)
-        ttft = ttft + slot_wait + self.api_overhead_s
-        e2e = ttft + points.steps * tpot
-        several = points.steps > 0
-        per_token = tpot[several] if several.any() else np.zeros(1)
+        return self._result(
+            ttft + slot_wait, tpot, n, mean_n, load, levels, float(waits.mean()), float(memory.mean[at])
+        )
+
+    def _result(
+        self, ttft: Array, tpot: Array, running: Array, running_mean: float, load: float, levels: tuple[float, ...],
+        waits: float, iteration: float,
+    ) -> MixedPrediction:  # fmt: skip
+        steps = self._draws_once().steps
+        ttft = ttft + self.api_overhead_s
+        e2e = ttft + steps * tpot
+        several = steps > 0
+        each = tpot[several] if several.any() else np.zeros(1)
         q = np.array(levels)
         return MixedPrediction(
             quantiles=levels,
             ttft_s=np.quantile(ttft, q),
-            tpot_s=np.quantile(per_token, q),
+            tpot_s=np.quantile(each, q),
             e2e_s=np.quantile(e2e, q),
             ttft_mean_s=float(ttft.mean()),
-            tpot_mean_s=float(per_token.mean()),
+            tpot_mean_s=float(each.mean()),
             e2e_mean_s=float(e2e.mean()),
-            running_mean=mean_n,
-            running=np.quantile(n, q),
+            running_mean=running_mean,
+            running=np.quantile(running, q),
             load=load,
-            wait_probability=float(waits.mean()),
-            iteration_mean_s=float(memory.mean[at]),
+            wait_probability=waits,
+            iteration_mean_s=iteration,
             stable=True,
-            binding=limit.binding,
+            binding=self.max_throughput().binding,
         )
 
-    def _times(
-        self, n: Array, centre: float, follow: float, relax: float, own: Array, rate: float, nodes: Array,
-        chains: Backlog, memory: Memory, slope: float, mean_prefill: float, avoidance: float,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    def _solve_shared(
+        self, rate: float, load: float, replicas: int, levels: tuple[float, ...], dispersion: float
+    ) -> MixedPrediction:
+        """Join-shortest-queue: replicas kept at equal numbers of requests, the pool's total a product form."""
         law, cost, budget = self._law, self._cost, self.token_budget
-        points = self._draws_once()
-        u = points.u
-        # chain of each draw: one of the two nodes beside n, by chance, so that means interpolate linearly
-        felt = np.where(n == 0, 0.0, np.maximum(centre + (n - centre) * follow, 0.0))
-        if nodes.size > 1:
-            left = np.clip(np.searchsorted(nodes, felt, side="right") - 1, 0, nodes.size - 2)
-            share = np.clip((felt - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
-            chain = left + (u[9] < share)
+        engine, points = self._engine, self._draws_once()
+        limit, steps = self.max_throughput(), max(law.mean_steps, 1e-9)
+        share = 1 - 1 / replicas
+        # residence of a request among N, by Little's law, at nodes about the fluid point
+        t = self._fluid(rate)
+        guess = max(rate * t * (steps + 1), 0.05)
+        most = 0.98 * budget
+        if guess < 5:
+            nodes = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0])
         else:
-            chain = np.zeros(n.size, dtype=np.int64)
-        backlog = np.empty_like(n)
-        for k in range(nodes.size):
-            mine = np.flatnonzero(chain == k)
-            if mine.size:
-                weight = chains.law[k] * chains.duration[k]
-                if avoidance:
-                    weight = weight * np.exp(-avoidance * chains.grid[k] / law.mean_prefill)
-                backlog[mine] = _draw_on_grid(chains.grid[k], weight, u[1, mine])
-        room = np.maximum((budget - n + slope * mean_prefill) / (1 + slope), 1.0)
-        full = cost(np.maximum(n + slope * (room - mean_prefill), 0.0), room)
-        now = np.minimum(backlog, room)
-        duration = cost(np.maximum(n + slope * (now - mean_prefill), 0.0), now)
-        idle = (nodes[chain] == 0) & (backlog <= 0)
-        duration = np.where(idle, 0.0, duration)
-        ahead = np.maximum(backlog - room, 0.0) + points.sums(rate * u[2] * duration, u[4], u[5])
-        total = ahead + points.prefill
-        passes = np.maximum(np.ceil(total / room), 1.0)
-        rest = total - (passes - 1) * room
-        waiting = (1 - u[2]) * duration + (passes - 1) * full
-        first = np.minimum(waiting, full)
-        second = np.minimum(waiting - first, full)
-        later = points.sums(rate * first, u[6], u[7]) + points.sums(rate * second, u[8], u[13])
-        later += rate * (waiting - first - second) * law.mean_prefill
-        last_prefill = np.minimum(rest + later, room)
-        last = cost(np.maximum(n + slope * (last_prefill - mean_prefill), 0.0), last_prefill)
-        ttft = waiting + last + self._a * points.pairs - cost.alpha * points.prefill
-        if law.mean_steps <= 0:
-            return ttft, np.zeros_like(ttft)
-        # decode steps
-        steps = points.steps
-        x = np.maximum(steps, 1e-9) / relax
-        averaged = np.sqrt(np.where(x < 1e-4, 1 - x / 3, 2 * (x - 1 + np.exp(-x)) / np.maximum(x * x, 1e-12)))
-        life = np.maximum(centre + (n - centre) * averaged, 0.0) + own
-        mean = hermite(life, nodes[1:], memory.mean[1:])
-        left = np.clip(np.searchsorted(nodes, life, side="right") - 1, 1, nodes.size - 2)
-        share = np.clip((life - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
-        chain = left + (u[9] < share)
-        start = np.maximum(rest + later - room, 0.0) + points.sums(rate * last, u[10], u[11])
-        d = np.maximum(np.rint(steps), 1.0)
-        whole = np.minimum(d, LAGS).astype(np.int64)
-        decay = np.minimum(memory.decay[chain], 0.999)
-        beyond = np.maximum(d - LAGS, 0.0)
-        geometric = decay / (1 - decay) * (1 - decay**beyond) + (beyond > 0)
-        lengths = np.array([0.0, 1, 2, 4, 8, 16, 32, 64]) * LAGS
-        growth = memory.growth(lengths)
-        deviation, variance, full = np.empty_like(n), np.empty_like(n), np.empty_like(n)
-        for k in range(nodes.size):
-            mine = np.flatnonzero(chain == k)
-            if not mine.size:
-                continue
-            grid = chains.grid[k]
-            right = np.clip(np.searchsorted(grid, start[mine], side="right"), 1, grid.size - 1)
-            part = np.clip((start[mine] - grid[right - 1]) / (grid[right] - grid[right - 1]), 0.0, 1.0)
-            w, rest_part = whole[mine], 1 - part
-            ahead, scatter, busy, far = memory.ahead[k], memory.scatter[k], memory.full[k], memory.last[k]
-            deviation[mine] = ahead[w, right - 1] * rest_part + ahead[w, right] * part
-            deviation[mine] += (far[right - 1] * rest_part + far[right] * part) * geometric[mine]
-            variance[mine] = scatter[w, right - 1] * rest_part + scatter[w, right] * part
-            variance[mine] += np.interp(d[mine], lengths, growth[k])
-            full[mine] = busy[w, right - 1] * rest_part + busy[w, right] * part
-        deviation /= d
-        variance /= d * d
-        full = np.where(d > LAGS, full ** (d / LAGS), full)
-        still = np.where(start <= 0, memory.still[chain] ** (d - 1), 0.0)
-        # the mean over D iterations: all empty, all full, or a bounded law with what is left of mean and variance
-        low = cost(np.maximum(life - slope * mean_prefill, 0.0), np.zeros(1))
-        life_room = np.maximum((budget - life + slope * mean_prefill) / (1 + slope), 1.0)
-        high = cost(np.maximum(life + slope * (life_room - mean_prefill), 0.0), life_room)
-        expected = np.clip(mean + deviation, low, high)
-        middle = np.maximum(1 - still - full, 1e-6)
-        inner = np.clip((expected - still * low - full * high) / middle, low, high)
-        second = variance + expected**2 - still * low**2 - full * high**2
-        inner_variance = np.maximum(second / middle - inner**2, 0.0)
-        at = u[12]
-        tpot = bounded_quantile(inner, inner_variance, low, high, np.clip((at - still) / middle, 0.0, 1.0))
-        tpot = np.where(at < still, low, np.where(at > 1 - full, high, tpot))
-        return ttft, np.where(steps > 0, tpot, 0.0)
+            nodes = np.concatenate(([0.0], guess * np.array([0.4, 0.65, 0.82, 1.0, 1.2, 1.5, 2.2])))
+        nodes = nodes * min(1.0, most / nodes[-1])
+        chains = solve_shared(self._sums, cost, budget, nodes, rate, share)
+        decoding = chains.mean(np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0))
+        speed = decoding[1:] / (steps * chains.mean(chains.duration)[1:])
+        residence = nodes[1:] / np.maximum(speed, 1e-300)
+        capacity = self._capacity(0.0)
+        scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
+        occupancy = occupancy_law(
+            rate, nodes[1:], residence, capacity, load, replicas, max(dispersion, 0.05),
+            max((dispersion + scv) / 2, 0.05),
+        )  # fmt: skip
+        u = points.u
+        total = occupancy.quantile(u[0])
+        room_for = (
+            capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
+        )
+        followed = solve_shared(self._sums, cost, budget, nodes, rate, share, tagged=1.0)
+        memory = chain_memory(followed)
+        own = np.ones_like(total)
+        busy = cost.c + cost.per_decode
+        if busy > 0:
+            own += self._g * (points.prompt + (points.steps + 1) / 2 - law.context) / busy
+        shift, mean_n = 0.0, 0.0
+        for _ in range(2):
+            mean_present = np.clip(total + shift, 0.0, most)
+            waits = mean_present >= room_for
+            held = np.minimum(mean_present, room_for)
+            # the least loaded replica has the floor of the mean
+            found = np.floor(held)
+            _, backlog = draw_backlog(points, nodes, chains, found)
+            idle = found <= 0
+            decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
+            time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
+            refill = share * decodes / (steps * time)
+            ttft, start = first_token(
+                engine, points, decodes, np.where(idle, 0.0, backlog), idle, (1 - share) * rate,
+                (1 - share) * rate + refill,
+            )  # fmt: skip
+            others = np.maximum(held - 0.5, 0.0)
+            life = np.maximum(others + own, 0.0)
+            tpot = per_token(
+                engine, points, life, start, nodes, followed, memory, at_mean=np.maximum(others + own - 1, 0.0)
+            )
+            mean_n = rate * float(np.mean(points.steps * tpot))
+            little = rate * float(np.mean(ttft + points.steps * tpot))
+            shift += 0.8 * (little - float(held.mean()))
+        slot_wait = np.where(waits, (mean_present - room_for + u[15]) / limit.per_s, 0.0)
+        iteration = float(np.interp(float(held.mean()), nodes, chains.mean(chains.duration)))
+        return self._result(ttft + slot_wait, tpot, decodes, mean_n, load, levels, float(waits.mean()), iteration)
 
 
-def _draw_on_grid(grid: Array, weight: Array, u: Array) -> Array:
-    """Quantiles of a law on grid points: an atom at the first, spread evenly between the others."""
-    weight = np.maximum(weight, 0.0)
-    law = weight / weight.sum()
-    middle = np.cumsum(law) - law / 2
-    middle[0] = law[0]
-    drawn: Array = np.interp(u, middle, grid)
-    return drawn
+def _normal(u: Array) -> Array:
+    from scipy.special import ndtri
+
+    z: Array = ndtri(u)
+    return z

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed_lengths import BatchCost, PromptSums
 
-__all__ = ["Backlog", "solve_backlog", "stationary"]
+__all__ = ["MOST_LOAD", "Backlog", "fixed_count_backlog", "solve_backlog", "solve_shared", "stationary"]
 
 Array = NDArray[np.float64]
 
@@ -187,9 +187,9 @@ def stationary(step: Array) -> Array:
     right = np.zeros((step.shape[0], points, 1))
     right[:, -1] = 1.0
     law: Array = np.linalg.solve(system, right)[..., 0]
-    law = np.maximum(law, 0.0)
-    law /= law.sum(axis=1, keepdims=True)
-    return law
+    positive = np.maximum(law, 0.0)
+    normal: Array = positive / positive.sum(axis=1, keepdims=True)
+    return normal
 
 
 def backlog_top(sums: PromptSums, room: Array, load: Array) -> Array:
@@ -277,6 +277,58 @@ def solve_backlog(
         for k in np.flatnonzero(decodes == 0):
             duration[k, 0] = 1 / idle_rate
             step[k, 0] = single_prompt(law.prefill, law.probability, grid[k])
+    return Backlog(grid, stationary(step), duration, prefill, step, room, full)
+
+
+def solve_shared(
+    sums: PromptSums,
+    cost: BatchCost,
+    budget: float,
+    present: Array,
+    rate: float,
+    share: float,
+    tagged: float = 0.0,
+) -> Backlog:
+    r"""Backlog chains of a replica that a router keeps at a number of requests (join-shortest-queue).
+
+    With many replicas the one that loses a request gets the next arrival: the replica is a closed system of ``N``
+    requests, of which about :math:`V/E[L]` are in prefill and the others decode. Prompts then come at
+
+    .. math:: (1-\sigma)\,\lambda s(V) + \sigma\,\frac{(N-V/E[L])^+}{E[D]}
+
+    an iteration, with :math:`\sigma=1-1/g` the share of the control.
+
+    Parameters
+    ----------
+    sums, cost, budget
+        As in :func:`solve_backlog`.
+    present : ndarray, shape (chains,)
+        Requests present ``N``.
+    rate : float
+        Arrival rate of one replica [1/s].
+    share : float
+        :math:`\sigma`.
+    tagged : float
+        Decodes beside those ``N`` that stay for the whole time (the request whose decodes are followed).
+
+    Returns
+    -------
+    Backlog
+    """
+    law = sums.law
+    most = np.maximum(budget - tagged - present, 1.0)
+    room = np.maximum(budget - tagged - np.maximum(present - most / law.mean_prefill, 0.0), 1.0)
+    top = room + 2 * law.max_prefill + 2 * (present + 1) * law.mean_prefill
+    knee = (cost.w / cost.b if cost.b > 0 else 0.0) - tagged - present
+    grid = backlog_grid(room, knee, top)
+    prefill = np.minimum(grid, room[:, None])
+    others = np.maximum(present[:, None] - grid / law.mean_prefill, 0.0)
+    duration = cost(tagged + others, prefill)
+    full = cost(tagged + np.maximum(present - room / law.mean_prefill, 0.0), room)
+    # what comes from outside may not by itself be more than the budget can do
+    outside = np.minimum((1 - share) * rate * duration, MOST_LOAD * room[:, None] / law.mean_prefill)
+    counts = outside + share * others / max(law.mean_steps, 1.0)
+    step = transitions(sums, grid, room, counts)
     return Backlog(grid, stationary(step), duration, prefill, step, room, full)
 
 

@@ -59,7 +59,8 @@ def stratified_rows(law: LengthLaw, u: Array) -> NDArray[np.int64]:
     key = np.where(strip % 2 == 0, 1.0, -1.0) * law.steps[order]
     order = order[np.lexsort((key, strip))]
     below = np.cumsum(law.probability[order])
-    return order[np.minimum(np.searchsorted(below, u * below[-1]), order.size - 1)]
+    rows: NDArray[np.int64] = order[np.minimum(np.searchsorted(below, u * below[-1]), order.size - 1)]
+    return rows
 
 
 class PromptDraws:

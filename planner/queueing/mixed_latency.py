@@ -8,14 +8,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.mixed_backlog import Backlog
-from planner.queueing.mixed_lengths import LengthLaw
+from planner.queueing.mixed_draws import PromptDraws, bounded_quantile, lattice, stratified_rows
+from planner.queueing.mixed_fluctuations import LifeSpectra
+from planner.queueing.mixed_lengths import BatchCost, LengthLaw
+from planner.queueing.mixed_occupancy import hermite
 
-__all__ = ["LAGS", "Memory", "chain_memory", "prefill_memory"]
+__all__ = [
+    "LAGS",
+    "Draws",
+    "Engine",
+    "Memory",
+    "chain_memory",
+    "draw_backlog",
+    "first_token",
+    "per_token",
+    "prefill_memory",
+    "time_average",
+]
 
 Array = NDArray[np.float64]
 
 # Lags of the chain followed one by one; beyond them autocovariances fall geometrically.
 LAGS = 64
+# Coordinates of the quadrature: 0 sequences present, 1 backlog, 2 moment within the iteration, 3 request, 4-5 prompts
+# that came just before, 6-8 and 13 prompts that come while it waits, 9 chain, 10-11 prompts during its last prefill,
+# 12 place in the law of its mean iteration, 14 capacity, 15 place between two arrivals or replicas.
+DIMENSIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What an iteration costs and how much it may hold.
+
+    Attributes
+    ----------
+    law : LengthLaw
+    cost : BatchCost
+    a : float
+        Prefill attention [s/pair].
+    budget : float
+        Token budget [tokens].
+    """
+
+    law: LengthLaw
+    cost: BatchCost
+    a: float
+    budget: float
+
+
+class Draws:
+    """Coordinates and requests of the quadrature: they depend on the workload only.
+
+    Parameters
+    ----------
+    law : LengthLaw
+    points : int
+        Number of points.
+    """
+
+    def __init__(self, law: LengthLaw, points: int) -> None:
+        u = lattice(points, DIMENSIONS)
+        rows = stratified_rows(law, u[3])
+        self.u = u
+        self.prompt = law.prompt[rows]
+        self.prefill = law.prefill[rows]
+        self.steps = law.steps[rows]
+        self.pairs = law.pairs(self.prompt)
+        self.sums = PromptDraws(law)
+        self.spectra = LifeSpectra(law, rows[:: max(points // 512, 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +195,162 @@ def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[f
         total += float(covariance[-1] * (survival[LAGS:] @ r**beyond))
     slope = total / (law.mean_prefill * covariance[0])
     return float(np.clip(slope, 0.0, law.mean_steps / law.mean_prefill)), float(covariance[0]), 1 / (1 - r)
+
+
+def time_average(life: Array) -> Array:
+    r"""Standard deviation of the mean over a ``life`` [relaxation times] of an exponentially correlated quantity.
+
+    :math:`\sqrt{2(x-1+e^{-x})}/x`.
+    """
+    x = np.maximum(life, 1e-12)
+    square = np.where(x < 1e-3, 1 - x / 3, 2 * (x - 1 + np.exp(-x)) / np.maximum(x * x, 1e-9))
+    return np.sqrt(square)
+
+
+def draw_backlog(
+    points: Draws, nodes: Array, chains: Backlog, felt: Array, avoidance: float = 0.0
+) -> tuple[NDArray[np.int64], Array]:
+    """Chain of each draw and the backlog its request finds [tokens].
+
+    A draw takes one of the two nodes beside ``felt``, by chance, so that means interpolate linearly.
+    """
+    if nodes.size > 1:
+        left = np.clip(np.searchsorted(nodes, felt, side="right") - 1, 0, nodes.size - 2)
+        share = np.clip((felt - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
+        chain = left + (points.u[9] < share)
+    else:
+        chain = np.zeros(felt.size, dtype=np.int64)
+    backlog = np.empty_like(felt)
+    for k in range(nodes.size):
+        mine = np.flatnonzero(chain == k)
+        if mine.size:
+            # arrivals see time averages: an iteration counts by its duration
+            weight = chains.law[k] * chains.duration[k]
+            if avoidance:
+                weight = weight * np.exp(-avoidance * chains.grid[k])
+            backlog[mine] = _draw_on_grid(chains.grid[k], weight, points.u[1, mine])
+    return chain, backlog
+
+
+def first_token(
+    engine: Engine,
+    points: Draws,
+    decodes: Array,
+    backlog: Array,
+    idle: NDArray[np.bool_],
+    rate_before: Array | float,
+    rate_after: Array | float,
+    slope: float = 0.0,
+    mean_prefill: float = 0.0,
+) -> tuple[Array, Array]:
+    r"""TTFT [s] without waiting for a slot, and the backlog at the first decode step [tokens].
+
+    What is ahead, :math:`(V-B_n)^+` and the prompts that came earlier in the running iteration, and the prompt itself
+    take :math:`\lceil\cdot/B_n\rceil` iterations after the residual one; prompts that come meanwhile fill the last.
+
+    Parameters
+    ----------
+    engine : Engine
+    points : Draws
+    decodes, backlog : ndarray, shape (points,)
+    idle : ndarray of bool
+        Draws that find no iteration running.
+    rate_before, rate_after : ndarray or float
+        Arrival rates at the replica before and after the request joined [1/s].
+    slope, mean_prefill : float
+        As in :func:`planner.queueing.mixed_backlog.solve_backlog`.
+    """
+    law, cost, budget, u, sums = engine.law, engine.cost, engine.budget, points.u, points.sums
+    room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)
+
+    def batch(prefill: Array) -> Array:
+        return cost(np.maximum(decodes + slope * (prefill - mean_prefill), 0.0), prefill)
+
+    full = batch(room)
+    duration = np.where(idle, 0.0, batch(np.minimum(backlog, room)))
+    total = np.maximum(backlog - room, 0.0) + sums(rate_before * u[2] * duration, u[4], u[5]) + points.prefill
+    passes = np.maximum(np.ceil(total / room), 1.0)
+    rest = total - (passes - 1) * room
+    waiting = (1 - u[2]) * duration + (passes - 1) * full
+    near = np.minimum(waiting, full)
+    far = np.minimum(waiting - near, full)
+    later = sums(rate_after * near, u[6], u[7]) + sums(rate_after * far, u[8], u[13])
+    later += rate_after * (waiting - near - far) * law.mean_prefill
+    last = batch(np.minimum(rest + later, room))
+    ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
+    start = np.maximum(rest + later - room, 0.0) + sums(rate_after * last, u[10], u[11])
+    return ttft, start
+
+
+def per_token(
+    engine: Engine,
+    points: Draws,
+    life: Array,
+    start: Array,
+    nodes: Array,
+    chains: Backlog,
+    memory: Memory,
+    slope: float = 0.0,
+    mean_prefill: float = 0.0,
+    at_mean: Array | None = None,
+) -> Array:
+    """TPOT [s] of requests whose decodes begin at backlog ``start`` [tokens] beside ``life`` decodes on average.
+
+    Chains of ``nodes`` > 0 are used; ``at_mean`` overrides the abscissa at which their means are taken.
+    """
+    cost, budget, steps = engine.cost, engine.budget, points.steps
+    first = 1 if nodes[0] == 0 and nodes.size > 2 and at_mean is None else 0
+    where = life if at_mean is None else at_mean
+    mean = hermite(where, nodes[first:], memory.mean[first:])
+    left = np.clip(np.searchsorted(nodes, where, side="right") - 1, first, nodes.size - 2)
+    share = np.clip((where - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
+    chain = left + (points.u[9] < share)
+    d = np.maximum(np.rint(steps), 1.0)
+    whole = np.minimum(d, LAGS).astype(np.int64)
+    decay = np.minimum(memory.decay[chain], 0.999)
+    beyond = np.maximum(d - LAGS, 0.0)
+    geometric = decay / (1 - decay) * (1 - decay**beyond) + (beyond > 0)
+    lengths = np.array([0.0, 1, 2, 4, 8, 16, 32, 64]) * LAGS
+    growth = memory.growth(lengths)
+    deviation, variance, full = np.empty_like(life), np.empty_like(life), np.empty_like(life)
+    for k in range(nodes.size):
+        mine = np.flatnonzero(chain == k)
+        if not mine.size:
+            continue
+        grid = chains.grid[k]
+        right = np.clip(np.searchsorted(grid, start[mine], side="right"), 1, grid.size - 1)
+        part = np.clip((start[mine] - grid[right - 1]) / (grid[right] - grid[right - 1]), 0.0, 1.0)
+        w, other = whole[mine], 1 - part
+        ahead, scatter, busy, far = memory.ahead[k], memory.scatter[k], memory.full[k], memory.last[k]
+        deviation[mine] = ahead[w, right - 1] * other + ahead[w, right] * part
+        deviation[mine] += (far[right - 1] * other + far[right] * part) * geometric[mine]
+        variance[mine] = scatter[w, right - 1] * other + scatter[w, right] * part
+        variance[mine] += np.interp(d[mine], lengths, growth[k])
+        full[mine] = busy[w, right - 1] * other + busy[w, right] * part
+    deviation /= d
+    variance /= d * d
+    full = np.where(d > LAGS, full ** (d / LAGS), full)
+    still = np.where(start <= 0, memory.still[chain] ** (d - 1), 0.0)
+    # the mean over D iterations: all empty, all full, or a bounded law with what is left of mean and variance
+    low = cost(np.maximum(life - slope * mean_prefill, 0.0), np.zeros(1))
+    room = np.maximum((budget - life + slope * mean_prefill) / (1 + slope), 1.0)
+    high = cost(np.maximum(life + slope * (room - mean_prefill), 0.0), room)
+    expected = np.clip(mean + deviation, low, high)
+    middle = np.maximum(1 - still - full, 1e-6)
+    inner = np.clip((expected - still * low - full * high) / middle, low, high)
+    second = variance + expected**2 - still * low**2 - full * high**2
+    inner_variance = np.maximum(second / middle - inner**2, 0.0)
+    at = points.u[12]
+    tpot = bounded_quantile(inner, inner_variance, low, high, np.clip((at - still) / middle, 0.0, 1.0))
+    tpot = np.where(at < still, low, np.where(at > 1 - full, high, tpot))
+    return np.where(steps > 0, tpot, 0.0)
+
+
+def _draw_on_grid(grid: Array, weight: Array, u: Array) -> Array:
+    """Quantiles of a law on grid points: an atom at the first, spread evenly between the others."""
+    weight = np.maximum(weight, 0.0)
+    law = weight / weight.sum()
+    middle = np.cumsum(law) - law / 2
+    middle[0] = law[0]
+    drawn: Array = np.interp(u, middle, grid)
+    return drawn
