@@ -243,9 +243,10 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
         )
     if fleet.shortfalls and len(fleet.pools):
         worst = min(fleet.shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
+        limit = format_duration(worst.promise.limit_s)
         notes.append(
-            f"{len(fleet.shortfalls)} of the pools examined keep {worst.promise.label} <= {format_duration(worst.promise.limit_s)} at no "
-            f"size (the nearest idle one needs {format_duration(worst.best_s)})"
+            f"{len(fleet.shortfalls)} of the pools examined keep {worst.promise.label} <= {limit} at no size "
+            f"(the nearest, idle, needs {format_duration(worst.best_s)})"
         )
     if inputs.rate is None and sum(p.bought for p in fleet.pools) <= 2:
         notes.append(

@@ -182,9 +182,10 @@ class FleetProblem:
         guided = self.inputs.method == "mixed"
         if guided:
             self.option_guides = self.option_bounds.copy()
-            long_prompt = self._prompt_quantile(
-                i, j, share, np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
-            )
+            edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
+            long_prompt = self._prompt_quantile(i, j, share, edges)
+            # the lower end of the bin: nothing shorter is the promised quantile
+            shortest = np.where(long_prompt > edges[0], long_prompt * edges[0] / edges[1], 0.0)
         # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
         self.exact_bounds = self.inputs.method == "mgc" and self.inputs.kv == "reserved" and not self._promised("e2e_s")
         if self.exact_bounds:
@@ -212,6 +213,8 @@ class FleetProblem:
             )
             self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
             if guided:
+                hopeless = (share > 1e-12) & self._too_slow(option, shortest)
+                self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
                 guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
                 self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
         self.bounds = np.min(self.option_bounds, axis=0)
@@ -232,7 +235,19 @@ class FleetProblem:
             sums[..., m.OUTPUT],
             sums[..., m.KV],
         )
-        return np.maximum(least, np.ceil(floor.gpus / option.profile.gpus))
+        found: FloatArray = np.maximum(least, np.ceil(floor.gpus / option.profile.gpus))
+        return found
+
+    def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
+        """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
+        limits = [p.limit_s for p in self.promises if p.metric == "ttft_s"]
+        if not limits:
+            return np.zeros(prompt.shape, dtype=bool)
+        it = option.profile.iteration.at_batch(1.0)
+        steps = np.ceil(prompt / option.token_budget)
+        alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
+        slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
+        return slow
 
     def _promised(self, metric: str) -> bool:
         return any(p.metric == metric for p in self.promises)
@@ -319,6 +334,16 @@ class FleetProblem:
         needed = self.rate * law.share / (self.inputs.utilization_cap * model.capacity_per_s)
         return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.inputs.min_replicas))
 
+    def _name_shortfalls(self) -> None:
+        """Size some of the pools whose closed form says "no number of replicas", so that the promise they break is known."""
+        top = len(self.states) - 1
+        hopeless = [(0, top)] if math.isinf(float(self.bounds[0, top])) else []
+        inner = [s for s in range(1, top) if self.states[s].gamma == 1.0]
+        hopeless += [(0, s) for s in inner if math.isinf(float(self.bounds[0, s]))][:: max(1, len(inner) // 8)]
+        for i, j in hopeless:
+            for k in range(len(self.options)):
+                self.candidate(i, j, k)
+
     def _empty(self, i: int, j: int) -> bool:
         return float(self.bounds[i, j]) == 0.0
 
@@ -328,6 +353,8 @@ class FleetProblem:
         """Search all fleets of at most ``inputs.pools`` pools."""
         top = len(self.states) - 1
         one = self.best(0, top)
+        if self.exact_bounds or one is None:
+            self._name_shortfalls()
         limit = self.inputs.max_evaluations if self.inputs.method == "mixed" else None
         limit = limit or None
         refined: set[tuple[int, int]] = set()

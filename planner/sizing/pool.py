@@ -11,7 +11,7 @@ from planner.types import Promise
 
 __all__ = ["PoolSize", "Shortfall", "prediction_levels", "smallest_pool"]
 
-MAX_REPLICAS = 10**8
+MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
 
 FEW_PER_REPLICA = 1e-9

@@ -1,0 +1,131 @@
+"""``fleetopt plan`` as a user meets it: answers, formats, files, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.cli.main import run
+
+
+def fleetopt(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command as the shell runs it, without the price of a new interpreter."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            run(list(arguments))
+        except SystemExit as end:
+            code = end.code
+    return subprocess.CompletedProcess(
+        arguments, int(code or 0) if not isinstance(code, str) else 1, out.getvalue(), err.getvalue()
+    )
+
+
+def test_the_installed_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "planner.cli.main", "plan", "--cdf", "azure.csv", "--slo", "10ms"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (4, "")
+
+
+def test_the_main_job_needs_no_other_flag(tmp_path: Path) -> None:
+    done = fleetopt("plan", "--cdf", "azure.csv", "--slo", "0.5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "P99 TTFT <= 500 ms" in done.stdout
+    assert "estimated" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_formats_and_output_files(tmp_path: Path) -> None:
+    base = ("plan", "--slo", "0.5", "--method", "occupancy", "--rate", "50")
+    data = json.loads(fleetopt(*base, "--format", "json", cwd=tmp_path).stdout)
+    assert data["kind"] == "fleetopt-plan"
+    assert yaml.safe_load(fleetopt(*base, "--format", "yaml", cwd=tmp_path).stdout)["pools"] == data["pools"]
+    assert fleetopt(*base, "--format", "csv", cwd=tmp_path).stdout.startswith("pool,low_tokens,high_tokens")
+    assert "| pool |" in fleetopt(*base, "--format", "markdown", cwd=tmp_path).stdout
+    assert "vllm serve llama-3.1-8b --max-model-len" in fleetopt(*base, "--format", "vllm", cwd=tmp_path).stdout
+    done = fleetopt(*base, "--format", "json", "-o", "plan.json", cwd=tmp_path)
+    assert done.stdout == ""
+    assert json.loads((tmp_path / "plan.json").read_text()) == data
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+BAD_OPTIONS = [
+    (("--slo", "0"), "limit must be a positive time"),
+    (("--slo", "-1"), "limit must be a positive time"),
+    (("--slo", "fast"), "ttft"),
+    ((), "no latency promise"),
+    (("--slo", "0.5", "--rate", "0"), "rate: must be a positive"),
+    (("--slo", "0.5", "--rate", "nan"), "rate: "),
+    (("--slo", "0.5", "--gpu", "h10"), "did you mean"),
+    (("--slo", "0.5", "--model", "llama-3.1-8"), "did you mean"),
+    (("--slo", "0.5", "--method", "mg"), "did you mean 'mgc'"),
+    (("--slo", "0.5", "--cdf", "azur"), "did you mean 'azure'"),
+    (("--slo", "0.5", "--profile", "nowhere"), "unknown profile"),
+    (("--slo", "0.5", "--gpu", "l4", "--model", "llama-3.1-405b"), "does not fit"),
+    (("--slo", "0.5", "--tp", "3"), "tp 3"),
+    (("--slo", "0.5", "--max-model-len", "1000"), "max_model_len"),
+    (("--slo", "0.5", "--price", "h100"), "is not GPU=NUMBER"),
+    (("--slo", "0.5", "--utilization-cap", "1.5"), "utilization_cap"),
+    (("--slo", "0.5", "--format", "jsn"), "did you mean 'json'"),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), BAD_OPTIONS)
+def test_a_bad_option_is_one_clear_message(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
+    done = fleetopt("plan", *options, "-o", "plan.json", cwd=tmp_path)
+    assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+BAD_FILES = {
+    "empty.csv": ("", "empty"),
+    "header.csv": ("tokens,cdf\n", "header.csv"),
+    "decreasing.csv": ("tokens,cdf\n100,0.5\n200,0.4\n300,1\n", "decreasing.csv:3"),
+    "short.csv": ("tokens,cdf\n100,0.5\n200,0.9\n", "short.csv"),
+    "negative.csv": ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,-5,10\n", "negative.csv:2"),
+    "fraction.csv": ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5.5x,10\n", "fraction.csv:2"),
+    "nan.csv": ("tokens,cdf\n100,nan\n200,1\n", "nan.csv:2"),
+    "columns.csv": ("tokens,cdf\n100,0.5,7\n200,1\n", "columns.csv:2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, name: str) -> None:
+    content, expected = BAD_FILES[name]
+    (tmp_path / name).write_text(content)
+    done = fleetopt("plan", "--cdf", name, "--slo", "0.5", "--rate", "1", "-o", "plan.json", cwd=tmp_path)
+    assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_an_impossible_promise_says_what_binds_and_what_would_help(tmp_path: Path) -> None:
+    done = fleetopt("plan", "--slo", "10ms", cwd=tmp_path)
+    assert done.returncode == 4
+    assert "P99 TTFT <= 10 ms" in done.stderr
+    assert "relax P99 TTFT to" in done.stderr
+
+
+def test_wrong_usage_exits_with_two(tmp_path: Path) -> None:
+    assert fleetopt("plan", "--no-such-option", cwd=tmp_path).returncode == 2
+
+
+def test_a_request_longer_than_the_model_s_context(tmp_path: Path) -> None:
+    (tmp_path / "long.csv").write_text("tokens,cdf,input_tokens,output_tokens\n200000,1,190000,10000\n")
+    done = fleetopt("plan", "--cdf", "long.csv", "--slo", "9", "--rate", "1", "--model", "llama-3.1-8b", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "131,072" in done.stderr
