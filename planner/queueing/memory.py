@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +46,9 @@ BLOCK_TOKENS = 16
 
 EXACT_BELOW = 16
 """Below this many slots the saddle-point approximation is up to 1.6 times off at 1%: the distribution is computed instead [1]."""
+
+LATTICE = 2048
+"""Most lattice points of one slot in the exact computation [1]."""
 
 OVERFLOW_LIMIT = 0.01
 """Default promise: share of iterations in which N busy slots want more than the cache has [1]."""
@@ -403,6 +406,7 @@ class _Tail:
     law: SlotLaw
     saddle: float = 0.0
     exact: bool = True
+    known: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def __call__(self, slots: float, capacity: float) -> float:
         law = self.law
@@ -412,7 +416,10 @@ class _Tail:
         if slots * float(law.blocks[0]) > capacity:
             return 1.0
         if self.exact and slots < EXACT_BELOW and slots == int(slots):
-            return _exact_tail(law, int(slots), capacity)
+            key = (int(slots), capacity)
+            if key not in self.known:
+                self.known[key] = _exact_tail(law, *key)
+            return self.known[key]
         return self.saddlepoint(slots, capacity + 0.5)
 
     def solve(self, slots: float, x: float) -> tuple[float, float, float]:
@@ -459,23 +466,36 @@ def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
     """P(K_N > C) by the transform of an exponentially weighted pmf.
 
     Weights e^{tk} with the saddle point's t keep the relative error small however small the tail is; the period covers
-    the whole support, so nothing wraps around.
+    the whole support, so nothing wraps around. Supports beyond 2,048 blocks are laid on a coarser lattice that keeps the
+    mean (relative error below 1e-3 at 1%).
     """
-    support = int(law.blocks[-1] - law.blocks[0])
-    room = capacity - slots * int(law.blocks[0])
-    reach = slots * support
-    size = _fast_length(reach + 1)
+    lowest = float(law.blocks[0])
+    support = float(law.blocks[-1]) - lowest
+    step = max(1, math.ceil(support / LATTICE))
+    place = (law.blocks - lowest) / step
+    below = np.floor(place)
+    upper = law.probability * (place - below)
+    cells = math.ceil(support / step) + 2
+    pmf = np.bincount(below.astype(np.intp), law.probability - upper, cells)
+    pmf += np.bincount(below.astype(np.intp) + 1, upper, cells)
+    reach = slots * (cells - 1)
     t = _Tail(law).solve(slots, min(capacity + 0.5, slots * float(law.blocks[-1]) - 0.5))[0]
-    t = max(t, 0.0)
-    k = law.cumulants(t)[0]
-    held = law.blocks - law.blocks[0]
-    weighted = np.zeros(size)
-    weighted[held.astype(np.intp)] = law.probability * np.exp(t * law.blocks - k)
-    total = np.fft.irfft(_power(np.fft.rfft(weighted), slots), size)[room + 1 : reach + 1]
-    # the weights back, to where they underflow
-    useful = total[: total.size if t <= 0.0 else min(total.size, math.ceil(745.0 / t))]
-    tail = float(useful @ np.exp(-t * np.arange(useful.size)))
-    return min(1.0, max(0.0, tail * math.exp(slots * k - t * (capacity + 1.0))))
+    tilt = max(t, 0.0) * step
+    # counted from the top: what underflows there weighs nothing beside it
+    weights = np.exp(tilt * (np.arange(cells) - (cells - 1.0)))
+    norm = float(pmf @ weights)
+    size = _fast_length(reach + 1)
+    total = np.fft.irfft(_power(np.fft.rfft(pmf * (weights / norm), size), slots), size)
+    # sums from lattice point j on lie above (j - 1/2) steps; the capacity is half a block above itself
+    at = (capacity + 0.5 - slots * lowest) / step + 0.5
+    first = math.floor(at)
+    beyond = total[first : reach + 1]
+    useful = beyond[: beyond.size if tilt <= 0.0 else min(beyond.size, math.ceil(745.0 / tilt))]
+    terms = useful * np.exp(-tilt * np.arange(useful.size))
+    tail = float(terms.sum()) - (at - first) * float(terms[0]) if terms.size else 0.0
+    if tail <= 0.0:
+        return 0.0
+    return min(1.0, math.exp(math.log(tail) + slots * math.log(norm) - tilt * (first - reach)))
 
 
 def _power(values: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
@@ -1048,15 +1068,29 @@ class _Search:
 
 
 def _walk(slack: Callable[[int], float], start: int, upper: int) -> int:
-    """Largest n in 1..upper with slack(n) >= 0, looked for step by step from a good guess; 0 if there is none."""
+    """Largest n in 1..upper with slack(n) >= 0, looked for in growing steps around a good guess; 0 if there is none."""
     n = min(max(start, 1), upper)
+    step = 1
     if slack(n) >= 0.0:
-        while n < upper and slack(n + 1) >= 0.0:
-            n += 1
-        return n
-    while n > 0 and slack(n) < 0.0:
-        n -= 1
-    return n
+        low, high = n, upper + 1
+        while low + step < high:
+            if slack(low + step) >= 0.0:
+                low += step
+                step *= 2
+            else:
+                high = low + step
+    else:
+        low, high = 0, n
+        while high - step > low:
+            if slack(high - step) >= 0.0:
+                low = high - step
+            else:
+                high -= step
+                step *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if slack(middle) >= 0.0 else (low, middle)
+    return low
 
 
 def _largest(slack: Callable[[int], float], upper: int) -> int:
