@@ -28,7 +28,7 @@ CHUNKS = (256, 512, 1024, 2048, 8192)
 
 _MIN_POOL = 0.005  # a pool with a smaller share of the requests is left out of the stated error
 _MIN_FOR_P99 = 1000  # requests of a pool below which its own 99th percentile is noise
-_TAIL_POINTS = 24
+_TAIL_POINTS = 36
 _GAP = 0.25  # a bin whose lowest total lies this share of its width above its edge starts there
 
 

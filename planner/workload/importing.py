@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from planner.workload.workload import Provenance, Workload
 if TYPE_CHECKING:
     from planner.workload.formats.base import Format
 
-__all__ = ["read_trace", "read_workload", "workload_from_traces"]
+__all__ = ["import_files", "read_trace", "read_workload", "workload_from_traces"]
 
 
 def read_workload(
@@ -95,17 +96,60 @@ def read_workload(
         baseline=None if baseline is None else Source(resolve_workload(baseline)),
         interval_s=interval_s,
     )
-    found = read_trace(path, input_format, options, progress)
-    if isinstance(found, TraceBuilder):
-        workload, reports = workload_from_traces([found], options, name=name)
-        report = reports[0]
-    else:
-        workload, report = found
-        if name is not None:
-            workload = workload.renamed(name)
+    workload, reports = import_files([(None, path)], options, input_format=input_format, name=name, progress=progress)
     if compressible is not None:
         workload = workload.with_compressible(compressible)
-    return workload, report
+    return workload, reports[0]
+
+
+def import_files(
+    files: Sequence[tuple[str | None, str | Path]],
+    options: ReadOptions,
+    *,
+    input_format: str | None = None,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Workload, list[ImportReport]]:
+    """One workload of one or more files, the traces among them superposed in time.
+
+    Parameters
+    ----------
+    files
+        (category or ``None``, path or shipped name).
+    options
+        What is said about the files; each category overrides the one in it.
+    input_format, name, progress
+        As in :func:`read_workload`.
+
+    Raises
+    ------
+    InputError
+        A file that cannot be read; several files of which one is a distribution (mix those).
+    """
+    if len(files) == 2 and options.baseline is None and all(_is_metrics(path) for _, path in files):
+        # two scrapes: the first is the earlier one
+        options = replace(options, baseline=Source(resolve_workload(files[0][1])))
+        files = files[1:]
+    traces: list[TraceBuilder] = []
+    for category, path in files:
+        found = read_trace(
+            path, input_format, options if category is None else replace(options, category=category), progress
+        )
+        if isinstance(found, TraceBuilder):
+            traces.append(found)
+        elif len(files) > 1:
+            raise InputError(
+                f"{path}: a distribution, not a trace: it cannot be merged request by request",
+                "Use: fleetopt workload mix.",
+            )
+        else:
+            workload, report = found
+            return (workload if name is None else workload.renamed(name)), [report]
+    return workload_from_traces(traces, options, name=name)
+
+
+def _is_metrics(path: str | Path) -> bool:
+    return Source(resolve_workload(path)).head().kind == "metrics"
 
 
 def read_trace(
@@ -113,11 +157,13 @@ def read_trace(
 ) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of a file as collected, or a workload when the file holds a distribution."""
     source = Source(resolve_workload(path), progress)
-    chosen = _choose(source, input_format, options)
-    return chosen.read(source, options)
+    found = _choose(source, input_format).read(source, options)
+    if isinstance(found, TraceBuilder) and options.category is not None:
+        found.label(options.category)
+    return found
 
 
-def _choose(source: Source, input_format: str | None, options: ReadOptions) -> Format:
+def _choose(source: Source, input_format: str | None) -> Format:
     from planner.workload.formats.registry import format_names, formats
 
     if input_format is not None:

@@ -493,7 +493,7 @@ class Workload:
         if not 0.0 <= q <= 1.0:
             raise InputError(f"quantile must lie in 0..1, got {q!r}")
         if self.provenance.exact and self.provenance.requests:
-            values, cumulative = self._sorted(of)
+            values, cumulative = self.sorted_column(of)
             count = self.provenance.requests
             position = q * (count - 1)
             # ranks of the two order statistics around the position, in requests; half a request guards the rounding
@@ -507,7 +507,7 @@ class Workload:
             return self._law(of).quantile(q)
         if stated:
             return float(np.interp(q, list(stated), list(stated.values())))
-        values, cumulative = self._sorted(of)
+        values, cumulative = self.sorted_column(of)
         middle = cumulative - 0.5 * np.diff(cumulative, prepend=0.0)
         return float(np.interp(q, middle, values))
 
@@ -527,7 +527,8 @@ class Workload:
             result._cache[f"stated:{of}"] = dict(sorted(table.items()))
         return result
 
-    def _sorted(self, of: str) -> tuple[Floats, Floats]:
+    def sorted_column(self, of: str) -> tuple[Floats, Floats]:
+        """Points of the input, output or total in increasing order [tokens], and the weight up to each [1]."""
         key = f"sorted:{of}"
         if key not in self._cache:
             values = self._column(of)

@@ -236,6 +236,11 @@ class TraceBuilder:
         if len(self.examples) < MAX_PROBLEMS:
             self.examples.append(f"{self.path}:{line}: {problem}")
 
+    def label(self, category: str) -> None:
+        """Put all requests into one category."""
+        self.categories = {category: 0}
+        self.category = array("i", [0]) * len(self.inputs)
+
     def drop(self, reason: str) -> None:
         """Count one record that is left out on purpose."""
         self.dropped[reason] += 1

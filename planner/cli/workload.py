@@ -1,0 +1,361 @@
+"""``fleetopt workload``: take the data people have, look at it, combine it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli import options as opt
+
+if TYPE_CHECKING:
+    from planner.workload.workload import Workload
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="workload",
+    help="Workloads: list the shipped ones, import traces, show, mix and compare.",
+    no_args_is_help=True,
+)
+
+Format = Annotated[
+    str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
+]
+InputFormat = Annotated[
+    str | None,
+    typer.Option("--input-format", help="Force a format; default: recognised by content (`import --help` lists them)."),
+]
+OutputShare = Annotated[
+    str | None,
+    typer.Option(
+        help="For totals alone: share of the output, e.g. 0.2 or 20%.", rich_help_panel="What the file does not say"
+    ),
+]
+
+_BIG = 8 << 20  # files above this size show a progress bar [bytes]
+
+README_HEAD = """\
+# Shipped workloads
+
+Every file is a joint distribution of input and output tokens with its arrivals, origin and licence in its first lines, and was
+made by `fleetopt workload import` (plain CDFs: a stated split of the totals). `fleetopt plan --cdf NAME` takes any of them;
+`fleetopt workload show NAME` describes it. This file is written by
+`fleetopt workload list --format markdown -o workloads/README.md`.
+
+"""
+
+
+@app.command("list")
+def list_shipped(output_format: Format = "table", output: opt.OutputFile = None) -> None:
+    """The workloads that come with the program."""
+    from planner.cli.output import emit
+    from planner.report import formatter
+    from planner.report.workload_text import WorkloadList, list_text
+    from planner.workload.profiles import load_profile, profile_names
+    from planner.workload.resolve import shipped_names
+    from planner.workload.workload import Workload
+
+    listed = WorkloadList(
+        [Workload.from_file(name) for name in shipped_names()], {name: load_profile(name) for name in profile_names()}
+    )
+    if output_format == "table":
+        text = list_text(listed)
+    elif output_format == "markdown":
+        text = README_HEAD + list_text(listed, markdown=True)
+    else:
+        text = formatter(output_format)(listed)
+    emit(text, output)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[str], typer.Argument(help="Files, or CATEGORY=FILE; several traces are merged in time.")],
+    output: opt.OutputFile = None,
+    input_format: InputFormat = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", help="Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the workload. Default: of the file.")] = None,
+    max_error: Annotated[
+        str,
+        typer.Option(
+            help="Largest error of the compact file on what plans depend on, e.g. 0.5%; 0 keeps every request."
+        ),
+    ] = "0.5%",
+    rows: Annotated[int | None, typer.Option(help="Quantile bins of the compact file, instead of --max-error.")] = None,
+    compressible: Annotated[
+        list[str] | None, typer.Option(help="Probability that a prompt of a category can be compressed: conv=1,code=0.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Arrival rate instead of the trace's own, requests/s.")] = None,
+    allow_bad_rows: Annotated[bool, typer.Option(help="Drop unreadable rows even if they are more than 0.1%.")] = False,
+    source: Annotated[str | None, typer.Option(help="Origin to write into the file.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the data to write into the file.")] = None,
+    tokens_per_character: Annotated[
+        float | None,
+        typer.Option(help="For text without token counts. Default 0.25.", rich_help_panel="What the file does not say"),
+    ] = None,
+    output_share: OutputShare = None,
+    mean_output: Annotated[
+        float | None,
+        typer.Option(help="For totals alone: mean output, tokens.", rich_help_panel="What the file does not say"),
+    ] = None,
+    time_unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit of numeric times: s, ms, us, ns. Default: by size.", rich_help_panel="What the file does not say"
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The earlier of two scrapes of a server's histograms.", rich_help_panel="What the file does not say"
+        ),
+    ] = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(help="Time the histograms cover, e.g. 1h.", rich_help_panel="What the file does not say"),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the account of the import as JSON.", rich_help_panel=opt.OUTPUT)
+    ] = None,
+) -> None:
+    """A workload file from the data people have: traces, logs, benchmark results, server histograms.
+
+    Formats: fleetopt, azure, burstgpt, splitwise, litellm, langfuse, vllm-bench, guidellm, aiperf, inference-perf, prometheus,
+    otel, mooncake, sharegpt, fleetsim-cdf, openai, generic, parquet; gzip is understood.
+
+    Example: fleetopt workload import conv=conv.csv code=code.csv --compressible conv=1,code=0 -o mine.csv
+    """
+    from planner.cli.output import emit, say
+    from planner.errors import InputError
+    from planner.units import parse_duration, parse_fraction
+    from planner.workload.compact import compact, compact_within, compaction_error
+    from planner.workload.formats.base import ReadOptions
+    from planner.workload.importing import import_files
+    from planner.workload.resolve import resolve_workload
+    from planner.workload.source import Source
+    from planner.workload.writer import csv_text
+
+    roles = ("input", "output", "time", "category", "total")
+    mapped = _pairs(columns, "--map")
+    for role in mapped:
+        if role not in roles:
+            raise InputError(f"--map: {role!r} is none of {', '.join(roles)}")
+    read = ReadOptions(
+        columns=mapped,
+        allow_bad_rows=allow_bad_rows,
+        tokens_per_character=tokens_per_character,
+        output_share=None if output_share is None else parse_fraction(output_share, "--output-share"),
+        mean_output=mean_output,
+        time_unit=time_unit,
+        baseline=None if baseline is None else Source(resolve_workload(baseline)),
+        interval_s=None if interval is None else parse_duration(interval, "--interval"),
+    )
+    given = [_labelled(file) for file in files]
+    with _progress([path for _, path in given]) as progress:
+        workload, reports = import_files(given, read, input_format=input_format, name=name, progress=progress)
+    if compressible:
+        workload = workload.with_compressible(_numbers(compressible, "--compressible"))
+    if rate is not None:
+        workload = workload.with_rate(rate)
+    if source is not None or licence is not None:
+        workload = workload.renamed(workload.name, source, licence)
+    account = [line for one in reports for line in one.lines()]
+    bound = parse_fraction(max_error, "--max-error")
+    reached: dict[str, float] | None = None
+    if rows is not None:
+        small = compact(workload, rows)
+        error = compaction_error(workload, small)
+    elif bound > 0.0 and workload.rows > _FEW_ROWS:
+        small, error = compact_within(workload, bound)
+    else:
+        small, error = workload, None
+    if error is not None:
+        reached = error.to_dict()
+        account.append(
+            f"compacted {workload.rows:,} distinct requests to {small.rows:,} rows; largest errors: "
+            f"E[S] {error.mean_iterations:.3%}, C_s^2 {error.scv_iterations:.3%}, F {error.cdf:.3%}, band {error.band:.3%}, p99 prefill {error.prefill_p99:.3%}"
+        )
+    if report is not None:
+        import json
+
+        emit(
+            json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports], "compaction": reached}, indent=2),
+            report,
+        )
+    emit(csv_text(small), output)
+    say(account)
+
+
+_FEW_ROWS = 1000  # a trace with fewer distinct requests is kept as it is
+
+
+@app.command()
+def show(
+    workload: Annotated[str, typer.Argument(help="A file in any known format, or a shipped name.")],
+    boundary: Annotated[str, typer.Option(help="Total tokens at which to describe the split.")] = "4096",
+    gamma: Annotated[float, typer.Option(help="Compression band above the boundary.")] = 1.5,
+    chunk: Annotated[int, typer.Option(help="Prefill chunk of the iterations, tokens.")] = 512,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture (needs the extra plot).", rich_help_panel=opt.OUTPUT)
+    ] = None,
+    input_format: InputFormat = None,
+    output_share: OutputShare = None,
+    output_format: Format = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
+    from planner.cli.output import emit, say
+    from planner.report import formatter
+    from planner.report.workload_text import summary_text
+    from planner.units import parse_tokens
+    from planner.workload.summary import summary
+
+    loaded = _load(workload, input_format, output_share)
+    described = summary(loaded, parse_tokens(boundary, "--boundary"), gamma, chunk)
+    if output_format in ("table", "markdown"):
+        text = summary_text(described, markdown=output_format == "markdown")
+    else:
+        text = formatter(output_format)(described)
+    if plot is not None:
+        from planner.workload.plot import plot_workload
+
+        plot_workload(loaded, plot)
+        say([f"wrote {plot}"])
+    emit(text, output)
+
+
+@app.command()
+def mix(
+    parts: Annotated[list[str], typer.Argument(help="WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.")],
+    name: Annotated[str, typer.Option(help="Name of the mix.")] = "mix",
+    rate: Annotated[float | None, typer.Option(help="Arrival rate of the mix, requests/s.")] = None,
+    scale_input: Annotated[float, typer.Option(help="Factor on every input length.")] = 1.0,
+    scale_output: Annotated[float, typer.Option(help="Factor on every output length: 1.3 = outputs grow 30%.")] = 1.0,
+    output: opt.OutputFile = None,
+) -> None:
+    """Mix workloads, or scale the lengths of one; the result is a workload file.
+
+    Example: fleetopt workload mix azure-conv=3 agent-heavy=1 --scale-output 1.3 -o tomorrow.csv
+    """
+    from planner.cli.output import emit, say
+    from planner.errors import InputError
+    from planner.workload import combine
+    from planner.workload.compact import compact
+    from planner.workload.writer import csv_text
+
+    loaded, weights = [], []
+    for part in parts:
+        path, weight = _weighted(part)
+        loaded.append(_load(path, None, None))
+        weights.append(weight)
+    known = [w for w in weights if w is not None]
+    if known and len(known) < len(weights):
+        raise InputError("give a weight to every part or to none: NAME=WEIGHT")
+    if len(loaded) == 1:
+        result = loaded[0] if name == "mix" else loaded[0].renamed(name)
+    else:
+        result = combine.mix(loaded, known or None, name=name)
+    if scale_input != 1.0 or scale_output != 1.0:
+        result = combine.scaled(result, scale_input, scale_output)
+    if rate is not None:
+        result = result.with_rate(rate)
+    if result.rows > _MANY_ROWS:
+        before, result = result.rows, compact(result)
+        say([f"compacted {before:,} rows to {result.rows:,}"])
+    emit(csv_text(result), output)
+
+
+_MANY_ROWS = 5000  # a mix of more rows than this is compacted
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="A workload.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    output_format: Format = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """How far two workloads are apart: has the traffic drifted from what was planned for?"""
+    from planner.cli.output import emit
+    from planner.report import formatter
+    from planner.report.workload_text import drift_text
+    from planner.workload.combine import drift
+
+    one, two = _load(first, None, None), _load(second, None, None)
+    found = drift(one, two)
+    if output_format in ("table", "markdown"):
+        text = drift_text(found, (one.name, two.name), markdown=output_format == "markdown")
+    else:
+        text = formatter(output_format)(found)
+    emit(text, output)
+
+
+def _load(path: str, input_format: str | None, output_share: str | None) -> Workload:
+    from planner.cli.output import say
+    from planner.units import parse_fraction
+    from planner.workload.importing import read_workload
+
+    share = None if output_share is None else parse_fraction(output_share, "--output-share")
+    with _progress([path]) as progress:
+        workload, report = read_workload(path, input_format=input_format, output_share=share, progress=progress)
+    if report.dropped or report.unreadable:
+        say(report.lines())
+    return workload
+
+
+def _labelled(text: str) -> tuple[str | None, str]:
+    label, equals, path = text.partition("=")
+    return (label, path) if equals and not Path(text).exists() else (None, text)
+
+
+def _weighted(text: str) -> tuple[str, float | None]:
+    from planner.units import parse_number
+
+    path, equals, weight = text.rpartition("=")
+    return (path, parse_number(weight, f"weight of {path}")) if equals and not Path(text).exists() else (text, None)
+
+
+def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    from planner.errors import InputError
+
+    result: dict[str, str] = {}
+    for part in (piece for text in given or () for piece in text.split(",") if piece.strip()):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"{option}: {part!r} is not NAME=VALUE")
+        result[key.strip()] = value.strip()
+    return result
+
+
+def _numbers(given: list[str], option: str) -> dict[str, float | None]:
+    from planner.units import parse_fraction
+
+    return {key: parse_fraction(value, f"{option} {key}") for key, value in _pairs(given, option).items()}
+
+
+@contextmanager
+def _progress(paths: list[str]) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr for long reads in a terminal."""
+    import sys
+
+    big = any(Path(path).is_file() and Path(path).stat().st_size > _BIG for path in paths)
+    if not big or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: list[Any] = [TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield update

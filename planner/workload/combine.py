@@ -1,0 +1,293 @@
+"""What-if on traffic: mix workloads, scale lengths, measure how far two workloads are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+from planner.workload.workload import Provenance, Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Drift", "drift", "mix", "scaled"]
+
+
+def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *, name: str = "mix") -> Workload:
+    r"""Superposition of independent workloads.
+
+    Rates add; the index of dispersion of the sum is :math:`I(w) = \sum_i p_i I_i(w)` with :math:`p_i` the shares of the rate
+    (variances of independent counts add). A workload without categories becomes a category of its own name.
+
+    Parameters
+    ----------
+    workloads
+        At least one.
+    weights
+        Shares of the requests by workload [1], any positive scale; ``None`` = by their rates. With `weights` the rate of the mix
+        is the sum of the rates, when all are known.
+    name
+        Name of the mix.
+
+    Returns
+    -------
+    Workload
+        The mix.
+
+    >>> a = Workload.from_arrays([10], [5], arrival_rate_per_s=1.0, name="a")
+    >>> b = Workload.from_arrays([30], [5], arrival_rate_per_s=3.0, name="b")
+    >>> m = mix([a, b])
+    >>> m.mean_input, m.arrivals.rate_per_s, m.categories
+    (25.0, 4.0, ('a', 'b'))
+    """
+    if not workloads:
+        raise InputError("a mix needs at least one workload")
+    rates = [w.arrivals.rate_per_s for w in workloads]
+    if weights is None:
+        unknown = [w.name for w, rate in zip(workloads, rates, strict=True) if rate is None]
+        if unknown:
+            raise InputError(f"no arrival rate known for {', '.join(unknown)}", "Give weights: NAME=WEIGHT.")
+        weights = [rate for rate in rates if rate is not None]
+    if len(weights) != len(workloads):
+        raise InputError(f"{len(workloads)} workloads, {len(weights)} weights")
+    if any(not (math.isfinite(w) and w >= 0.0) for w in weights) or not sum(weights) > 0.0:
+        raise InputError(f"weights must not be negative and not all zero, got {tuple(weights)!r}")
+    share = [w / sum(weights) for w in weights]
+    used = [(w, p) for w, p in zip(workloads, share, strict=True) if p > 0.0]
+    names: list[str] = []
+    compressible: dict[str, float | None] = {}
+    columns: list[list[Floats]] = [[], [], [], [], []]
+    category: list[NDArray[np.int64]] = []
+    for workload, part in used:
+        own = (workload.name,) if workload.categories == ("",) else workload.categories
+        place = []
+        for label, probability in zip(own, workload.compressible, strict=True):
+            if label in compressible and compressible[label] != probability:
+                label = f"{workload.name}:{label}"
+            if label not in names:
+                names.append(label)
+            compressible[label] = probability
+            place.append(names.index(label))
+        for column, values in zip(
+            columns,
+            (
+                workload.input_tokens,
+                workload.output_tokens,
+                workload.total_tokens,
+                workload.lower_tokens,
+                part * workload.weight,
+            ),
+            strict=True,
+        ):
+            column.append(values)
+        category.append(np.array(place, dtype=np.int64)[workload.category])
+    known = [w.provenance.requests for w, _ in used]
+    assumed = [f"{w.name}: {w.arrivals.assumed}" for w, _ in used if w.arrivals.assumed]
+    return Workload.from_arrays(
+        *(np.concatenate(c) for c in columns[:2]),
+        weight=np.concatenate(columns[4]),
+        total_tokens=np.concatenate(columns[2]),
+        lower_tokens=np.concatenate(columns[3]),
+        category=np.concatenate(category),
+        categories=names,
+        compressible=compressible,
+        arrivals=_superposed([(w.arrivals, p) for w, p in used], rates),
+        name=name,
+        provenance=Provenance(
+            name=name,
+            source="mix of " + ", ".join(f"{w.name} {100 * p:.4g}%" for w, p in used),
+            licence="; ".join(dict.fromkeys(w.provenance.licence for w, _ in used if w.provenance.licence)),
+            requests=None if any(n is None for n in known) else sum(n for n in known if n is not None),
+            notes=(*assumed, "streams assumed independent of each other"),
+            length_split="; ".join(
+                dict.fromkeys(w.provenance.length_split for w, _ in used if w.provenance.length_split)
+            )
+            or None,
+            exact=False,
+        ),
+    )
+
+
+def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float | None]) -> Arrivals:
+    rate = None if any(r is None for r in rates) else sum(r for r in rates if r is not None)
+    windows = sorted(set.intersection(*({w for w, _ in a.dispersion} for a, _ in parts)))
+    dispersion = tuple((w, sum(p * dict(a.dispersion)[w] for a, p in parts)) for w in windows)
+    profiles = [np.array(a.hourly_profile) for a, _ in parts]
+    profile: tuple[float, ...] = ()
+    if all(p.size for p in profiles) and len({p.size for p in profiles}) == 1:
+        profile = tuple(
+            float(x) for x in np.sum([share * p for (_, share), p in zip(parts, profiles, strict=True)], axis=0)
+        )
+    measured = bool(dispersion)
+    return Arrivals(
+        rate_per_s=rate,
+        # in the long run the scv of a superposition tends to the same mean as the dispersion
+        scv=sum(p * a.scv for a, p in parts if a.scv is not None) if all(a.scv is not None for a, _ in parts) else None,
+        scv_window_s=max((a.scv_window_s for a, _ in parts if a.scv_window_s is not None), default=None),
+        dispersion=dispersion,
+        hourly_profile=profile,
+        assumed=None if measured else POISSON_ASSUMED,
+    )
+
+
+def scaled(
+    workload: Workload, input_factor: float = 1.0, output_factor: float = 1.0, category: str | None = None
+) -> Workload:
+    """The same requests with longer or shorter prompts and outputs ("outputs grow 30%": ``output_factor=1.3``).
+
+    Parameters
+    ----------
+    workload
+        The requests.
+    input_factor, output_factor
+        Factors > 0 [1].
+    category
+        Scale only this category; ``None`` = all.
+
+    Returns
+    -------
+    Workload
+        Lengths are fractional where the factors are; totals and bins move along.
+
+    >>> w = Workload.from_arrays([100], [10])
+    >>> scaled(w, output_factor=1.3).mean_output
+    13.0
+    """
+    if not (input_factor > 0.0 and output_factor > 0.0 and math.isfinite(input_factor * output_factor)):
+        raise InputError(f"factors must be positive and finite, got {input_factor!r} and {output_factor!r}")
+    chosen = np.ones(workload.rows, dtype=bool)
+    if category is not None:
+        workload.of_category(category)
+        chosen = workload.category == workload.categories.index(category)
+    inputs = np.where(chosen, input_factor, 1.0) * workload.input_tokens
+    outputs = np.where(chosen, output_factor, 1.0) * workload.output_tokens
+    before = workload.input_tokens + workload.output_tokens
+    ratio = (inputs + outputs) / np.where(before > 0.0, before, 1.0)
+    exact = workload.lower_tokens == workload.total_tokens
+    totals = np.where(exact & (workload.total_tokens == before), inputs + outputs, workload.total_tokens * ratio)
+    note = f"lengths scaled: input x {input_factor:g}, output x {output_factor:g}" + (
+        f" ({category})" if category else ""
+    )
+    return Workload.from_arrays(
+        inputs,
+        outputs,
+        weight=workload.weight,
+        total_tokens=totals,
+        lower_tokens=np.where(exact, totals, workload.lower_tokens * ratio),
+        category=workload.category,
+        categories=workload.categories,
+        compressible=workload.compressible,
+        arrivals=workload.arrivals,
+        name=workload.name,
+        provenance=replace(workload.provenance, notes=(*workload.provenance.notes, note)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far one workload is from another.
+
+    Parameters
+    ----------
+    ks_input, ks_output, ks_total
+        Largest difference of the distribution functions (Kolmogorov-Smirnov) [1].
+    factor_input, factor_output
+        Typical factor between equal quantiles, exp of the mean absolute difference of the logarithms [1]; 1 = none.
+    joint
+        Total variation distance of the joint laws on a grid of octaves [1]; 0 = same, 1 = nothing in common.
+    mean_input, mean_output, mean_iterations
+        Ratio of the means, second over first [1]; iterations at a chunk of 512 tokens.
+    rate
+        Ratio of the rates [1]; ``None`` when one is not known.
+    """
+
+    ks_input: float
+    ks_output: float
+    ks_total: float
+    factor_input: float
+    factor_output: float
+    joint: float
+    mean_input: float
+    mean_output: float
+    mean_iterations: float
+    rate: float | None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """JSON-ready."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def to_rows(self) -> list[dict[str, float | None]]:
+        """One row."""
+        return [self.to_dict()]
+
+
+def drift(first: Workload, second: Workload) -> Drift:
+    """Distances between two workloads; see :class:`Drift`.
+
+    >>> w = Workload.from_arrays([100, 200], [10, 20])
+    >>> d = drift(w, w)
+    >>> d.joint, d.ks_total, d.factor_output
+    (0.0, 0.0, 1.0)
+    """
+    totals = np.unique(np.concatenate([first.breakpoints(), second.breakpoints()]))
+    ks_total = float(np.max(np.abs(first.cdf(totals) - second.cdf(totals))))
+    ks_input, factor_input = _marginal(first, second, "input")
+    ks_output, factor_output = _marginal(first, second, "output")
+    a, b = _grid(first), _grid(second)
+    joint = 0.5 * sum(abs(a.get(k, 0.0) - b.get(k, 0.0)) for k in a.keys() | b.keys())
+    rates = first.arrivals.rate_per_s, second.arrivals.rate_per_s
+    return Drift(
+        ks_input=ks_input,
+        ks_output=ks_output,
+        ks_total=ks_total,
+        factor_input=factor_input,
+        factor_output=factor_output,
+        joint=min(joint, 1.0),
+        mean_input=_ratio(second.mean_input, first.mean_input),
+        mean_output=_ratio(second.mean_output, first.mean_output),
+        mean_iterations=_ratio(second.iterations(512)[0], first.iterations(512)[0]),
+        rate=None if rates[0] is None or rates[1] is None else rates[1] / rates[0],
+    )
+
+
+def _ratio(above: float, below: float) -> float:
+    if below == 0.0:
+        return 1.0 if above == 0.0 else math.inf
+    return above / below
+
+
+def _marginal(first: Workload, second: Workload, of: str) -> tuple[float, float]:
+    (x, fx), (y, fy) = first.sorted_column(of), second.sorted_column(of)
+    grid = np.unique(np.concatenate([x, y]))
+    below = [
+        np.concatenate([[0.0], cumulative])[np.searchsorted(values, grid, side="right")]
+        for values, cumulative in ((x, fx), (y, fy))
+    ]
+    shares = (np.arange(200) + 0.5) / 200
+    quantiles = [
+        np.log(np.maximum(v[np.minimum(np.searchsorted(f, shares), v.size - 1)], 1.0)) for v, f in ((x, fx), (y, fy))
+    ]
+    return float(np.max(np.abs(below[0] - below[1]))), float(np.exp(np.mean(np.abs(quantiles[0] - quantiles[1]))))
+
+
+def _grid(workload: Workload) -> Mapping[tuple[int, int], float]:
+    """Mass on a grid of octaves of input and output; a point is shared by its four neighbours, so that small shifts stay small."""
+    places = [np.log2(np.maximum(c, 1.0)) for c in (workload.input_tokens, workload.output_tokens)]
+    floors = [np.floor(x).astype(np.int64) for x in places]
+    inner = [x - f for x, f in zip(places, floors, strict=True)]
+    mass = np.zeros((64, 64))
+    for right in (0, 1):
+        for up in (0, 1):
+            share = np.abs(1 - right - inner[0]) * np.abs(1 - up - inner[1])
+            np.add.at(
+                mass, (np.minimum(floors[0] + right, 63), np.minimum(floors[1] + up, 63)), workload.weight * share
+            )
+    return {(int(i), int(j)): float(mass[i, j]) for i, j in zip(*np.nonzero(mass), strict=True)}
