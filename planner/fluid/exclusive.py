@@ -419,6 +419,7 @@ def fixed_time_at_best(alpha_p: Any, alpha_d: Any, mu_O: Any) -> Any:
         if weight == 0:
             return alpha_p
         return alpha_p + weight * (1 + _zeta(alpha_p / weight))
+    weight = np.asarray(weight, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         zeta = _zeta(np.where(weight > 0, alpha_p / weight, 0.0))
     return alpha_p + weight * (1.0 + zeta)

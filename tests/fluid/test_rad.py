@@ -35,7 +35,9 @@ def cost(decodes: list[int], prefills: list[tuple[int, int]], p: dict[str, objec
         total += N * tiles / (s * F(str(p["mu_gemv"])))
     for i, c in prefills:
         e = i + c - 1
-        tiles = up(e, p["trow"]) * up(c, p["tcol"]) * F(d, p["tred"]) + F(d, p["trow"]) * up(c, p["tcol"]) * up(e, p["tred"])
+        tiles = up(e, p["trow"]) * up(c, p["tcol"]) * F(d, p["tred"]) + F(d, p["trow"]) * up(c, p["tcol"]) * up(
+            e, p["tred"]
+        )
         total += N * tiles / (s * F(str(p["mu"])))
     return total
 
@@ -69,7 +71,9 @@ def test_theorem_1_is_the_sum_over_batches(tile: tuple[int, int, int], lengths: 
     tile=st.sampled_from([(256, 128, 32), (64, 64, 32), (96, 64, 32)]),
 )  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_any_prompt_and_chunk_is_summed_explicitly(prompt: int, decodes: int, chunk: int, tile: tuple[int, ...]) -> None:
+def test_any_prompt_and_chunk_is_summed_explicitly(
+    prompt: int, decodes: int, chunk: int, tile: tuple[int, ...]
+) -> None:
     p = machine(*tile)
     assert rad.Tbar_R([(prompt, decodes, 1)], p, chunk) == pytest.approx(explicit(prompt, decodes, p, chunk), rel=1e-13)
 

@@ -1,0 +1,220 @@
+"""Memory of exclusive batching: the promised overflow probability against simulation, known failures by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+
+from planner.fluid import exclusive_memory as mem
+
+Array = np.ndarray
+
+
+def simulate(
+    slots: int, k: int, C: float, L0: Array, O0: Array, iterations: int, rng: np.random.Generator, runs: int = 32
+) -> tuple[float, float]:
+    """Share of decode iterations with more than C tokens under EB(k) with a backlog, and the lower end of its 95% interval."""
+    pick = rng.integers(L0.size, size=(runs, slots))
+    L, O = L0[pick], O0[pick]
+    age = np.floor(rng.random((runs, slots)) * O)
+    active = np.ones((runs, slots), dtype=bool)
+    above, warm = np.zeros(runs), iterations // 4
+    for t in range(iterations):
+        age += active
+        if t >= warm:
+            above += ((L + age) * active).sum(axis=1) > C
+        active &= age < O
+        refill = (slots - active.sum(axis=1) >= k)[:, None] & ~active
+        new = rng.integers(L0.size, size=int(refill.sum()))
+        L[refill], O[refill], age[refill] = L0[new], O0[new], 0.0
+        active |= refill
+    share = above / (iterations - warm)
+    return float(share.mean()), float(share.mean() - 2.04 * share.std(ddof=1) / math.sqrt(runs))
+
+
+R = 20_000
+Draw = Callable[[np.random.Generator], Array]
+
+
+def geometric(mean: float) -> Draw:
+    return lambda rng: rng.geometric(1 / mean, R).astype(float)
+
+
+def exponential(mean: float) -> Draw:
+    return lambda rng: np.maximum(1.0, np.rint(rng.exponential(mean, R)))
+
+
+def constant(value: float) -> Draw:
+    return lambda rng: np.full(R, float(value))
+
+
+def lognormal(mean: float, sigma: float) -> Draw:
+    return lambda rng: np.maximum(1.0, np.rint(np.exp(rng.normal(math.log(mean) - sigma**2 / 2, sigma, R))))
+
+
+def gamma(mean: float, shape: float) -> Draw:
+    return lambda rng: np.maximum(1.0, np.rint(rng.gamma(shape, mean / shape, R)))
+
+
+def uniform(mean: int) -> Draw:
+    return lambda rng: rng.integers(mean // 2, 3 * mean // 2 + 1, R).astype(float)
+
+
+SETTINGS = [
+    # prompts, outputs, theta, C; short prompts with long outputs first
+    (constant(2), geometric(128), 0.9, 20_000),
+    (constant(16), geometric(128), 0.8, 20_000),
+    (constant(2), geometric(128), 0.3, 20_000),
+    (constant(2), geometric(400), 0.1, 60_000),
+    (constant(16), geometric(400), 0.5, 30_000),
+    (constant(8), gamma(256, 2), 0.5, 20_000),
+    (constant(8), lognormal(200, 1.0), 0.4, 30_000),
+    (constant(4), uniform(256), 0.9, 20_000),
+    (constant(4), uniform(256), 0.1, 20_000),
+    (exponential(128), geometric(300), 0.1, 40_000),
+    (exponential(512), geometric(256), 0.3, 60_000),
+    (exponential(1000), geometric(64), 0.4, 60_000),
+    (constant(16), geometric(64), 0.7, 3_000),
+    (exponential(300), gamma(256, 2), 0.6, 40_000),
+    (exponential(100), lognormal(200, 1.0), 0.2, 30_000),
+    (exponential(64), uniform(256), 0.7, 20_000),
+    (exponential(100), gamma(256, 8), 0.8, 20_000),
+    (constant(10), gamma(128, 30), 0.5, 10_000),
+]
+EPS = 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(SETTINGS)))
+def test_promised_share_of_iterations_is_kept(number: int) -> None:
+    prompts, outputs, theta, C = SETTINGS[number]
+    rng = np.random.default_rng(100 + number)
+    L, O = prompts(rng), outputs(rng)
+    found = mem.exclusive_slots(C, EPS, L, O, theta)
+    assert found.share <= EPS
+    share, low = simulate(found.N, max(1, int(theta * found.N)), C, L, O, 2000, rng)
+    assert low <= 1.2 * EPS, (found, share)
+    # not by reserving too much: C/mean slots would overflow half of the time
+    assert (0.6 if not found.guards else 0.4) * C / found.mean <= found.N
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [n for n, s in enumerate(SETTINGS) if s[1].__qualname__.startswith("geometric")])
+def test_closed_form_keeps_the_promise_for_constant_hazard(number: int) -> None:
+    prompts, outputs, theta, C = SETTINGS[number]
+    rng = np.random.default_rng(200 + number)
+    L, O = prompts(rng), outputs(rng)
+    N = mem.N_corr(C, EPS, L.mean(), L.var(), 1 / O.mean(), theta).N
+    assert simulate(N, max(1, int(theta * N)), C, L, O, 2000, rng)[1] <= 1.2 * EPS
+    # and it is of the right size
+    assert N >= 0.85 * mem.exclusive_slots(C, EPS, L, O, theta).N
+
+
+def test_closed_form_is_not_for_heavy_tails() -> None:
+    """Known failure, named in its docstring: one number p0 cannot see the tail of the output lengths."""
+    rng = np.random.default_rng(9)
+    L, O = np.full(R, 8.0), lognormal(200, 1.0)(rng)
+    N = mem.N_corr(20_000, EPS, 8, 0, 1 / O.mean(), 0.4).N
+    assert simulate(N, int(0.4 * N), 20_000, L, O, 1500, rng, 16)[1] > 1.2 * EPS
+    assert "heavy tails" in (mem.N_corr.__doc__ or "")
+
+
+def test_printed_bound_fails_where_the_erratum_says() -> None:
+    """Eq. 6 at mu_O = 128, mu_L = 16, theta = .8: memory grows inside the phase, the printed N overflows in most phases."""
+    rng = np.random.default_rng(4)
+    L, O = np.full(R, 16.0), geometric(128)(rng)
+    printed = mem.N_bounds(60_000, EPS, 16, 1 / O.mean(), 0.8).N_star
+    assert simulate(printed, int(0.8 * printed), 60_000, L, O, 1200, rng, 8)[1] > 5 * EPS
+    assert mem.fluid_peak_per_slot(2, "1/128", "0.9") / (2 + 128 * 0.1 * math.log(10) / 0.9) == pytest.approx(
+        1.778, abs=1e-3
+    )
+
+
+def test_known_failures_are_guarded_and_named() -> None:
+    fixed = mem.exclusive_slots(10_000, EPS, np.full(50, 100.0), np.full(50, 400.0), 0.3)
+    assert fixed.N == 20
+    assert "stay in step" in fixed.guards[0]
+    rng = np.random.default_rng(1)
+    long = mem.exclusive_slots(
+        3_000, EPS, np.r_[rng.exponential(100, 999), 1400.0], np.r_[rng.geometric(0.02, 999), 1.0], 0.2
+    )
+    assert "longest" in long.guards[0]
+    assert long.share <= EPS / 4
+    nothing = mem.exclusive_slots(100, EPS, [200.0], [5.0], 0.2)
+    assert nothing.N == 0
+    nothing = mem.exclusive_slots(100, EPS, [200.0, 10.0, 10.0], [5.0, 9.0, 90.0], 0.2)
+    assert nothing.N == 0
+    assert "exceeds C" in nothing.guards[-1]
+
+
+def test_small_threshold_is_the_stationary_law() -> None:
+    """theta -> 0: slots always busy, mean E[O(L + (O+1)/2)]/E[O]; below 16 slots the sum is convolved exactly."""
+    L, O = np.array([3.0, 10.0]), np.array([4.0, 1.0])
+    found = mem.exclusive_slots(60, 0.05, L, O, 1e-6)
+    assert found.mean == pytest.approx((4 * 3 + 10 + 10 + 1) / 5, rel=1e-12)
+    values = [4, 5, 6, 7, 11]  # each iteration of either request is equally likely
+    pmf = np.bincount(values, minlength=12) / 5
+    total = np.array([1.0])
+    tail = []
+    for _ in range(12):
+        total = np.convolve(total, pmf)
+        tail.append(total[61:].sum())
+    assert sum(t <= 0.05 for t in tail) == found.N
+    assert found.share == pytest.approx(tail[found.N - 1], rel=1e-9)
+
+
+def test_closed_form_against_high_precision() -> None:
+    mpmath.mp.dps = 60
+    for C, eps, mu_L, var, p0, theta in [
+        ("1e5", "1e-12", "2", "0", "1e-3", "0.999999999"),
+        ("1e9", "0.3", "1e-3", "4", "1e-6", "1e-9"),
+        ("12345", "0.9", "700", "1e6", "0.5", "0.5"),
+        ("1e6", "1e-300", "100", "1e4", "0.01", "0.2"),
+    ]:
+        th, p, L = mpmath.mpf(theta), mpmath.mpf(p0), mpmath.mpf(mu_L)
+        zeta = -mpmath.log(1 - th)
+        y = p * L + (1 - th) * zeta / th
+        t_m, t_star = max(mpmath.mpf(0), (1 - y) / p), zeta / p
+        a = mpmath.exp(-p * t_m)
+        mu = L + t_star * (1 - th) / th + t_m
+        m = a * mu
+        s = mpmath.sqrt(a * (mpmath.mpf(var) + t_star**2 * (1 - th) / th**2 + mu**2) - m**2)
+        risk = mpmath.mpf(eps)
+        z = mpmath.findroot(
+            lambda x, r=risk: mpmath.log(mpmath.erfc(x / mpmath.sqrt(2)) / 2 / r), -mpmath.log(risk) / 18
+        )
+        real = ((-z * s + mpmath.sqrt(z * z * s * s + 4 * m * mpmath.mpf(C))) / (2 * m)) ** 2
+        found = mem.N_corr(C, eps, mu_L, var, p0, theta)
+        for got, truth in ((found.N_real, real), (found.m, m), (found.s, s), (found.t_m, t_m)):
+            assert abs(got - truth) <= 1e-12 * abs(truth), (C, eps, got, truth)
+    assert mem.N_corr(1e6, 0.01, 100, 0, 0.01, 0.2, phases=100).N < mem.N_corr(1e6, 0.01, 100, 0, 0.01, 0.2).N
+
+
+def test_edges_are_defined_or_named() -> None:
+    assert mem.N_corr(1, 0.01, 100, 0, 0.01, 0.2).N == 0
+    assert mem.N_bounds(1, 0.01, 100, 0.01, 0.2).infeasible
+    assert mem.N_bounds(1000, 1, 100, "0.01", 0).N_star == 5
+    assert mem.N_bounds(1000, 1, 100, "0.01", 1).N_star == 10
+    assert mem.fluid_peak_per_slot(0, "0.01", 1) == pytest.approx(100 / math.e)
+    assert mem.fluid_peak_per_slot([100.0, 100.0], 0.01, [0.0, 1.0]).tolist() == [200.0, 100.0]
+    for call, what in [
+        (lambda: mem.N_bounds(0, 0.01, 1, 0.1, 0.5), "C must"),
+        (lambda: mem.N_bounds(1, 0, 1, 0.1, 0.5), "eps"),
+        (lambda: mem.N_bounds(1, 0.01, 0, 0.1, 0.5), "mu_L"),
+        (lambda: mem.N_bounds(1, 0.01, 1, -0.0017, 0.5), "p0"),
+        (lambda: mem.N_corr(1, 0.01, 1, 0, 0.1, 1), "theta"),
+        (lambda: mem.N_corr(1, 0.01, 1, -1, 0.1, 0.5), "var_L"),
+        (lambda: mem.N_corr(1, 0.01, 1, 0, 0.1, 0.5, phases=0), "phases"),
+        (lambda: mem.vbar(0.1, 0), "mu_L"),
+        (lambda: mem.exclusive_slots(0, 0.01, [1], [1], 0.5), "C must"),
+        (lambda: mem.exclusive_slots(9, 1, [1], [1], 0.5), "eps"),
+        (lambda: mem.exclusive_slots(9, 0.1, [1], [1], 0), "theta"),
+        (lambda: mem.exclusive_slots(9, 0.1, [1, 2], [1], 0.5), "inputs"),
+        (lambda: mem.exclusive_slots(9, 0.1, [1], [0], 0.5), "outputs"),
+    ]:
+        with pytest.raises(ValueError, match=what):
+            call()
