@@ -179,8 +179,8 @@ def server_shapes(*, max_input: int = 4096, max_output: int = 256, quick: bool =
     >>> server_shapes(max_input=4096, max_output=256)
     ((256, 256), (4096, 32), (256, 32), (4096, 256), (1024, 96), (2048, 32), (1024, 256))
     """
-    low_in, mid_in, low_out, mid_out = max(16, max_input // 16), max(32, max_input // 4), max(8, max_output // 8), 0
-    mid_out = max(low_out + 1, int(round(max_output * 0.375)))
+    low_in, mid_in, low_out = max(16, max_input // 16), max(32, max_input // 4), max(8, max_output // 8)
+    mid_out = max(low_out + 1, round(max_output * 0.375))
     shapes = [
         (low_in, max_output),
         (max_input, low_out),

@@ -214,11 +214,12 @@ def _theta_of(model: IterationModel, request_s: float, overhead_s: float) -> Flo
     full = model.at_batch()
     values = [full.t0, full.w, full.b, full.c, full.g, full.h, full.a, request_s, overhead_s]
     with np.errstate(divide="ignore"):
-        return np.log(np.array(values))
+        logs: FloatArray = np.log(np.array(values))
+    return logs
 
 
 def _tpot(theta: FloatArray, x: _Loads, scheduling: str, budget: float) -> FloatArray:
-    t0, w, b, c, g, h, a, request, _ = np.exp(theta)
+    t0, w, b, c, g, h, a, request = (float(v) for v in np.exp(theta[:8]))
     n = x.concurrency
     started = n / x.osl
     pairs = 0.5 * x.isl * (x.isl + 1.0)
@@ -238,7 +239,7 @@ def _tpot(theta: FloatArray, x: _Loads, scheduling: str, budget: float) -> Float
 
 def _ttft(theta: FloatArray, x: _Loads, budget: float) -> FloatArray:
     """Of a request alone: its chunks one after another, and the host's share."""
-    t0, w, b, c, _, _, a, request, overhead = np.exp(theta)
+    t0, w, b, c, _, _, a, request, overhead = (float(v) for v in np.exp(theta))
     chunks = np.ceil(x.isl / budget)
     full = np.minimum(x.isl, budget)
     last = x.isl - (chunks - 1.0) * full
@@ -257,7 +258,8 @@ def _generic_prior(x: _Loads) -> FloatArray:
         0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token,
         0.1 * per_token / 1000.0, REQUEST_PRIOR_S, OVERHEAD_PRIOR_S,
     ]  # fmt: skip
-    return np.log(np.array(values))
+    logs: FloatArray = np.log(np.array(values))
+    return logs
 
 
 def _solve(
