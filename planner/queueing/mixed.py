@@ -34,12 +34,12 @@ Routing = Literal["random", "jsq", "rr"]
 
 # Points of the quadrature.
 POINTS = 4096
-# Requests sent round robin or to the shortest queue avoid replicas with a fresh backlog, kappa = exp(-theta V/E[L]):
-# theta fitted on simulations of 4 and 16 replicas.
-JSQ_AVOIDANCE = 0.075
+# Requests sent round robin avoid replicas with a fresh backlog, kappa = exp(-theta V/E[L]), theta = first + second
+# (1 - load): fitted on simulations of 4 and 16 replicas.
 RR_AVOIDANCE = (0.10, 0.35)
-# Half width of the spread of decodes between the replicas of a join-shortest-queue pool.
-JSQ_SPREAD = 0.6
+# Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
+# random time: fitted on simulations of 4 and 16 replicas.
+JSQ_AFTER_DEPARTURE = 0.33
 # Abscissae of the chains, in standard deviations of the decodes about their mean.
 NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
 
@@ -358,8 +358,6 @@ class MixedReplica:
         stay = max(steps / (1 - feedback), 1.0)
         most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 1.0)), MOST_LOAD)
         deviation = math.sqrt(max(n0, 0.05) / (1 - feedback) * max(dispersion, 1.0))
-        if routing == "jsq":
-            deviation = deviation / math.sqrt(replicas) + JSQ_SPREAD / 2
         capacity = self._capacity(rate * t * (1 + law.mean_prefill / (2 * budget)))
         roof = min(capacity.most, 0.98 * budget)
         if steps > 0:
@@ -384,11 +382,9 @@ class MixedReplica:
             )  # fmt: skip
         memory = chain_memory(chains)
         swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
-        occupancy = self._occupancy(
-            rate, load, replicas, routing, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion
-        )
+        occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         return self._integrate(
-            rate, load, replicas, routing, levels, nodes, chains, memory, occupancy, capacity, swing, slope,
+            rate, load, levels, nodes, chains, memory, occupancy, capacity, swing, slope,
             mean_prefill, avoidance,
         )  # fmt: skip
 
@@ -416,27 +412,26 @@ class MixedReplica:
         )  # fmt: skip
 
     def _occupancy(
-        self, rate: float, load: float, replicas: int, routing: str, centre: float, nodes: Array, memory: Memory,
-        capacity: Capacity, swing: Fluctuations, fast: float, dispersion: float,
+        self, rate: float, load: float, centre: float, nodes: Array, memory: Memory, capacity: Capacity,
+        swing: Fluctuations, fast: float, dispersion: float,
     ) -> Occupancy:  # fmt: skip
         """Law of the sequences present: product form, with the spread of the slow fluctuations."""
         steps = self._law.mean_steps
         if steps <= 0:
             return Occupancy(np.zeros(1), np.ones(1))
-        pooled = replicas if routing == "jsq" else 1
         free = Capacity(math.inf, math.inf, 0.0)
-        plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], free, load, pooled)
-        variance = plain.variance * pooled
+        plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], free, load)
+        variance = plain.variance
         slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
         spread = max((slow - fast) / max(variance, 1e-9), 0.03)
         # requests in line are delayed by the scatter of what those ahead hold: steps of a slot, or memory for as long
         law = self._law
         scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
         queue_spread = max((dispersion + scv) / 2, 0.05)
-        return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, pooled, spread, queue_spread)
+        return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
-        self, rate: float, load: float, replicas: int, routing: str, levels: tuple[float, ...], nodes: Array,
+        self, rate: float, load: float, levels: tuple[float, ...], nodes: Array,
         chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
         mean_prefill: float, avoidance: float,
     ) -> MixedPrediction:  # fmt: skip
@@ -447,8 +442,6 @@ class MixedReplica:
 
         # number present and served
         present = occupancy.quantile(u[0])
-        if routing == "jsq":
-            present = np.maximum(present + JSQ_SPREAD * (2 * u[15] - 1), 0.0)
         if math.isfinite(capacity.kv_mean):
             from scipy.special import ndtri
 
@@ -470,7 +463,7 @@ class MixedReplica:
         backlog_relax = 1 / max(1 - decay, 1e-3)
         follow = relax / (relax + backlog_relax)
         # the request's own decode, in decodes of mean context
-        own = np.full(served.shape, 0.5 if routing == "jsq" else 1.0)
+        own = np.ones_like(served)
         if swing.per_decode > 0:
             own *= 1 + self._g * (points.prompt + (points.steps + 1) / 2 - self._law.context) / swing.per_decode
         for _ in range(2 if steps > 0 else 1):
@@ -561,6 +554,12 @@ class MixedReplica:
         busy = cost.c + cost.per_decode
         if busy > 0:
             own += self._g * (points.prompt + (points.steps + 1) / 2 - law.context) / busy
+        # a replica is the least loaded after a departure, which long prefills hold up
+        held_up = JSQ_AFTER_DEPARTURE * share**2
+        seen = (1 - held_up) * chains.duration / chains.mean(chains.duration)[:, None]
+        leaving = np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0)
+        seen += held_up * leaving / np.maximum(chains.mean(leaving)[:, None], 1e-300)
+        seen[0] = chains.duration[0]
         shift, mean_n = 0.0, 0.0
         for _ in range(2):
             mean_present = np.clip(total + shift, 0.0, most)
@@ -568,7 +567,7 @@ class MixedReplica:
             held = np.minimum(mean_present, room_for)
             # the least loaded replica has the floor of the mean
             found = np.floor(held)
-            _, backlog = draw_backlog(points, nodes, chains, found)
+            _, backlog = draw_backlog(points, nodes, chains, found, weights=seen)
             idle = found <= 0
             decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
             time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
@@ -577,7 +576,8 @@ class MixedReplica:
                 engine, points, decodes, np.where(idle, 0.0, backlog), idle, (1 - share) * rate,
                 (1 - share) * rate + refill,
             )  # fmt: skip
-            others = np.maximum(held - 0.5, 0.0)
+            # the others beside a request that shares a replica holding the floor or the ceiling of the mean
+            others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
             life = np.maximum(others + own, 0.0)
             tpot = per_token(
                 engine, points, life, start, nodes, followed, memory, at_mean=np.maximum(others + own - 1, 0.0)

@@ -208,7 +208,7 @@ def time_average(life: Array) -> Array:
 
 
 def draw_backlog(
-    points: Draws, nodes: Array, chains: Backlog, felt: Array, avoidance: float = 0.0
+    points: Draws, nodes: Array, chains: Backlog, felt: Array, avoidance: float = 0.0, weights: Array | None = None
 ) -> tuple[NDArray[np.int64], Array]:
     """Chain of each draw and the backlog its request finds [tokens].
 
@@ -225,7 +225,7 @@ def draw_backlog(
         mine = np.flatnonzero(chain == k)
         if mine.size:
             # arrivals see time averages: an iteration counts by its duration
-            weight = chains.law[k] * chains.duration[k]
+            weight = chains.law[k] * (chains.duration[k] if weights is None else weights[k])
             if avoidance:
                 weight = weight * np.exp(-avoidance * chains.grid[k])
             backlog[mine] = _draw_on_grid(chains.grid[k], weight, points.u[1, mine])
