@@ -241,13 +241,12 @@ class Node:
         iteration: IterationTime,
         capacity: float = math.inf,
         log: Callable[[float, float, Batch, int], None] | None = None,
-        waiting: WaitingQueue | None = None,
     ) -> None:
         self.policy = policy
         self.iteration = iteration
         self.capacity = capacity
         self.log = log
-        self.waiting = WaitingQueue() if waiting is None else waiting
+        self.waiting = WaitingQueue()
         self.residents: dict[int, Request] = {}  # in admission order
         self.held = 0
         self.now = 0.0
@@ -262,7 +261,7 @@ class Node:
         self._decision = 0
         self._end = math.inf  # end of the running iteration; inf = none is running
         self._duration = 0.0
-        self._asleep = True  # decided to do nothing; wakes at the next arrival
+        self.asleep = True  # decided to do nothing; wakes at the next arrival
 
     # --- what a policy reads ---------------------------------------------------------------------------------------
 
@@ -359,12 +358,8 @@ class Node:
         """A request arrives at the node; one that sleeps decides at once."""
         self.waiting.push(request)
         self.newcomers.append(request)
-        self.wake(time)
-
-    def wake(self, time: float) -> None:
-        """Decide at `time` if the node does nothing now."""
-        if self._asleep:
-            self._asleep = False
+        if self.asleep:
+            self.asleep = False
             self.now = time
 
     @property
@@ -373,11 +368,9 @@ class Node:
         return len(self.residents) + len(self.waiting)
 
     @property
-    def next_event(self) -> float:
-        """Time of the next thing this node does by itself [s]; inf when it sleeps."""
-        if self._end < math.inf:
-            return self._end
-        return math.inf if self._asleep else self.now
+    def boundary(self) -> float:
+        """End of the running iteration, or the time of the decision that is due [s]."""
+        return self._end if self._end < math.inf else self.now
 
     def run_until(self, time: float) -> None:
         """Run until `time`: iterations ending then have had their effect, decisions due then are still to be made."""
@@ -386,7 +379,7 @@ class Node:
                 if self._end > time:
                     return
                 self._finish()
-            if self._asleep or self.now >= time:
+            if self.asleep or self.now >= time:
                 return
             self.decide()
 
@@ -405,7 +398,7 @@ class Node:
                     self.peak_held = self.held
                 return
             if not self.batch.evicted:
-                self._asleep = True
+                self.asleep = True
                 return
         raise FleetOptError(f"{type(self.policy).__name__} evicts for ever without building an iteration")
 

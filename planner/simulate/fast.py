@@ -18,10 +18,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from planner.errors import InputError
 from planner.iteration.model import IterationModel
 
-__all__ = ["MixedReplica", "RequestTable", "SharedQueue"]
+__all__ = ["ArrivalQueue", "MixedReplica", "RequestTable"]
 
 TABLE = 1 << 16
 """Largest number of tokens whose linear time is tabulated."""
@@ -54,8 +53,8 @@ class RequestTable:
 
 
 @dataclass(slots=True)
-class SharedQueue:
-    """Arrivals in order of time, seen up to a moment, and evicted requests, which stand before them."""
+class ArrivalQueue:
+    """Arrivals of one replica in order of time, taken up to `position`, and evicted requests, which stand before them."""
 
     times: list[float] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -87,8 +86,6 @@ class MixedReplica:
     reserve
         True: a prompt holds its memory from admission on. False: block by block with its chunks (admission still asks that
         all of it fits).
-    queue
-        Arrivals; several replicas may share one.
     """
 
     def __init__(
@@ -100,7 +97,6 @@ class MixedReplica:
         memory_blocks: float = math.inf,
         block: int = 1,
         reserve: bool = True,
-        queue: SharedQueue | None = None,
     ) -> None:
         self.table = table
         self.model = model
@@ -108,8 +104,7 @@ class MixedReplica:
         self.token_budget = token_budget
         self.block = block
         self.reserve = reserve
-        self.queue = SharedQueue() if queue is None else queue
-        self.shared = queue is not None
+        self.queue = ArrivalQueue()
         self.now = 0.0  # boundary between iterations: the running one ends here, the next decision is made here
         self.asleep = True
         self.free: float = memory_blocks
@@ -162,13 +157,8 @@ class MixedReplica:
 
     def enqueue(self, request: int, time: float) -> None:
         """A request arrives at `time`, which is not before the replica's last decision."""
-        queue = self.queue
-        queue.times.append(time)
-        queue.ids.append(request)
-        self.notice(time)
-
-    def notice(self, time: float) -> None:
-        """An arrival at `time` may be admitted here: wake up, or end a run of iterations at the first boundary after it."""
+        self.queue.times.append(time)
+        self.queue.ids.append(request)
         if self.asleep:
             self.asleep = False
             self.now = time
@@ -457,9 +447,6 @@ class MixedReplica:
                 if preempted:
                     continue  # the partial prefill was the only work: decide again
                 if queue.position < len(ids) and not evicted:
-                    if self.shared:
-                        self.asleep = True
-                        return
                     self.now = max(times[queue.position], now)
                     continue
                 self.asleep = True
@@ -469,8 +456,8 @@ class MixedReplica:
                 heappop(ends)
                 j = ends[0][0] - self.step
             k0 = self.context
-            if preempted or (blocked and self.shared):
-                j = 1  # the queue is looked at again after it; another replica may take its head
+            if preempted:
+                j = 1  # the queue is looked at again after it
             elif j > 1 and self.free < inf:
                 j = self.iterations_in_memory(j)
             # Another arrival changes nothing while the head waits for a completion, nor while every slot is taken.
@@ -531,9 +518,3 @@ def _sum_of_larger(u: tuple[float, float], v: tuple[float, float], j: int) -> fl
     while crossing < j - 1 and before[0] + before[1] * (crossing + 1) > after[0] + after[1] * (crossing + 1):
         crossing += 1
     return line(before, 0, crossing) + line(after, crossing, j)
-
-
-def check_model(model: IterationModel) -> None:
-    """Refuse what the closed forms do not cover."""
-    if not isinstance(model, IterationModel):
-        raise InputError("iteration: an IterationModel is needed")

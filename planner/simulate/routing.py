@@ -10,10 +10,10 @@ from planner.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ROUTINGS", "Router", "check_routing", "make_router"]
+__all__ = ["ROUTINGS", "Router", "check_routing"]
 
 ROUTINGS = ("random", "rr", "jsq", "least-kv", "central")
-"""Names of the routing rules; ``central`` (one queue for all replicas) is not a router but a way to run."""
+"""Names of the routing rules; ``central`` is one queue for all replicas."""
 
 
 def check_routing(name: str) -> str:
@@ -64,10 +64,3 @@ class Router:
         least = min(measure)
         best = [i for i, x in enumerate(measure) if x == least]
         return best[0] if len(best) == 1 else best[int(self.uniform() * len(best))]
-
-
-def make_router(name: str, replicas: int, rng: np.random.Generator | None) -> Router:
-    """A router; ``central`` is refused here."""
-    if check_routing(name) == "central" and replicas > 1:
-        raise InputError("central routing is one queue, not a router")
-    return Router("rr" if name == "central" else name, replicas, rng)

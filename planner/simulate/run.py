@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import FleetOptError, InputError
-from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, WaitingQueue, check_requests
+from planner.simulate.drive import drive
+from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, check_requests
 from planner.simulate.policies import make_policy, policy_entry
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
-from planner.simulate.routing import Router, make_router
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +97,8 @@ def run_policy(
     replicas
         Number of replicas, >= 1.
     routing
-        ``random``, ``rr``, ``jsq``, ``least-kv`` or ``central`` (one queue for all replicas).
+        ``random``, ``rr``, ``jsq``, ``least-kv`` or ``central`` (one queue for all replicas; the policy's ``slots`` say
+        when a replica is full).
     rng
         Generator for random routing and random ties.
     keep_log
@@ -159,84 +159,38 @@ def run_policy(
 
     accepted = [r for r in ordered if can_finish(r)]
     memory = capacity if bounded else math.inf
-    if routing == "central" and replicas > 1:
-        nodes = _run_central(accepted, build, iteration, memory, replicas, recorder, progress)
-    else:
-        nodes = [Node(build(), iteration, memory, recorder(str(i))) for i in range(replicas)]
-        router = make_router("rr" if replicas == 1 else routing, replicas, rng)
-        _run_routed(accepted, nodes, router, progress)
-    done = len(accepted)
-    return _collect(ordered, nodes, nodes, log, done)
+    nodes = [Node(build(), iteration, memory, recorder(str(i))) for i in range(replicas)]
+    slots = getattr(nodes[0].policy, "slots", math.inf)
+    drive([_NodeReplica(n, accepted) for n in nodes], [r.arrival for r in accepted], routing, rng, slots, progress)
+    return _collect(ordered, nodes, nodes, log, len(accepted))
 
 
-def _run_routed(
-    requests: list[Request], nodes: list[Node], router: Router, progress: Callable[[float], None] | None
-) -> None:
-    total, looks_at_nodes = len(requests), router.needs_state
-    position = 0
-    while position < total:
-        if progress is not None and position % 256 == 0:
-            progress(position / total)
-        time = requests[position].arrival
-        if looks_at_nodes:
-            for node in nodes:
-                node.run_until(time)
-        while position < total and requests[position].arrival == time:
-            request = requests[position]
-            position += 1
-            if looks_at_nodes:
-                chosen = nodes[router.choose([n.in_system for n in nodes], [n.held for n in nodes])]
-            else:
-                chosen = nodes[router.choose((), ())]
-                chosen.run_until(time)
-            chosen.enqueue(request, time)
-    for node in nodes:
-        node.run_until(math.inf)
+class _NodeReplica:
+    """A node as the driver sees it."""
 
+    def __init__(self, node: Node, requests: list[Request]) -> None:
+        self._node, self._requests = node, requests
 
-def _run_central(
-    requests: list[Request],
-    build: Callable[[], Policy],
-    iteration: IterationTime,
-    capacity: float,
-    replicas: int,
-    recorder: Callable[[str], Callable[[float, float, Batch, int], None] | None],
-    progress: Callable[[float], None] | None,
-) -> list[Node]:
-    """One queue for all nodes. Nodes decide in the order of time, ties by number; arrivals wake those that sleep."""
-    waiting = WaitingQueue()
-    nodes = [Node(build(), iteration, capacity, recorder(str(i)), waiting) for i in range(replicas)]
-    events: list[tuple[float, int]] = []
-    position, total = 0, len(requests)
-    while True:
-        arrival = requests[position].arrival if position < total else math.inf
-        time = min(arrival, events[0][0] if events else math.inf)
-        if time == math.inf:
-            return nodes
-        while events and events[0][0] == time:  # effects first ...
-            nodes[heapq.heappop(events)[1]].run_until(time)
-        due = [i for i, n in enumerate(nodes) if n.next_event == time]
-        if arrival == time:  # ... then arrivals, then decisions
-            while position < total and requests[position].arrival == time:
-                if progress is not None and position % 256 == 0:
-                    progress(position / total)
-                waiting.push(requests[position])
-                position += 1
-            for i, node in enumerate(nodes):
-                if node.next_event == math.inf:
-                    node.wake(time)
-                    due.append(i)
-        due = sorted(set(due))
-        while due:
-            i = heapq.heappop(due)
-            nodes[i].decide()
-            if nodes[i].next_event < math.inf:
-                heapq.heappush(events, (nodes[i].next_event, i))
-            if nodes[i].batch.evicted:  # whoever sleeps may take what it gave back
-                for k, node in enumerate(nodes):
-                    if node.next_event == math.inf and k != i:
-                        node.wake(time)
-                        heapq.heappush(due, k)
+    @property
+    def now(self) -> float:
+        return self._node.boundary
+
+    @property
+    def asleep(self) -> bool:
+        return self._node.asleep
+
+    @property
+    def in_system(self) -> int:
+        return self._node.in_system
+
+    def held_at(self, time: float) -> float:
+        return self._node.held
+
+    def enqueue(self, request: int, time: float) -> None:
+        self._node.enqueue(self._requests[request], time)
+
+    def run(self, until: float) -> None:
+        self._node.run_until(until)
 
 
 def _run_disaggregated(
