@@ -11,12 +11,11 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from planner.catalog.load import FOLDER, load_yaml, normalized
 from planner.catalog.load import gpu as find_gpu
-from planner.catalog.load import load_yaml, normalized
 from planner.catalog.load import model as find_model
 from planner.errors import InputError, did_you_mean
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
@@ -543,8 +542,7 @@ def user_directory() -> Path:
 def _files() -> Iterator[tuple[str, Path]]:
     """(name, file) of every profile there is, the user's before the shipped, each name once."""
     seen = set()
-    shipped = Path(str(resources.files("planner.catalog").joinpath("profiles")))
-    for folder in (user_directory(), shipped):
+    for folder in (user_directory(), FOLDER / "profiles"):
         for file in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
             if file.stem not in seen:
                 seen.add(file.stem)
