@@ -27,6 +27,7 @@ from planner.queueing.mgc_law import (
     mean_wait_tijms,
     over_queues,
     solve_conservative,
+    solve_exact,
     wait_quantile_exact,
     wait_quantile_tijms,
 )
@@ -36,7 +37,7 @@ from planner.queueing.mgc_moments import (
     mean_wait_fleetopt,
     mean_wait_kimura,
     mean_wait_whitt,
-    wait_probability,
+    wait_probability_erlang,
     wait_quantile_cosmetatos,
     wait_quantile_fleetopt,
     wait_quantile_kimura,
@@ -58,6 +59,7 @@ __all__ = [
     "min_replicas",
     "wait_methods",
     "wait_probability",
+    "wait_probability_erlang",
     "wait_quantile",
     "wait_quantile_cosmetatos",
     "wait_quantile_exact",
@@ -111,7 +113,7 @@ class MethodRange:
 METHODS: dict[str, MethodRange] = {
     m.name: m
     for m in (
-        MethodRange("exact", "one server, M/M/c, M/D/c, two exponential phases up to 64 servers", True),
+        MethodRange("exact", "one server, M/M/c, M/D/c, two exponential phases up to 256 servers", True),
         MethodRange("conservative", "exact where known, else the largest of the approximations", True),
         MethodRange("tijms", "Tijms, van Hoorn, Federgruen 1981: the whole service law", True, max_servers=16.0,
                     min_utilization=0.5),
@@ -206,6 +208,64 @@ def _chosen(method: str, table: dict[str, Callable[..., Any]]) -> Callable[..., 
     return table[method]
 
 
+def wait_probability(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    *,
+    law: ServiceLaw | None = None,
+    method: str = "conservative",
+) -> Any:
+    r"""Probability of waiting in M/G/c by any method; by default exact where that is known, else the larger estimate.
+
+    .. math:: P(W > 0) \approx \max\{C(c, \lambda E[S]),\; P(W > 0)_{M/H_2/c}\}
+
+    the second up to 16 servers with :math:`C_s^2 > 1`, the exact queue with the same three moments of service. Every
+    method but `exact` and `conservative` takes Erlang C (`wait_probability_erlang`).
+
+    Parameters
+    ----------
+    arrival_rate : float or array
+        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
+    service_time : float or array
+        Mean service time E[S] = 1/mu [s]; > 0.
+    servers : float or array
+        Number of servers c, real [servers]; >= 1.
+    service_scv : float or array
+        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
+    law : ServiceLaw, optional
+        The whole service law; scaled to `service_time`.
+    method : str
+        A key of `METHODS`.
+
+    Returns
+    -------
+    float or array
+        Probability [1]; 1 where lambda E[S] >= c.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its domain or `method` is not known.
+
+    References
+    ----------
+    Those of the methods.
+
+    Examples
+    --------
+    >>> round(wait_probability(3.4, 1.0, 4), 4), round(wait_probability(3.4, 1.0, 4, 0.0), 4)
+    (0.6893, 0.6733)
+    """
+    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv, law=law)
+    if method in ("conservative", "exact"):
+        solve = solve_conservative if method == "conservative" else solve_exact
+        return as_result(over_queues(solve, lam, s, c, scv, np.zeros(lam.shape), law)[2])
+    _chosen(method, _QUANTILES)
+    return wait_probability_erlang(lam, s, c)
+
+
 def mean_wait(
     arrival_rate: npt.ArrayLike,
     service_time: npt.ArrayLike,
@@ -217,12 +277,13 @@ def mean_wait(
 ) -> Any:
     r"""Mean wait of M/G/c by any method; by default the conservative maximum, exact where that is known.
 
-    .. math:: E[W] = \max\{\text{Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt}\}
+    .. math:: E[W] = \max\begin{cases}
+        \text{Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt, } M/H_2/c & C_s^2 \ge 1 \\
+        \text{Tijms-van Hoorn-Federgruen, } C_s^2\, W_{M/M/c} + (1 - C_s^2)\, W_{M/D/c} & C_s^2 < 1 \end{cases}
 
-    and, where these are optimistic, a fourth: up to 16 servers with :math:`C_s^2 > 1` the exact queue whose service has
-    two phases and the same three moments; with :math:`C_s^2 < 1` Tijms' interpolation
-    :math:`C_s^2 W_{M/M/c} + (1 - C_s^2) W_{M/D/c}` of exact quantiles. One server, M/M/c, M/D/c and two-phase laws up to
-    64 servers are exact instead; two-phase laws beyond are bounded by 64 servers.
+    M/H2/c, up to 16 servers, is the exact queue whose service has two phases and the same three moments; the last line
+    is Tijms' interpolation between exact values. One server, M/M/c, M/D/c and laws that are two exponential phases (up
+    to 256 servers, beyond which those bound the wait) are exact instead.
 
     Parameters
     ----------
@@ -277,12 +338,13 @@ def wait_quantile(
 ) -> Any:
     r"""Wait quantile of M/G/c by any method; by default the conservative maximum, exact where that is known.
 
-    .. math:: W_q = \max\{\text{Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt}\}
+    .. math:: W_q = \max\begin{cases}
+        \text{Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt, } M/H_2/c & C_s^2 \ge 1 \\
+        \text{Tijms-van Hoorn-Federgruen, } C_s^2\, W_{M/M/c} + (1 - C_s^2)\, W_{M/D/c} & C_s^2 < 1 \end{cases}
 
-    and, where these are optimistic, a fourth: up to 16 servers with :math:`C_s^2 > 1` the exact queue whose service has
-    two phases and the same three moments; with :math:`C_s^2 < 1` Tijms' interpolation
-    :math:`C_s^2 W_{M/M/c} + (1 - C_s^2) W_{M/D/c}` of exact quantiles. One server, M/M/c, M/D/c and two-phase laws up to
-    64 servers are exact instead; two-phase laws beyond are bounded by 64 servers.
+    M/H2/c, up to 16 servers, is the exact queue whose service has two phases and the same three moments; the last line
+    is Tijms' interpolation between exact values. One server, M/M/c, M/D/c and laws that are two exponential phases (up
+    to 256 servers, beyond which those bound the wait) are exact instead.
 
     Parameters
     ----------

@@ -53,7 +53,11 @@ _LATTICE = 1 << 12
 
 @lru_cache(maxsize=256)
 def assumed_law(scv: float) -> ServiceLaw:
-    return ServiceLaw.from_scv(scv)
+    """The law taken when only two moments are known; not passed off as exactly solvable where it is an assumption."""
+    law = ServiceLaw.from_scv(scv)
+    if scv <= 1.0:
+        return law
+    return ServiceLaw("two moments", law.mean, law.scv, law.third, law.partial_moments)
 
 
 def _tijms_conditional(law: ServiceLaw, c: float, rho: float, tails: type_array) -> type_array:
@@ -178,35 +182,43 @@ def _matched_phases(law: ServiceLaw) -> TwoPhases | None:
     return TwoPhases(p, 1.0 / x, 1.0 / y) if 0.0 < p < 1.0 and y > 0.0 else None
 
 
-def _deterministic_ratios(c: float, a: float, q: type_array) -> type_array:
-    """Quantiles of M/D/c over those of M/M/c; 0 where only the latter waits."""
+def _deterministic_ratios(c: float, a: float, q: type_array) -> tuple[float, type_array]:
+    """Mean and quantiles of M/D/c over those of M/M/c; a quantile that is 0 in both counts as 1."""
     servers = int(min(max(round(c), 1), _DETERMINISTIC_SERVERS))
     # above the limit the same (1 - rho) sqrt(c), which is what the many-server limit keeps; never less than a tenth busy
     slack = min((1.0 - a / c) * max(float(np.sqrt(c / servers)), 1.0), 0.9)
     load = servers * (1.0 - slack)
     tails = np.exp(np.minimum(np.log1p(-q) + log_erlang_c(servers, load) - log_erlang_c(c, a), 0.0))
-    markovian = _solve_markovian(float(servers), load, 1.0 - tails)[2]
+    _, mean, waits = _solve_markovian(float(servers), load, 1.0 - tails)
     solved = deterministic_wait(load, servers, 1.0 - tails)
     if solved is None:  # so near saturation that the mean tells it all
-        return np.full(q.shape, 0.5 * (1.0 + float(deterministic_excess(np.asarray(c), np.asarray(a)))))
-    return np.where(markovian > 0.0, solved[2] / np.where(markovian > 0.0, markovian, 1.0), 1.0)
+        ratio = 0.5 * (1.0 + float(deterministic_excess(np.asarray(c), np.asarray(a))))
+        return ratio, np.full(q.shape, ratio)
+    ratios = np.where(waits > 0.0, solved[2] / np.where(waits > 0.0, waits, 1.0), 1.0)
+    return (solved[1] / mean if mean > 1e-100 else 1.0), ratios
 
 
-def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
-    """Exact where that is known, else the largest of the approximations, bounded by the exact wait of fewer servers."""
-    exact = solve_exact(law, c, a, q)
-    if exact is not None:
-        return exact
+def _solve_regular(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
+    """The larger of Tijms-van Hoorn-Federgruen and the interpolation between M/D/c and M/M/c, for scv < 1.
+
+    With many servers a short wait sees few departures, whose spacing is nearly Poisson whatever the law: there the
+    two-moment forms and the first of these are 10 % optimistic, and the second, with exact quantiles at both ends, is not.
+    With few servers and a heavy third moment it is the other way round.
+    """
+    p_wait, mean, waits = solve_tijms(law, c, a, q)
+    _, mean_markovian, markovian = _solve_markovian(c, a, q)
+    mean_ratio, ratios = _deterministic_ratios(c, a, q)
+    between = law.scv + (1.0 - law.scv) * ratios
+    mean = max(mean, mean_markovian * (law.scv + (1.0 - law.scv) * mean_ratio))
+    return p_wait, mean, np.maximum(waits, markovian * between)
+
+
+def _solve_irregular(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
+    """The largest of Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt and the matched two-phase queue, for scv >= 1."""
     p_wait, mean, waits = solve_tijms(law, c, a, q)
     mean = max(mean, float(mean_wait_fleetopt(a, 1.0, c, law.scv)), float(mean_wait_cosmetatos(a, 1.0, c, law.scv)))
     waits = np.maximum(waits, wait_quantile_fleetopt(a, 1.0, c, law.scv, q))
     waits = np.maximum(waits, wait_quantile_cosmetatos(a, 1.0, c, law.scv, q))
-    if law.scv < 1.0:
-        # with many servers a short wait sees few departures, whose spacing is nearly Poisson whatever the law: Tijms'
-        # interpolation between the exact quantiles of M/D/c and M/M/c, where the two-moment forms are 10 % optimistic
-        markovian = _solve_markovian(c, a, q)[2]
-        share = _deterministic_ratios(c, a, q)
-        waits = np.maximum(waits, markovian * (law.scv + (1.0 - law.scv) * share))
     matched = _matched_phases(law) if c <= _MATCHED_SERVERS and c == int(c) else None
     if matched is not None:
         # P(wait) exceeds Erlang C where few servers meet a heavy tail
@@ -214,6 +226,15 @@ def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> ty
         p_wait, mean = max(p_wait, like[0]), max(mean, like[1])
         waits = np.maximum(waits, like[2])
         waits = np.maximum(waits, _tijms_quantiles(law, c, a / c, p_wait, q))
+    return p_wait, mean, waits
+
+
+def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
+    """Exact where that is known, else the largest of the approximations, bounded by the exact wait of fewer servers."""
+    exact = solve_exact(law, c, a, q)
+    if exact is not None:
+        return exact
+    p_wait, mean, waits = _solve_regular(law, c, a, q) if law.scv < 1.0 else _solve_irregular(law, c, a, q)
     if law.phases is not None and c > LIMIT_PHASE_SERVERS > a:
         fewer = phase_type_wait(a, LIMIT_PHASE_SERVERS, law.phases, q)
         p_wait, mean, waits = min(p_wait, fewer[0]), min(mean, fewer[1]), np.minimum(waits, fewer[2])
@@ -228,16 +249,16 @@ def over_queues(
     scv: type_array,
     q: type_array,
     law: ServiceLaw | None,
-) -> tuple[type_array, type_array]:
-    """Mean wait and quantile [s] of every element: one solution per distinct queue, all its quantiles at once."""
-    mean, waits = np.zeros(lam.size), np.zeros(lam.size)
+) -> tuple[type_array, type_array, type_array]:
+    """Mean wait [s], quantile [s] and P(wait) of every element: one solution per queue, all its quantiles at once."""
+    mean, waits, p_wait = np.zeros(lam.size), np.zeros(lam.size), np.zeros(lam.size)
     queues: dict[tuple[float, float, float], list[int]] = {}
     for i, key in enumerate(zip(c.flat, (lam * s).flat, scv.flat, strict=True)):
         queues.setdefault(key, []).append(i)
     levels = q.ravel()
     for (servers, load, variation), members in queues.items():
         if load >= servers:
-            mean[members], waits[members] = np.inf, np.inf
+            mean[members], waits[members], p_wait[members] = np.inf, np.inf, 1.0
         elif load > 0.0:
             # a load so small that nobody waits in double precision is no load
             solution = solve(
@@ -245,9 +266,10 @@ def over_queues(
             )
             if solution is None:
                 raise ValueError("servers: no exact solution for this law and number of servers")
-            mean[members], waits[members] = solution[1], solution[2]
+            p_wait[members], mean[members], waits[members] = solution
+    shape = lam.shape
     with np.errstate(over="ignore"):
-        return (mean * s.ravel()).reshape(lam.shape), (waits * s.ravel()).reshape(lam.shape)
+        return (mean * s.ravel()).reshape(shape), (waits * s.ravel()).reshape(shape), p_wait.reshape(shape)
 
 
 def mean_wait_tijms(
@@ -366,7 +388,7 @@ def mean_wait_exact(
     *,
     law: ServiceLaw | None = None,
 ) -> Any:
-    r"""Mean wait where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 64 servers.
+    r"""Mean wait where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 256 servers.
 
     .. math:: E[W] = \int_0^\infty P(W > t)\, dt
 
@@ -415,7 +437,7 @@ def wait_quantile_exact(
     *,
     law: ServiceLaw | None = None,
 ) -> Any:
-    r"""Wait quantile where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 64 servers.
+    r"""Wait quantile where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 256 servers.
 
     .. math:: W_q = \inf\{t: P(W > t) \le 1 - q\}
 

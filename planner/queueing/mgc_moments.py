@@ -21,7 +21,7 @@ __all__ = [
     "mean_wait_fleetopt",
     "mean_wait_kimura",
     "mean_wait_whitt",
-    "wait_probability",
+    "wait_probability_erlang",
     "wait_quantile_cosmetatos",
     "wait_quantile_fleetopt",
     "wait_quantile_kimura",
@@ -84,7 +84,7 @@ def _exponential_tail(log_wait: type_array, conditional_mean: type_array, q: typ
         return np.where(np.isfinite(conditional_mean), excess * np.where(excess > 0.0, conditional_mean, 0.0), np.inf)
 
 
-def wait_probability(arrival_rate: npt.ArrayLike, service_time: npt.ArrayLike, servers: npt.ArrayLike) -> Any:
+def wait_probability_erlang(arrival_rate: npt.ArrayLike, service_time: npt.ArrayLike, servers: npt.ArrayLike) -> Any:
     r"""Probability of waiting that the approximations of M/G/c share: Erlang C.
 
     .. math:: P(W > 0) \approx C(c, \lambda E[S])
@@ -115,7 +115,7 @@ def wait_probability(arrival_rate: npt.ArrayLike, service_time: npt.ArrayLike, s
 
     Examples
     --------
-    >>> round(wait_probability(1.0, 1.0, 2), 12)
+    >>> round(wait_probability_erlang(1.0, 1.0, 2), 12)
     0.333333333333
     """
     lam, s, c, _, _ = leading_arguments(arrival_rate, service_time, servers, 1.0)

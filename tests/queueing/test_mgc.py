@@ -1,0 +1,393 @@
+"""M/G/c waits: against exact queues and simulations, in their limits, in order, and the smallest pool."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.queueing.erlang import erlang_c
+from planner.queueing.mgc import (
+    METHODS,
+    ServiceLaw,
+    mean_wait,
+    mean_wait_cosmetatos,
+    mean_wait_fleetopt,
+    mean_wait_kimura,
+    mean_wait_tijms,
+    mean_wait_whitt,
+    min_replicas,
+    wait_methods,
+    wait_probability,
+    wait_quantile,
+    wait_quantile_exact,
+    wait_quantile_fleetopt,
+    wait_quantile_tijms,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+MEANS = [mean_wait_fleetopt, mean_wait_cosmetatos, mean_wait_kimura, mean_wait_whitt, mean_wait_tijms, mean_wait]
+APPROXIMATIONS = [name for name in METHODS if name != "exact"]
+
+
+@pytest.fixture(scope="module")
+def accuracy():
+    """The accuracy benchmark: its readers of the truth files are used here too."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import accuracy_mgc
+
+        return accuracy_mgc
+    finally:
+        sys.path.pop(0)
+
+
+def golden_cases():
+    rows = json.loads((GOLDEN / "mph_c.json").read_text(encoding="utf-8"))
+    return [row for row in rows if abs(row["mean"] - 1) < 1e-9]
+
+
+# Against exact queues --------------------------------------------------
+
+
+def test_two_phase_queues_are_exact(accuracy):
+    seen = 0
+    for row in golden_cases():
+        kind = row["service"]["kind"]
+        if kind == "h2" or (kind == "erlang" and row["service"]["phases"] == 2):
+            law, c = accuracy.law_of_phases(row["service"]), row["servers"]
+            if c == 1:
+                continue
+            load, quantiles = c * row["utilization"], np.array([float(q) for q in row["quantiles"]])
+            found = wait_quantile(load, 1.0, c, quantile=quantiles, law=law)
+            assert found == pytest.approx(list(row["quantiles"].values()), rel=1e-7, abs=1e-9)
+            assert mean_wait(load, 1.0, c, law=law) == pytest.approx(row["mean_wait"], rel=1e-9)
+            assert wait_probability(load, 1.0, c, law=law, method="exact") == pytest.approx(row["p_wait"], rel=1e-9)
+            seen += 1
+    assert seen > 150
+
+
+def errors(accuracy, data, keep, hide):
+    """predicted/true - 1 of the default for the cases kept, the law without its exact routes if `hide`."""
+    out, slack = [], []
+    for kind, _, law, load, c, q, value, half in accuracy.cases(data):
+        if keep(kind, law, c, q):
+            if hide:
+                law = ServiceLaw("hidden", 1.0, law.scv, law.third, law.partial_moments)
+            out.append(wait_quantile(load, 1.0, c, quantile=q, law=law) / value - 1)
+            slack.append(half / value)
+    return np.array(out), np.array(slack)
+
+
+def test_the_maximum_is_never_one_per_cent_optimistic_on_exact_queues(accuracy):
+    # the law as people have it, without the knowledge that it is made of phases: servers and loads not in the data
+    error, _ = errors(accuracy, Path("absent"), lambda kind, law, c, q: kind == "exact" and q == 0.99, hide=True)
+    assert error.size > 200 and error.min() > -0.01
+    assert np.median(np.abs(error)) < 0.015
+
+
+def test_default_on_the_shared_exact_queues(accuracy, shared_data):
+    error, _ = errors(accuracy, shared_data, lambda kind, law, c, q: kind == "exact" and law.scv > 1 and c <= 64, False)
+    assert error.size > 800
+    assert error.min() > -0.005 and np.median(np.abs(error)) < 0.001
+
+
+def test_the_maximum_on_the_shared_exact_queues(accuracy, shared_data):
+    error, _ = errors(accuracy, shared_data, lambda kind, law, c, q: kind == "exact" and q in (0.99, 0.9), hide=True)
+    assert error.min() > -0.01 and np.median(np.abs(error)) < 0.01
+
+
+def test_never_ten_per_cent_below_the_shared_simulations(accuracy, shared_data):
+    error, _ = errors(accuracy, shared_data, lambda kind, law, c, q: kind == "simulated", hide=False)
+    assert error.size > 300 and error.min() > -0.10
+
+
+def test_never_ten_per_cent_below_simulations_of_other_laws(accuracy):
+    error, half = errors(accuracy, Path("absent"), lambda kind, law, c, q: kind == "simulated", hide=True)
+    assert error.size > 200
+    assert error.min() > -0.10
+    assert (error + half > 0).mean() > 0.95  # and hardly ever below by more than the simulation's own interval
+
+
+def test_exact_constant_service_against_simulation():
+    rows = [r for r in json.loads((GOLDEN / "mgc_simulated.json").read_text()) if r["law"] == "deterministic"]
+    assert len(rows) >= 4
+    for row in rows:
+        c, load = row["servers"], row["servers"] * row["utilization"]
+        for q, (value, half) in row["quantiles"].items():
+            assert wait_quantile_exact(load, 1.0, c, 0.0, float(q)) == pytest.approx(value, abs=2 * half + 1e-5)
+        assert mean_wait(load, 1.0, c, 0.0) == pytest.approx(row["mean_wait"], abs=2 * row["mean_wait_half"])
+        assert wait_probability(load, 1.0, c, 0.0) == pytest.approx(row["p_wait"], rel=0.01)
+
+
+def test_one_constant_server_is_the_erlang_series():
+    # P(W <= t) = (1 - rho) sum_{k <= t} (-rho (t - k))^k / k! e^(rho (t - k))
+    from math import exp, factorial
+
+    for rho in (0.2, 0.6, 0.8):
+        for q in (0.9, 0.99, 0.9999):
+            t = wait_quantile_exact(rho, 1.0, 1, 0.0, q)
+            below = (1 - rho) * sum(
+                (-rho * (t - k)) ** k / factorial(k) * exp(rho * (t - k)) for k in range(int(t) + 1)
+            )
+            # one server goes through the lattice of the general law
+            assert 1 - below == pytest.approx(1 - q, rel=2e-3)
+
+
+def test_one_hyperexponential_server_in_closed_form():
+    # W* = (1 - rho) / (1 - rho R*): two exponentials whose rates are the roots of a quadratic
+    p, m = np.array([0.9, 0.1]), np.array([0.5, 5.5])
+    load = 0.8
+    law = ServiceLaw.hyperexponential(p, m)
+    weights = p * m
+    a, b = 1 / m
+    roots = np.roots([1.0, a + b - load * (weights @ [a, b]), (1 - load) * a * b])
+    x, y = -roots
+    # partial fractions of (1 - rho)(s + a)(s + b)/((s + x)(s + y))
+    cx = (1 - load) * (a - x) * (b - x) / (y - x) / x
+    cy = (1 - load) * (a - y) * (b - y) / (x - y) / y
+    for q in (0.5, 0.9, 0.99, 0.999):
+        t = wait_quantile_tijms(load, 1.0, 1, quantile=q, law=law)
+        assert cx * np.exp(-x * t) + cy * np.exp(-y * t) == pytest.approx(1 - q, rel=5e-4)
+
+
+# Limits ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("scv", [0.0, 0.3, 1.0, 4.0, 20.0])
+def test_one_server_is_pollaczek_khinchine(mean, scv):
+    load = np.array([0.05, 0.5, 0.9, 0.999])
+    assert mean(load / 3.0, 3.0, 1, scv) == pytest.approx(3.0 * load / (1 - load) * (1 + scv) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("servers", [2, 7.5, 100, 10_000])
+def test_scv_one_is_the_markovian_mean(mean, servers):
+    load = servers * np.array([0.3, 0.9, 0.999])
+    expected = erlang_c(servers, load) / (servers - load)
+    assert mean(load, 1.0, servers, 1.0) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scv_one_is_the_markovian_tail(method):
+    servers, load, q = 12, np.array([6.0, 10.0, 11.9]), np.array([[0.5], [0.9], [0.999]])
+    expected = np.maximum(np.log(erlang_c(servers, load) / (1 - q)), 0.0) / (servers - load) * 0.2
+    found = wait_quantile(load / 0.2, 0.2, servers, 1.0, q, method=method, law=ServiceLaw.exponential())
+    assert found == pytest.approx(expected, rel=5e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", APPROXIMATIONS)
+@pytest.mark.parametrize("scv", [0.0, 0.5, 3.0])
+def test_without_load_nobody_waits(method, scv):
+    assert mean_wait(0.0, 1.0, 4, scv, method=method) == 0.0
+    assert wait_quantile(0.0, 1.0, 4, scv, method=method) == 0.0
+    assert wait_quantile(1e-6, 1.0, 4, scv, method=method) == 0.0
+    assert 0.0 <= mean_wait(1e-6, 1.0, 4, scv, method=method) < 1e-20
+
+
+@pytest.mark.parametrize("method", APPROXIMATIONS)
+@pytest.mark.parametrize("scv", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("servers", [1, 2, 10])
+def test_heavy_traffic_is_exponential_with_kingmans_mean(method, scv, servers):
+    slack = 1e-4
+    load = servers * (1 - slack)
+    kingman = (1 + scv) / (2 * servers * slack)
+    assert mean_wait(load, 1.0, servers, scv, method=method) == pytest.approx(kingman, rel=5e-3)
+    assert wait_quantile(load, 1.0, servers, scv, 0.99, method=method) == pytest.approx(kingman * np.log(100), rel=1e-2)
+
+
+H2 = ServiceLaw.hyperexponential([0.9, 0.1], [0.5, 5.5])
+
+
+@pytest.mark.parametrize(
+    "method, law",
+    [
+        ("tijms", ServiceLaw.gamma(0.3)),
+        ("tijms", ServiceLaw.lognormal(3.0)),
+        ("tijms", ServiceLaw.from_samples([1.0, 2.0, 10.0], [5.0, 3.0, 1.0])),
+        ("tijms", H2),
+        ("exact", H2),
+        ("exact", ServiceLaw.deterministic()),
+    ],
+)
+def test_the_mean_is_the_area_of_the_quantiles(method, law):
+    # E[W] = int_0^1 W_q dq; with Little's law lambda E[W] is the mean queue
+    servers, load = 3, 2.4
+    edges = 1 - np.geomspace(1.0, 1e-9, 61)
+    nodes, weights = np.polynomial.legendre.leggauss(6)
+    width = np.diff(edges)
+    q = edges[:-1, None] + width[:, None] * (nodes + 1) / 2
+    waits = wait_quantile(load, 1.0, servers, quantile=q, law=law, method=method)
+    area = float((waits @ weights / 2) @ width)
+    assert mean_wait(load, 1.0, servers, law=law, method=method) == pytest.approx(area, rel=3e-3)
+
+
+@pytest.mark.parametrize("method", APPROXIMATIONS)
+def test_instability_is_infinite_and_nothing_is_nan(method):
+    load, scv = (
+        np.array([[0.0], [1e-9], [3.9999999], [4.0], [4.1], [1e9]]),
+        np.array([0.0, 1e-6, 0.999, 1.0, 1.001, 40.0]),
+    )
+    for servers in (4, 4.5):
+        for result in (
+            mean_wait(load, 1.0, servers, scv, method=method),
+            wait_quantile(load, 1.0, servers, scv, 0.9, method=method),
+            wait_probability(load, 1.0, servers, scv, method=method),
+        ):
+            assert not np.isnan(result).any() and (result >= 0).all()
+        unstable = np.broadcast_to(load >= servers, (6, 6))
+        assert np.isinf(mean_wait(load, 1.0, servers, scv, method=method)[unstable]).all()
+        assert np.isinf(wait_quantile(load, 1.0, servers, scv, 0.0, method=method)[unstable]).all()
+        assert (wait_probability(load, 1.0, servers, scv, method=method)[unstable] == 1.0).all()
+
+
+# Order -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["conservative", "tijms", "cosmetatos", "fleetopt"])
+@settings(max_examples=25, deadline=None)
+@given(
+    servers=st.integers(1, 80), utilization=st.floats(0.3, 0.98), scv=st.sampled_from([0.0, 0.2, 0.7, 1.0, 2.0, 9.0]),
+    quantile=st.sampled_from([0.5, 0.9, 0.99]), closer=st.floats(0.05, 0.9),
+)  # fmt: skip
+def test_monotone_in_load_servers_and_quantile(method, servers, utilization, scv, quantile, closer):
+    load = servers * utilization
+    here = wait_quantile(load, 1.0, servers, scv, quantile, method=method)
+    bound = here * (1 + 2e-3) + 1e-9
+    assert wait_quantile(load * closer, 1.0, servers, scv, quantile, method=method) <= bound
+    assert wait_quantile(load, 1.0, servers + 1, scv, quantile, method=method) <= bound
+    assert wait_quantile(load, 1.0, servers, scv, quantile * closer, method=method) <= bound
+    assert mean_wait(load, 1.0, servers + 1, scv, method=method) <= mean_wait(load, 1.0, servers, scv, method=method)
+
+
+def test_explicit_phases_stay_monotone_where_the_exact_route_ends(monkeypatch):
+    monkeypatch.setattr("planner.queueing.mgc_law.LIMIT_PHASE_SERVERS", 20)
+    law = ServiceLaw.hyperexponential([0.9, 0.1], [0.5, 5.5])
+    for load in (12.0, 17.0, 19.5, 20.5):
+        waits = [wait_quantile(load, 1.0, c, quantile=0.9, law=law) for c in (18, 19, 20, 21, 22, 25)]
+        assert waits == sorted(waits, reverse=True)
+
+
+def test_conservative_is_not_below_its_members():
+    for law, members in (
+        (ServiceLaw.lognormal(5.0), ("tijms", "cosmetatos", "fleetopt")),
+        (ServiceLaw.lognormal(0.5), ("tijms",)),
+    ):
+        for servers, load in ((2, 1.2), (8, 7.0), (30, 25.0), (200, 190.0)):
+            top = wait_quantile(load, 1.0, servers, quantile=[0.9, 0.99], law=law)
+            for method in members:
+                assert (top >= wait_quantile(load, 1.0, servers, quantile=[0.9, 0.99], law=law, method=method)).all()
+
+
+def test_units_and_shapes():
+    law = ServiceLaw.from_samples([2.0, 3.0, 40.0], [6, 3, 1])
+    assert law.mean == pytest.approx(6.1)
+    seconds = wait_quantile(3.0 / law.mean, law.mean, 4, quantile=[0.9, 0.99], law=law)
+    assert seconds == pytest.approx(law.mean * wait_quantile(3.0, 1.0, 4, quantile=[0.9, 0.99], law=law), rel=1e-9)
+    assert isinstance(wait_quantile(3.0, 1.0, 4), float) and isinstance(mean_wait(3.0, 1.0, 4, law=law), float)
+    assert wait_quantile([[1.0], [3.0]], 1.0, 4, 2.0, [0.5, 0.9, 0.99]).shape == (2, 3)
+
+
+def test_many_servers_and_extreme_laws_stay_finite():
+    for servers in (1e3, 1e5, 1e7):
+        for scv in (0.0, 0.4, 6.0):
+            wait = wait_quantile(servers - 0.5 * np.sqrt(servers), 1.0, servers, scv, 0.99)
+            assert 0.0 < wait * np.sqrt(servers) < 60.0
+    for law in (
+        ServiceLaw.pareto(1.2, 1e5),
+        ServiceLaw.lognormal(200.0),
+        ServiceLaw.from_samples([0.0, 1.0], [0.999, 0.001]),
+    ):
+        waits = wait_quantile(6.0, 1.0, 8, quantile=[0.5, 0.9, 0.99, 0.999], law=law)
+        assert np.isfinite(waits).all() and (np.diff(waits) >= 0).all()
+
+
+# What the methods claim ------------------------------------------------
+
+
+def test_methods_listed_at_a_point():
+    law = ServiceLaw.lognormal(4.0)
+    assert wait_methods(8, 1.0, law=law) == []
+    assert "exact" in wait_methods(8, 0.8, law=ServiceLaw.hyperexponential([0.5, 0.5], [1.0, 3.0]))
+    assert "exact" in wait_methods(1, 0.8, law=law) and "exact" not in wait_methods(2, 0.8, law=law)
+    assert "exact" in wait_methods(300, 0.8, 1.0) and "exact" not in wait_methods(300, 0.8, 2.0)
+    assert wait_methods(8, 0.8, 2.0, check_ranges=False) == [
+        "conservative",
+        "whitt",
+        "cosmetatos",
+        "kimura",
+        "fleetopt",
+    ]
+    assert set(wait_methods(8, 0.8, law=law)) <= set(wait_methods(8, 0.8, law=law, check_ranges=False)) <= set(METHODS)
+    for name in wait_methods(8, 0.8, 0.6):
+        assert METHODS[name].claims(8, 0.8, 0.6)
+
+
+@pytest.mark.parametrize("name, arguments, keywords", [
+    ("arrival_rate", (-1.0, 1.0, 2), {}), ("arrival_rate", (np.nan, 1.0, 2), {}), ("service_time", (1.0, 0.0, 2), {}),
+    ("servers", (1.0, 1.0, 0.5), {}), ("servers", (1.0, 1.0, np.nan), {}), ("service_scv", (1.0, 1.0, 2, -0.1), {}),
+    ("quantile", (1.0, 1.0, 2, 1.0, 1.0), {}), ("quantile", (1.0, 1.0, 2, 1.0, -0.1), {}),
+    ("method", (1.0, 1.0, 2), {"method": "kimurra"}),
+])  # fmt: skip
+def test_nonsense_names_the_argument(name, arguments, keywords):
+    with pytest.raises(ValueError, match=name):
+        wait_quantile(*arguments, **keywords)
+
+
+def test_exact_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="no exact solution"):
+        wait_quantile_exact(3.0, 1.0, 4, law=ServiceLaw.lognormal(2.0))
+
+
+# The smallest pool -----------------------------------------------------
+
+
+def brute_replicas(rate, service, slots, limit, scv, quantile, cap):
+    if limit < 0:
+        return np.inf
+    n = max(1, int(np.ceil(rate * service / (cap * slots) - 1e-12)))
+    while not (n * slots > rate * service and wait_quantile_fleetopt(rate, service, n * slots, scv, quantile) <= limit):
+        n += 1
+    return n
+
+
+def test_min_replicas_is_brute_force():
+    rng = np.random.default_rng(11)
+    n = 150
+    rate, service = 10 ** rng.uniform(-1, 3, n), 10 ** rng.uniform(-2, 1.3, n)
+    slots, limit = rng.integers(1, 300, n).astype(float), rng.choice([-1.0, 0.0, 1e-3, 0.05, 0.5], n)
+    scv, quantile = rng.choice([0.0, 1.0, 7.0], n), rng.choice([0.5, 0.99, 0.999], n)
+    cap = rng.choice([0.5, 0.85, 1.0], n)
+    found = min_replicas(rate, service, slots, limit, service_scv=scv, quantile=quantile, max_utilization=cap)
+    expected = [brute_replicas(*x) for x in zip(rate, service, slots, limit, scv, quantile, cap, strict=True)]
+    assert found.tolist() == expected
+
+
+def test_min_replicas_does_not_slow_down_with_the_rate():
+    share, service, slots = np.linspace(0.01, 1, 110), np.linspace(0.5, 30, 110), np.linspace(16, 256, 110).round()
+    for rate in (10.0, 1e4, 1e6):
+        best = np.inf
+        for _ in range(5):
+            begin = time.perf_counter()
+            found = min_replicas(rate * share, service, slots, 0.2, service_scv=2.0)
+            best = min(best, time.perf_counter() - begin)
+        assert best < 0.005
+        assert (found * slots * 0.85 >= rate * share * service * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("name, keywords", [
+    ("arrival_rate", {"arrival_rate": -1.0}), ("service_time", {"service_time": 0.0}), ("slots", {"slots": 0.0}),
+    ("wait_limit", {"wait_limit": np.nan}), ("service_scv", {"service_scv": -1.0}), ("quantile", {"quantile": 1.0}),
+    ("max_utilization", {"max_utilization": 1.1}), ("max_utilization", {"max_utilization": 0.0}),
+])  # fmt: skip
+def test_min_replicas_nonsense_names_the_argument(name, keywords):
+    with pytest.raises(ValueError, match=name):
+        min_replicas(**{"arrival_rate": 1.0, "service_time": 1.0, "slots": 8, "wait_limit": 0.1, **keywords})
