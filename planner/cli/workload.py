@@ -179,7 +179,8 @@ def import_(
         reached = error.to_dict()
         account.append(
             f"compacted {workload.rows:,} distinct requests to {small.rows:,} rows; largest errors: "
-            f"E[S] {error.mean_iterations:.3%}, C_s^2 {error.scv_iterations:.3%}, F {error.cdf:.3%}, band {error.band:.3%}, p99 prefill {error.prefill_p99:.3%}"
+            f"E[S] {error.mean_iterations:.3%}, C_s^2 {error.scv_iterations:.3%}, F {error.cdf:.3%}, "
+            f"band {error.band:.3%}, p99 prefill {error.prefill_p99:.3%}"
         )
     if report is not None:
         import json

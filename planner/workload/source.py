@@ -141,6 +141,16 @@ class Source:
                 raise InputError(f"{self.name}: not a readable gzip file: {error}") from error
 
     @contextmanager
+    def _open(self) -> Iterator[tuple[io.TextIOWrapper, IO[bytes]]]:
+        self.head()
+        with self._raw() as raw:
+            binary: Any = gzip.GzipFile(fileobj=raw) if self._is_gzip() else raw
+            text = io.TextIOWrapper(
+                io.BufferedReader(_Adapter(binary), 1 << 18), self._encoding or "utf-8", "replace", newline=""
+            )
+            yield text, raw
+
+    @contextmanager
     def open_text(self) -> Iterator[Iterator[str]]:
         """Lines of the file, decompressed and decoded; bytes that are not text become U+FFFD and are counted.
 
@@ -149,13 +159,8 @@ class Source:
         InputError
             A truncated or damaged gzip file.
         """
-        self.head()
         size = self.path.stat().st_size
-        with self._raw() as raw:
-            binary: Any = gzip.GzipFile(fileobj=raw) if self._is_gzip() else raw
-            text = io.TextIOWrapper(
-                io.BufferedReader(_Adapter(binary), 1 << 18), self._encoding or "utf-8", "replace", newline=""
-            )
+        with self._open() as (text, raw):
 
             def lines() -> Iterator[str]:
                 number = 0
@@ -177,18 +182,42 @@ class Source:
             if self.progress is not None:
                 self.progress(size, size)
 
+    @contextmanager
+    def open_chunks(self) -> Iterator[Iterator[str]]:
+        """The text in pieces of 256 Ki characters, for documents that may be one endless line."""
+        size = self.path.stat().st_size
+        with self._open() as (text, raw):
+
+            def chunks() -> Iterator[str]:
+                done = 0
+                try:
+                    while piece := text.read(1 << 18):
+                        done += len(piece)
+                        if not piece.isascii():
+                            self.undecodable += piece.count("\ufffd")
+                        if self.progress is not None:
+                            self.progress(min(raw.tell(), size), size)
+                        yield piece
+                except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                    raise InputError(
+                        f"{self.name}: the gzip file is truncated or damaged after {done:,} characters",
+                        "Copy it again.",
+                    ) from error
+
+            yield chunks()
+
     def read_all(self, limit_bytes: int = 1 << 30) -> str:
         """The whole text, for formats that are one document; larger ones than `limit_bytes` are refused."""
         parts: list[str] = []
         size = 0
-        with self.open_text() as lines:
-            for line in lines:
-                size += len(line)
+        with self.open_chunks() as chunks:
+            for piece in chunks:
+                size += len(piece)
                 if size > limit_bytes:
                     raise InputError(
                         f"{self.name}: one JSON document of more than {limit_bytes >> 20} MiB; export it as JSON lines"
                     )
-                parts.append(line)
+                parts.append(piece)
         return "".join(parts)
 
     def read_json(self) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.workload.source import Head, Source
     from planner.workload.workload import Workload
 
-__all__ = ["MAX_PROBLEMS", "Clock", "Format", "ReadOptions", "TraceBuilder", "parse_count"]
+__all__ = ["MAX_PROBLEMS", "MAX_TOKENS", "Clock", "Format", "ReadOptions", "TraceBuilder", "parse_count"]
 
 MAX_PROBLEMS = 20
 """Problems of one file shown at most."""
@@ -25,7 +25,8 @@ MAX_PROBLEMS = 20
 MAX_BAD_SHARE = 0.001
 """Share of unreadable records above which an import is refused."""
 
-_MAX_TOKENS = 10**9  # nothing longer can be a request
+MAX_TOKENS = 10**9
+"""Nothing longer can be a request [tokens]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def parse_count(value: object) -> int:
         number = value
     else:
         raise ValueError(f"{value!r} is not a count")
-    if not 0 <= number <= _MAX_TOKENS or number != int(number):
+    if not 0 <= number <= MAX_TOKENS or number != int(number):
         raise ValueError(f"{value!r} is not a count")
     return int(number)
 
@@ -260,12 +261,12 @@ class TraceBuilder:
             Its category; ``None`` = none.
         """
         try:
-            sent = inputs if type(inputs) is int and 0 <= inputs <= _MAX_TOKENS else parse_count(inputs)
+            sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
         except (ValueError, OverflowError):
             self.bad(line, f"input tokens {_shown(inputs)} is not a count")
             return
         try:
-            got = outputs if type(outputs) is int and 0 <= outputs <= _MAX_TOKENS else parse_count(outputs)
+            got = outputs if type(outputs) is int and 0 <= outputs <= MAX_TOKENS else parse_count(outputs)
         except (ValueError, OverflowError):
             self.bad(line, f"output tokens {_shown(outputs)} is not a count")
             return

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.formats.base import MAX_PROBLEMS, Format, ReadOptions
+from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
 from planner.workload.report import ImportReport
 from planner.workload.workload import Provenance, Workload
 
@@ -203,7 +203,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
                 values = [float(cell) for cell in cells[:4]]
             except ValueError:
                 values = [math.nan]
-            if not all(0.0 <= value < math.inf for value in values):
+            if not all(0.0 <= value <= MAX_TOKENS for value in values):
                 for label, cell in zip(COLUMNS, cells[:4], strict=False):
                     if not _is_good(cell):
                         problems.append(f"{path}:{number}: {label} {cell.strip()!r} is not a number >= 0")
@@ -295,7 +295,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
 
 def _is_good(cell: str) -> bool:
     try:
-        return 0.0 <= float(cell) < math.inf
+        return 0.0 <= float(cell) <= MAX_TOKENS
     except ValueError:
         return False
 

@@ -107,7 +107,7 @@ def _scrape_text(source: Source) -> _Scrape:
             line = raw.strip()
             if not line or line.startswith("#"):
                 continue
-            found = _LINE.match(line)
+            found = _LINE.match(line.split(" # ", 1)[0])  # an exemplar may follow
             if found is None:
                 raise InputError(f"{source.name}:{number}: {line[:60]!r} is not a Prometheus sample")
             scrape.lines += 1

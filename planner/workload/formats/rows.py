@@ -83,7 +83,7 @@ def read_csv(
                 if found is not None:
                     return found
             if own or needed:
-                wanted = own or " or ".join(candidates)
+                wanted = own or " or ".join(candidates[:3])
                 raise InputError(
                     f"{source.name}:{reader.line_num}: no column {wanted!r} ({role}) among {', '.join(h.strip() for h in header)}",
                     f"Name it: --map {role}=COLUMN.",
@@ -156,8 +156,7 @@ def _finder(path: str, line: int, header: Sequence[str]) -> Callable[[str], int 
         folded.setdefault(normal_name(cell), []).append(k)
 
     def place(name: str) -> int | None:
-        exact = [k for k, cell in enumerate(header) if cell.strip().lstrip("\ufeff") == name]
-        found = exact or folded.get(normal_name(name), [])
+        found = folded.get(normal_name(name), [])
         if len(found) > 1:
             raise InputError(f"{path}:{line}: column {name!r} is there {len(found)} times", "Keep one of them.")
         return found[0] if found else None
@@ -219,7 +218,7 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
 def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
     """Elements of one array, or one or more objects, decoded from a growing window of the text."""
     decoder = json.JSONDecoder()
-    with source.open_text() as lines:
+    with source.open_chunks() as chunks:
         buffer, position, line, ended = "", 0, 1, False
         array_open: bool | None = None
 
@@ -229,7 +228,7 @@ def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
             size = 0
             # doubling keeps the work of decoding a long element again linear
             target = max(1 << 16, len(parts[0]))
-            for text in lines:
+            for text in chunks:
                 parts.append(text)
                 size += len(text)
                 if size >= target:
@@ -314,13 +313,13 @@ def read_json_records(
                 continue
             sent, got = _first(record, inputs), _first(record, outputs)
             if sent is None or got is None:
-                builder.bad(line, f"no {' or '.join(inputs if sent is None else outputs)}")
+                builder.bad(line, f"no {' or '.join((inputs if sent is None else outputs)[:3])}")
                 continue
             time = _first(record, times)
             if has_time is None:
                 has_time = time is not None
             if has_time and time is None:
-                builder.bad(line, f"no {' or '.join(times)}")
+                builder.bad(line, f"no {' or '.join(times[:3])}")
                 continue
             category = _first(record, categories)
             if category is None and categories:
