@@ -338,6 +338,9 @@ def safe_slots_batch(
         stationary = overflow_limit * share_of_promise(blocks / longest)
         return np.minimum(stationary, per_preemption * np.exp(np.minimum(slots / e_o, 50.0)))
 
+    def kept(tail: FloatArray, slots: FloatArray, blocks: FloatArray) -> NDArray[np.bool_]:
+        return (tail <= limit(slots, blocks)) & (blocks >= longest)
+
     ones = np.ones(pools)
     slots = np.minimum(capacity(ones) / mean, float(max_slots))
     t = previous_t = previous_gap = np.zeros(pools)
@@ -373,25 +376,27 @@ def safe_slots_batch(
         for wider in (roomy, ones * max_slots):
             blocks = capacity(wider)
             tail = _tail(cumulants, busiest, np.floor(blocks) + 0.5, previous_t)
-            chosen = np.where(tail <= limit(busiest, blocks), wider, chosen)
+            chosen = np.where(kept(tail, busiest, blocks), wider, chosen)
         found = np.where(capped, chosen, found)
 
     for _ in range(3):
         blocks = capacity(found)
         busy = np.minimum(found, busiest)
         overflow = _tail(cumulants, busy, np.floor(blocks) + 0.5, previous_t)
-        broken = (overflow > limit(busy, blocks)) & (found > 1.0)
+        broken = ~kept(overflow, busy, blocks) & (found > 1.0)
         if not np.any(broken):
             break
         found = np.where(broken, found - 1.0, found)
 
     fixed = cv_o < FIXED_OUTPUT_CV
     if np.any(fixed):
-        worst = np.minimum(np.floor(capacity(ones) / longest), max_slots)
-        for _ in range(4):
-            worst = np.clip(np.floor(capacity(np.maximum(worst, 1.0)) / longest), 0.0, max_slots)
+        worst, above = np.zeros(pools), np.full(pools, max_slots + 1.0)
+        while np.any(above - worst > 1.0):
+            middle = np.floor(0.5 * (worst + above))
+            fits = middle * longest <= capacity(np.maximum(middle, 1.0))
+            worst, above = np.where(fits, middle, worst), np.where(fits, above, middle)
         found, overflow = np.where(fixed, worst, found), np.where(fixed, 0.0, overflow)
-    no_room = (capacity(ones) < longest) | ((found <= 1.0) & (overflow > limit(ones, capacity(ones))))
+    no_room = (capacity(ones) < longest) | ((found <= 1.0) & ~fixed & ~kept(overflow, ones, capacity(ones)))
     found = np.where(no_room, 0.0, found)
     overflow = np.where(no_room, 0.0, overflow)
     preempted = e_o / e_i * np.exp(-np.minimum(found, busiest) / e_o) * overflow
