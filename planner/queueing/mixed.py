@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.queueing.mixed_accuracy import band_of, region_of
 from planner.queueing.mixed_backlog import MOST_LOAD, Backlog, solve_backlog, solve_shared
 from planner.queueing.mixed_fluctuations import Fluctuations
 from planner.queueing.mixed_latency import (
@@ -71,6 +72,18 @@ class MixedPrediction:
         Whether ``load`` < 1.
     binding : str
         What limits the maximum throughput.
+    region : str
+        Region of :data:`planner.queueing.mixed_accuracy.REGIONS` whose measured errors apply.
+    error_band : Mapping[str, tuple[tuple[float, float], ...]]
+        For ``"ttft_s"``, ``"tpot_s"`` and ``"e2e_s"`` and each level: 5th and 95th percentile of predicted/simulated - 1
+        in the region. A value ``v`` with band ``(low, high)`` stands for a truth in ``[v/(1+high), v/(1+low)]``.
+    margin : Mapping[str, tuple[float, ...]]
+        For the same metrics and levels: factor >= 1 to put on the value before it is held against a promise, so that a
+        plan is not optimistic.
+    reliable : bool
+        False where the band is too wide to size with, or the pool is not stable.
+    warnings : tuple of str
+        What is not modelled, or known to be off, here.
     """
 
     quantiles: tuple[float, ...]
@@ -87,6 +100,11 @@ class MixedPrediction:
     iteration_mean_s: float
     stable: bool
     binding: str
+    region: str
+    error_band: Mapping[str, tuple[tuple[float, float], ...]]
+    margin: Mapping[str, tuple[float, ...]]
+    reliable: bool
+    warnings: tuple[str, ...]
 
 
 class MixedReplica:
@@ -196,7 +214,9 @@ class MixedReplica:
             tau=float(tau),
             x=float(x),
         )
-        self._ignores_longest = e > 0
+        self._notes = (
+            ("e > 0 is ignored: iterations with one very long context take longer than predicted",) if e > 0 else ()
+        )
         self._engine = Engine(self._law, self._cost, self._a, self.token_budget)
         self._limit: MaxThroughput | None = None
         self._points: Draws | None = None
@@ -268,11 +288,7 @@ class MixedReplica:
         rate = arrival_rate / replicas
         load = rate / limit.per_s if limit.per_s > 0 else math.inf
         if load >= 1:
-            never = np.full(len(levels), math.inf)
-            return MixedPrediction(
-                levels, never, never, never, math.inf, math.inf, math.inf, limit.decodes,
-                np.full(len(levels), limit.decodes), load, 1.0, limit.iteration_s, False, limit.binding,
-            )  # fmt: skip
+            return self._unstable(load, levels)
         if replicas == 1:
             routing = "random"
         return self._solve(max(rate, 1e-9 * limit.per_s), load, int(replicas), routing, levels, dispersion)
@@ -384,7 +400,7 @@ class MixedReplica:
         swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
         occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         return self._integrate(
-            rate, load, levels, nodes, chains, memory, occupancy, capacity, swing, slope,
+            rate, load, routing, levels, dispersion, nodes, chains, memory, occupancy, capacity, swing, slope,
             mean_prefill, avoidance,
         )  # fmt: skip
 
@@ -431,7 +447,7 @@ class MixedReplica:
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
-        self, rate: float, load: float, levels: tuple[float, ...], nodes: Array,
+        self, rate: float, load: float, routing: str, levels: tuple[float, ...], dispersion: float, nodes: Array,
         chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
         mean_prefill: float, avoidance: float,
     ) -> MixedPrediction:  # fmt: skip
@@ -486,19 +502,41 @@ class MixedReplica:
             now = float(n.mean())
             shift += 0.8 * (mean_n - now)
         return self._result(
-            ttft + slot_wait, tpot, n, mean_n, load, levels, float(waits.mean()), float(memory.mean[at])
-        )
+            ttft + slot_wait, tpot, n, mean_n, load, routing, levels, float(waits.mean()), float(memory.mean[at]),
+            dispersion,
+        )  # fmt: skip
+
+    def _unstable(self, load: float, levels: tuple[float, ...]) -> MixedPrediction:
+        limit = self.max_throughput()
+        never = np.full(len(levels), math.inf)
+        if limit.binding == "prompt":
+            reason = "the longest prompt does not fit in the KV memory"
+        else:
+            reason = f"load {load:.3g} of the maximum throughput {limit.per_s:.4g}/s ({limit.binding}): queues grow without end"
+        metrics = ("ttft_s", "tpot_s", "e2e_s")
+        return MixedPrediction(
+            quantiles=levels, ttft_s=never, tpot_s=never, e2e_s=never, ttft_mean_s=math.inf, tpot_mean_s=math.inf,
+            e2e_mean_s=math.inf, running_mean=limit.decodes, running=np.full(len(levels), limit.decodes), load=load,
+            wait_probability=1.0, iteration_mean_s=limit.iteration_s, stable=False, binding=limit.binding,
+            region="unstable", error_band=dict.fromkeys(metrics, ((0.0, 0.0),) * len(levels)),
+            margin=dict.fromkeys(metrics, (1.0,) * len(levels)), reliable=False, warnings=(reason, *self._notes),
+        )  # fmt: skip
 
     def _result(
-        self, ttft: Array, tpot: Array, running: Array, running_mean: float, load: float, levels: tuple[float, ...],
-        waits: float, iteration: float,
+        self, ttft: Array, tpot: Array, running: Array, running_mean: float, load: float, routing: str,
+        levels: tuple[float, ...], waits: float, iteration: float, dispersion: float,
     ) -> MixedPrediction:  # fmt: skip
-        steps = self._draws_once().steps
+        steps, law = self._draws_once().steps, self._law
         ttft = ttft + self.api_overhead_s
         e2e = ttft + steps * tpot
         several = steps > 0
         each = tpot[several] if several.any() else np.zeros(1)
         q = np.array(levels)
+        region = region_of(routing, load, waits, law.mean_steps, law.max_prefill, self.token_budget)
+        notes = [region.warning] if region.warning else []
+        if dispersion > 3:
+            notes.append(f"arrival counts have dispersion {dispersion:.3g}: bursts enter to first order only")
+        bands = {m: tuple(band_of(region, m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
         return MixedPrediction(
             quantiles=levels,
             ttft_s=np.quantile(ttft, q),
@@ -514,6 +552,11 @@ class MixedReplica:
             iteration_mean_s=iteration,
             stable=True,
             binding=self.max_throughput().binding,
+            region=region.name,
+            error_band=bands,
+            margin={m: tuple(max(1.0, 1 / (1 + low)) for low, _ in pairs) for m, pairs in bands.items()},
+            reliable=region.reliable,
+            warnings=(*notes, *self._notes),
         )
 
     def _solve_shared(
@@ -587,7 +630,9 @@ class MixedReplica:
             shift += 0.8 * (little - float(held.mean()))
         slot_wait = np.where(waits, (mean_present - room_for + u[15]) / limit.per_s, 0.0)
         iteration = float(np.interp(float(held.mean()), nodes, chains.mean(chains.duration)))
-        return self._result(ttft + slot_wait, tpot, decodes, mean_n, load, levels, float(waits.mean()), iteration)
+        return self._result(
+            ttft + slot_wait, tpot, decodes, mean_n, load, "jsq", levels, float(waits.mean()), iteration, dispersion
+        )
 
 
 def _normal(u: Array) -> Array:

@@ -186,7 +186,7 @@ def stationary(step: Array) -> Array:
     system[:, -1, :] = 1.0
     right = np.zeros((step.shape[0], points, 1))
     right[:, -1] = 1.0
-    law: Array = np.linalg.solve(system, right)[..., 0]
+    law = np.linalg.solve(system, right)[..., 0]
     positive = np.maximum(law, 0.0)
     normal: Array = positive / positive.sum(axis=1, keepdims=True)
     return normal
