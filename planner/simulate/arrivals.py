@@ -96,11 +96,10 @@ def arrival_times(arrival: Arrival, requests: int, rng: np.random.Generator) -> 
         return np.asarray(operational / arrival.rate_per_s)
     profile = np.asarray(arrival.hourly_profile, dtype=float)
     profile = profile / profile.mean() * arrival.rate_per_s
-    cycles = math.ceil(operational[-1] / (profile.sum() * HOUR_S)) if requests else 1
+    cycles = math.floor(operational[-1] / (profile.sum() * HOUR_S)) + 1 if requests else 1
     expected = np.concatenate([[0.0], np.cumsum(np.tile(profile, cycles)) * HOUR_S])
-    hours = np.arange(expected.size) * HOUR_S
-    rising = np.concatenate([[True], np.diff(expected) > 0.0])  # hours without traffic take no operational time
-    return np.asarray(np.interp(operational, expected[rising], hours[rising]))
+    hour = np.searchsorted(expected, operational, side="right") - 1  # hours without traffic are stepped over
+    return np.asarray(hour * HOUR_S + (operational - expected[hour]) / profile[hour % profile.size])
 
 
 def _replay(times: NDArray[np.float64], rate: float | None, requests: int) -> NDArray[np.float64]:

@@ -156,7 +156,7 @@ def _drive_together(
             if progress is not None:
                 progress(request / total)
             if stop is not None and stop(time):
-                return request + 1
+                return request + 1 - len(waiting)  # those in the common queue are the last that came
     hand_out(math.inf)
     for replica in replicas:
         replica.run(math.inf)

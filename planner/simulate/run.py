@@ -187,6 +187,7 @@ class _NodeReplica:
         return self._node.held
 
     def enqueue(self, request: int, time: float) -> None:
+        self._node.run_until(time)  # a node must not see an arrival before its time
         self._node.enqueue(self._requests[request], time)
 
     def run(self, until: float) -> None:

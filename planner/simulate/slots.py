@@ -69,6 +69,7 @@ class SlotReplica:
         self.resident_s = 0.0
         self.decode_s = 0.0
         self.preemptions = 0
+        self.memory_bound = 0
         self.completed = 0
         self._durations: dict[tuple[int, int], float] = {}
 

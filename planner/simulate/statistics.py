@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from planner.simulate.run import Run
 
-__all__ = ["Estimate", "batch_means", "enough_for", "student_t", "summarize", "too_short"]
+__all__ = ["Estimate", "batch_means", "enough_for", "mean_of_batches", "student_t", "summarize", "too_short"]
 
 EXCEEDANCES = 100
 """Observations above a percentile below which a run is called too short for it."""
@@ -111,11 +111,20 @@ def batch_means(runs: Sequence[NDArray[np.float64]], quantile: float | None = No
     point = value(np.concatenate(runs))
     per_run = 1 if len(runs) >= 30 else max(4, batches // len(runs))
     parts = [p for r in runs for p in np.array_split(r, per_run) if p.size >= 2]
-    if len(parts) < 2:
-        return Estimate(point, math.inf, False)
-    values = np.array([value(p) for p in parts])
-    half = student_t(len(parts) - 1) * float(values.std(ddof=1)) / math.sqrt(len(parts))
-    return Estimate(point, half, quantile is None or enough_for(quantile, total))
+    spread = mean_of_batches(np.array([value(p) for p in parts]))
+    return Estimate(point, spread.half_width, spread.enough and (quantile is None or enough_for(quantile, total)))
+
+
+def mean_of_batches(values: NDArray[np.float64]) -> Estimate:
+    """Mean of independent values with its 95% interval (Student's t).
+
+    >>> mean_of_batches(np.array([1.0, 3.0])).value
+    2.0
+    """
+    if values.size < 2:
+        return Estimate(float(values[0]) if values.size else math.nan, math.inf, False)
+    half = student_t(values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return Estimate(float(values.mean()), half)
 
 
 def summarize(run: Run, measured: tuple[float, float] = (0.1, 0.9)) -> dict[str, float]:

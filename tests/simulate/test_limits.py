@@ -1,0 +1,70 @@
+"""Simulated queues with known answers: M/M/c, M/D/1, processor sharing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.iteration.model import IterationModel
+from planner.simulate.drive import drive
+from planner.simulate.fast import MixedReplica, RequestTable
+from planner.simulate.slots import SlotReplica
+from planner.simulate.statistics import batch_means
+
+
+def erlang_c(servers: int, load: float) -> float:
+    terms = [load**k / math.factorial(k) for k in range(servers)]
+    last = load**servers / math.factorial(servers) * servers / (servers - load)
+    return last / (sum(terms) + last)
+
+
+@pytest.mark.parametrize("servers,rho", [(1, 0.6), (4, 0.8)])
+def test_slots_with_exponential_service_are_m_m_c(servers: int, rho: float) -> None:
+    n, mean = 60_000, 400
+    tick = 1.0 / mean  # iterations so short that service is exponential with mean 1
+    rng = np.random.default_rng(1)
+    outputs = rng.geometric(1.0 / mean, n)
+    times = np.cumsum(rng.exponential(1.0 / (servers * rho), n))
+    table = RequestTable([1] * n, outputs.tolist(), [0] * n)
+    drive([SlotReplica(table, IterationModel(t0=tick), servers, 1)], times.tolist(), "rr")
+    # the prompt takes one iteration, the first token comes at the end of the next; half an iteration until the boundary
+    wait = np.array(table.first) - times - 2.5 * tick
+    mean_wait = batch_means([wait[n // 10 :]])
+    exact = erlang_c(servers, servers * rho) / (servers * (1.0 - rho)) * (1.0 + tick) / 1.0
+    assert abs(mean_wait.value - exact) <= mean_wait.half_width + 3 * tick
+    waited = batch_means([(wait[n // 10 :] > tick).astype(float)])
+    assert abs(waited.value - erlang_c(servers, servers * rho)) <= waited.half_width + 0.01
+
+
+def test_one_slot_with_constant_service_is_m_d_1() -> None:
+    n, rho, length = 60_000, 0.7, 200
+    tick = 1.0 / length
+    times = np.cumsum(np.random.default_rng(2).exponential(1.0 / rho, n))
+    table = RequestTable([1] * n, [length - 1] * n, [0] * n)
+    drive([SlotReplica(table, IterationModel(t0=tick), 1, 1)], times.tolist(), "rr")
+    wait = batch_means([(np.array(table.first) - times - 2 * tick)[n // 10 :]])
+    assert abs(wait.value - rho / (2 * (1 - rho))) <= wait.half_width + tick
+
+
+@pytest.mark.parametrize("engine", ["slots", "mixed"])
+def test_iterations_of_h_n_are_processor_sharing(engine: str) -> None:
+    """M/G/1-PS: the mean response of a request of size x is x/(1 - rho), whatever the distribution."""
+    n, rho = 40_000, 0.7
+    rng = np.random.default_rng(3)
+    outputs = np.where(rng.random(n) < 0.1, 1510, 110)
+    mean = float(outputs.mean())
+    h = 1.0 / mean  # service alone: 1
+    times = np.cumsum(rng.exponential(1.0 / rho, n))
+    table = RequestTable([1] * n, outputs.tolist(), [0] * n)
+    if engine == "slots":
+        replica = SlotReplica(table, IterationModel(t0=0.0, h=h), 1e9, 1)
+    else:
+        replica = MixedReplica(table, IterationModel(t0=0.0, c=h), 1e9, 1e9)
+    drive([replica], times.tolist(), "rr")
+    response = (np.array(table.done) - times)[n // 10 :]
+    for size in (110, 1510):
+        chosen = batch_means([response[outputs[n // 10 :] == size]])
+        exact = size * h / (1.0 - rho)
+        assert abs(chosen.value - exact) <= chosen.half_width + 0.03 * exact
