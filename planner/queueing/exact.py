@@ -7,12 +7,14 @@ import numpy.typing as npt
 
 from planner.queueing.service import TwoPhases
 
-__all__ = ["LIMIT_DETERMINISTIC_POINTS", "LIMIT_PHASE_SERVERS", "deterministic_wait", "phase_type_wait"]
+__all__ = ["LEAST_SLACK", "LIMIT_DETERMINISTIC_POINTS", "LIMIT_PHASE_SERVERS", "deterministic_wait", "phase_type_wait"]
 
 type_array = npt.NDArray[np.float64]
 
 # The matrices have servers + 1 rows and there are as many levels: 64 servers take 20 ms, 128 0.15 s, 256 one second.
 LIMIT_PHASE_SERVERS = 256
+# 1 - utilization below which M/PH/c is not solved: its wait is wrong by some 1e-11 there over the square of this.
+LEAST_SLACK = 1e-5
 # Points of the Fourier transform of M/D/c: some 80/(1 - rho); beyond, heavy-traffic formulas are as good.
 LIMIT_DETERMINISTIC_POINTS = 1 << 17
 
@@ -43,8 +45,8 @@ def _levels(servers: int, phases: TwoPhases) -> tuple[list[type_array], list[typ
 
 def phase_type_wait(
     arrival_rate: float, servers: int, phases: TwoPhases, quantiles: npt.ArrayLike = ()
-) -> tuple[float, float, type_array]:
-    r"""Probability of waiting, mean wait and wait quantiles of M/PH/c with at most two phases, exactly.
+) -> tuple[float, float, type_array] | None:
+    r"""Probability of waiting, mean wait and wait quantiles of M/PH/c, two phases, exactly; None very close to saturation.
 
     .. math:: P(W > t) = \pi_c (I - R)^{-1} \exp[(A_1 + \lambda G + \lambda I)\, t]\, 1
 
@@ -63,8 +65,9 @@ def phase_type_wait(
 
     Returns
     -------
-    tuple of float, float, array of shape (k,)
-        P(wait) [1], mean wait and wait quantiles [mean service times].
+    tuple of float, float, array of shape (k,), or None
+        P(wait) [1], mean wait and wait quantiles [mean service times]. None where 1 - a/c < `LEAST_SLACK`: rounding in
+        the matrices is divided by its square.
 
     Raises
     ------
@@ -89,6 +92,8 @@ def phase_type_wait(
     from scipy.linalg import expm
 
     c, lam = int(servers), float(arrival_rate)
+    if c - lam < LEAST_SLACK * c:
+        return None
     up, within, down, a2 = _levels(c, phases)
     identity, one = np.eye(c + 1), np.ones(c + 1)
     a1 = within[c] - np.diag(within[c].sum(1) + a2.sum(1) + lam)

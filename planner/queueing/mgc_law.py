@@ -159,11 +159,15 @@ def solve_exact(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solu
         return solve_tijms(law, 1.0, a, q)
     if kind == "exponential":
         return _solve_markovian(c, a, q)
+    solved: type_solution | None = None
     if kind == "deterministic":
-        return deterministic_wait(a, int(c), q)
-    if kind == "phases" and law.phases is not None:
-        return phase_type_wait(a, int(c), law.phases, q)
-    return None
+        solved = deterministic_wait(a, int(c), q)
+    elif kind == "phases" and law.phases is not None:
+        solved = phase_type_wait(a, int(c), law.phases, q)
+    if kind is not None and solved is None:
+        # within 1e-3 (constants) or 1e-5 (phases) of saturation, where this is right to about that
+        solved = solve_tijms(law, c, a, q)
+    return solved
 
 
 def _matched_phases(law: ServiceLaw) -> TwoPhases | None:
@@ -188,7 +192,8 @@ def _deterministic_ratios(c: float, a: float, q: type_array) -> tuple[float, typ
     # above the limit the same (1 - rho) sqrt(c), which is what the many-server limit keeps; never less than a tenth busy
     slack = min((1.0 - a / c) * max(float(np.sqrt(c / servers)), 1.0), 0.9)
     load = servers * (1.0 - slack)
-    tails = np.exp(np.minimum(np.log1p(-q) + log_erlang_c(servers, load) - log_erlang_c(c, a), 0.0))
+    logs = np.log1p(-q) + log_erlang_c(servers, load) - log_erlang_c(c, a)
+    tails = np.exp(np.clip(logs, -27.0, 0.0))
     _, mean, waits = _solve_markovian(float(servers), load, 1.0 - tails)
     solved = deterministic_wait(load, servers, 1.0 - tails)
     if solved is None:  # so near saturation that the mean tells it all
@@ -223,9 +228,10 @@ def _solve_irregular(law: ServiceLaw, c: float, a: float, q: type_array) -> type
     if matched is not None:
         # P(wait) exceeds Erlang C where few servers meet a heavy tail
         like = phase_type_wait(a, int(c), matched, q)
-        p_wait, mean = max(p_wait, like[0]), max(mean, like[1])
-        waits = np.maximum(waits, like[2])
-        waits = np.maximum(waits, _tijms_quantiles(law, c, a / c, p_wait, q))
+        if like is not None:
+            p_wait, mean = max(p_wait, like[0]), max(mean, like[1])
+            waits = np.maximum(waits, like[2])
+            waits = np.maximum(waits, _tijms_quantiles(law, c, a / c, p_wait, q))
     return p_wait, mean, waits
 
 
@@ -237,6 +243,8 @@ def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> ty
     p_wait, mean, waits = _solve_regular(law, c, a, q) if law.scv < 1.0 else _solve_irregular(law, c, a, q)
     if law.phases is not None and c > LIMIT_PHASE_SERVERS > a:
         fewer = phase_type_wait(a, LIMIT_PHASE_SERVERS, law.phases, q)
+        if fewer is None:
+            return p_wait, mean, waits
         p_wait, mean, waits = min(p_wait, fewer[0]), min(mean, fewer[1]), np.minimum(waits, fewer[2])
     return p_wait, mean, waits
 

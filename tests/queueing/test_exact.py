@@ -53,6 +53,7 @@ def test_constant_service_quantiles_integrate_to_the_mean_and_are_ordered():
 
 def test_constant_service_near_saturation_and_nearly_idle():
     assert deterministic_wait(1 - 1e-7, 1) is None
+    assert phase_type_wait(4 * (1 - 1e-7), 4, TwoPhases(1.0, 1.0, 1.0)) is None
     p_wait, mean, waits = deterministic_wait(1e-9, 5, [0.5, 0.999])
     assert 0 <= p_wait < 1e-12 and 0 <= mean < 1e-12 and waits.tolist() == [0.0, 0.0]
     # many servers: never more than M/M/c
