@@ -187,8 +187,8 @@ class MixedReplica:
         for name, value in (*terms.items(), ("api_overhead_s", api_overhead_s)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: {value!r} is not a finite number >= 0")
-        if not t0 + w + b + c + h > 0:
-            raise ValueError("t0: an iteration must take time; all of t0, w, b, c, h are 0")
+        if not t0 + w + b + c > 0:
+            raise ValueError("t0: an iteration must take time; all of t0, w, b, c are 0")
         if not tau >= 1:
             raise ValueError(f"tau: {tau!r} is not >= 1")
         if not (math.isfinite(token_budget) and token_budget >= 1):
@@ -334,7 +334,7 @@ class MixedReplica:
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
-        if routing == "jsq":
+        if routing == "jsq" and steps >= 1:
             return self._solve_shared(rate, load, replicas, levels, dispersion)
         avoidance = 0.0
         if routing == "rr":
@@ -580,10 +580,14 @@ class MixedReplica:
         decoding = chains.mean(np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0))
         speed = decoding[1:] / (steps * chains.mean(chains.duration)[1:])
         residence = nodes[1:] / np.maximum(speed, 1e-300)
+        # far beyond the nodes a replica completes its maximum
+        far = nodes[-1] * np.array([1.5, 40.0])
+        at = np.concatenate((nodes[1:], far))
+        residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
         capacity = self._capacity(0.0)
         scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
         occupancy = occupancy_law(
-            rate, nodes[1:], residence, capacity, load, replicas, max(dispersion, 0.05),
+            rate, at, residence, capacity, load, replicas, max(dispersion, 0.05),
             max((dispersion + scv) / 2, 0.05),
         )  # fmt: skip
         u = points.u

@@ -74,7 +74,7 @@ def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
     return np.concatenate((inside, outside), axis=1)
 
 
-def transitions(sums: PromptSums, grid: Array, room: Array, counts: Array, table: Array | None = None) -> Array:
+def transitions(sums: PromptSums, grid: Array, left_over: Array, counts: Array, table: Array | None = None) -> Array:
     r"""Transition matrices, shape (chains, J, J), keeping the mean of the next backlog.
 
     Mass goes to the grid by differences of the stop-loss function:
@@ -84,7 +84,8 @@ def transitions(sums: PromptSums, grid: Array, room: Array, counts: Array, table
     ----------
     sums : PromptSums
     grid : ndarray, shape (chains, J)
-    room : ndarray, shape (chains,)
+    left_over : ndarray, shape (chains, J)
+        What the iteration leaves of the backlog, 0 for the first points.
     counts : ndarray, shape (chains, J)
         Mean number of prompts arriving in an iteration that starts with ``grid`` tokens.
     table : ndarray or None, shape (1, mesh)
@@ -93,8 +94,8 @@ def transitions(sums: PromptSums, grid: Array, room: Array, counts: Array, table
     chains, points = grid.shape
     loss = np.empty((chains, points, points))
     for k in range(chains):
-        g, kept = grid[k], np.maximum(grid[k] - room[k], 0.0)
-        inside = int(np.searchsorted(g, room[k], side="right"))
+        g, kept = grid[k], left_over[k]
+        inside = int(np.count_nonzero(kept <= 0))
         mean = counts[k] * sums.law.mean_prefill
         flat = (sums.table if table is None else table).ravel()
         if table is None:
@@ -131,10 +132,10 @@ def transitions(sums: PromptSums, grid: Array, room: Array, counts: Array, table
     step[:, :, 0] = 1 - slope[:, :, 0]
     step[:, :, 1:-1] = slope[:, :, :-1] - slope[:, :, 1:]
     step[:, :, -1] = slope[:, :, -1]
-    return _without_diffusion(step, grid, room, counts, sums.law.mean_prefill2)
+    return _without_diffusion(step, grid, left_over, counts, sums.law.mean_prefill2)
 
 
-def _without_diffusion(step: Array, grid: Array, room: Array, counts: Array, square: float) -> Array:
+def _without_diffusion(step: Array, grid: Array, left_over: Array, counts: Array, square: float) -> Array:
     r"""Take back the variance that putting mass on a grid adds.
 
     A point x between neighbours is split linearly, which keeps the mean and adds the variance :math:`(x-g_j)(g_{j+1}-x)`;
@@ -153,7 +154,7 @@ def _without_diffusion(step: Array, grid: Array, room: Array, counts: Array, squ
     share[:, -1] = 0.0
     for k in range(chains):
         g = grid[k]
-        kept = g - room[k]
+        kept = left_over[k]
         above = np.flatnonzero(kept > 0)
         x = kept[above]
         j = np.clip(np.searchsorted(g, x, side="right") - 1, 0, points - 2)
@@ -212,7 +213,7 @@ def fixed_count_backlog(sums: PromptSums, room: float, knee: float, count: float
     count = float(load[0]) * room / sums.law.mean_prefill
     grid = backlog_grid(rooms, np.array([knee]), backlog_top(sums, rooms, load))
     table = sums.stop_loss(np.array([count]))
-    step = transitions(sums, grid, rooms, np.full(grid.shape, count), table)
+    step = transitions(sums, grid, np.maximum(grid - rooms[:, None], 0.0), np.full(grid.shape, count), table)
     return grid[0], stationary(step)[0]
 
 
@@ -272,7 +273,7 @@ def solve_backlog(
     counts = rate[:, None] * duration * np.reshape(scale, (-1, 1))
     if avoidance > 0:
         counts = counts * np.exp(-avoidance * grid / law.mean_prefill)
-    step = transitions(sums, grid, room, counts)
+    step = transitions(sums, grid, np.maximum(grid - room[:, None], 0.0), counts)
     if idle_rate is not None:
         for k in np.flatnonzero(decodes == 0):
             duration[k, 0] = 1 / idle_rate
@@ -316,19 +317,20 @@ def solve_shared(
     Backlog
     """
     law = sums.law
-    most = np.maximum(budget - tagged - present, 1.0)
-    room = np.maximum(budget - tagged - np.maximum(present - most / law.mean_prefill, 0.0), 1.0)
+    # decodes n = N - V/E[L] beside a backlog that just fills the iteration
+    alone = max(1 - 1 / law.mean_prefill, 0.1)
+    room = np.maximum((budget - tagged - present) / alone, 1.0)
     top = room + 2 * law.max_prefill + 2 * (present + 1) * law.mean_prefill
     knee = (cost.w / cost.b if cost.b > 0 else 0.0) - tagged - present
     grid = backlog_grid(room, knee, top)
-    prefill = np.minimum(grid, room[:, None])
     others = np.maximum(present[:, None] - grid / law.mean_prefill, 0.0)
+    prefill = np.minimum(grid, np.maximum(budget - tagged - others, 1.0))
     duration = cost(tagged + others, prefill)
     full = cost(tagged + np.maximum(present - room / law.mean_prefill, 0.0), room)
     # what comes from outside may not by itself be more than the budget can do
     outside = np.minimum((1 - share) * rate * duration, MOST_LOAD * room[:, None] / law.mean_prefill)
     counts = outside + share * others / max(law.mean_steps, 1.0)
-    step = transitions(sums, grid, room, counts)
+    step = transitions(sums, grid, grid - prefill, counts)
     return Backlog(grid, stationary(step), duration, prefill, step, room, full)
 
 

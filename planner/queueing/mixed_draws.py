@@ -150,7 +150,7 @@ def bounded_quantile(mean: Array, variance: Array, low: Array, high: Array, u: A
     """
     from scipy.special import ndtr, ndtri
 
-    width = np.maximum(high - low, 1e-300)
+    width = np.maximum(high - low, 1e-100)
     m = np.clip((mean - low) / width, 1e-4, 1 - 1e-4)
     ratio = np.clip(variance / width**2 / (m * (1 - m)), 0.0, 1.0)
     scores, table = _vasicek_table()
