@@ -34,6 +34,8 @@ LAGS = 64
 # that came just before, 6-8 and 13 prompts that come while it waits, 9 chain, 10-11 prompts during its last prefill,
 # 12 place in the law of its mean iteration, 14 capacity, 15 place between two arrivals or replicas.
 DIMENSIONS = 16
+# Requests of at most this many decode steps are followed along the chain: the law of so short a mean has no usual shape.
+PATH_STEPS = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ class Draws:
         self.pairs = law.pairs(self.prompt)
         self.sums = PromptDraws(law)
         self.spectra = LifeSpectra(law, rows[:: max(points // 512, 1)])
+        # requests with few steps, shortest last, and a fixed table of uniforms to follow them with
+        whole = np.rint(self.steps).astype(np.int64)
+        brief = np.flatnonzero((whole >= 2) & (whole <= PATH_STEPS))
+        self.brief = brief[np.argsort(-whole[brief], kind="stable")]
+        self.brief_steps = whole[self.brief]
+        self.uniforms = np.random.default_rng(20231).random((PATH_STEPS, self.brief.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +351,41 @@ def per_token(
     at = points.u[12]
     tpot = bounded_quantile(inner, inner_variance, low, high, np.clip((at - still) / middle, 0.0, 1.0))
     tpot = np.where(at < still, low, np.where(at > 1 - full, high, tpot))
+    if points.brief.size:
+        mine = points.brief
+        followed = _followed_mean(points, chains, chain[mine], start[mine])
+        tpot[mine] = np.maximum(followed + mean[mine] - memory.mean[chain[mine]], low[mine])
     return np.where(steps > 0, tpot, 0.0)
+
+
+def _followed_mean(points: Draws, chains: Backlog, chain: NDArray[np.int64], start: Array) -> Array:
+    """Mean iteration [s] of the brief requests, following each along its chain from backlog ``start``."""
+    size = chains.grid.shape[1]
+    below = np.cumsum(np.maximum(chains.step, 0.0), axis=2)
+    below /= below[:, :, -1:]
+    # one increasing table of all rows: row r covers (r, r + 1]
+    table = (below.reshape(-1, size) + np.arange(below.shape[0] * size)[:, None]).ravel()
+    duration = chains.duration.ravel()
+    row = np.empty(chain.size, dtype=np.int64)
+    first = points.uniforms[0]
+    for k in range(chains.grid.shape[0]):
+        mine = np.flatnonzero(chain == k)
+        if mine.size:
+            grid = chains.grid[k]
+            right = np.clip(np.searchsorted(grid, start[mine], side="right"), 1, size - 1)
+            part = (start[mine] - grid[right - 1]) / (grid[right] - grid[right - 1])
+            row[mine] = k * size + right - 1 + (first[mine] < part)
+    total = duration[row]
+    steps = points.brief_steps
+    for j in range(1, int(steps[0])):
+        # shortest last: those still decoding come first
+        live = int(np.searchsorted(-steps, -j))
+        if not live:
+            break
+        at = np.searchsorted(table, row[:live] + points.uniforms[j, :live])
+        row[:live] = (row[:live] // size) * size + np.minimum(at - row[:live] * size, size - 1)
+        total[:live] += duration[row[:live]]
+    return total / steps
 
 
 def _draw_on_grid(grid: Array, weight: Array, u: Array) -> Array:
