@@ -288,4 +288,10 @@ def _joined(first: Points, second: Points) -> Points:
     import numpy as np
 
     order = None  # two runs have no common clock
-    return Points(first.batches + second.batches, np.concatenate([first.time_s, second.time_s]), order, first.source)
+    return Points(
+        first.batches + second.batches,
+        np.concatenate([first.time_s, second.time_s]),
+        order,
+        first.source,
+        first.composed or second.composed,
+    )

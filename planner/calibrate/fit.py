@@ -268,7 +268,7 @@ def fit_points(
     sd = np.array([prior_log_sd[name] for name in PARAMETERS])
     position = _position(points)
     drift_sd = DRIFT_SD if position is not None else 0.0
-    has_mixed = any(kind == "mixed" for kind in points.kinds)
+    has_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
 
     best: tuple[float, int, FloatArray, float, NDArray[np.bool_], Design] | None = None
     dispersion = 1.0
@@ -444,7 +444,8 @@ def _identified(
     # e at or below g never binds
     found["e"] = found["e"] and theta[_E] > 0.0
     # mixed points without a visible interference determine x = 0; without mixed points nothing is known
-    found["x"] = found["x"] if with_x else any(kind == "mixed" for kind in points.kinds)
+    measured_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
+    found["x"] = found["x"] if with_x else measured_mixed
     return found
 
 
@@ -507,7 +508,11 @@ def _warnings(
             f"{distinct} different batches: the prior carries much of the fit; {ENOUGH_POINTS}-24 designed ones bring "
             "the error to 3-4%."
         )
-    if not has_mixed:
+    if points.composed:
+        found.append(
+            "Mixed batches were added up from separate kernels: interference x (and kappa) is not known, taken as 0."
+        )
+    elif not has_mixed:
         found.append("No mixed batch was measured: interference x (and kappa) is not known and taken as 0.")
     if not any(kind in ("prefill", "chunk", "mixed") for kind in points.kinds):
         found.append("No prefill was measured: b, a and everything about prompts come from the prior.")

@@ -432,7 +432,7 @@ def _run(server: Server, dialect: _Dialect, load: Load, deadline: float, seed: i
         return LoadResult(load, None, len(found), failed, reason or "too few requests finished")
     point = ServerPoint(
         input_tokens=statistics.fmean(t.prompt_tokens for t in found),
-        output_tokens=float(load.output_tokens),
+        output_tokens=statistics.fmean(t.output_tokens for t in found),
         concurrency=float(load.concurrency),
         # medians: a stalled connection is not the engine's doing
         tpot_s=statistics.median(t.tpot_s for t in found),

@@ -25,7 +25,8 @@ COLUMNS = (
     "prefill_past_tokens",
     "measured_ms",
 )
-"""Columns a CSV of iterations needs; `gpu`, `model`, `tp`, `role`, `design_rank`, `order` are used where present."""
+"""Columns a CSV of iterations needs; `gpu`, `model`, `tp`, `design_rank`, `order` and `composed`
+(mixed batches added up from separate kernels) are used where present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class Points:
         Place in the order of measuring, shape (P,); ``None`` = not known, and no drift can be seen.
     source
         Where they come from, for people.
+    composed
+        Whether mixed batches were added up from separate kernels: such points cannot show interference.
 
     Raises
     ------
@@ -110,6 +113,7 @@ class Points:
     time_s: FloatArray
     order: FloatArray | None = None
     source: str = "points"
+    composed: bool = False
 
     def __post_init__(self) -> None:
         time_s = np.array(self.time_s, dtype=np.float64)
@@ -167,7 +171,8 @@ class Points:
         """The points at these places."""
         chosen = list(keep)
         order = None if self.order is None else self.order[chosen]
-        return Points(tuple(self.batches[i] for i in chosen), self.time_s[chosen], order, self.source)
+        batches = tuple(self.batches[i] for i in chosen)
+        return Points(batches, self.time_s[chosen], order, self.source, self.composed)
 
 
 def batch_problems(batch: Batch) -> list[str]:
@@ -236,6 +241,7 @@ def read_iterations_csv(
     if absent:
         raise InputError(f"{path.name}: there is no column {absent[0]!r} to select by")
     groups: dict[tuple[str, str, int], list[tuple[float, Batch, float, float]]] = {}
+    composed: set[tuple[str, str, int]] = set()
     problems = []
     for line, row in enumerate(reader, 2):
         if any((row.get(key) or "").strip().lower() != value for key, value in wanted.items()):
@@ -254,17 +260,19 @@ def read_iterations_csv(
         problems += [f"{path.name}:{line}: {p}" for p in batch_problems(batch)]
         key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), tp)
         groups.setdefault(key, []).append((rank, batch, time_s, order))
+        if batch.kind == "mixed" and (row.get("composed") or "").strip():
+            composed.add(key)
     if problems:
         shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
         raise InputError.from_problems(shown, heading=f"{path.name}: {len(problems)} problems")
     if not groups:
         chosen = ", ".join(f"{k}={v}" for k, v in wanted.items())
         raise InputError(f"{path.name}: no iterations in it" + (f" with {chosen}" if chosen else ""))
-    return {key: _grouped(rows, path.name) for key, rows in groups.items()}
+    return {key: _grouped(rows, path.name, key in composed) for key, rows in groups.items()}
 
 
-def _grouped(rows: Sequence[tuple[float, Batch, float, float]], source: str) -> Points:
+def _grouped(rows: Sequence[tuple[float, Batch, float, float]], source: str, composed: bool) -> Points:
     ranked = sorted(rows, key=lambda r: r[0])
     order = np.array([r[3] for r in ranked])
     known = order if np.isfinite(order).all() else None
-    return Points(tuple(r[1] for r in ranked), np.array([r[2] for r in ranked]), known, source)
+    return Points(tuple(r[1] for r in ranked), np.array([r[2] for r in ranked]), known, source, composed)

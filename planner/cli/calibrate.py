@@ -1,0 +1,278 @@
+"""``fleetopt calibrate``: measure this machine or a server, or read measurements; fit; write a profile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options as opt
+
+if TYPE_CHECKING:
+    from planner.calibrate.run import CalibrationSet
+
+__all__ = ["calibrate"]
+
+SOURCE = "What to measure"
+MACHINE = "This machine"
+SERVER = "A running server"
+FILES = "Files"
+
+
+def calibrate(
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", "-g", help="GPU the measurements are of; checked on this machine.", rich_help_panel=SOURCE),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="Model name, config.json, the server's name for it; `tiny` with --device cpu.",
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="GPUs per replica. Default 1.", rich_help_panel=SOURCE)] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", help="Address of an OpenAI-compatible server: http://host:8000.", rich_help_panel=SERVER),
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            help="File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or "
+            "server points. Repeat.",
+            rich_help_panel=FILES,
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", help="Only CSV rows with column=value, e.g. role=fit. Repeat.", rich_help_panel=FILES),
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option("--source", help="Where the files come from, with licence; kept in the profile.", rich_help_panel=FILES),
+    ] = "",
+    device: Annotated[
+        str, typer.Option("--device", help="cuda, or cpu to try the whole path without a GPU.", rich_help_panel=MACHINE)
+    ] = "cuda",
+    points: Annotated[
+        int | None,
+        typer.Option(
+            "--points", min=1, rich_help_panel=MACHINE,
+            help="Batches to measure (default 24), or to use of each group of a file (default all).",
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        str | None,
+        typer.Option("--max-seconds", help="Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server."),
+    ] = None,
+    max_requests: Annotated[
+        int, typer.Option("--max-requests", min=1, help="Most requests sent to the server.", rich_help_panel=SERVER)
+    ] = 1000,
+    max_concurrency: Annotated[
+        int, typer.Option("--max-concurrency", min=1, help="Most requests in flight.", rich_help_panel=SERVER)
+    ] = 32,
+    max_input: Annotated[
+        int, typer.Option("--max-input", min=1, help="Longest prompt, tokens.", rich_help_panel=SERVER)
+    ] = 4096,
+    max_output: Annotated[
+        int, typer.Option("--max-output", min=1, help="Longest answer, tokens.", rich_help_panel=SERVER)
+    ] = 256,
+    api_key_env: Annotated[
+        str, typer.Option("--api-key-env", help="Environment variable with the server's key.", rich_help_panel=SERVER)
+    ] = "OPENAI_API_KEY",
+    start_wait: Annotated[
+        str, typer.Option("--start-wait", help="How long to wait for a server that is starting.", rich_help_panel=SERVER)
+    ] = "30s",
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="Longest silence of a request.", rich_help_panel=SERVER)
+    ] = "60s",
+    scheduling: Annotated[
+        str,
+        typer.Option(
+            "--scheduling", help="mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them.",
+            rich_help_panel=SERVER,
+        ),
+    ] = "mixed",
+    token_budget: Annotated[
+        int | None,
+        typer.Option("--token-budget", min=1, help="The server's tokens per iteration. Default 8192.", rich_help_panel=SERVER),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Fit fewer than six server shapes; measure a GPU that was not named.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured or sent, and stop.")] = False,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the profile.", rich_help_panel=opt.OUTPUT)] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Profile file, or a folder. Default: your profile folder, where `plan` finds it.",
+            rich_help_panel=opt.OUTPUT,
+        ),
+    ] = None,
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Write the profile.", rich_help_panel=opt.OUTPUT)] = True,
+    output_format: Annotated[
+        str, typer.Option("--format", "-f", help="Of the report: table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
+    ] = "table",
+) -> None:  # fmt: skip
+    """Measure how long an iteration takes and write a profile for `plan`.
+
+    On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model
+    NAME --gpu h100. Measurements you have: --from result.json --gpu h100 --model llama-3.1-8b.
+    """
+    from planner.cli.output import emit, say
+    from planner.errors import InputError
+    from planner.units import parse_duration
+
+    if server is not None and files:
+        raise InputError("--server and --from are two sources of measurements", "Give one of them.")
+    report = _report(output_format)
+    seconds = None if max_seconds is None else parse_duration(max_seconds, "--max-seconds")
+    if seconds is not None and seconds <= 0.0:
+        raise InputError("--max-seconds must be positive")
+    command = shlex.join(["fleetopt", *sys.argv[1:]]) if len(sys.argv) > 1 else "fleetopt calibrate"
+    if files:
+        from planner.calibrate.run import calibrate_files
+
+        if dry_run:
+            emit("\n".join(f"would read {f}" for f in files), None)
+            return
+        result = calibrate_files(
+            files, gpu=gpu, model=model, tp=tp, where=_pairs(select or []), points=points,
+            scheduling=scheduling, token_budget=token_budget, force=force, command=command, source=source,
+        )  # fmt: skip
+    elif server is not None:
+        if model is None:
+            raise InputError("which model does the server serve?", "Give --model, as the server names it.")
+        from planner.calibrate.live import Server, describe_loads, planned_loads
+        from planner.calibrate.run import CalibrationSet, calibrate_server
+
+        loads = planned_loads(
+            max_input=max_input, max_output=max_output, max_concurrency=max_concurrency, max_requests=max_requests
+        )
+        target = Server(
+            server, model, os.environ.get(api_key_env) or None,
+            parse_duration(timeout, "--timeout"), parse_duration(start_wait, "--start-wait"),
+        )  # fmt: skip
+        if dry_run:
+            emit("\n".join([f"would send to {server} as {model!r}:", *describe_loads(loads)]), None)
+            return
+        with _progress("loads") as show:
+            one = calibrate_server(
+                target, loads, gpu=gpu, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
+                max_seconds=seconds or 300.0, force=force, command=command, progress=show,
+            )  # fmt: skip
+        result = CalibrationSet((one,))
+    else:
+        if dry_run:
+            emit(_device_plan(model or "llama-3.1-8b", gpu, tp or 1, device, points or 24), None)
+            return
+        from planner.calibrate.run import CalibrationSet, calibrate_device
+
+        with _progress("points") as show:
+            one = calibrate_device(
+                gpu, model or ("tiny" if device == "cpu" else "llama-3.1-8b"), tp=tp or 1, device=device, points=points or 24,
+                max_seconds=seconds or 60.0, check_device=not force, command=command, progress=show,
+            )  # fmt: skip
+        result = CalibrationSet((one,))
+    if name is not None:
+        result = _renamed(result, name)
+    text = report(result)
+    if write:
+        say(_written(result, output))
+    emit(text, None)
+    for calibration in result.calibrations:
+        label = f"{calibration.profile.name}: " if len(result.calibrations) > 1 else ""
+        say(f"note: {label}{line}" for line in calibration.notes)
+        say(f"warning: {label}{line}" for line in calibration.warnings)
+
+
+def _report(output_format: str) -> Callable[[CalibrationSet], str]:
+    from planner.report import formatter
+    from planner.report.calibration_text import calibration_text
+
+    if output_format in ("table", "markdown"):
+        return lambda result: calibration_text(result, markdown=output_format == "markdown")
+    render = formatter(output_format, ("table", "markdown"))
+    return lambda result: render(result.calibrations[0] if len(result.calibrations) == 1 else result)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    from planner.errors import InputError
+
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"--select {text!r}: expected column=value, e.g. role=fit")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _device_plan(model: str, gpu: str | None, tp: int, device: str, points: int) -> str:
+    from planner.calibrate.design import designed_batches, measuring_order
+    from planner.calibrate.microbench import CPU, TINY_MODEL
+    from planner.catalog import gpu as find_gpu
+    from planner.catalog import model as find_model
+
+    network = TINY_MODEL if model == "tiny" else find_model(model)
+    memory = CPU.memory_bytes if device == "cpu" or gpu is None else find_gpu(gpu).memory_bytes
+    plan = measuring_order(designed_batches(network, tp=tp, kv_bytes=0.4 * memory, points=points))
+    lines = [f"would measure {network.name} tp {tp} on {'this CPU' if device == 'cpu' else gpu or 'this GPU'}:"]
+    return "\n".join([*lines, *(f"{run.batch}{' (sentinel)' if run.sentinel else ''}" for run in plan)])
+
+
+def _renamed(result: CalibrationSet, name: str) -> CalibrationSet:
+    from dataclasses import replace
+
+    from planner.calibrate.run import Calibration, CalibrationSet
+    from planner.errors import InputError
+
+    if len(result.calibrations) != 1:
+        raise InputError(f"--name {name!r} cannot name {len(result.calibrations)} profiles", "Select one group.")
+    only = result.calibrations[0]
+    return CalibrationSet((Calibration(replace(only.profile, name=name), only.fit, only.server_fit, only.notes),))
+
+
+def _written(result: CalibrationSet, output: Path | None) -> list[str]:
+    from planner.catalog.profiles import save_profile, user_directory
+    from planner.errors import InputError
+
+    several = len(result.calibrations) > 1
+    target = output if output is not None else user_directory()
+    if output is None or (several and not output.suffix):
+        target.mkdir(parents=True, exist_ok=True)
+    if several and not target.is_dir():
+        raise InputError(f"{target}: {len(result.calibrations)} profiles need a folder", "Give a folder to -o.")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: folder {target.parent} does not exist")
+    return [f"wrote {save_profile(c.profile, target)}" for c in result.calibrations]
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on stderr where somebody is looking, nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(what)
+
+        def show(done: int, total: int, text: str) -> None:
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield show

@@ -1,0 +1,98 @@
+"""``fleetopt profile``: what profiles there are, what one says, how they differ."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="profile",
+    help="Iteration-time profiles: list yours and the shipped ones, show one, compare some.",
+    no_args_is_help=True,
+)
+
+Format = Annotated[
+    str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
+]
+
+
+@app.command("list")
+def list_profiles(
+    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="Only this GPU.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Only this model.")] = None,
+    output_format: Format = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """The profiles `plan` can use: yours first, then the shipped ones."""
+    from planner.catalog import gpu as find_gpu
+    from planner.catalog import model as find_model
+    from planner.catalog.profiles import profile, profile_names
+    from planner.cli.output import emit
+    from planner.report import formatter
+    from planner.report.calibration_text import ProfileList, profile_list_text
+
+    found = [profile(name) for name in profile_names()]
+    if gpu is not None:
+        wanted = {gpu.lower(), find_gpu(gpu).name}
+        found = [p for p in found if p.gpu.lower() in wanted]
+    if model is not None:
+        wanted = {model.lower(), find_model(model).name}
+        found = [p for p in found if p.model.lower() in wanted]
+    listed = ProfileList(found)
+    if output_format in ("table", "markdown"):
+        emit(profile_list_text(listed, output_format == "markdown"), output)
+    else:
+        emit(formatter(output_format)(listed), output)
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="GPU type.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model.")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="GPUs per replica.")] = 1,
+    output_format: Format = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """One profile: its parameters, where they come from, and how far to trust them."""
+    from planner.catalog.profiles import profile
+    from planner.cli.output import emit
+    from planner.report import formatter
+    from planner.report.calibration_text import ProfileList, profile_text
+
+    found = profile(name) if name is not None else profile(gpu=gpu, model=model, tp=tp)
+    if output_format in ("table", "markdown"):
+        emit(profile_text(found, output_format == "markdown"), output)
+    elif output_format == "csv":
+        emit(formatter("csv")(ProfileList([found])), output)
+    else:
+        emit(formatter(output_format)(found), output)
+
+
+@app.command()
+def compare(
+    names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
+    output_format: Format = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """Profiles side by side, with the time of typical batches."""
+    from planner.catalog.profiles import profile
+    from planner.cli.output import emit
+    from planner.errors import InputError
+    from planner.report import formatter
+    from planner.report.calibration_text import ProfileList, compare_text
+
+    if len(names) < 2:
+        raise InputError("nothing to compare with", "Give two or more profiles.")
+    found = [profile(name) for name in names]
+    if output_format in ("table", "markdown"):
+        emit(compare_text(found, output_format == "markdown"), output)
+    else:
+        emit(formatter(output_format)(ProfileList(found)), output)
