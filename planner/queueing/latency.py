@@ -190,7 +190,7 @@ class ReplicaLatency:
         if not occupied.stable:
             return self._overloaded(name_levels, occupied, replicas // chain.replicas)
         return self._assemble(
-            name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen, routing
+            name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen, routing, peakedness
         )
 
     def _overloaded(self, names: tuple[float, ...], occupied: Occupancy, chains: int) -> PoolLatency:
@@ -205,6 +205,25 @@ class ReplicaLatency:
             prefill_load=0.0, stable=False,
         )  # fmt: skip
 
+    def _found(
+        self, states: FloatArray, probability: FloatArray, replicas: int, tail_ratio: float
+    ) -> tuple[FloatArray, FloatArray]:
+        r"""What arrivals find where they are not Poisson: every level is crossed upwards as often as downwards.
+
+        .. math:: \lambda P(\text{find } n) = \pi(n + 1) \mu(n + 1), \qquad \mu(n) = n / (E[K] t(n))
+
+        It is also the law of the others a request shares its iterations with, counted per iteration.
+        """
+        if len(states) < 2:
+            return states, probability
+        rates = states / self._times(states / replicas)
+        flow = probability * rates
+        if states[-1] != self.slots * replicas:
+            return states[:-1], flow[1:] / flow[1:].sum()
+        beyond = np.append(flow[1:], flow[-1] * tail_ratio)
+        beyond[-2] *= 1.0 - tail_ratio
+        return states, beyond / beyond.sum()
+
     def _assemble(
         self,
         names: tuple[float, ...],
@@ -216,6 +235,7 @@ class ReplicaLatency:
         replicas: int,
         seen: float,
         routing: str,
+        peaked: float,
     ) -> PoolLatency:
         g = chain.replicas
         c = chain.slots * g
@@ -223,7 +243,9 @@ class ReplicaLatency:
         states = np.arange(occupied.first, occupied.first + len(probability), dtype=float)
         mean = float(probability @ states)
         variance = float(probability @ states**2) - mean**2
-        delayed = occupied.all_busy
+        if peaked != 1.0:
+            states, probability = self._found(states, probability, g, occupied.load ** (1.0 / peaked))
+        delayed = float(probability[-1]) if states[-1] == c else occupied.all_busy
         if routing == "jsq":
             # the pool may hold as many requests as slots while one replica has a queue and another a free slot: every
             # replica is full only once about g (1 - rho) requests queue
@@ -234,7 +256,7 @@ class ReplicaLatency:
         free = probability[:-1] if states[-1] == c else probability
         found, spread, mass, idle = strata(states[: len(free)], free, g)
         others = (found + 1.0) / g - 1.0  # a tagged request is one of the found + 1
-        centre = (mean + 1.0) / g - 1.0
+        centre = (float(probability @ states) + 1.0) / g - 1.0
         width = spread / g
         last = float(self.slots - 1)
 
@@ -269,7 +291,10 @@ class ReplicaLatency:
                 edges = self._wait.edges(chain.slots, occupied.load**g)
             else:
                 edges = self._wait.edges(c, occupied.load)
-            edges *= t_full * burst
+            # slots free only between iterations: with several completions per iteration the first is not sooner
+            leave = chain.slots / self.mean_iterations
+            rounding = 0.5 + 1.0 / np.expm1(leave) - 1.0 / leave
+            edges = t_full * (edges * burst + rounding)
             wait_mass = -np.diff(WAIT_SURVIVAL, append=0.0)[:-1]
             wait_mass = wait_mass / wait_mass.sum()
             wait_start, wait_width = edges[:-1], np.diff(edges)
@@ -284,7 +309,7 @@ class ReplicaLatency:
             if waits:
                 total = ends(count)[:, None] + wait_start[None, :]
                 start.append(total.ravel())
-                long.append(np.broadcast_to(wait_width + t_full, total.shape).ravel())
+                long.append(np.broadcast_to(wait_width, total.shape).ravel())
                 part.append(np.outer(weight, wait_mass * delayed).ravel())
             a, d, w = np.concatenate(start), np.concatenate(long), np.concatenate(part)
             pieces.append((mixture_quantiles(a, d, w, levels), float(w @ (a + 0.5 * d) / w.sum())))

@@ -395,9 +395,20 @@ class OccupancyChain:
         c = self.slots * self.replicas
         most = self.max_work
         load = work / most
-        if load >= 1.0:
+        if load >= 1.0 - 1e-12:  # within rounding of its limit there is no steady state to tell
             return Occupancy(
-                c, np.ones(1), c, self.replicas, 1.0, load, 1.0 - load, False, most, most, float(self.slots), 1.0
+                c,
+                np.ones(1),
+                c,
+                self.replicas,
+                1.0,
+                max(load, 1.0),
+                min(1.0 - load, 0.0),
+                False,
+                most,
+                most,
+                float(self.slots),
+                1.0,
             )
         if work == 0.0:
             return Occupancy(0, np.ones(1), c, self.replicas, 0.0, 0.0, 1.0, True, most, 0.0, 0.0, 0.0)

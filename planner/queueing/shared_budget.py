@@ -238,9 +238,7 @@ class SharedBudget:
             prefill = (after + 0.5) * top_full
             seen_steps = busy_steps > 1e-6
             delayed_start = (edges[:-1][:, None] + prefill[seen_steps][None, :]).ravel()
-            delayed_width = np.broadcast_to(
-                np.diff(edges)[:, None] + t_last, (len(wait_mass), int(seen_steps.sum()))
-            ).ravel()
+            delayed_width = np.broadcast_to(np.diff(edges)[:, None], (len(wait_mass), int(seen_steps.sum()))).ravel()
             delayed_mass = np.outer(wait_mass, busy_steps[seen_steps] / busy_steps[seen_steps].sum()).ravel() * delayed
             first_start = np.concatenate((first_start, delayed_start))
             first_width = np.concatenate((first_width, delayed_width))
@@ -269,8 +267,14 @@ class SharedBudget:
         quiet = 0.5 * (low + high)
         extra = quiet * stolen / (1.0 - stolen)
         long_run = rate * quiet / (1.0 - stolen) * self._prefill.second / (1.0 - stolen) ** 2
+        # decoding starts when one's own prompt ends, and the prompts that came meanwhile are still to be done: they leave
+        # rho E[L] (1 - rho (1 + C_L^2) / 2) tokens more than usual (work left behind by an M/G/1 departure)
+        busy = np.minimum(state.load[everyone_node], 0.985)
+        behind = busy * (self.mean_input - 0.5 * busy * self._prefill.second / self.mean_input)
         noise = spent[everyone_node][None, :] ** 2
         follow = np.maximum(long_run / (2.0 * np.maximum(noise, 1e-12)), 0.5)
+        forgotten = -np.expm1(-self._gaps[:, None] / follow) / self._gaps[:, None]
+        extra = extra + self.per_token * np.maximum(behind, 0.0)[None, :] * forgotten
         spread_tokens = noise * persistence(self._gaps[:, None] / follow, 1.0) ** 2
         deviation = self.per_token * np.sqrt(spread_tokens)
         shape = np.maximum((extra / np.maximum(deviation, 1e-12)) ** 2, 0.05) if self.per_token > 0 else None

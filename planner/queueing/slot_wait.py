@@ -14,8 +14,7 @@ FloatArray = NDArray[np.float64]
 #: Survival probabilities at which the wait of the delayed is cut [-].
 WAIT_SURVIVAL = np.array([1.0, 0.8, 0.63, 0.5, 0.38, 0.28, 0.2, 0.14, 0.09, 0.05, 0.025, 0.01, 3e-3, 6e-4, 1e-4, 1e-6])
 _WAIT_CELLS = 1024
-# with heavy third moments the tail does not shrink as the mean does: give back no more than this
-_SHORTEST_MEMORY = 0.85
+_HORIZON = 3.0  # in residual lives, see `SlotWait._long_memory`
 
 
 class SlotWait:
@@ -84,27 +83,32 @@ class SlotWait:
         transform = np.fft.rfft(first, size) * (1.0 - load) / (1.0 - load * np.fft.rfft(later, size))
         pmf = np.maximum(np.fft.irfft(transform, size)[: _WAIT_CELLS + 1], 0.0)
         survival = 1.0 - np.cumsum(pmf) / pmf.sum()
-        edges: FloatArray = np.interp(-WAIT_SURVIVAL, -np.concatenate(([1.0], survival)), np.concatenate((x, [span])))
+        # the part of the delayed whose queue is over before long lives show waits as before exponential servers
+        share = self._long_memory(chain_slots, load)
+        at = np.concatenate(([0.0], x + 0.5 * x[1]))
+        survival = np.concatenate(([1.0], survival))
+        if share < 1.0:
+            short = np.exp(-at * (chain_slots * (1.0 - load) / self.mean_iterations))
+            survival = share * survival + (1.0 - share) * short
+        edges: FloatArray = np.interp(-WAIT_SURVIVAL, -survival, at)
         edges[0] = 0.0
-        return edges * self._short_memory(chain_slots, load)
+        return edges
 
-    def _short_memory(self, chain_slots: int, load: float) -> float:
-        r"""What is left of the variability of K within the time a queue lasts [-].
+    def _long_memory(self, chain_slots: int, load: float) -> float:
+        r"""Share of the delayed who meet the variability of K in full [-].
 
-        A queue before c servers comes and goes within :math:`T = 5 E[K] / ((1 - \rho) \sqrt{c - 1})`; until then their
-        departures look Poisson, and only lives shorter than T show. The mean of Y_i is multiplied by
+        A queue before c servers comes and goes within :math:`T = 3 E[K_e] / ((1 - \rho) \sqrt{c - 1})`; until then
+        their departures look Poisson, and only lives shorter than T show:
 
-        .. math:: \frac{E[\min(K_e, T)]}{E[K_e]} \, \frac{1}{1 - e^{-T / E[K]}}
+        .. math:: \frac{E[\min(K_e, T)] / (1 - e^{-T / E[K]}) - E[K]}{E[K_e] - E[K]}
 
-        The 5 was fitted to exact M/H2/c waits (c = 16..256, scv 4, balanced means); c = 1 stays Pollaczek-Khinchine.
+        The 3 was fitted to exact M/H2/c waits (c = 2..256, scv 2, 4 and 10); c = 1 stays Pollaczek-Khinchine.
         """
-        if chain_slots == 1:
+        excess = self._mean_residual / self.mean_iterations - 1.0
+        if chain_slots == 1 or excess <= 1e-9:
             return 1.0
-        horizon = 5.0 / ((1.0 - load) * np.sqrt(chain_slots - 1.0))
-        at = horizon * self.mean_iterations
+        horizon = _HORIZON * (1.0 + excess) / ((1.0 - load) * float(np.sqrt(chain_slots - 1.0)))
         # E min(K_e, T) = integral of 1 - F_e up to T
-        left = float(np.interp(at, self._k, self._residual_integral))
-        later = left / self.mean_iterations / -float(np.expm1(-horizon))
-        whole = self._mean_residual / self.mean_iterations
-        factor = (1.0 - load + load * min(later, max(whole, 1.0))) / (1.0 - load + load * whole)
-        return float(max(factor, _SHORTEST_MEMORY))
+        left = float(np.interp(horizon * self.mean_iterations, self._k, self._residual_integral))
+        shown = left / self.mean_iterations / -float(np.expm1(-horizon)) - 1.0
+        return min(max(shown / excess, 0.0), 1.0)

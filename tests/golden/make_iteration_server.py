@@ -26,8 +26,8 @@ TWO = (("two", 0.2, 300, 6000), ("two", 0.1, 80, 1500))
 
 # W [s], H [s], slots, chunk, prefill per token [s], replicas, routing, load, laws, requests
 CASES = [
-    (0.008, 0.00065, 16, 512, 0.0, 1, "random", 0.70, CHAT, 300_000),
-    (0.020, 0.00010, 32, 512, 0.0, 1, "random", 0.80, CHAT, 300_000),
+    (0.008, 0.00065, 16, 512, 0.0, 1, "random", 0.70, CHAT, 1_200_000),
+    (0.020, 0.00010, 32, 512, 0.0, 1, "random", 0.80, CHAT, 600_000),
     (0.015, 0.00030, 192, 1024, 0.0, 1, "random", 0.70, CHAT, 100_000),
     (0.012, 0.00050, 24, 128, 0.0, 2, "random", 0.75, LONG, 200_000),
     (0.005, 0.00020, 32, 256, 0.0, 1, "random", 0.80, EVEN, 200_000),
@@ -57,9 +57,7 @@ def main() -> None:
         else:
             # iterations that take a full budget, or full slots, whichever sustains less
             steps, tokens = float(outputs.mean()) - 1.0, float(inputs.mean())
-            work = max(
-                steps * (w + h * slots) / slots + p * tokens, h * steps + tokens * (w + p * chunk) / chunk
-            )
+            work = max(steps * (w + h * slots) / slots + p * tokens, h * steps + tokens * (w + p * chunk) / chunk)
         rate = load * replicas / work
         pick = rng.integers(POPULATION, size=count)
         served = serve(

@@ -1,0 +1,155 @@
+"""Error of queueing.occupancy and queueing.latency against iteration-level servers, as docs/accuracy/occupancy.md.
+
+    python benchmarks/accuracy_occupancy.py [truth.json] > docs/accuracy/occupancy.md
+
+Two sources: `tests/golden/iteration_server.json` (made by the server in this folder) and, where given, a file with the
+key `iteration_server` (times in ms).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
+from iteration_server import draw  # noqa: E402
+
+from planner.queueing.latency import ReplicaLatency  # noqa: E402
+from planner.queueing.occupancy import iteration_times  # noqa: E402
+
+COLUMNS = ("occupancy", "TTFT p50", "TTFT p90", "TTFT p99", "TPOT p50", "TPOT p90", "TPOT p99")
+NAMES = {"geom": "geometric", "const": "constant", "bimodal": "two", "lognormal": "lognormal"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: prediction / truth - 1 in the order of COLUMNS."""
+
+    shared: bool
+    routing: str
+    load: float
+    occupancy: float
+    wait: float
+    errors: tuple[float, ...]
+
+
+def _row(case: dict[str, Any], inputs: np.ndarray, outputs: np.ndarray, rate: float, unit: float) -> Row:
+    replica = ReplicaLatency(
+        inputs,
+        outputs,
+        iteration_time=iteration_times(case["slots"], case["W"] * unit, case["H"] * unit),
+        chunk=case["chunk"],
+        prefill_per_token=case["P"] * unit,
+    )
+    at = replica.predict(rate, case["g"], case["routing"])
+    got = [at.slot_occupancy, *at.ttft_s, *at.tpot_s]
+    truth = [case["occupancy"], *(x * unit for x in case["ttft"]), *(x * unit for x in case["tpot"])]
+    errors = tuple(float(a / b - 1.0) for a, b in zip(got, truth, strict=True))
+    return Row(case["P"] > 0, case["routing"], at.load, case["occupancy"], at.wait_probability, errors)
+
+
+def truth_errors(cases: Iterable[dict[str, Any]]) -> list[Row]:
+    """Errors on cases in the truth file's form.
+
+    A run's own mean of the iterations differs from its law's by sampling (up to 1%); the rate is scaled by the ratio, so
+    that both see the same work per second.
+    """
+    rows = []
+    for case in cases:
+        rng = np.random.default_rng(7)
+        laws = [(NAMES[spec[0]], *spec[1:]) for spec in (case["length_spec"]["input"], case["length_spec"]["output"])]
+        inputs, outputs = (draw(law, 20_000, rng) for law in laws)
+        shared = case["prefill_ms_per_token"] > 0
+        mean = float(np.mean(outputs if shared else np.ceil(inputs / case["chunk"]) + outputs))
+        flat = {
+            "W": case["W"], "H": case["H"], "P": case["prefill_ms_per_token"], "slots": case["n_max"],
+            "chunk": case["chunk"], "g": case["n_gpus"], "routing": case["routing"], "occupancy": case["slot_utilization"],
+            "ttft": [case["ttft"][p]["value"] for p in ("p50", "p90", "p99")],
+            "tpot": [case["tpot"][p]["value"] for p in ("p50", "p90", "p99")],
+        }  # fmt: skip
+        rows.append(_row(flat, inputs, outputs, case["lambda_per_ms"] * 1e3 * case["mean_iters"] / mean, 1e-3))
+    return rows
+
+
+def golden_errors() -> list[Row]:
+    """Errors on the cases of tests/golden/iteration_server.json."""
+    path = HERE.parent / "tests" / "golden" / "iteration_server.json"
+    rows = []
+    for case in json.loads(path.read_text(encoding="utf-8"))["cases"]:
+        rng = np.random.default_rng(case["law_seed"])
+        inputs, outputs = (draw(tuple(case[k]), case["population"], rng) for k in ("input_law", "output_law"))
+        flat = {
+            "W": case["fixed_time"], "H": case["time_per_slot"], "P": case["prefill_per_token"], "slots": case["slots"],
+            "chunk": case["chunk"], "g": case["replicas"], "routing": case["routing"],
+            "occupancy": case["slot_occupancy"], "ttft": case["ttft"], "tpot": case["tpot"],
+        }  # fmt: skip
+        rows.append(_row(flat, inputs, outputs, case["arrival_rate"], 1.0))
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """Median / worst optimistic / worst pessimistic error [%] per region."""
+    regions: list[tuple[str, Callable[[Row], bool]]] = []
+    for name, shared in (("prefill per slot", False), ("prefill shares a budget", True)):
+        for routing in (("random",), ("jsq", "central"), ("rr",)):
+            for low, high in ((0.0, 0.72), (0.72, 0.9), (0.9, 1.0)):
+                regions.append(
+                    (
+                        f"{name}, {'/'.join(routing)}, load {low:g}-{high:g}",
+                        lambda r, s=shared, k=routing, a=low, b=high: (
+                            r.shared == s and r.routing in k and a <= r.load < b
+                        ),
+                    )
+                )
+    lines = ["| region | cases | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---|" * len(COLUMNS)]
+    for name, inside in regions:
+        errors = np.array([r.errors for r in rows if inside(r)]) * 100
+        if len(errors) == 0:
+            continue
+        cells = [f"{np.median(np.abs(e)):.1f} / {min(e.min(), 0.0):.0f} / +{max(e.max(), 0.0):.0f}" for e in errors.T]
+        lines.append(f"| {name} | {len(errors)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    sources = [("Our own iteration-level server (`tests/golden/iteration_server.json`)", golden_errors())]
+    if len(sys.argv) > 1:
+        cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["iteration_server"]
+        sources.append(("A second, independent iteration-level server", truth_errors(cases)))
+    print("# Accuracy of the occupancy method\n")
+    print("Made by `benchmarks/accuracy_occupancy.py`. Each cell: median absolute error / worst optimistic / worst")
+    print("pessimistic error, in percent of the simulated value. Load = arrival rate / maximum throughput.\n")
+    for title, rows in sources:
+        print(f"## {title}\n\n{len(rows)} cases.\n\n{table(rows)}\n")
+        bars = [r for r in rows if not r.shared and r.occupancy <= 0.85]
+        errors = np.abs(np.array([r.errors for r in bars]))
+        kept = [np.mean(errors[:, i] <= bar) for i, bar in ((0, 0.05), (1, 0.10), (3, 0.10), (6, 0.10))]
+        print(
+            f"Prefill per slot, slot occupancy <= 0.85 ({len(bars)} cases): occupancy within 5% in {kept[0]:.0%}, TTFT p50 "
+            f"within 10% in {kept[1]:.0%}, TTFT p99 within 10% in {kept[2]:.0%}, TPOT p99 within 10% in {kept[3]:.0%}.\n"
+        )
+    print("## What is not covered\n")
+    print(
+        "- The wait for a slot is the Tijms-van Hoorn-Federgruen law with a correction for short-lived queues that was\n"
+        "  fitted to exact M/H2/c waits; with few requests waiting (1-5%) and load below 1 per mille of the requests\n"
+        "  measured, simulated p99 of TTFT themselves move by 10% from run to run.\n"
+        "- Join-shortest-queue with few slots per replica and many replicas (8 slots x 16, load 0.85): TTFT p99 up to 40%\n"
+        "  pessimistic.\n"
+        "- Round robin and JSQ in front of a shared prefill budget: one constant (how much JSQ evens out arrivals) is\n"
+        "  fitted; TTFT p99 is up to 35% pessimistic at load 0.89 and 150% at load 0.99.\n"
+        "- Shared budget at load above 0.95 under random routing: TTFT up to 55% pessimistic.\n"
+        "- No memory limits, no preemption, no tile staircase except through t(n), no decode tokens in the budget\n"
+        "  (that is method `mixed`)."
+    )
+
+
+if __name__ == "__main__":
+    main()
