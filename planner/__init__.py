@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from planner.api import plan
+    from planner.api import evaluate, plan, what_if
     from planner.errors import FleetOptError, InfeasibleError, InputError
     from planner.types import Plan, PoolPlan, Promise, Slo
     from planner.workload.workload import Workload
@@ -26,7 +26,9 @@ __all__ = [
     "Slo",
     "Workload",
     "__version__",
+    "evaluate",
     "plan",
+    "what_if",
 ]
 
 _HOME = {
@@ -38,7 +40,9 @@ _HOME = {
     "Promise": "types",
     "Slo": "types",
     "Workload": "workload.workload",
+    "evaluate": "api",
     "plan": "api",
+    "what_if": "api",
 }
 
 

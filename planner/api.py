@@ -1,20 +1,33 @@
-"""The verbs: plan, evaluate, what_if, schedule, simulate, calibrate. What the command line calls, and what a script imports."""
+"""The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.sizing.build import make_plan
+from planner.errors import InputError
+from planner.sizing.build import arrival_rate_of, make_plan
+from planner.sizing.evaluation import Evaluation, evaluation_of
+from planner.sizing.fixed import FixedFleet
 from planner.sizing.inputs import PlanInputs
+from planner.sizing.planfile import Question, SavedPool, load_question
+from planner.sizing.whatif import Sweep, combinations, sweep
 from planner.types import Plan, Slo
 from planner.workload.workload import Workload
 
-__all__ = ["plan"]
+__all__ = ["evaluate", "plan", "what_if"]
+
+_ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
 
 
 def plan(
-    workload: Workload | str | Path | None = None, *, slo: Slo | float | str | None = None, **options: Any
+    workload: Workload | str | Path | None = None,
+    *,
+    slo: Slo | float | str | None = None,
+    config: str | Path | None = None,
+    scenario: str | None = None,
+    **options: Any,
 ) -> Plan:
     """The cheapest fleet that keeps the promises.
 
@@ -24,6 +37,8 @@ def plan(
         A :class:`Workload`, a file, or a shipped name; default ``azure``.
     slo
         Promises; a bare number is a P99 TTFT [s].
+    config, scenario
+        A configuration or plan file whose options are the base, and one of its scenarios.
     **options
         Any option of ``fleetopt plan`` under its own name (:class:`planner.sizing.inputs.PlanInputs`), e.g.
         ``gpu="h100"``, ``model="llama-3.1-8b"``, ``rate=1000``, ``method="mgc"``, ``tpot=0.05``.
@@ -42,14 +57,159 @@ def plan(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=0.5), rate=1000, method="mgc", kv="reserved", profile="fleetopt-paper")
-    ... # doctest: +SKIP
+    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, method="mgc", kv="reserved", profile="fleetopt-paper")
+    >>> p.pools[0].binding
+    'utilization cap 85% of the maximum throughput'
     """
-    loaded = workload if isinstance(workload, Workload) else Workload.from_file(workload or options.pop("cdf", "azure"))
-    options.pop("cdf", None)
-    data: dict[str, Any] = {"cdf": str(workload) if isinstance(workload, (str, Path)) else loaded.name, **options}
+    data: dict[str, Any] = dict(options)
     if isinstance(slo, Slo):
         data["promises"] = list(slo.promises)
     elif slo is not None:
         data["slo"] = slo
-    return make_plan(PlanInputs.from_dict(data), loaded)
+    if isinstance(workload, Workload):
+        data["cdf"] = workload.name
+    elif workload is not None:
+        data["cdf"] = str(workload)
+    if config is None:
+        question, folder = PlanInputs.from_dict(data), None
+    else:
+        saved = load_question(config)
+        question, folder = saved.inputs(scenario, data), saved.folder
+    loaded = workload if isinstance(workload, Workload) else load_workload(question.cdf, folder)
+    return make_plan(question, loaded)
+
+
+def evaluate(
+    fleet: Plan | str | Path,
+    arrival_rate_per_s: float | Sequence[float] | None = None,
+    *,
+    workload: Workload | str | Path | None = None,
+    **changes: Any,
+) -> Evaluation:
+    """A fixed fleet under another load: latencies, and which promises still hold.
+
+    Parameters
+    ----------
+    fleet
+        A plan, or a file that holds one.
+    arrival_rate_per_s
+        Rates to try [1/s]; default the plan's own.
+    workload
+        Other traffic than the plan's.
+    **changes
+        Options to change, e.g. ``cached_share=0.6``, ``burst="poisson"``, ``ttft=1.0``.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy")
+    >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
+    [True, False]
+    """
+    question, pools, folder = _standing(fleet)
+    inputs = question.override(changes) if changes else question
+    if isinstance(workload, Workload):
+        loaded = workload
+    elif workload is not None:
+        loaded = load_workload(str(workload))
+    else:
+        loaded = load_workload(inputs.cdf, folder)
+    if arrival_rate_per_s is None:
+        rates = [arrival_rate_of(inputs, loaded)]
+    else:
+        rates = (
+            [float(arrival_rate_per_s)]
+            if isinstance(arrival_rate_per_s, (int, float))
+            else [*map(float, arrival_rate_per_s)]
+        )
+    if bad := [r for r in rates if not r > 0.0]:
+        raise InputError(f"rate: must be positive, got {bad[0]!r}")
+    return evaluation_of(FixedFleet(inputs, loaded, pools), rates)
+
+
+def what_if(
+    base: Plan | str | Path | PlanInputs,
+    *,
+    zipped: bool = False,
+    scenarios: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    workload: Workload | None = None,
+    **values: Any,
+) -> Sweep:
+    """A plan for every combination of changed options.
+
+    Parameters
+    ----------
+    base
+        A plan, a plan or configuration file, or a question.
+    zipped
+        One point per position instead of all combinations.
+    scenarios
+        Names of scenarios of the file, each a point of its own (combined with `values`).
+    progress
+        Told (done, all) after every point.
+    workload
+        The traffic, when it is not in a file.
+    **values
+        Option -> value or list of values, e.g. ``rate=[500, 1000], gpu=["h100", "h200"]``.
+
+    Returns
+    -------
+    Sweep
+        Infeasible points are rows with their reason.
+    """
+    folder = None
+    named: Mapping[str, Mapping[str, Any]] = {}
+    if isinstance(base, PlanInputs):
+        question = base
+    elif isinstance(base, Plan):
+        question = PlanInputs.from_dict(dict(base.inputs))
+    else:
+        saved = load_question(base)
+        question, folder, named = saved.inputs(), saved.folder, saved.scenarios
+        for name in scenarios or ():
+            saved.inputs(name)
+    lists = {_ALIASES.get(k, k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
+    changes = combinations(lists, zipped)
+    if scenarios:
+        changes = [{**named[name], **change} for name in scenarios for change in changes]
+
+    def load(name: str) -> Workload:
+        return workload if workload is not None and name == question.cdf else load_workload(name, folder)
+
+    return sweep(question, changes, load, progress)
+
+
+def load_workload(name: str, folder: Path | None = None) -> Workload:
+    """A workload named in a file: beside that file first, then as the user would name it."""
+    beside = folder / name if folder is not None else None
+    return Workload.from_file(beside if beside is not None and beside.is_file() else name)
+
+
+def _standing(fleet: Plan | str | Path) -> tuple[PlanInputs, tuple[SavedPool, ...], Path | None]:
+    if isinstance(fleet, Plan):
+        pools = tuple(
+            SavedPool(
+                p.name,
+                p.low_tokens,
+                p.high_tokens,
+                p.gamma,
+                p.gpu,
+                p.tp,
+                p.profile,
+                p.replicas,
+                p.spares,
+                p.slots,
+                p.settings.max_num_batched_tokens,
+            )
+            for p in fleet.pools
+        )
+        return PlanInputs.from_dict(dict(fleet.inputs)), pools, None
+    saved: Question = load_question(fleet)
+    if not saved.pools:
+        raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
+    return saved.inputs(), saved.pools, saved.folder

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 import planner
+from planner.cli import workload
+from planner.cli.evaluate import evaluate
 from planner.cli.plan import plan
+from planner.cli.what_if import what_if
 from planner.errors import FleetOptError
 
 app = typer.Typer(
@@ -37,10 +41,16 @@ def _root(
 
 
 app.command()(plan)
+app.command()(evaluate)
+app.command("what-if")(what_if)
+app.add_typer(workload.app, name="workload")
 
 
 def run(arguments: list[str] | None = None) -> None:
     """Entry point: exit codes as in :mod:`planner.errors`; an unexpected exception keeps its traceback (exit 1)."""
+    # the solves are small: threads of the linear algebra would only wait for each other
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
     try:
         # the framework itself exits with 2 on wrong usage and with 130 when interrupted
         app(args=arguments)
@@ -51,3 +61,7 @@ def run(arguments: list[str] | None = None) -> None:
         # the reader of the pipe has gone: nothing to report, and nothing left to flush
         sys.stderr.close()
         sys.exit(0)
+
+
+if __name__ == "__main__":
+    run()

@@ -14,9 +14,9 @@ SEARCH = "Search"
 OUTPUT = "Output"
 
 Cdf = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--cdf", "--workload", "-w", help="Workload: a file, or a shipped name (`fleetopt workload list`).",
+        "--cdf", "--workload", "-w", help="Workload: a file, or a shipped name (`fleetopt workload list`). Default: azure.",
         rich_help_panel=WORKLOAD,
     ),
 ]  # fmt: skip
@@ -35,9 +35,12 @@ Gpu = Annotated[
     ),
 ]
 Model = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--model", "-m", help="Model name, or the path of a Hugging Face config.json.", rich_help_panel=HARDWARE
+        "--model",
+        "-m",
+        help="Model name, or a Hugging Face config.json. Default: llama-3.1-8b.",
+        rich_help_panel=HARDWARE,
     ),
 ]
 Tp = Annotated[

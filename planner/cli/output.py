@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from planner.errors import InputError
 
-__all__ = ["emit", "say"]
+__all__ = ["emit", "progress_bar", "say"]
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -40,3 +41,18 @@ def say(lines: Iterable[str]) -> None:
     """Lines for the reader, on stderr."""
     for line in lines:
         print(line, file=sys.stderr)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr while a terminal watches; silent otherwise. Call it with (done, all)."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +23,16 @@ Promised = Annotated[
 
 
 def plan(
-    cdf: opt.Cdf = "azure",
+    cdf: opt.Cdf = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Configuration or plan file (YAML, JSON) whose options are the base.", rich_help_panel=opt.OUTPUT
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option(help="Scenario of the configuration file.", rich_help_panel=opt.OUTPUT)
+    ] = None,
     slo: Promised = None,
     tpot: Annotated[
         list[str] | None, typer.Option(help="TPOT promise, e.g. 50ms or p95=40ms.", rich_help_panel=opt.PROMISES)
@@ -35,23 +45,29 @@ def plan(
         typer.Option(help="Quantile of promises that name none. Default 0.99.", rich_help_panel=opt.PROMISES),
     ] = None,
     scope: Annotated[
-        str, typer.Option(help="pool: every pool keeps the promises; fleet: all requests together do.", rich_help_panel=opt.PROMISES)
+        str,
+        typer.Option(
+            help="pool: every pool keeps the promises; fleet: all requests together do.", rich_help_panel=opt.PROMISES
+        ),
     ] = "pool",
     rate: opt.Rate = None,
     cached_share: opt.CachedShare = None,
     burst: Annotated[
         str | None,
-        typer.Option(help="auto: bursts as the trace shows them; poisson: none. Default auto.", rich_help_panel=opt.WORKLOAD),
+        typer.Option(
+            help="auto: bursts as the trace shows them; poisson: none. Default auto.", rich_help_panel=opt.WORKLOAD
+        ),
     ] = None,
     gpu: opt.Gpu = None,
-    model: opt.Model = "llama-3.1-8b",
+    model: opt.Model = None,
     tp: opt.Tp = None,
     profile: opt.ProfileName = None,
     price: Annotated[
         list[str] | None, typer.Option(help="Price of a GPU, USD/hour: h100=2.5. Repeat.", rich_help_panel=opt.HARDWARE)
     ] = None,
     spot_price: Annotated[
-        list[str] | None, typer.Option(help="Spot price of a GPU, USD/hour: h100=1.2. Repeat.", rich_help_panel=opt.HARDWARE)
+        list[str] | None,
+        typer.Option(help="Spot price of a GPU, USD/hour: h100=1.2. Repeat.", rich_help_panel=opt.HARDWARE),
     ] = None,
     spot_share: Annotated[
         str | None, typer.Option(help="Largest share of a pool's replicas on spot.", rich_help_panel=opt.HARDWARE)
@@ -61,8 +77,10 @@ def plan(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper). Default mixed.",
-                     rich_help_panel=opt.SEARCH),
+        typer.Option(
+            help="mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper). Default mixed.",
+            rich_help_panel=opt.SEARCH,
+        ),
     ] = None,
     kv: Annotated[
         str | None, typer.Option(help="paged (vLLM) or reserved (FleetOpt). Default paged.", rich_help_panel=opt.SEARCH)
@@ -71,24 +89,32 @@ def plan(
         str | None, typer.Option(help="random, jsq or rr inside a pool. Default random.", rich_help_panel=opt.SEARCH)
     ] = None,
     utilization_cap: Annotated[
-        str | None, typer.Option(help="Largest share of the maximum throughput in use. Default 0.85.", rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(help="Largest share of the maximum throughput in use. Default 0.85.", rich_help_panel=opt.SEARCH),
     ] = None,
     pools: Annotated[
         int | None, typer.Option(help="Largest number of pools, 1 to 4. Default 2.", rich_help_panel=opt.SEARCH)
     ] = None,
     boundaries: Annotated[
-        str | None, typer.Option(help="Boundaries to search, tokens: 2048,4096. Default: the workload's breakpoints.",
-                                 rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(
+            help="Boundaries to search, tokens: 2048,4096. Default: the workload's breakpoints.",
+            rich_help_panel=opt.SEARCH,
+        ),
     ] = None,
     gammas: Annotated[
-        str | None, typer.Option(help="Compression bands to search: 1,1.5,2. Default 1.0,1.1,...,2.0.", rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(help="Compression bands to search: 1,1.5,2. Default 1.0,1.1,...,2.0.", rich_help_panel=opt.SEARCH),
     ] = None,
     p_c: Annotated[
-        str | None, typer.Option("--p-c", help="Share of the band that can be compressed. Default: by category.",
-                                 rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(
+            "--p-c", help="Share of the band that can be compressed. Default: by category.", rich_help_panel=opt.SEARCH
+        ),
     ] = None,
     route_on: Annotated[
-        str | None, typer.Option(help="total (an oracle for the output) or input. Default total.", rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(help="total (an oracle for the output) or input. Default total.", rich_help_panel=opt.SEARCH),
     ] = None,
     token_budget: Annotated[
         int | None, typer.Option(help="Tokens per iteration (max_num_batched_tokens).", rich_help_panel=opt.SEARCH)
@@ -97,20 +123,32 @@ def plan(
         int | None, typer.Option(help="Slots per replica. Default: the memory-safe number.", rich_help_panel=opt.SEARCH)
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option(help="Longest request admitted, tokens. Default: the workload's longest.", rich_help_panel=opt.SEARCH)
+        int | None,
+        typer.Option(
+            help="Longest request admitted, tokens. Default: the workload's longest.", rich_help_panel=opt.SEARCH
+        ),
     ] = None,
     chunk: Annotated[
-        int | None, typer.Option(help="Prefill chunk of methods occupancy and mgc, tokens. Default 512.", rich_help_panel=opt.SEARCH)
+        int | None,
+        typer.Option(
+            help="Prefill chunk of methods occupancy and mgc, tokens. Default 512.", rich_help_panel=opt.SEARCH
+        ),
     ] = None,
-    min_replicas: Annotated[int | None, typer.Option(help="Least replicas of a pool.", rich_help_panel=opt.SEARCH)] = None,
+    min_replicas: Annotated[
+        int | None, typer.Option(help="Least replicas of a pool.", rich_help_panel=opt.SEARCH)
+    ] = None,
     redundancy: Annotated[
         int | None, typer.Option(help="Spare replicas per pool (N + k).", rich_help_panel=opt.SEARCH)
     ] = None,
     availability_target: Annotated[
-        str | None, typer.Option(help="Largest probability that fewer replicas than needed are up.", rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(help="Largest probability that fewer replicas than needed are up.", rich_help_panel=opt.SEARCH),
     ] = None,
     max_evaluations: Annotated[
-        int | None, typer.Option(help="Pools evaluated before the search stops with a gap; 0 = until proven.", rich_help_panel=opt.SEARCH)
+        int | None,
+        typer.Option(
+            help="Pools evaluated before the search stops with a gap; 0 = until proven.", rich_help_panel=opt.SEARCH
+        ),
     ] = None,
     output_format: opt.OutputFormat = "table",
     output: opt.OutputFile = None,
@@ -146,11 +184,12 @@ def question(given: dict[str, Any]) -> dict[str, Any]:
         for key in ("slo", "tpot", "e2e")
         for text in data.pop(key, None) or ()
     ]
-    if not promises:
+    if promises:
+        data["promises"] = promises
+    elif "config" not in data:
         raise InputError(
             "no latency promise given", "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms or --e2e 20s."
         )
-    data["promises"] = promises
     for key in ("price", "spot_price", "inventory"):
         if key in data:
             data[key] = _pairs(data[key], key)
@@ -170,5 +209,3 @@ def _pairs(items: list[str], key: str) -> dict[str, str]:
     if problems:
         raise InputError.from_problems(problems)
     return pairs
-
-

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from planner.report import plan_text as text
+from planner.report.plan_text import cell
 from planner.types import LatencyValue, Plan
 from planner.units import format_usd
 
@@ -22,7 +25,16 @@ def rows_to_markdown(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def render(plan: Plan) -> str:
+def render(result: Any) -> str:
+    """A plan in full; any other result by its rows."""
+    if isinstance(result, Plan):
+        return _plan(result)
+    rows = result.to_rows()
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return rows_to_markdown(columns, [[cell(row.get(c)) for c in columns] for row in rows])
+
+
+def _plan(plan: Plan) -> str:
     """Headline, pools, reasons, assumptions, warnings."""
     shown = text.reported(plan)
     columns = [*text.COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]

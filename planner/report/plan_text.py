@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.types import LatencyValue, Plan, PoolPlan
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["COLUMNS", "headline", "pool_cells", "savings"]
+__all__ = ["COLUMNS", "cell", "headline", "pool_cells", "savings"]
 
 
 def gpu_phrase(pool: PoolPlan) -> str:
@@ -92,3 +92,10 @@ def reported(plan: Plan) -> list[tuple[str, float]]:
 def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:
     """The pool's value of one metric at one level."""
     return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
+
+
+def cell(value: object) -> str:
+    """One value of a row: four significant digits, a dash for nothing."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -37,7 +37,12 @@ def rows_to_table(columns: list[str], rows: list[list[str]], right: set[str] | N
     return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
 
 
-def render(plan: Plan) -> str:
+def render(result: Any) -> str:
+    """A plan in full; any other result by its rows."""
+    return _plan(result) if isinstance(result, Plan) else _rows(result)
+
+
+def _plan(plan: Plan) -> str:
     """Headline, pools, settings, reasons."""
     shown = text.reported(plan)
     columns = [*text.COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
@@ -66,14 +71,8 @@ def render(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def render_rows(result: Any) -> str:
+def _rows(result: Any) -> str:
     """Any result with ``to_rows()`` as a table."""
     rows = result.to_rows()
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    return rows_to_table(columns, [[_cell(row.get(c)) for c in columns] for row in rows])
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return rows_to_table(columns, [[text.cell(row.get(c)) for c in columns] for row in rows])

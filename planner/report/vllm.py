@@ -16,7 +16,8 @@ def render(plan: Plan) -> str:
     for pool in plan.pools:
         s = pool.settings
         lines.append(
-            f"# {pool.name}: {pool.replicas} replicas on {pool.gpu}, requests of {pool.low_tokens:,.0f}..{pool.high_tokens:,.0f} tokens"
+            f"# {pool.name}: {pool.replicas} replicas on {pool.gpu}, "
+            f"requests of {pool.low_tokens:,.0f}..{pool.high_tokens:,.0f} tokens"
         )
         lines.extend(f"#   {name}: {reason}" for name, reason in s.reasons.items())
         arguments = [

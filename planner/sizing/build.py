@@ -178,8 +178,8 @@ def search_report(problem: FleetProblem, fleet: Fleet) -> SearchReport:
     """What was searched and the gap that is left."""
     inputs = problem.inputs
     cost = math.fsum(p.cost_usd_per_hour for p in fleet.pools)
-    boundaries = len({s.boundary for s in problem.states}) - 2
-    gammas = len({s.gamma for s in problem.states})
+    boundaries = len(problem.boundary_grid())
+    gammas = len(inputs.gammas) if problem.moments.compressible else 1
     kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
     words = "1 pool" if inputs.pools == 1 else f"1 to {inputs.pools} pools, {boundaries} boundaries x {gammas} gammas"
     bound = min(fleet.outcome.lower_bound, cost)

@@ -31,6 +31,9 @@ DEFAULT_TOKEN_BUDGETS = (2048,)
 TPOT_TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
 """Budgets tried when TPOT or E2E is promised: powers of two, multiples of every GEMM tile."""
 
+SLOT_STEP = 64
+"""Proposed slots are rounded up to a multiple of this where memory does not decide."""
+
 MODEL_LEN_STEP = 16
 """``max_model_len`` is rounded up to whole KV blocks [tokens]."""
 
@@ -247,7 +250,11 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
         from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots, slot_law
 
         blocks = slot_law(law.input_tokens, law.output_tokens, law.weight, token_budget=option.token_budget)
-        safe = safe_slots(blocks, lambda n: option.kv_tokens(n) // BLOCK_TOKENS, max_slots=MAX_NUM_SEQS_LIMIT)
+        most = MAX_NUM_SEQS_LIMIT
+        if inputs.method == "mixed":
+            # the token budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
+            most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
+        safe = safe_slots(blocks, lambda n: option.kv_tokens(n) // BLOCK_TOKENS, max_slots=most)
         slots, overflow, preemptions = safe.slots, safe.overflow, 1000.0 * safe.preemptions_per_request
         why = _SLOT_REASONS.get(safe.limit, safe.limit)
         warnings.extend(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in _GUARD_WARNINGS)
@@ -303,7 +310,7 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
 _SLOT_REASONS = {
     "overflow": "the largest number whose KV cache overflows in at most 1% of full iterations",
     "preemptions": "the largest number with at most 10 preemptions per 1,000 requests",
-    "max_slots": f"the most that is ever proposed ({MAX_NUM_SEQS_LIMIT}); memory would allow more",
+    "max_slots": "half as many again as the token budget can keep busy; memory would allow more",
     "fixed output": "outputs of one length fill the cache together: memory / longest request",
     "horizon": "overflow over the horizon",
 }

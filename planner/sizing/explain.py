@@ -42,7 +42,8 @@ def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, 
     Scaling all times by s at rate lambda is the same as the unscaled pool at rate s lambda with limits divided by s.
     """
     band = pool.option.profile.band
-    low = _at_scale(problem, pool, max(1.0 - band, 0.05))
+    least = problem.inputs.min_replicas
+    low = least if pool.size.replicas == least else _at_scale(problem, pool, max(1.0 - band, 0.05))
     high = _at_scale(problem, pool, 1.0 + band)
     n = pool.size.replicas
     slowest = n if isinstance(high, Shortfall) else high
@@ -133,7 +134,7 @@ def marginal_traffic(problem: FleetProblem, pools: Sequence[PoolCandidate], fact
 
 
 def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
-    """Largest factor on the traffic that the fleet as it stands still serves within all promises, to 3%, rounded down."""
+    """Largest factor on the traffic that the fleet as it stands still serves within all promises, to 5%, rounded down."""
     high = math.inf
     for pool in pools:
         n = pool.size.replicas
@@ -142,11 +143,11 @@ def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
             # one replica fewer breaks a promise, and only the rate per replica matters
             high = min(high, n / (n - 1.0))
     low = 1.0
-    if high <= 1.03:
+    if high <= 1.05:
         return low
     if _holds(problem, pools, high * (1.0 - 1e-9)):
         return high
-    while high / low > 1.03:
+    while high / low > 1.05:
         middle = math.sqrt(low * high)
         if _holds(problem, pools, middle):
             low = middle

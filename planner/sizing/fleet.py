@@ -123,7 +123,7 @@ class FleetProblem:
         self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share)
         self.promises: tuple[Promise, ...] = inputs.promises
         self.levels = prediction_levels(self.promises)
-        self.states = self._states()
+        self.states = [State(0.0), State(float(workload.total_tokens[-1]))]
         self.evaluations = 0
         self.shortfalls: list[Shortfall] = []
         self._pools: dict[tuple[int, int, int], PoolCandidate | None] = {}
@@ -131,6 +131,22 @@ class FleetProblem:
         self._edge_bounds()
 
     # --- the grid -------------------------------------------------------------------------------------------------
+
+    def open_grid(self) -> None:
+        """From the one pool to all states; what is known about the one pool stays known."""
+        states = self._states()
+        if len(states) == len(self.states):
+            return
+        top = len(states) - 1
+        self.states = states
+        self._pools = {(0, top, k): v for (_, _, k), v in self._pools.items()}
+        self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
+        self._edge_bounds()
+
+    def _unbeatable(self, one: PoolCandidate) -> bool:
+        """Whether the one pool costs no more than the least any pool of any option can cost."""
+        least = min(o.price.cost_usd_per_hour(o.price.bought(self.inputs.min_replicas)) for o in self.options)
+        return one.cost_usd_per_hour <= least
 
     def _states(self) -> list[State]:
         top = float(self.workload.total_tokens[-1])
@@ -351,8 +367,12 @@ class FleetProblem:
 
     def solve(self) -> Fleet:
         """Search all fleets of at most ``inputs.pools`` pools."""
+        one = self.best(0, 1)
+        if one is not None and self._unbeatable(one) and not self.inputs.inventory:
+            proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
+            return Fleet((one,), one, proof, 1, ())
+        self.open_grid()
         top = len(self.states) - 1
-        one = self.best(0, top)
         if self.exact_bounds or one is None:
             self._name_shortfalls()
         limit = self.inputs.max_evaluations if self.inputs.method == "mixed" else None

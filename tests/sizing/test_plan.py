@@ -93,6 +93,7 @@ def test_the_unit_of_time_changes_nothing(azure: Workload, scale: float) -> None
 def test_the_vectorized_sweep_equals_sizing_pool_by_pool(azure: Workload) -> None:
     """Closed form over the whole grid against the scalar search on each pool."""
     problem, _ = _solved(azure, slo=2.0, rate=1000.0, boundaries=[1000, 2000, 3000, 4000, 8000], **PAPER)
+    problem.open_grid()
     top = len(problem.states) - 1
     for s in range(1, top):
         for i, j in ((0, s), (s, top)):

@@ -1,0 +1,48 @@
+"""``fleetopt evaluate``: a fleet that stands, under another load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
+    rate: Annotated[
+        str | None, typer.Option(help="Rates to try, requests/s: 500 or 500,1000,2000. Default: the plan's.")
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option("--cdf", "--workload", "-w", help="Other traffic than the plan's.")
+    ] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Any option of plan, changed: cached_share=0.6. Repeat.")
+    ] = None,
+    output_format: opt.OutputFormat = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
+    from planner import api
+    from planner.cli.output import emit, say
+    from planner.errors import InputError
+    from planner.report import formatter
+    from planner.sizing.whatif import parse_settings
+    from planner.units import format_count, parse_number
+
+    render = formatter(output_format)
+    changes: dict[str, Any] = {}
+    for name, values in parse_settings(change or []).items():
+        if len(values) > 1:
+            raise InputError(f"--set {name}: one value here; `fleetopt what-if` plans for several")
+        changes[name] = values[0]
+    rates = [parse_number(v, "--rate") for v in rate.split(",")] if rate else None
+    result = api.evaluate(plan, rates, workload=workload, **changes)
+    emit(render(result), output)
+    say([f"the fleet is stable up to {format_count(result.capacity_per_s)} requests/s"])
+    if not result.holds:
+        say(["warning: some promises do not hold at the rates above (column `broken`)"])

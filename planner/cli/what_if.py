@@ -1,0 +1,49 @@
+"""``fleetopt what-if``: a plan for every combination of changed options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["what_if"]
+
+
+def what_if(
+    base: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s."
+        ),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", help="Scenario of the file; repeat. `all` takes every one.")
+    ] = None,
+    zipped: Annotated[bool, typer.Option("--zip", help="One point per position instead of all combinations.")] = False,
+    output_format: opt.OutputFormat = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """Plan again with options changed; an infeasible point is a row with its reason.
+
+    Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --format csv
+    """
+    from planner import api
+    from planner.cli.output import emit, progress_bar
+    from planner.errors import InputError
+    from planner.report import formatter
+    from planner.sizing.planfile import load_question
+    from planner.sizing.whatif import parse_settings
+
+    render = formatter(output_format)
+    settings = parse_settings(change or [])
+    if not settings and not scenario:
+        raise InputError("nothing to change", "Give --set OPTION=VALUE[,VALUE...] or --scenario NAME.")
+    names = list(load_question(base).scenarios) if scenario == ["all"] else scenario
+    values: dict[str, Any] = dict(settings)
+    with progress_bar("planning") as progress:
+        result = api.what_if(base, zipped=zipped, scenarios=names, progress=progress, **values)
+    emit(render(result), output)

@@ -1,0 +1,220 @@
+"""Exclusive or mixed batching for this workload on this replica: thresholds, slots, throughput of each, how certain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.fluid import crossover as cross
+from planner.fluid import exclusive as eb
+from planner.fluid.exclusive_memory import exclusive_slots
+from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
+from planner.sizing.scheduler_replica import SchedulerReplica, mixed_cost_known
+
+__all__ = ["Batching", "batching"]
+
+OVERFLOW = 0.01
+"""Share of decode iterations that may exceed the KV memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Which batching to run, and the settings of exclusive batching.
+
+    Parameters
+    ----------
+    about
+        Replica and traffic.
+    verdict
+        ``"exclusive"``, ``"mixed"`` or ``"not measured"``.
+    certainty
+        ``"beyond the profile's error"``, ``"within the profile's error"`` or ``"unknown"``.
+    reason
+        One sentence.
+    to_run
+        What to run to know more; ``None`` when nothing is missing.
+    exclusive
+        Settings and throughput: N, k, theta, phase length [iterations], throughput_per_s, the constant-hazard theta0,
+        overflow share.
+    mixed
+        N, alpha_MB_s, beta_MB_s_per_token, throughput_per_s, kappa; throughput and what rests on interference is ``None``
+        when it was not measured.
+    crossover
+        gap_s_per_token (``None`` = not measured), rhs_s_per_token, N_crossover, break_even_beta_MB_s_per_token.
+    parameters
+        alpha_p, alpha_d [s], beta_p [s/token], beta_d [s/sequence], their range and error of form.
+    assumptions, warnings
+        For the reader.
+    """
+
+    about: dict[str, Any]
+    verdict: str
+    certainty: str
+    reason: str
+    to_run: str | None
+    exclusive: dict[str, Any]
+    mixed: dict[str, Any]
+    crossover: dict[str, Any]
+    parameters: dict[str, Any]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "about": dict(self.about),
+            "verdict": self.verdict,
+            "certainty": self.certainty,
+            "reason": self.reason,
+            "to_run": self.to_run,
+            "exclusive": dict(self.exclusive),
+            "mixed": dict(self.mixed),
+            "crossover": dict(self.crossover),
+            "parameters": dict(self.parameters),
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per kind of batching."""
+        keys = ("N", "k", "theta", "throughput_per_s")
+        return [
+            {"batching": name, **{k: part.get(k) for k in keys}}
+            for name, part in (("exclusive", self.exclusive), ("mixed", self.mixed))
+        ]
+
+
+def batching(replica: SchedulerReplica) -> Batching:
+    """Compare exclusive and mixed batching and set exclusive batching.
+
+    The threshold is the age-aware optimum for the workload's own output lengths; N the largest whose memory overflows in
+    at most 1% of decode iterations at that threshold. Mixed batching is judged only where its cost was measured.
+    """
+    model, work = replica.profile.iteration, replica.workload
+    mu_L, mu_O = work.mean_input, work.mean_output
+    budget = float(replica.token_budget)
+    chunk_range = (min(256.0, budget / 2.0), budget)
+    outputs = np.maximum(1.0, np.ceil(work.output_tokens))
+    slots, theta = replica.slots, 0.5
+    choice: eb.AgeAware | None = None
+    params = exclusive_parameters(model, replica.context, chunk_range, slots=float(max(slots, 2)))
+    memory = None
+    for _ in range(4):
+        params = exclusive_parameters(model, replica.context, chunk_range, slots=float(max(slots, 2)))
+        # a phase whose prompts exceed the budget takes several prefill iterations
+        iterations = max(1.0, theta * slots * mu_L / budget)
+        alpha_d = params["alpha_d"]
+        ratio = math.inf if alpha_d <= 0.0 else max(0.0, params["alpha_p"]) * iterations / alpha_d
+        choice = eb.theta_age_aware(outputs=outputs, weights=work.weight, alpha_ratio=ratio)
+        memory = exclusive_slots(
+            replica.kv_tokens, OVERFLOW, work.input_tokens, outputs, min(1.0, choice.theta), work.weight
+        )
+        settled = abs(choice.theta - theta) < 1e-3 and slots == memory.N
+        theta, slots = choice.theta, max(1, min(memory.N, replica.option.max_num_seqs or 1024))
+        if settled:
+            break
+    assert choice is not None
+    assert memory is not None
+    k = choice.k(slots)
+    a_p, a_d, b_p, b_d = (max(0.0, params[n]) for n in ("alpha_p", "alpha_d", "beta_p", "beta_d"))
+    prefills = max(1.0, k * mu_L / budget)
+    per_request = (a_p * prefills + a_d * choice.T) / max(1.0, choice.theta * slots) + b_d * mu_O + b_p * mu_L
+    TP_exclusive = 1.0 / per_request if per_request > 0.0 else math.inf
+    constant = eb.theta0_of_costs(a_p, a_d, mu_O=mu_O) if a_p + a_d > 0.0 else eb.theta0(0)
+    exclusive = {
+        "N": slots,
+        "k": k,
+        "theta": choice.theta,
+        "phase_iterations": choice.T,
+        "throughput_per_s": TP_exclusive,
+        "theta0_constant_hazard": float(constant.theta0),
+        "overflow_share": memory.share,
+        "guards": list(memory.guards),
+    }
+    known = mixed_cost_known(replica.profile)
+    share = mu_O / (mu_L + mu_O)
+    mixed_slots = replica.slots
+    low, high = max(64.0, budget / 16.0), budget
+    derived = mixed_parameters(
+        model, share, replica.context, prompt=max(1.0, mu_L), token_range=(low, max(high, 2 * low))
+    )
+    alpha_MB, beta_MB = max(0.0, derived["alpha_MB"]), max(0.0, derived["beta_MB"])
+    gap_scale = mu_L + mu_O
+    # mixed wins iff its throughput is higher: beta_MB below this
+    break_even = (1.0 / TP_exclusive - alpha_MB * (1.0 + mu_O) / mixed_slots) / gap_scale
+    rhs = cross.crossover_rhs_closed(slots, a_p, a_d, alpha_MB, mu_L, mu_O)
+    beta_exclusive = cross.beta_EB(b_p, b_d, mu_L, mu_O)
+    mixed: dict[str, Any] = {"N": mixed_slots, "k": None, "theta": None, "alpha_MB_s": alpha_MB, "decode_share": share}
+    where: dict[str, Any] = {
+        "beta_EB_s_per_token": beta_exclusive,
+        "rhs_s_per_token": rhs,
+        "break_even_beta_MB_s_per_token": break_even,
+    }
+    warnings = [*replica.warnings, *memory.guards]
+    outside = replica.profile.outside(decodes=float(slots), context_tokens=replica.context)
+    warnings.extend(outside)
+    if params.form_error > 0.2:
+        warnings.append(
+            f"alpha + beta n strays up to {params.form_error:.0%} from the iteration model on the range used; compare, do not size"
+        )
+    if not known:
+        to_run = (
+            f"fleetopt calibrate --gpu {replica.option.gpu.name} --model {replica.option.model.name} "
+            f"--tp {replica.option.tp}   # measures batches of prefill and decode together (x, kappa)"
+        )
+        verdict, certainty = "not measured", "unknown"
+        reason = (
+            f"profile {replica.profile.name} ({replica.profile.trust}) holds no measurement of mixed batches; mixed "
+            f"batching is faster where a token of a mixed batch costs less than {1e6 * break_even:.3g} us"
+        )
+        mixed |= {"beta_MB_s_per_token": None, "throughput_per_s": None, "kappa": None}
+        where |= {"gap_s_per_token": None, "N_crossover": None}
+    else:
+        to_run = None
+        TP_mixed = cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)
+        mixed |= {
+            "beta_MB_s_per_token": beta_MB,
+            "throughput_per_s": TP_mixed,
+            "kappa": interference_parameters(model, replica.context, budget, max(1.0, mu_L))["kappa"],
+        }
+        crossing = cross.N_crossover(a_p, a_d, alpha_MB, beta_MB, b_p, b_d, mu_L, mu_O)
+        where |= {
+            "gap_s_per_token": beta_MB - beta_exclusive,
+            "N_crossover": crossing if math.isfinite(crossing) else None,
+        }
+        verdict = "mixed" if TP_mixed > TP_exclusive else "exclusive"
+        margin = abs(math.log(TP_mixed / TP_exclusive))
+        error = replica.profile.band + params.form_error + derived.form_error
+        certainty = "beyond the profile's error" if margin > error else "within the profile's error"
+        reason = (
+            f"{verdict} batching is {math.expm1(margin):.1%} faster at saturation; profile and linear forms may be off by "
+            f"{error:.0%} together"
+        )
+    return Batching(
+        about=replica.describe(),
+        verdict=verdict,
+        certainty=certainty,
+        reason=reason,
+        to_run=to_run,
+        exclusive=exclusive,
+        mixed=mixed,
+        crossover=where,
+        parameters={
+            "alpha_p_s": a_p,
+            "beta_p_s_per_token": b_p,
+            "alpha_d_s": a_d,
+            "beta_d_s_per_sequence": b_d,
+            "context_tokens": replica.context,
+            "covers": {name: list(span) for name, span in params.covers.items()},
+            "form_error": params.form_error,
+        },
+        assumptions=(
+            *replica.assumptions(),
+            f"exclusive batching refills {k} of {slots} slots at a time, with a backlog",
+        ),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
