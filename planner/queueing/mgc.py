@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.queueing.erlang import as_result, decay_rate, smallest_integer, smallest_real_servers
+from planner.queueing.erlang import as_result, decay_rate, log_erlang_c, smallest_integer, smallest_real_servers
 from planner.queueing.mgc_law import (
     assumed_law,
     exact_method,
@@ -87,7 +87,10 @@ class MethodRange:
     min_servers, max_servers
         Range of the number of servers [servers].
     min_utilization
-        Least lambda E[S]/c [1]; below, P(wait) is small and the relative error is not controlled.
+        Least lambda E[S]/c [1].
+    max_tail
+        Largest (1 - q)/P(wait), the share of those who wait that may wait longer [1]: near 1 the wait is next to
+        nothing and a relative error is not controlled.
     """
 
     name: str
@@ -98,31 +101,36 @@ class MethodRange:
     min_servers: float = 1.0
     max_servers: float = float("inf")
     min_utilization: float = 0.0
+    max_tail: float = float("inf")
 
-    def claims(self, servers: float, utilization: float, service_scv: float) -> bool:
-        """Whether the point is inside the range: servers [servers], utilization [1], service_scv [1]."""
-        return (
+    def claims(self, servers: float, utilization: float, service_scv: float, quantile: float = 0.99) -> bool:
+        """Whether the point is inside the range: servers [servers], utilization, service_scv and quantile [1]."""
+        if not (
             self.min_scv <= service_scv <= self.max_scv
             and self.min_servers <= servers <= self.max_servers
             and self.min_utilization <= utilization < 1.0
-        )
+        ):
+            return False
+        depth = float(log_erlang_c(servers, servers * utilization)) - float(np.log1p(-quantile))
+        return self.max_tail >= float(np.exp(-min(max(depth, -700.0), 700.0)))
 
 
-# The order is the order of preference. Ranges: where the error of the 0.99 quantile stays within about 10 % on the
-# optimistic side (docs/accuracy/mgc.md), except for `exact` and `conservative`, which hold everywhere they claim.
+# The order is the order of preference. The ranges are where a quantile is at most 10 % optimistic in
+# docs/accuracy/mgc.md, which measures each of them inside its own; `exact` and `conservative` hold wherever they apply.
 METHODS: dict[str, MethodRange] = {
     m.name: m
     for m in (
         MethodRange("exact", "one server, M/M/c, M/D/c, two exponential phases up to 256 servers", True),
         MethodRange("conservative", "exact where known, else the largest of the approximations", True),
-        MethodRange("tijms", "Tijms, van Hoorn, Federgruen 1981: the whole service law", True, max_servers=16.0,
-                    min_utilization=0.5),
-        MethodRange("whitt", "Whitt 1993: two or three moments", False, max_scv=10.0, min_utilization=0.5),
-        MethodRange("cosmetatos", "Cosmetatos 1976: between M/M/c and M/D/c", False, max_scv=1.0, max_servers=64.0,
-                    min_utilization=0.5),
-        MethodRange("kimura", "Kimura 1986: harmonic between M/M/c and M/D/c", False, max_scv=1.0, max_servers=64.0,
-                    min_utilization=0.5),
-        MethodRange("fleetopt", "FleetOpt eq. 6: Erlang C and a two-moment decay rate", False, min_scv=1.0, max_scv=1.0),
+        MethodRange("tijms", "Tijms, van Hoorn, Federgruen 1981: the whole service law", True, min_utilization=0.5,
+                    max_tail=0.136),
+        MethodRange("whitt", "Whitt 1993: two or three moments", False, max_scv=1.0, min_utilization=0.5, max_tail=0.136),
+        MethodRange("cosmetatos", "Cosmetatos 1976: between M/M/c and M/D/c", False, max_scv=1.0, min_utilization=0.5,
+                    max_tail=0.368),
+        MethodRange("kimura", "Kimura 1986: harmonic between M/M/c and M/D/c", False, max_scv=1.0, min_utilization=0.5,
+                    max_tail=0.368),
+        MethodRange("fleetopt", "FleetOpt eq. 6: Erlang C and a two-moment decay rate", False, max_scv=1.0,
+                    min_utilization=0.85, max_tail=0.368),
     )
 }  # fmt: skip
 
@@ -148,6 +156,7 @@ def wait_methods(
     servers: float,
     utilization: float,
     service_scv: float = 1.0,
+    quantile: float = 0.99,
     *,
     law: ServiceLaw | None = None,
     check_ranges: bool = True,
@@ -162,6 +171,8 @@ def wait_methods(
         lambda E[S]/c [1]; >= 0.
     service_scv : float
         Squared coefficient of variation of the service time [1]; >= 0. Replaced by that of `law` when given.
+    quantile : float
+        Quantile of the wait that is wanted [1]; 0 <= quantile < 1.
     law : ServiceLaw, optional
         The whole service law. Without it the methods that need one are not listed, save at `service_scv` 1 or 0 where
         the exponential or the constant is meant.
@@ -181,11 +192,11 @@ def wait_methods(
     Examples
     --------
     >>> wait_methods(8, 0.9, 0.5)
-    ['conservative', 'whitt', 'cosmetatos', 'kimura']
+    ['conservative', 'whitt', 'cosmetatos', 'kimura', 'fleetopt']
     >>> wait_methods(8, 0.9, law=ServiceLaw.lognormal(4.0))
-    ['conservative', 'tijms', 'whitt']
+    ['conservative', 'tijms']
     """
-    leading_arguments(utilization, 1.0, servers, service_scv, law=law)
+    leading_arguments(utilization, 1.0, servers, service_scv, quantile, law=law)
     scv = service_scv if law is None else law.scv
     if utilization >= 1.0:
         return []
@@ -197,7 +208,7 @@ def wait_methods(
             able = able or (known is not None and exact_method(known, float(servers)) is not None)
         else:
             able = known is not None or not method.needs_law or name == "conservative"
-        if able and (not check_ranges or method.claims(servers, utilization, scv)):
+        if able and (not check_ranges or method.claims(servers, utilization, scv, quantile)):
             names.append(name)
     return names
 

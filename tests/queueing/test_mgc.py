@@ -329,6 +329,14 @@ def test_methods_listed_at_a_point():
     assert set(wait_methods(8, 0.8, law=law)) <= set(wait_methods(8, 0.8, law=law, check_ranges=False)) <= set(METHODS)
     for name in wait_methods(8, 0.8, 0.6):
         assert METHODS[name].claims(8, 0.8, 0.6)
+    assert wait_methods(8, 0.3, 0.6) == wait_methods(8, 0.8, 0.6, 0.5) == ["conservative"]
+
+
+def test_claims_hold_on_the_exact_queues(accuracy):
+    for kind, _, law, load, c, q, value, _ in accuracy.cases(Path("absent")):
+        if kind == "exact" and q in (0.9, 0.99):
+            for name in wait_methods(c, load / c, quantile=q, law=law):
+                assert wait_quantile(load, 1.0, c, quantile=q, law=law, method=name) > 0.9 * value
 
 
 @pytest.mark.parametrize("name, arguments, keywords", [
