@@ -300,20 +300,20 @@ def smallest_real_servers(offered_load: type_array, decay: type_array, log_tail:
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         by_decay = np.where(decay > 0.0, -log_tail / decay, np.inf)
     gap = np.minimum(by_decay, np.sqrt(-2.0 * log_tail * a))
-    c = np.maximum(a + gap, 1.0)
-    c = np.where(c > a, c, np.nextafter(a, np.inf))
+    grain = 4.0 * np.spacing(a)
+    c = np.maximum(a + np.maximum(np.maximum(gap, 0.05), grain), 1.0)
     answer = c.copy()
     index = np.arange(a.size)
     for _ in range(60):
         am, cm = a[index], c[index]
-        step = 1e-3 * (cm - am)
+        step = np.maximum(1e-3 * (cm - am), grain[index])
         both = _log_c(np.concatenate([cm, cm + step]), np.concatenate([am, am]))
         here = both[: am.size] - decay[index] * (cm - am)
         slope = (both[am.size :] - both[: am.size]) / step - decay[index]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             move = (log_tail[index] - here) / slope
         # never past c = a (nor below one server); a far root is approached by doubling
-        low = np.maximum(am + 0.1 * (cm - am), 1.0)
+        low = np.maximum(am + np.maximum(0.1 * (cm - am), grain[index]), 1.0)
         moved = np.clip(np.where(np.isfinite(move), cm + move, low), low, am + 8.0 * (cm - am) + 8.0)
         answer[index] = moved
         c[index] = moved
