@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 # Lags of the chain followed one by one; beyond them autocovariances fall geometrically.
 LAGS = 64
 # Coordinates of the quadrature: 0 sequences present, 1 backlog, 2 moment within the iteration, 3 request, 4-5 prompts
-# that came just before, 6-8 and 13 prompts that come while it waits, 9 chain, 10-11 prompts during its last prefill,
+# that came just before, 6-7 prompts that come while it waits, 8 unused, 9 chain, 10-11 prompts during its last prefill,
 # 12 place in the law of its mean iteration, 14 capacity, 15 place between two arrivals or replicas.
 DIMENSIONS = 16
 # Requests of at most this many decode steps are followed along the chain: the law of so short a mean has no usual shape.
@@ -280,10 +280,7 @@ def first_token(
     passes = np.maximum(np.ceil(total / room), 1.0)
     rest = total - (passes - 1) * room
     waiting = (1 - u[2]) * duration + (passes - 1) * full
-    near = np.minimum(waiting, full)
-    far = np.minimum(waiting - near, full)
-    later = sums(rate_after * near, u[6], u[7]) + sums(rate_after * far, u[8], u[13])
-    later += rate_after * (waiting - near - far) * law.mean_prefill
+    later = sums(rate_after * waiting, u[6], u[7])
     last = batch(np.minimum(rest + later, room))
     ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
     start = np.maximum(rest + later - room, 0.0) + sums(rate_after * last, u[10], u[11])
