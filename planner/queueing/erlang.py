@@ -302,7 +302,7 @@ def smallest_real_servers(offered_load: type_array, decay: type_array, log_tail:
     gap = np.minimum(by_decay, np.sqrt(-2.0 * log_tail * a))
     grain = 4.0 * np.spacing(a)
     c = np.maximum(a + np.maximum(np.maximum(gap, 0.05), grain), 1.0)
-    answer = c.copy()
+    answer: type_array = np.array(c, dtype=np.float64)
     index = np.arange(a.size)
     for _ in range(60):
         am, cm = a[index], c[index]
@@ -431,7 +431,7 @@ def min_servers(
 
     References
     ----------
-    As `erlang_c`. FleetOpt, eq. 6.
+    As `erlang_c`. FleetOpt (arXiv:2603.16514), eq. 6.
 
     Examples
     --------

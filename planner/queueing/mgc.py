@@ -447,7 +447,7 @@ def min_replicas(
 
     References
     ----------
-    FleetOpt, eq. 6 and 8.
+    FleetOpt (arXiv:2603.16514), eq. 6 and 8.
 
     Examples
     --------
