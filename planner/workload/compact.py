@@ -162,7 +162,8 @@ def _bin_points(inputs: Floats, outputs: Floats, weight: Floats, nodes: int) -> 
         level = (lagrange @ (weight * total)) / masses
         level = np.clip(level, total.min(), total.max())
         level += float(weight @ total - masses @ level) / float(masses.sum())
-    return np.clip(level - places, inputs.min(), None), places, masses
+    # a prompt of exactly one chunk must not become two by a rounding error
+    return np.round(np.clip(level - places, inputs.min(), None), 7), np.round(places, 9), masses
 
 
 def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
