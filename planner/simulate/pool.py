@@ -148,7 +148,7 @@ def simulate_pool(
     arrival: Arrival | float,
     *,
     replicas: int,
-    iteration: IterationModel,
+    iteration: IterationModel | Sequence[float],
     slots: float = math.inf,
     token_budget: float = math.inf,
     kv_tokens: float | None = None,
@@ -173,7 +173,7 @@ def simulate_pool(
     replicas
         Number of replicas, >= 1.
     iteration
-        Iteration-time model [s].
+        Iteration-time model [s]; the slots preset also takes a table of durations with 0..slots active slots [s].
     slots, token_budget, kv_tokens
         Engine settings per replica: sequences, tokens per iteration (the chunk of the slots presets), KV memory [tokens].
     routing
@@ -247,7 +247,7 @@ def simulate_pool(
 
 def _check(
     replicas: int,
-    iteration: IterationModel,
+    iteration: IterationModel | Sequence[float],
     slots: float,
     token_budget: float,
     memory: float,
@@ -259,8 +259,6 @@ def _check(
     problems = []
     if not (isinstance(replicas, int) and replicas >= 1):
         problems.append(f"replicas must be a whole number >= 1, got {replicas!r}")
-    if not isinstance(iteration, IterationModel):
-        problems.append("iteration must be an IterationModel")
     for name, value in (("slots", slots), ("token_budget", token_budget), ("kv_tokens", memory)):
         if not value >= 1:
             problems.append(f"{name} must be at least 1, got {value!r}")
@@ -292,7 +290,7 @@ class _Run:
 
 def _simulate_one(
     rules: Preset,
-    iteration: IterationModel,
+    iteration: IterationModel | Sequence[float],
     inputs: NDArray[np.int64],
     outputs: NDArray[np.int64],
     times: NDArray[np.float64],
@@ -309,6 +307,8 @@ def _simulate_one(
     if rules.name == "policies":
         if cached_share:
             raise InputError("the policies preset has no prefix cache; use mixed or paged")
+        if not isinstance(iteration, IterationModel):
+            raise InputError("iteration: a table of durations is for the slots preset only")
         return _run_rule_exact(
             iteration, inputs, outputs, times, replicas, routing, rng, slots, token_budget, memory, progress
         )

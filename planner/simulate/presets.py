@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,7 +85,7 @@ def preset(name: str) -> Preset:
 def build_replicas(
     rules: Preset,
     table: RequestTable,
-    iteration: IterationModel,
+    iteration: IterationModel | Sequence[float],
     replicas: int,
     slots: float,
     token_budget: float,
@@ -94,6 +94,8 @@ def build_replicas(
     """Fresh replicas of the fast engine that follows `rules`."""
     if rules.block == 0:
         return [SlotReplica(table, iteration, slots, token_budget, rules.shared_chunk) for _ in range(replicas)]
+    if not isinstance(iteration, IterationModel):
+        raise InputError("iteration: a table of durations is for the slots preset only")
     blocks = rules.blocks(kv_tokens)
     return [
         MixedReplica(table, iteration, slots, token_budget, blocks, rules.block, rules.reserve) for _ in range(replicas)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from planner.errors import InputError
@@ -27,7 +28,8 @@ class SlotReplica:
     table
         Lengths of all requests; times are written here.
     model
-        Iteration-time model; only terms that do not depend on contexts (t0, w, b, c, tau, h, x).
+        Iteration-time model, only terms that do not depend on contexts (t0, w, b, c, tau, h, x); or, without a shared chunk,
+        the durations with 0..slots active slots [s].
     slots
         Sequences at once, >= 1.
     chunk
@@ -41,13 +43,21 @@ class SlotReplica:
     def __init__(
         self,
         table: RequestTable,
-        model: IterationModel,
+        model: IterationModel | Sequence[float],
         slots: float,
         chunk: float,
         shared_chunk: bool = False,
     ) -> None:
-        if model.g or model.e or model.a:
+        if not isinstance(model, IterationModel):
+            self._table = [float(t) for t in model]
+            if shared_chunk or len(self._table) <= slots or min(self._table[1:], default=0.0) < 0.0:
+                raise InputError(
+                    "iteration: a table of durations needs one per number of active slots, 0..slots, none negative"
+                )
+        elif model.g or model.e or model.a:
             raise InputError("the slots preset knows no contexts: g, e and a of the iteration model must be 0")
+        else:
+            self._table = []
         self.table, self.model, self.slots, self.chunk, self.shared_chunk = table, model, slots, chunk, shared_chunk
         self.queue = ArrivalQueue()
         self.now = 0.0
@@ -113,6 +123,8 @@ class SlotReplica:
         return j
 
     def _duration(self, active: int, tokens: int) -> float:
+        if not isinstance(self.model, IterationModel):
+            return self._table[active]
         key = (active, tokens)
         found = self._durations.get(key)
         if found is None:

@@ -1,0 +1,176 @@
+"""Holds a plan's promises against a simulation: holds, fails, or cannot tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.simulate.pool import SimulationResult, simulate_pool
+from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
+from planner.types import Promise
+
+__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Check", "PoolCheck", "fleet_estimate", "judge", "verify_pool"]
+
+HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
+
+MAX_REQUESTS = 400_000
+"""Requests a check may spend on a promise whose verdict is open."""
+
+BATCHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise: what was predicted, what the simulation says, and the verdict.
+
+    Parameters
+    ----------
+    where
+        Pool name, or ``"fleet"``.
+    promise
+        The promise.
+    predicted_s
+        The plan's value [s]; ``None`` = none given.
+    simulated
+        Estimate with its 95% interval [s].
+    verdict
+        ``holds``, ``fails`` or ``cannot tell``.
+    reason
+        Why, in one line.
+    """
+
+    where: str
+    promise: Promise
+    predicted_s: float | None
+    simulated: Estimate
+    verdict: str
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """One flat row, JSON-ready."""
+        finite = math.isfinite(self.simulated.half_width)
+        return {
+            "pool": self.where,
+            "promise": self.promise.label,
+            "metric": self.promise.metric,
+            "quantile": self.promise.quantile,
+            "limit_s": self.promise.limit_s,
+            "predicted_s": self.predicted_s
+            if self.predicted_s is not None and math.isfinite(self.predicted_s)
+            else None,
+            "simulated_s": self.simulated.value if math.isfinite(self.simulated.value) else None,
+            "low_s": self.simulated.low if finite else None,
+            "high_s": self.simulated.high if finite else None,
+            "verdict": self.verdict,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCheck:
+    """A pool's simulation and the verdicts on its promises."""
+
+    name: str
+    result: SimulationResult
+    checks: tuple[Check, ...]
+
+
+def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str, str]:
+    """Verdict and reason from an interval and a limit.
+
+    >>> judge(Estimate(0.40, 0.02), 0.5)
+    ('holds', 'the whole interval lies within the limit')
+    >>> judge(Estimate(0.49, 0.02), 0.5)
+    ('cannot tell', 'the limit lies inside the interval')
+    >>> judge(Estimate(0.40, 0.02), 0.5, stable=False)
+    ('fails', 'unstable: the pool cannot keep up with its arrivals')
+    """
+    if not stable:
+        return FAILS, "unstable: the pool cannot keep up with its arrivals"
+    if not simulated.enough:
+        return CANNOT_TELL, "the run is too short for this percentile"
+    if simulated.high <= limit_s:
+        return HOLDS, "the whole interval lies within the limit"
+    if simulated.low > limit_s:
+        return FAILS, "the whole interval lies beyond the limit"
+    return CANNOT_TELL, "the limit lies inside the interval"
+
+
+def verify_pool(
+    promises: Sequence[Promise],
+    predicted: Mapping[tuple[str, float], float] | None = None,
+    name: str = "pool",
+    max_requests: int = MAX_REQUESTS,
+    progress: Callable[[float], None] | None = None,
+    **pool: Any,
+) -> PoolCheck:
+    """Simulate a pool until every promise is decided or `max_requests` are spent.
+
+    Parameters
+    ----------
+    promises
+        What was promised of this pool.
+    predicted
+        (metric, quantile) -> the plan's value [s].
+    name
+        Pool name, for the report.
+    max_requests
+        Requests per run the check may grow to: a run that leaves a verdict open is repeated four times as long.
+    progress
+        Called now and then with the share of the current run.
+    **pool
+        Arguments of :func:`planner.simulate.pool.simulate_pool`.
+
+    Returns
+    -------
+    PoolCheck
+    """
+    requests = min(int(pool.pop("requests", 50_000)), max_requests)
+    quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for p in promises})
+    while True:
+        result = simulate_pool(requests=requests, quantiles=quantiles, progress=progress, **pool)
+        checks = []
+        for promise in promises:
+            simulated = result.quantile(promise.metric, promise.quantile)
+            verdict, reason = judge(simulated, promise.limit_s, result.stable)
+            value = (predicted or {}).get((promise.metric, promise.quantile))
+            checks.append(Check(name, promise, value, simulated, verdict, reason))
+        if requests >= max_requests or all(c.verdict != CANNOT_TELL for c in checks):
+            return PoolCheck(name, result, tuple(checks))
+        requests = min(4 * requests, max_requests)
+
+
+def fleet_estimate(
+    results: Sequence[SimulationResult], shares: Sequence[float], metric: str, quantile: float
+) -> Estimate:
+    """Quantile over all requests of a fleet, its pools mixed in the given shares, with an interval from batches.
+
+    Parameters
+    ----------
+    results
+        One per pool.
+    shares
+        Share of the fleet's requests each pool serves.
+    metric, quantile
+        ``ttft_s``, ``tpot_s`` or ``e2e_s``; in (0, 1).
+    """
+    pools = [np.concatenate([getattr(s, metric) for s in r.samples]) for r in results]
+
+    def value(parts: Sequence[NDArray[np.float64]]) -> float:
+        x = np.concatenate(parts)
+        w = np.concatenate([np.full(p.size, share / max(p.size, 1)) for p, share in zip(parts, shares, strict=True)])
+        order = np.argsort(x, kind="stable")
+        cumulated = np.cumsum(w[order])
+        return float(x[order][min(int(np.searchsorted(cumulated, quantile * cumulated[-1])), x.size - 1)])
+
+    if not any(p.size for p in pools):
+        return Estimate(math.nan, math.inf, False)
+    batches = [np.array_split(p, BATCHES) for p in pools]
+    values = np.array([value([b[i] for b in batches]) for i in range(BATCHES)])
+    spread = mean_of_batches(values)
+    return Estimate(value(pools), spread.half_width, enough_for(quantile, sum(p.size for p in pools)))
