@@ -23,7 +23,7 @@ from planner.queueing.mgc_moments import (
     wait_quantile_cosmetatos,
     wait_quantile_fleetopt,
 )
-from planner.queueing.service import ServiceLaw, TwoPhases
+from planner.queueing.service import ServiceLaw, TwoPhases, two_phases
 
 __all__ = [
     "assumed_law",
@@ -174,16 +174,7 @@ def _matched_phases(law: ServiceLaw) -> TwoPhases | None:
     """The H2 law with the first three moments of `law`, or as light a third moment as H2 can have; None below scv 1."""
     if law.scv < 1.05:
         return None
-    # for the means x > y of the phases: x + y = total, x y = product from the moments 1, u2 = E S^2/2, u3 = E S^3/6
-    u2 = 0.5 * (1.0 + law.scv)
-    u3 = max(law.third / 6.0, 1.02 * u2 * u2)
-    total = (u3 - u2) / (u2 - 1.0)
-    product = total - u2
-    root = float(np.sqrt(max(total * total - 4.0 * product, 0.0)))
-    x = 0.5 * (total + root)
-    y = product / x
-    p = (1.0 - y) / (x - y)
-    return TwoPhases(p, 1.0 / x, 1.0 / y) if 0.0 < p < 1.0 and y > 0.0 else None
+    return two_phases(law.scv, max(law.third, 1.02 * 1.5 * (1.0 + law.scv) ** 2))
 
 
 def _deterministic_ratios(c: float, a: float, q: type_array) -> tuple[float, type_array]:

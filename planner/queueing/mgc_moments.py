@@ -212,8 +212,8 @@ def wait_quantile_fleetopt(
 
     References
     ----------
-    FleetOpt (arXiv:2603.16514), eq. 6. Up to 63 % optimistic with few servers and a heavy third moment, and with C_s^2 < 1 and eight
-    servers or more; several times pessimistic where P(wait) is small.
+    FleetOpt (arXiv:2603.16514), eq. 6. Up to 63 % optimistic with few servers and a heavy third moment, and with
+    C_s^2 < 1 and eight servers or more; several times pessimistic where P(wait) is small.
 
     Examples
     --------

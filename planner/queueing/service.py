@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ServiceLaw", "TwoPhases"]
+__all__ = ["ServiceLaw", "TwoPhases", "two_phases"]
 
 type_array = npt.NDArray[np.float64]
 type_partial_moments = Callable[[type_array], tuple[type_array, type_array, type_array]]
@@ -32,6 +32,23 @@ class TwoPhases:
     rate_1: float
     rate_2: float
     onward: float = 0.0
+
+
+def two_phases(scv: float, third: float) -> TwoPhases | None:
+    """The H2 law of unit mean with a given scv [1] and E[S^3]/E[S]^3 [1]; None where no H2 law has them.
+
+    The means x > y of the phases are the roots of z^2 - (x + y) z + x y, found from u2 = E[S^2]/2 and u3 = E[S^3]/6.
+    An H2 law needs scv > 1 and E[S^3] > 3/2 (1 + scv)^2.
+    """
+    u2, u3 = 0.5 * (1.0 + scv), third / 6.0
+    if not (1.0 < u2 < np.inf and u2 * u2 < u3 < np.inf):
+        return None
+    total = (u3 - u2) / (u2 - 1.0)
+    product = total - u2
+    x = 0.5 * (total + float(np.sqrt(max(total * total - 4.0 * product, 0.0))))
+    y = product / x
+    p = (1.0 - y) / (x - y)
+    return TwoPhases(p, 1.0 / x, 1.0 / y) if 0.0 < p < 1.0 and y > 0.0 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,6 +305,22 @@ class ServiceLaw:
             return m0, m1, 2.0 * e2 + 2.0 * at * m1 - at * at * m0
 
         return cls("survival", float(mean), 2.0 * float(twice[0]) - 1.0, third, partial)
+
+    @classmethod
+    def from_moments(cls, scv: float, third: float) -> ServiceLaw:
+        """The H2 law with three given moments; what to take when those are all that is known and scv > 1.
+
+        Parameters
+        ----------
+        scv : float
+            Squared coefficient of variation [1]; > 1.
+        third : float
+            E[S^3]/E[S]^3 [1]; > 3/2 (1 + scv)^2.
+        """
+        phases = two_phases(scv, third)
+        if phases is None:
+            raise ValueError(f"third must exceed 1.5 (1 + scv)^2 with scv > 1, got scv {scv!r} and third {third!r}")
+        return cls.hyperexponential([1.0 - phases.first, phases.first], [1.0 / phases.rate_2, 1.0 / phases.rate_1])
 
     @classmethod
     def from_scv(cls, scv: float) -> ServiceLaw:

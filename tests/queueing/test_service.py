@@ -57,6 +57,13 @@ def test_a_survival_with_jumps():
     assert again.residual_survival([0.0, 0.25, 0.5, 2.0]) == pytest.approx([1.0, 0.75, 0.5, 0.0], abs=1e-6)
 
 
+def test_three_moments_make_a_two_phase_law():
+    for scv, third in ((1.5, 10.0), (4.0, 40.0), (4.0, 400.0), (30.0, 2000.0)):
+        law = ServiceLaw.from_moments(scv, third)
+        assert (law.mean, law.scv, law.third) == pytest.approx((1.0, scv, third), rel=1e-9)
+        assert law.phases is not None
+
+
 def test_phases_are_told_where_the_law_has_them():
     assert ServiceLaw.exponential().phases is not None and ServiceLaw.erlang(2).phases is not None
     assert ServiceLaw.hyperexponential([1, 1], [1.0, 2.0]).phases is not None
@@ -64,6 +71,9 @@ def test_phases_are_told_where_the_law_has_them():
 
 
 NONSENSE = [
+    ("third", lambda: ServiceLaw.from_moments(4.0, 37.0)),
+    ("third", lambda: ServiceLaw.from_moments(1.0, 6.0)),
+    ("third", lambda: ServiceLaw.from_moments(4.0, np.nan)),
     ("phases", lambda: ServiceLaw.erlang(0)),
     ("scv", lambda: ServiceLaw.gamma(0.0)),
     ("scv", lambda: ServiceLaw.lognormal(np.nan)),
