@@ -158,6 +158,58 @@ def test_one_hyperexponential_server_in_closed_form():
         assert cx * np.exp(-x * t) + cy * np.exp(-y * t) == pytest.approx(1 - q, rel=5e-4)
 
 
+# As printed -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", [2, 5, 40])
+@pytest.mark.parametrize("scv", [0.0, 0.4, 1.0, 3.0])
+@pytest.mark.parametrize("rho", [0.5, 0.9])
+def test_two_moment_means_as_printed(servers, scv, rho):
+    from math import exp, sqrt
+
+    m, load = servers, servers * rho
+    erlang = 1.0
+    for n in range(1, m + 1):
+        erlang = load * erlang / (n + load * erlang)
+    delay = erlang / (1 - rho * (1 - erlang))
+    markovian = delay / (m - load)
+    gamma = (1 - rho) * (m - 1) * (sqrt(4 + 5 * m) - 2) / (16 * m * rho)
+    constant = 0.5 * (1 + gamma) * markovian
+    assert mean_wait_fleetopt(load, 1.0, m, scv) == pytest.approx((1 + scv) / 2 * markovian, rel=1e-12)
+    assert mean_wait_kimura(load, 1.0, m, scv) == pytest.approx(
+        (1 + scv) / ((1 - scv) / constant + 2 * scv / markovian), rel=1e-12
+    )
+    cosmetatos = scv * markovian + (1 - scv) * constant
+    assert mean_wait_cosmetatos(load, 1.0, m, scv) == pytest.approx(cosmetatos, rel=1e-12)
+    # Whitt 1993, eq. 2.16-2.25 with c_a^2 = 1
+    g = min(0.24, gamma)
+    phi_1, phi_3 = 1 + g, (1 - 4 * g) * exp(-2 * (1 - rho) / (3 * rho))
+    phi_4 = min(1.0, (phi_1 + phi_3) / 2)
+    square = (1 + scv) / 2
+    psi = 1.0 if square >= 1 else phi_4 ** (2 * (1 - square))
+    if scv <= 1:
+        phi = 4 * (1 - scv) / (4 - 3 * scv) * phi_1 + scv / (4 - 3 * scv) * psi
+    else:
+        phi = (scv - 1) / (2 + 2 * scv) * phi_3 + (scv + 3) / (2 + 2 * scv) * psi
+    assert mean_wait_whitt(load, 1.0, m, scv) == pytest.approx(phi * square * markovian, rel=1e-12)
+
+
+@pytest.mark.parametrize("scv, rho", [(0.0, 0.6), (0.2, 0.8), (0.5, 0.7), (1.0, 0.9), (4.0, 0.8), (20.0, 0.5)])
+def test_whitt_quantile_has_the_two_moments_of_the_delay(scv, rho):
+    servers, load = 6, 6 * rho
+    delay = wait_probability(load, 1.0, servers, method="whitt")
+    third = 3 * scv * (1 + scv) if scv >= 1 else (1 + scv) * (1 + 2 * scv)
+    expected = 2 * rho - 1 + 4 * (1 - rho) * third / (3 * (1 + scv) ** 2)
+    edges = 1 - np.geomspace(1.0, 1e-11, 81)
+    nodes, weights = np.polynomial.legendre.leggauss(6)
+    u = edges[:-1, None] + np.diff(edges)[:, None] * (nodes + 1) / 2
+    d = wait_quantile(load, 1.0, servers, scv, 1 - delay * (1 - u), method="whitt")
+    first, second = (float(((d**k) @ weights / 2) @ np.diff(edges)) for k in (1, 2))
+    assert first == pytest.approx(mean_wait_whitt(load, 1.0, servers, scv) / delay, rel=1e-4)
+    # the families reach down to 1/2 only, and one value stands for each side of 1
+    assert second / first**2 - 1 == pytest.approx(max(expected, 0.5), abs=0.012 * max(1.0, expected))
+
+
 # Limits ----------------------------------------------------------------
 
 
