@@ -156,5 +156,5 @@ def wait_text(result: WaitSettings, markdown: bool = False) -> str:
             f"{1 - n['delta']:.4g}" + ("" if n["fits"] else ": does not fit")
         )
     elif result.verdict != "overload":
-        lines.append("Nested WAIT: no number of segments is stable")
+        lines.append("Nested WAIT: overloaded at this rate, since it rounds outputs up to the end of their segment")
     return "\n".join(lines)

@@ -13,11 +13,15 @@ from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import exclusive_slots
 from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
 from planner.sizing.scheduler_replica import SchedulerReplica, mixed_cost_known
+from planner.sizing.stability import mixed_replica
 
 __all__ = ["Batching", "batching"]
 
 OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""
+
+FORM_ERROR = 0.02
+"""Error of the two throughputs against simulation of the same iteration times (exclusive 1.5%, mixed 1%)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,15 @@ class Batching:
         ]
 
 
+def _prefill_cost(alpha_p: float, tokens: float, budget: float) -> tuple[float, float]:
+    """Fixed time of a prefill phase [s] and what its iterations add per token [s/token].
+
+    Prompts beyond the budget take further iterations: ceil(x) is about x + 1/2, of which only the half is fixed.
+    """
+    alpha = max(0.0, alpha_p)
+    return (alpha, 0.0) if tokens <= budget else (0.5 * alpha, alpha / budget)
+
+
 def batching(replica: SchedulerReplica) -> Batching:
     """Compare exclusive and mixed batching and set exclusive batching.
 
@@ -105,10 +118,9 @@ def batching(replica: SchedulerReplica) -> Batching:
     memory = None
     for _ in range(4):
         params = exclusive_parameters(model, replica.context, chunk_range, slots=float(max(slots, 2)))
-        # a phase whose prompts exceed the budget takes several prefill iterations
-        iterations = max(1.0, theta * slots * mu_L / budget)
         alpha_d = params["alpha_d"]
-        ratio = math.inf if alpha_d <= 0.0 else max(0.0, params["alpha_p"]) * iterations / alpha_d
+        fixed, _ = _prefill_cost(params["alpha_p"], theta * slots * mu_L, budget)
+        ratio = math.inf if alpha_d <= 0.0 else fixed / alpha_d
         choice = eb.theta_age_aware(outputs=outputs, weights=work.weight, alpha_ratio=ratio)
         memory = exclusive_slots(
             replica.kv_tokens, OVERFLOW, work.input_tokens, outputs, min(1.0, choice.theta), work.weight
@@ -121,10 +133,11 @@ def batching(replica: SchedulerReplica) -> Batching:
     assert memory is not None
     k = choice.k(slots)
     a_p, a_d, b_p, b_d = (max(0.0, params[n]) for n in ("alpha_p", "alpha_d", "beta_p", "beta_d"))
-    prefills = max(1.0, k * mu_L / budget)
-    per_request = (a_p * prefills + a_d * choice.T) / max(1.0, choice.theta * slots) + b_d * mu_O + b_p * mu_L
+    fixed, per_token = _prefill_cost(a_p, k * mu_L, budget)
+    b_p += per_token
+    per_request = (fixed + a_d * choice.T) / max(1.0, choice.theta * slots) + b_d * mu_O + b_p * mu_L
     TP_exclusive = 1.0 / per_request if per_request > 0.0 else math.inf
-    constant = eb.theta0_of_costs(a_p, a_d, mu_O=mu_O) if a_p + a_d > 0.0 else eb.theta0(0)
+    constant = eb.theta0_of_costs(fixed, a_d, mu_O=mu_O) if fixed + a_d > 0.0 else eb.theta0(0)
     exclusive = {
         "N": slots,
         "k": k,
@@ -137,7 +150,8 @@ def batching(replica: SchedulerReplica) -> Batching:
     }
     known = mixed_cost_known(replica.profile)
     share = mu_O / (mu_L + mu_O)
-    mixed_slots = replica.slots
+    # the token budget admits no more sequences than this on average, whatever N is
+    mixed_slots = max(1, min(replica.slots, math.floor(budget * (1.0 + mu_O) / (mu_L + mu_O))))
     low, high = max(64.0, budget / 16.0), budget
     derived = mixed_parameters(
         model, share, replica.context, prompt=max(1.0, mu_L), token_range=(low, max(high, 2 * low))
@@ -146,7 +160,7 @@ def batching(replica: SchedulerReplica) -> Batching:
     gap_scale = mu_L + mu_O
     # mixed wins iff its throughput is higher: beta_MB below this
     break_even = (1.0 / TP_exclusive - alpha_MB * (1.0 + mu_O) / mixed_slots) / gap_scale
-    rhs = cross.crossover_rhs_closed(slots, a_p, a_d, alpha_MB, mu_L, mu_O)
+    rhs = cross.crossover_rhs_closed(slots, fixed, a_d, alpha_MB, mu_L, mu_O)
     beta_exclusive = cross.beta_EB(b_p, b_d, mu_L, mu_O)
     mixed: dict[str, Any] = {"N": mixed_slots, "k": None, "theta": None, "alpha_MB_s": alpha_MB, "decode_share": share}
     where: dict[str, Any] = {
@@ -175,24 +189,26 @@ def batching(replica: SchedulerReplica) -> Batching:
         where |= {"gap_s_per_token": None, "N_crossover": None}
     else:
         to_run = None
-        TP_mixed = cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)
+        # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
+        TP_mixed = mixed_replica(replica).max_throughput().per_s
         mixed |= {
             "beta_MB_s_per_token": beta_MB,
             "throughput_per_s": TP_mixed,
+            "throughput_linear_form_per_s": cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O),
             "kappa": interference_parameters(model, replica.context, budget, max(1.0, mu_L))["kappa"],
         }
-        crossing = cross.N_crossover(a_p, a_d, alpha_MB, beta_MB, b_p, b_d, mu_L, mu_O)
+        crossing = cross.N_crossover(fixed, a_d, alpha_MB, beta_MB, b_p, b_d, mu_L, mu_O)
         where |= {
             "gap_s_per_token": beta_MB - beta_exclusive,
             "N_crossover": crossing if math.isfinite(crossing) else None,
         }
         verdict = "mixed" if TP_mixed > TP_exclusive else "exclusive"
-        margin = abs(math.log(TP_mixed / TP_exclusive))
-        error = replica.profile.band + params.form_error + derived.form_error
+        margin = abs(math.log(TP_mixed / TP_exclusive)) if TP_mixed > 0.0 else math.inf
+        error = replica.profile.band + FORM_ERROR
         certainty = "beyond the profile's error" if margin > error else "within the profile's error"
         reason = (
-            f"{verdict} batching is {math.expm1(margin):.1%} faster at saturation; profile and linear forms may be off by "
-            f"{error:.0%} together"
+            f"{verdict} batching is {math.expm1(margin):.1%} faster at saturation; the profile may be off by "
+            f"{replica.profile.band:.0%} and the closed forms by {FORM_ERROR:.0%}"
         )
     return Batching(
         about=replica.describe(),
@@ -205,6 +221,7 @@ def batching(replica: SchedulerReplica) -> Batching:
         crossover=where,
         parameters={
             "alpha_p_s": a_p,
+            "alpha_p_per_phase_s": fixed,
             "beta_p_s_per_token": b_p,
             "alpha_d_s": a_d,
             "beta_d_s_per_sequence": b_d,

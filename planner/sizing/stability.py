@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.queueing.mixed import MixedReplica
 from planner.sizing.scheduler_replica import UTILIZATION, SchedulerReplica
 
-__all__ = ["Bound", "Stability", "stability"]
+__all__ = ["Bound", "Stability", "mixed_replica", "stability"]
 
 _BINDING = {
     "budget": "tokens per iteration",
@@ -157,7 +157,7 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
     if replicas is not None and replicas < 1:
         raise InputError(f"replicas: must be at least 1, got {replicas}")
     rate = replica.rate_per_s
-    limit = _mixed_replica(replica).max_throughput()
+    limit = mixed_replica(replica).max_throughput()
     if limit.per_s <= 0.0 and replicas is None:
         raise InputError("no number of replicas sustains this workload: its longest prompt does not fit into KV memory")
     count = replicas or max(1, math.ceil(rate / (UTILIZATION * limit.per_s)))
@@ -256,7 +256,8 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
     )
 
 
-def _mixed_replica(replica: SchedulerReplica) -> MixedReplica:
+def mixed_replica(replica: SchedulerReplica) -> MixedReplica:
+    """The replica as an engine that mixes prefill and decode under its token budget."""
     m = replica.profile.iteration.at_batch(replica.token_budget)
     return MixedReplica(
         t0=m.t0,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.fluid import nested_wait as nested
@@ -15,6 +16,8 @@ from planner.iteration.derived import wait_parameters
 from planner.sizing.scheduler_replica import UTILIZATION, SchedulerReplica
 
 __all__ = ["WaitSettings", "wait_settings"]
+
+FloatArray = NDArray[np.float64]
 
 _LENGTHS = 48
 """Output lengths the segment design starts from: quantiles of the workload, so that 300 rows do not make 300 queues."""
@@ -95,13 +98,23 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _work(replica: SchedulerReplica) -> FloatArray:
+    # token-iterations of every row, (l'+1)(l + l'/2)
+    return (replica.decodes + 1.0) * (replica.workload.input_tokens + 0.5 * replica.decodes)
+
+
 def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, float]]:
-    """(share, mean input, mean decode iterations) of classes of about equal share, by output length."""
+    """(share, input, decode iterations) of classes of about equal share, by output length.
+
+    The input is the class's mean, the decode iterations those that keep its mean work W: with mean lengths alone the load
+    of long outputs would be lost.
+    """
     order = np.argsort(replica.decodes, kind="stable")
     weight = replica.workload.weight[order]
     # the class of a row is that of its middle, so that equal shares stay equal whatever the rows
     middle = np.cumsum(weight) - 0.5 * weight
     index = np.minimum((middle * count).astype(np.int64), count - 1)
+    work = _work(replica)
     result = []
     for j in range(count):
         rows = order[index == j]
@@ -109,7 +122,11 @@ def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, 
         if share <= 0.0:
             continue
         w = replica.workload.weight[rows] / share
-        result.append((share, float(w @ replica.workload.input_tokens[rows]), float(w @ replica.decodes[rows])))
+        l, mean_work = float(w @ replica.workload.input_tokens[rows]), float(w @ work[rows])
+        # (o + 1)(l + o/2) = W
+        excess = max(0.0, mean_work - l)
+        o = 2.0 * excess / (l + 0.5 + math.sqrt((l + 0.5) ** 2 + 2.0 * excess)) if excess else 0.0
+        result.append((share, l, o))
     return result
 
 
@@ -121,7 +138,7 @@ def _round(value: float) -> float:
 def wait_settings(
     replica: SchedulerReplica,
     replicas: int | None = None,
-    types: int = 4,
+    types: int | None = None,
     segments: int | None = None,
     horizon_s: float = 3600.0,
     delta: float = 0.01,
@@ -135,7 +152,7 @@ def wait_settings(
     replicas
         Replicas that share the rate [1]; ``None`` = enough for 0.85 of what the fluid model sustains in this memory.
     types
-        Output classes for WAIT [1].
+        Output classes for WAIT [1]; ``None`` = as many, up to four, as memory allows.
     segments
         Segments of Nested WAIT [1]; ``None`` = those with the least memory.
     horizon_s
@@ -156,18 +173,24 @@ def wait_settings(
         replica.profile.iteration, mean_L, mean_D, (max(1.0, min(mean_L, C / 16.0)), max(C, 16.0))
     )
     d0, d1 = _round(max(derived["d0"], 1e-9)), _round(max(derived["d1"], 0.0))
-    classes = _classes(replica, types)
-
-    def rows(rate: float) -> list[tuple[float, float, float]]:
-        return [(_round(rate * share), _round(l), _round(o)) for share, l, o in classes]
-
-    growth = fluid.load_scale_max(rows(replica.rate_per_s), d0, d1, C)
+    # one prefill-only type with the mean work has the same S
+    work = _round(replica.mean(_work(replica)))
+    growth = fluid.load_scale_max([(_round(replica.rate_per_s), work, 0)], d0, d1, C)
     count = replicas or max(1, math.ceil(1.0 / (UTILIZATION * growth)))
     rate = replica.rate_per_s / count
-    own = rows(rate)
-    fluid_state = fluid.fluid_equilibrium(own, d0, d1)
-    scale = fluid.load_scale_max(own, d0, d1, C)
-    found = fluid.wait_min_thresholds(own, d0, d1, C=C)
+    total = [(_round(rate), work, 0)]
+    fluid_state, scale = fluid.fluid_equilibrium(total, d0, d1), fluid.load_scale_max(total, d0, d1, C)
+
+    def rows(classes: int) -> list[tuple[float, float, float]]:
+        return [(_round(rate * share), _round(l), _round(o)) for share, l, o in _classes(replica, classes)]
+
+    own, found = rows(1), fluid.wait_min_thresholds(rows(1), d0, d1, C=C)
+    for classes in (types,) if types is not None else (4, 3, 2):
+        more = rows(classes)
+        finer = fluid.wait_min_thresholds(more, d0, d1, C=C)
+        if types is not None or (finer.stable and finer.fits):
+            own, found = more, finer
+            break
     warnings = list(replica.warnings)
     if derived.form_error > 0.2:
         warnings.append(
@@ -224,7 +247,7 @@ def wait_settings(
             "iteration_s": _finite(fluid_state.dT),
             "slack": fluid_state.slack,
             "load_scale": _finite(scale),
-            "output_tokens_per_s": fluid_state.thr,
+            "output_tokens_per_s": rate * replica.mean_decodes,
         },
         types=tuple(table),
         memory_tokens=_finite(found.M_pi),
@@ -234,7 +257,7 @@ def wait_settings(
         reason=reason,
         assumptions=(
             *replica.assumptions(),
-            f"each of {count} replicas gets {rate:.4g} requests/s; outputs in {len(own)} classes, each at its mean lengths",
+            f"each of {count} replicas gets {rate:.4g} requests/s; {len(own)} output classes at their mean input and work",
             "Nested WAIT: every prompt at the mean input, outputs rounded up to the end of their class",
         ),
         warnings=tuple(warnings),
