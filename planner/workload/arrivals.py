@@ -23,6 +23,7 @@ SCV_WINDOW_S = 60.0
 
 _MIN_WINDOWS = 8  # fewer windows say little about a variance
 _PEAK_WINDOW_S = 60.0
+_LONGEST_PROFILE_S = 3.2e9  # a century: beyond it the clock is broken, not the traffic
 
 POISSON_ASSUMED = "Poisson assumed"
 
@@ -209,7 +210,7 @@ def count_dispersion(times: NDArray[np.float64], window_s: float) -> tuple[float
 
 def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
     span = float(times[-1] - times[0])
-    if span < 86_400.0:
+    if not 86_400.0 <= span <= _LONGEST_PROFILE_S:
         return ()
     hours = 168 if span >= 7 * 86_400.0 else 24
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.

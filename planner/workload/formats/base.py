@@ -114,6 +114,7 @@ def parse_count(value: object) -> int:
     return int(number)
 
 
+_LATEST = 1e11  # the year 5138 [s]
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -137,6 +138,12 @@ class Clock:
 
     def read(self, value: object) -> float:
         """Seconds; ValueError when `value` is no time."""
+        seconds = self._read(value)
+        if not abs(seconds) <= _LATEST:
+            raise ValueError(f"{value!r} is not a time")
+        return seconds
+
+    def _read(self, value: object) -> float:
         if isinstance(value, str):
             text = value.strip()
             if len(text) > 16 and text[4:5] == "-":
@@ -184,18 +191,29 @@ class Clock:
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         seconds = rest[1:]
+        zone_offset = 0.0
         if seconds[-1:] in "Zz":
-            return start + float(seconds[:-1])
-        if seconds.endswith(" UTC"):
-            return start + float(seconds[:-4])
+            seconds = seconds[:-1]
+        elif seconds.endswith(" UTC"):
+            seconds = seconds[:-4]
+        else:
+            seconds, zone_offset = self._zone(seconds)
+        value = float(seconds)
+        if not 0.0 <= value < 61.0:
+            raise ValueError(f"{text!r} is not a time")
+        return start + value + zone_offset
+
+    @staticmethod
+    def _zone(seconds: str) -> tuple[str, float]:
+        """Seconds without their zone, and what takes local time to UTC [s]."""
         for sign, direction in (("+", -60.0), ("-", 60.0)):
             if sign in seconds:
                 seconds, _, zone = seconds.partition(sign)
                 digits = zone.replace(":", "")
                 if not (digits.isdigit() and len(digits) in (2, 4)):
-                    raise ValueError(f"{text!r} is not a time")
-                return start + float(seconds) + direction * (int(digits[:2]) * 60 + int(digits[2:] or 0))
-        return start + float(seconds)
+                    raise ValueError(f"{zone!r} is not a time zone")
+                return seconds, direction * (int(digits[:2]) * 60 + int(digits[2:] or 0))
+        return seconds, 0.0
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError
-from planner.workload.formats.base import MAX_PROBLEMS, Format, ReadOptions
+from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
 from planner.workload.report import ImportReport
 from planner.workload.workload import Workload
 
@@ -30,7 +30,11 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
         raise InputError(f"{source.name}: no list of [tokens, cdf] pairs")
     tokens, cdf, problems = [], [], []
     for number, pair in enumerate(pairs, 1):
-        good = isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, (int, float)) and x >= 0 for x in pair)
+        good = (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(type(x) in (int, float) and 0 <= x <= MAX_TOKENS for x in pair)
+        )
         if not good:
             problems.append(f"{source.name}: entry {number}: {pair!r} is not a [tokens, cdf] pair")
             continue

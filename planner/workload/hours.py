@@ -1,0 +1,144 @@
+"""Rates by hour of day or of week: from a shipped service, a file, or a workload's own timestamps."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import InputError, did_you_mean
+from planner.workload.profiles import load_profile, profile_names
+from planner.workload.workload import Workload
+
+__all__ = ["HourlyRates", "hourly_rates"]
+
+HOURS_PER_DAY, HOURS_PER_WEEK = 24, 168
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyRates:
+    """Traffic by hour, repeated for ever.
+
+    Parameters
+    ----------
+    relative
+        24 values (hour of day) or 168 (hour of week, Monday 0:00 first), their mean 1 [1].
+    mean_rate_per_s
+        Mean rate [1/s]; ``None`` when only the shape is known.
+    source
+        Where they are from, in words.
+    """
+
+    relative: tuple[float, ...]
+    mean_rate_per_s: float | None
+    source: str
+
+    def rates_per_s(self, rate_per_s: float, rate_is: str = "mean") -> tuple[float, ...]:
+        """Rate of every hour [1/s] when the mean (or the busiest hour's) is `rate_per_s`.
+
+        >>> HourlyRates((0.5,) * 12 + (1.5,) * 12, None, "two halves").rates_per_s(90.0, "peak")[0]
+        30.0
+        """
+        top = max(self.relative) if rate_is == "peak" else 1.0
+        return tuple(rate_per_s * x / top for x in self.relative)
+
+
+def hourly_rates(
+    source: str | Path | None, workload: Workload | None = None, folder: Path | None = None
+) -> HourlyRates:
+    """Rates by hour.
+
+    Parameters
+    ----------
+    source
+        A file of 24 or 168 values, or the name of a shipped service; ``None`` = the workload's own profile.
+        A file holds a value per line, or CSV columns ``hour`` and one of ``relative_rate``, ``rate_per_s``; only the
+        last fixes the mean rate. Lines that start with ``#`` are comments.
+    workload
+        Traffic whose timestamps may say.
+    folder
+        Looked in first.
+
+    Raises
+    ------
+    InputError
+        No such file or service, not 24 or 168 numbers, a workload without a day of timestamps.
+
+    >>> len(hourly_rates("servegen-m-small").relative)
+    24
+    """
+    known = ", ".join(profile_names())
+    if source is None:
+        own = workload.arrivals.hourly_profile if workload is not None else ()
+        if not own:
+            name = workload.name if workload is not None else "no workload"
+            raise InputError(
+                f"{name}: no rates by hour (its timestamps cover less than a day)",
+                f"Give --hours FILE (24 or 168 values) or a shipped service: {known}.",
+            )
+        assert workload is not None
+        return HourlyRates(own, workload.arrivals.rate_per_s, f"{workload.name}'s own timestamps")
+    for path in ([folder / source] if folder is not None else []) + [Path(source).expanduser()]:
+        if path.is_file():
+            return _read(path)
+    names = profile_names()
+    if str(source) not in names:
+        raise InputError(
+            f"--hours: {source}: no such file or shipped service{did_you_mean(str(source), names)}",
+            f"Shipped: {known}.",
+        )
+    return HourlyRates(_scaled(load_profile(str(source)).hourly_profile, str(source))[0], None, str(source))
+
+
+_COLUMNS = ("relative_rate", "rate_per_s")
+
+
+def _read(path: Path) -> HourlyRates:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as text ({error})") from None
+    rows = [row for row in csv.reader(line for line in text.splitlines() if line.strip() and line[0] != "#") if row]
+    if not rows:
+        raise InputError(f"{path}: the file is empty")
+    names = [cell.strip().lower() for cell in rows[0]]
+    column, absolute = len(names) - 1, False
+    if any(not _is_number(cell) for cell in names):
+        found = [name for name in _COLUMNS if name in names]
+        if not found:
+            raise InputError(f"{path}: no column {' or '.join(_COLUMNS)} among {', '.join(names)}")
+        column, absolute = names.index(found[0]), found[0] == "rate_per_s"
+        hour = names.index("hour") if "hour" in names else None
+        rows = rows[1:]
+    else:
+        hour = 0 if len(names) > 1 else None
+    values, problems = [], []
+    for number, row in enumerate(rows):
+        cell = row[column].strip() if column < len(row) else ""
+        if not _is_number(cell):
+            problems.append(f"{path}: row {number + 1}: {cell!r} is not a rate")
+        elif hour is not None and (not _is_number(row[hour]) or float(row[hour]) != number):
+            problems.append(f"{path}: row {number + 1}: expected hour {number}, got {row[hour]!r}")
+        else:
+            values.append(float(cell))
+    if problems:
+        raise InputError.from_problems(problems)
+    relative, mean = _scaled(values, str(path))
+    return HourlyRates(relative, mean if absolute else None, path.name)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _scaled(values: tuple[float, ...] | list[float], source: str) -> tuple[tuple[float, ...], float]:
+    if len(values) not in (HOURS_PER_DAY, HOURS_PER_WEEK):
+        raise InputError(f"{source}: {len(values)} hours; a day has {HOURS_PER_DAY}, a week {HOURS_PER_WEEK}")
+    mean = math.fsum(values) / len(values)
+    if min(values) < 0.0 or mean <= 0.0:
+        raise InputError(f"{source}: rates must not be negative, and not all 0")
+    return tuple(v / mean for v in values), mean
