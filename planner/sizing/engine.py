@@ -16,7 +16,6 @@ from planner.errors import InputError
 from planner.sizing import moments as m
 from planner.sizing.cost import PriceRule
 from planner.sizing.inputs import PlanInputs
-from planner.sizing.method_mgc import full_iteration_time
 from planner.sizing.moments import PoolLaw
 from planner.types import EngineSettings, GpuSpec, ModelSpec
 
@@ -336,6 +335,8 @@ def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, inputs: P
     TPOT is one full iteration in both methods. For ``mgc``, which times prefill at full occupancy too, nine tenths of a
     TTFT promise may go to the prefill and the first decode; the rest is left for the wait.
     """
+    from planner.sizing.method_mgc import full_iteration_time
+
     decode = law.mean(m.DECODE)
     context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
     limits = [p.limit_s for p in inputs.promises if p.metric == "tpot_s"]

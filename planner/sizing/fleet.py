@@ -14,9 +14,6 @@ from planner.sizing.burst import Burst
 from planner.sizing.engine import EngineOption, ReplicaSetup, set_up
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
-from planner.sizing.method_mgc import MgcPool, mgc_replicas
-from planner.sizing.method_mixed import MixedPool
-from planner.sizing.method_occupancy import OccupancyPool
 from planner.sizing.moments import FleetMoments, PoolLaw, State, capacity_upper_bound
 from planner.sizing.pool import PoolSize, Shortfall, prediction_levels, smallest_pool
 from planner.sizing.predict import PoolModel
@@ -205,6 +202,8 @@ class FleetProblem:
         # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
         self.exact_bounds = self.inputs.method == "mgc" and self.inputs.kv == "reserved" and not self._promised("e2e_s")
         if self.exact_bounds:
+            from planner.sizing.method_mgc import mgc_replicas
+
             chunk = float(self.inputs.chunk)
             edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
             chunks = self._prompt_quantile(i, j, share, edges) / chunk
@@ -472,15 +471,22 @@ def pool_model(
     inputs: PlanInputs, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, workload: Workload
 ) -> PoolModel:
     """The latency method of one pool."""
+    # each method is loaded when it is used: a plan pays for the start of one of them
     iteration = option.profile.iteration
     burst = Burst(workload.arrivals if inputs.burst == "auto" else None, law.share)
     if inputs.method == "mgc":
+        from planner.sizing.method_mgc import MgcPool
+
         return MgcPool(law, iteration, setup.slots, inputs.chunk, inputs.cached_share)
     overhead = option.profile.api_overhead_s
     if inputs.method == "occupancy":
+        from planner.sizing.method_occupancy import OccupancyPool
+
         return OccupancyPool(
             law, iteration, setup.slots, inputs.chunk, inputs.routing, burst, inputs.cached_share, overhead
         )
+    from planner.sizing.method_mixed import MixedPool
+
     return MixedPool(
         law,
         iteration,

@@ -103,6 +103,9 @@ class FleetMoments:
         self.input = workload.input_tokens
         self.output = workload.output_tokens
         self.weight = workload.weight
+        # a search asks for the same few cuts and bands again and again
+        self._cuts: dict[float, tuple[int, FloatArray]] = {}
+        self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
         self._binned = bool(np.any(self.lower < self.total))
         by_category = np.array([0.0 if p is None else p for p in workload.compressible])
         self.p_c = by_category[workload.category] if p_c is None else np.full(len(self.weight), p_c)
@@ -135,6 +138,12 @@ class FleetMoments:
         return np.stack(columns, axis=-1)
 
     def _below(self, boundary: float) -> tuple[int, FloatArray]:
+        found = self._cuts.get(boundary)
+        if found is None:
+            found = self._cuts[boundary] = self._cut(boundary)
+        return found
+
+    def _cut(self, boundary: float) -> tuple[int, FloatArray]:
         """Rows wholly at or below a boundary, and the part of each later row that is (bins of a compact file: linear)."""
         whole = int(np.searchsorted(self.total, boundary, side="right"))
         if not self._binned:
@@ -169,17 +178,22 @@ class FleetMoments:
 
     def band_weights(self, boundary: float, gamma: float) -> tuple[slice, FloatArray]:
         """Rows of ``(boundary, gamma boundary]`` and the weight of each that is compressed across the boundary."""
-        rows, weight = self._between(boundary, gamma * boundary)
-        weight = weight * self.p_c[rows]
-        # the compressed prompt keeps at least one token beside the unchanged output
-        weight[self.output[rows] > boundary - 1.0] = 0.0
-        return rows, weight
+        key = (boundary, gamma)
+        if key not in self._bands:
+            rows, weight = self._between(boundary, gamma * boundary)
+            weight = weight * self.p_c[rows]
+            # the compressed prompt keeps at least one token beside the unchanged output
+            weight[self.output[rows] > boundary - 1.0] = 0.0
+            self._bands[key] = rows, weight
+        return self._bands[key]
 
     def band(self, boundary: float, gamma: float) -> tuple[FloatArray, FloatArray]:
         """Sums given away above the boundary and received below it, each of shape (features,)."""
+        zero = np.zeros(len(FEATURES))
+        if gamma <= 1.0:
+            return zero, zero
         rows, weight = self.band_weights(boundary, gamma)
-        if gamma <= 1.0 or not np.any(weight):
-            zero = np.zeros(len(FEATURES))
+        if not np.any(weight):
             return zero, zero
         given = weight @ self.features[rows]
         outputs = self.output[rows]
@@ -217,31 +231,28 @@ class FleetMoments:
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""
-        upper, lower = [], []
-        for s in states:
-            base = self.cumulative(s.boundary)
-            given, received = self.band(s.boundary, s.gamma)
-            upper.append(base + received)
-            lower.append(base + given)
-        return np.array(upper), np.array(lower)
+        below = {b: self.cumulative(b) for b in {s.boundary for s in states}}
+        base = np.array([below[s.boundary] for s in states])
+        bands = [self.band(s.boundary, s.gamma) for s in states]
+        return base + np.array([received for _, received in bands]), base + np.array([given for given, _ in bands])
 
     def prompt_counts(self, states: list[State], bins: FloatArray) -> tuple[FloatArray, FloatArray]:
         """As :meth:`states`, for the weight of prompts of at most ``bins[k]`` new tokens, shape (states, len(bins))."""
-        new = (1.0 - self.cached_share) * self.input
-        place = np.searchsorted(bins, new)
-        upper, lower = [], []
-        for s in states:
-            rows, weight = self._between(0.0, s.boundary)
-            base = _counts(place[rows], weight, len(bins))
-            given = received = np.zeros(len(bins))
+        place = np.searchsorted(bins, (1.0 - self.cached_share) * self.input)
+        below: dict[float, FloatArray] = {}
+        upper = np.empty((len(states), len(bins)))
+        lower = np.empty_like(upper)
+        for k, s in enumerate(states):
+            if s.boundary not in below:
+                rows, weight = self._between(0.0, s.boundary)
+                below[s.boundary] = _counts(place[rows], weight, len(bins))
+            upper[k] = lower[k] = below[s.boundary]
             if s.gamma > 1.0:
                 rows, weight = self.band_weights(s.boundary, s.gamma)
-                given = _counts(place[rows], weight, len(bins))
                 left = (1.0 - self.cached_share) * np.maximum(s.boundary - self.output[rows], 1.0)
-                received = _counts(np.searchsorted(bins, left), weight, len(bins))
-            upper.append(np.cumsum(base + received))
-            lower.append(np.cumsum(base + given))
-        return np.array(upper), np.array(lower)
+                upper[k] += _counts(np.searchsorted(bins, left), weight, len(bins))
+                lower[k] += _counts(place[rows], weight, len(bins))
+        return np.cumsum(upper, axis=1), np.cumsum(lower, axis=1)
 
     @property
     def longest_prompt(self) -> float:
