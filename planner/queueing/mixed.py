@@ -372,7 +372,7 @@ class MixedReplica:
         # 1/(1 - load)^2, may not exceed that of the decodes
         base_load = min(rate * float(base.full[0]) * law.mean_prefill / float(base.room[0]), MOST_LOAD)
         stay = max(steps / (1 - feedback), 1.0)
-        most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 1.0)), MOST_LOAD)
+        most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 0.5)), MOST_LOAD)
         deviation = math.sqrt(max(n0, 0.05) / (1 - feedback) * max(dispersion, 1.0))
         capacity = self._capacity(rate * t * (1 + law.mean_prefill / (2 * budget)))
         roof = min(capacity.most, 0.98 * budget)
@@ -459,7 +459,7 @@ class MixedReplica:
         # number present and served
         present = occupancy.quantile(u[0])
         if math.isfinite(capacity.kv_mean):
-            from scipy.special import ndtri
+            from planner.queueing.normal import normal_quantile as ndtri
 
             room_for = capacity.draw(ndtri(u[14]))
         else:
@@ -497,7 +497,7 @@ class MixedReplica:
                 life = np.maximum(middle + (n - middle) * time_average(points.steps / relax), 0.0) + own
                 tpot = per_token(engine, points, life, start, nodes, chains, memory, slope, mean_prefill)
             else:
-                tpot = np.zeros_like(ttft)
+                tpot = np.zeros((1, ttft.size))
             mean_n = rate * float(np.mean(points.steps * tpot)) if steps > 0 else 0.0
             now = float(n.mean())
             shift += 0.8 * (mean_n - now)
@@ -530,7 +530,7 @@ class MixedReplica:
         ttft = ttft + self.api_overhead_s
         e2e = ttft + steps * tpot
         several = steps > 0
-        each = tpot[several] if several.any() else np.zeros(1)
+        each = tpot[:, several].ravel() if several.any() else np.zeros(1)
         q = np.array(levels)
         region = region_of(routing, load, waits, law.mean_steps, law.max_prefill, self.token_budget)
         notes = [region.warning] if region.warning else []
@@ -640,7 +640,7 @@ class MixedReplica:
 
 
 def _normal(u: Array) -> Array:
-    from scipy.special import ndtri
+    from planner.queueing.normal import normal_quantile as ndtri
 
     z: Array = ndtri(u)
     return z

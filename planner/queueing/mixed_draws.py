@@ -101,7 +101,7 @@ def poisson_quantile(means: Array, u: Array) -> NDArray[np.int64]:
     counts = np.zeros(means.shape, dtype=np.int64)
     large = means > 60
     if large.any():
-        from scipy.special import ndtri
+        from planner.queueing.normal import normal_quantile as ndtri
 
         mean = means[large]
         counts[large] = np.maximum(np.floor(mean + np.sqrt(mean) * ndtri(u[large]) + 0.5), 0).astype(np.int64)
@@ -125,7 +125,7 @@ def poisson_quantile(means: Array, u: Array) -> NDArray[np.int64]:
 @lru_cache(maxsize=1)
 def _vasicek_table() -> tuple[Array, Array]:
     """Correlation that gives a variance ratio, on a mesh of (normal score of the mean, variance/(m(1-m)))."""
-    from scipy.special import ndtr
+    from planner.queueing.normal import normal_cdf as ndtr
 
     scores = np.linspace(-4.0, 4.0, 33)
     correlation = np.linspace(0.0, 1.0, 41) ** 2 * 0.9995
@@ -148,7 +148,8 @@ def bounded_quantile(mean: Array, variance: Array, low: Array, high: Array, u: A
     Vasicek's law :math:`X=\Phi\big((h+\sqrt\varrho z)/\sqrt{1-\varrho}\big)`: like a beta law it runs from a point
     through a bell to two points, and its quantile is closed.
     """
-    from scipy.special import ndtr, ndtri
+    from planner.queueing.normal import normal_cdf as ndtr
+    from planner.queueing.normal import normal_quantile as ndtri
 
     width = np.maximum(high - low, 1e-100)
     m = np.clip((mean - low) / width, 1e-4, 1 - 1e-4)

@@ -48,7 +48,7 @@ class Capacity:
         capped = np.minimum(present, self.slots)
         if not np.isfinite(self.kv_mean):
             return capped
-        from scipy.special import ndtr
+        from planner.queueing.normal import normal_cdf as ndtr
 
         z = (capped - self.kv_mean) / self.kv_spread
         # E min(j, N(mu, sd)) = j - sd (z Phi(z) + phi(z))
@@ -98,8 +98,8 @@ def hermite(x: Array, nodes: Array, values: Array) -> Array:
     slope = np.empty_like(values)
     if values.size > 2:
         slope[1:-1] = (secant[:-1] * step[1:] + secant[1:] * step[:-1]) / (step[1:] + step[:-1])
-        slope[0] = 1.5 * secant[0] - 0.5 * slope[1]
-        slope[-1] = 1.5 * secant[-1] - 0.5 * slope[-2]
+        slope[0] = 2 * secant[0] - slope[1]
+        slope[-1] = 2 * secant[-1] - slope[-2]
     else:
         slope[:] = secant[0]
     k = np.clip(np.searchsorted(nodes, x) - 1, 0, step.size - 1)
