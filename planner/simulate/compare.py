@@ -1,0 +1,347 @@
+"""Compares scheduling policies on one workload: throughput, latency, attainment and goodput over rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import planner
+from planner.errors import InputError
+from planner.iteration.derived import exclusive_parameters, interference_parameters
+from planner.iteration.model import IterationModel
+from planner.simulate.arrivals import Arrival, arrival_times, sample_rows, whole_tokens
+from planner.simulate.durations import Canonical
+from planner.simulate.engine import IterationTime, Request
+from planner.simulate.policies import ALIASES, policy_entry
+from planner.simulate.policies.eb_star import zeta_of
+from planner.simulate.run import Run, run_policy
+from planner.simulate.statistics import mean_of_batches, summarize
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["Comparison", "Setting", "compare_policies", "default_parameters"]
+
+COLUMNS = (
+    "throughput_per_s",
+    "ttft_mean_s",
+    "ttft_p50_s",
+    "ttft_p90_s",
+    "ttft_p99_s",
+    "tpot_mean_s",
+    "tpot_p50_s",
+    "tpot_p99_s",
+    "tbt_p50_s",
+    "tbt_p99_s",
+    "e2e_mean_s",
+    "evictions_per_1000",
+    "peak_kv_tokens",
+    "attainment",
+    "goodput_per_s",
+)
+"""Statistics of a row, means over seeds; each also has a ``..._ci95``, the half-width over seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The engine and the deadlines every policy runs under.
+
+    Parameters
+    ----------
+    slots, token_budget
+        Sequences and tokens per iteration.
+    kv_tokens
+        KV memory [tokens]; inf = unlimited.
+    ttft_s, tbt_s
+        A request attains its objective when its TTFT is at most `ttft_s` and its longest token gap at most its deadline
+        between tokens [s]: `tbt_strict_s` for a random share `strict_share` of the requests, `tbt_s` for the others.
+    tbt_strict_s, strict_share
+        See `tbt_s`.
+    """
+
+    slots: int = 128
+    token_budget: int = 2048
+    kv_tokens: float = math.inf
+    ttft_s: float = math.inf
+    tbt_s: float = 0.5
+    tbt_strict_s: float = 0.1
+    strict_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be positive, got {value!r}"
+            for name, value in (
+                ("slots", self.slots),
+                ("token_budget", self.token_budget),
+                ("kv_tokens", self.kv_tokens),
+                ("ttft_s", self.ttft_s),
+                ("tbt_s", self.tbt_s),
+                ("tbt_strict_s", self.tbt_strict_s),
+            )
+            if not value > 0.0
+        ]
+        if not 0.0 <= self.strict_share <= 1.0:
+            problems.append(f"strict_share must lie in [0, 1], got {self.strict_share!r}")
+        if problems:
+            raise InputError.from_problems(problems)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Rows of (policy, rate) with the statistics of :data:`COLUMNS`.
+
+    Parameters
+    ----------
+    rows
+        One per policy and rate, in the order asked.
+    requests, seeds
+        Requests per run; the runs of every row.
+    complete
+        False when the comparison was interrupted.
+    parameters
+        Policy -> the parameters it ran with at the first rate.
+    """
+
+    rows: list[dict[str, object]]
+    requests: int
+    seeds: tuple[int, ...]
+    complete: bool = True
+    parameters: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """The rows."""
+        return self.rows
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-policy-comparison",
+            "version": planner.__version__,
+            "requests": self.requests,
+            "seeds": list(self.seeds),
+            "complete": self.complete,
+            "parameters": self.parameters,
+            "rows": self.rows,
+        }
+
+
+def default_parameters(
+    policy: str, setting: Setting, model: IterationModel, mean_input: float, mean_output: float, rate_per_s: float
+) -> dict[str, Any]:
+    """Parameters of a policy that suit a setting; what the user gives replaces them.
+
+    EB takes its threshold from the constants of `model` and the mean output length; WAIT and Nested WAIT the smallest
+    threshold at which the iterations keep up with the arrivals, one class for all requests.
+    """
+    key = ALIASES.get(policy, policy)
+    slots, budget = setting.slots, setting.token_budget
+    context = mean_input + 0.5 * mean_output
+    lines = exclusive_parameters(model, context).values
+    if key in ("mixed", "prefill_first"):
+        return {"slots": slots, "token_budget": budget}
+    if key == "request_level":
+        return {"batch": slots}
+    if key == "eb":
+        theta = -math.expm1(-zeta_of(lines["alpha_p"] / (mean_output * lines["alpha_d"])))
+        return {"slots": slots, "k": min(max(1, math.floor(theta * slots)), slots), "token_budget": budget}
+    if key in ("eb_star", "eb_plus"):
+        told: dict[str, Any] = {k: lines[k] for k in ("alpha_p", "alpha_d", "beta_d")}
+        if key == "eb_star":
+            return {"slots": slots, **told}
+        share = interference_parameters(model, context, tokens=budget)
+        constant = model.time(0, 0.0, 1, 0.0)
+        # K(r) is the time of an iteration of `budget` tokens: the constant is taken out, the rest is per token
+        return {
+            "slots": slots,
+            **told,
+            "beta_p": lines["beta_p"],
+            "alpha_mb": constant,
+            "c0": (share["c0"] - constant) / budget,
+            "c1": share["c1"] / budget,
+            "c2": share["c2"] / budget,
+            "token_budget_mixed": budget,
+        }
+    if key in ("rad", "cycle_prefill_all"):
+        return {"t_col": slots, "chunk": budget, "n": 10 * slots}
+    if key == "slai":
+        return {"token_budget": budget, "max_active": slots, "max_decodes": slots, "delta": 5}
+    if key == "distserve":
+        return {"decode_slots": slots}
+    if key in ("wait", "nested_wait"):
+        threshold = _wait_threshold(model, mean_input, mean_output, rate_per_s)
+        if key == "wait":
+            return {"thresholds": {0: threshold}}
+        return {"thresholds": [threshold], "segment_ends": [1 << 30]}
+    return {}
+
+
+def _wait_threshold(model: IterationModel, mean_input: float, mean_output: float, rate_per_s: float) -> int:
+    """Smallest n with n at least 1.1 times the arrivals during an iteration that admits n and decodes n per stage."""
+    n = 1
+    while n < 1 << 20:
+        decodes = n * (mean_output - 1.0)
+        pairs = n * mean_input * (mean_input + 1.0) / 2.0
+        duration = model.time(decodes, decodes * (mean_input + 0.5 * mean_output), n * mean_input, pairs)
+        if n >= 1.1 * rate_per_s * duration:
+            return n
+        n = max(n + 1, math.ceil(1.1 * rate_per_s * duration)) if n < 4096 else 2 * n
+    raise InputError(f"wait: no threshold keeps up with {rate_per_s:g} requests/s on one replica")
+
+
+def compare_policies(
+    policies: Sequence[str],
+    rates_per_s: Sequence[float],
+    input_tokens: ArrayLike,
+    output_tokens: ArrayLike,
+    weight: ArrayLike | None,
+    iteration: IterationModel,
+    setting: Setting | None = None,
+    *,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    requests: int = 4000,
+    seeds: int | Sequence[int] = 3,
+    arrival: Arrival | None = None,
+    replicas: int = 1,
+    routing: str = "random",
+    model: IterationTime | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Simulate every policy at every rate on the same requests.
+
+    Parameters
+    ----------
+    policies
+        Names of :data:`planner.simulate.policies.POLICIES`, aliases, or ``module:Class``.
+    rates_per_s
+        Rates of arrival at the pool [1/s].
+    input_tokens, output_tokens, weight
+        Joint lengths by row and their weights (``None`` = equal), shape (rows,) [tokens].
+    iteration
+        Canonical iteration-time model.
+    setting
+        Engine limits and deadlines.
+    parameters
+        Policy -> parameters that replace the defaults of :func:`default_parameters`.
+    requests, seeds
+        Requests per run; number of runs, or their seeds.
+    arrival
+        Process whose rate is replaced by each rate; default Poisson.
+    replicas, routing
+        Pool of replicas under the same policy.
+    model
+        Another iteration-time model for the engine (exclusive, kv, staircase); default the canonical one.
+    progress
+        Called with (runs done, runs in all).
+
+    Returns
+    -------
+    Comparison
+        Interrupted by Ctrl-C it holds the rows finished so far and ``complete`` is False.
+    """
+    setting = setting or Setting()
+    for name in policies:
+        policy_entry(name)
+    if not policies or not rates_per_s:
+        raise InputError("policies and rates: at least one of each is needed")
+    if bad := [r for r in rates_per_s if not (math.isfinite(r) and r > 0.0)]:
+        raise InputError(f"rates: must be positive, got {bad[0]!r}")
+    given = dict(parameters or {})
+    if unknown := [k for k in given if k not in policies]:
+        raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")
+    inputs, outputs = whole_tokens(input_tokens, "input_tokens"), whole_tokens(output_tokens, "output_tokens")
+    seed_list = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
+    if not seed_list or requests < 10:
+        raise InputError("seeds and requests: at least one run of at least 10 requests is needed")
+    w = np.ones(inputs.size) if weight is None else np.asarray(weight, dtype=float)
+    mean_input, mean_output = float(np.average(inputs, weights=w)), float(np.average(outputs, weights=w))
+    comparison = Comparison([], requests, seed_list)
+    total, done = len(policies) * len(rates_per_s) * len(seed_list), 0
+    try:
+        for rate in rates_per_s:
+            for name in policies:
+                chosen = default_parameters(name, setting, iteration, mean_input, mean_output, rate)
+                chosen |= dict(given.get(name, {}))
+                comparison.parameters.setdefault(name, chosen)
+                runs = []
+                for seed in seed_list:
+                    rng = np.random.Generator(np.random.PCG64(seed))
+                    rows = sample_rows(weight, inputs.size, requests, rng)
+                    process = Arrival(rate) if arrival is None else _at_rate(arrival, rate)
+                    times = arrival_times(process, requests, rng)
+                    strict = rng.random(requests) < setting.strict_share
+                    sample = _requests(times, inputs[rows], outputs[rows], strict, setting)
+                    run = run_policy(
+                        sample,
+                        name,
+                        model or Canonical(iteration),
+                        chosen,
+                        capacity=setting.kv_tokens,
+                        replicas=replicas,
+                        routing=routing,
+                        rng=np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1]))),
+                    )
+                    runs.append(_statistics(run, setting))
+                    done += 1
+                    if progress is not None:
+                        progress(done, total)
+                comparison.rows.append(_row(name, rate, runs))
+    except KeyboardInterrupt:
+        comparison.complete = False
+    return comparison
+
+
+def _at_rate(arrival: Arrival, rate: float) -> Arrival:
+    from dataclasses import replace
+
+    return replace(arrival, rate_per_s=rate)
+
+
+def _requests(
+    times: np.ndarray, inputs: np.ndarray, outputs: np.ndarray, strict: np.ndarray, setting: Setting
+) -> list[Request]:
+    rows = zip(times.tolist(), inputs.tolist(), outputs.tolist(), strict.tolist(), strict=True)
+    # the smaller class is the one with the tighter deadline; without strict users everybody is class 0
+    relaxed = 1 if setting.strict_share > 0.0 else 0
+    return [
+        Request(i, t, n, o, 0 if s else relaxed, setting.tbt_strict_s if s else setting.tbt_s)
+        for i, (t, n, o, s) in enumerate(rows)
+    ]
+
+
+def _statistics(run: Run, setting: Setting) -> dict[str, float]:
+    out = summarize(run)
+    ordered = sorted(run.requests, key=lambda r: (r.arrival, r.index))
+    window = ordered[math.floor(0.1 * len(ordered)) : math.floor(0.9 * len(ordered))]
+    kept = [
+        r.done_s == r.done_s and r.first_token_s - r.arrival <= setting.ttft_s and max(r.gaps, default=0.0) <= r.tbt
+        for r in window
+    ]
+    out["attainment"] = sum(kept) / max(len(window), 1)
+    out["goodput_per_s"] = out["attainment"] * out["throughput_per_s"]
+    out["rejected"] = float(len(run.rejected))
+    # a stable run finishes about as fast as requests arrive
+    span = window[-1].arrival - window[0].arrival if len(window) > 1 else 0.0
+    offered = (len(window) - 1) / span if span > 0.0 else math.inf
+    out["keeps_up"] = float(out["throughput_per_s"] >= 0.95 * offered)
+    return out
+
+
+def _row(name: str, rate: float, runs: Sequence[Mapping[str, float]]) -> dict[str, object]:
+    row: dict[str, object] = {
+        "policy": name,
+        "rate_per_s": rate,
+        "stable": sum(r["keeps_up"] for r in runs) * 2 > len(runs),
+        "unfinished": sum(r["unfinished"] for r in runs),
+        "rejected": sum(r["rejected"] for r in runs),
+    }
+    for column in COLUMNS:
+        values = np.array([r.get(column, math.nan) for r in runs])
+        estimate = mean_of_batches(values)
+        row[column] = estimate.value if math.isfinite(estimate.value) else None
+        row[f"{column}_ci95"] = estimate.half_width if math.isfinite(estimate.half_width) else None
+    return row
