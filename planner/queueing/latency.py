@@ -205,9 +205,7 @@ class ReplicaLatency:
             prefill_load=0.0, stable=False,
         )  # fmt: skip
 
-    def _found(
-        self, states: FloatArray, probability: FloatArray, replicas: int, tail_ratio: float
-    ) -> tuple[FloatArray, FloatArray]:
+    def _found(self, states: FloatArray, probability: FloatArray, replicas: int) -> tuple[FloatArray, FloatArray]:
         r"""What arrivals find where they are not Poisson: every level is crossed upwards as often as downwards.
 
         .. math:: \lambda P(\text{find } n) = \pi(n + 1) \mu(n + 1), \qquad \mu(n) = n / (E[K] t(n))
@@ -220,8 +218,10 @@ class ReplicaLatency:
         flow = probability * rates
         if states[-1] != self.slots * replicas:
             return states[:-1], flow[1:] / flow[1:].sum()
-        beyond = np.append(flow[1:], flow[-1] * tail_ratio)
-        beyond[-2] *= 1.0 - tail_ratio
+        # P(>= c) / P(c - 1) = x / (1 - x), x the ratio of the states beyond the last slot
+        odds = probability[-1] / probability[-2]
+        beyond = np.append(flow[1:], flow[-1] * odds / (1.0 + odds))
+        beyond[-2] /= 1.0 + odds
         return states, beyond / beyond.sum()
 
     def _assemble(
@@ -244,7 +244,7 @@ class ReplicaLatency:
         mean = float(probability @ states)
         variance = float(probability @ states**2) - mean**2
         if peaked != 1.0:
-            states, probability = self._found(states, probability, g, occupied.load ** (1.0 / peaked))
+            states, probability = self._found(states, probability, g)
         delayed = float(probability[-1]) if states[-1] == c else occupied.all_busy
         if routing == "jsq":
             # the pool may hold as many requests as slots while one replica has a queue and another a free slot: every
@@ -259,6 +259,9 @@ class ReplicaLatency:
         centre = (float(probability @ states) + 1.0) / g - 1.0
         width = spread / g
         last = float(self.slots - 1)
+        # a replica's own count is a whole number around the pool's mean; it changes with its own arrivals
+        uneven = 1.0 if g > 1 else 0.0
+        own_memory = max(self.mean_iterations / (mean / g + 1.0), 1.0)
 
         t_found = self._times(found / g)
         crowd = chain_rate * float(occupied.throughput and self._times(np.array([mean / g]))[0])
@@ -306,6 +309,12 @@ class ReplicaLatency:
                 [np.broadcast_to(rest_width, total.shape).ravel()],
                 [np.outer(weight, mass * (1.0 - delayed)).ravel()],
             )
+            if uneven:
+                own = 0.5 * uneven * persistence(count, own_memory)[:, None]
+                more = 1.0 + others[None, :]
+                slack = count[:, None] * (self._times(more + own) - self._times(more - own))
+                start[0] = start[0] - 0.5 * slack.ravel()
+                long[0] = long[0] + slack.ravel()
             if waits:
                 total = ends(count)[:, None] + wait_start[None, :]
                 start.append(total.ravel())
@@ -319,14 +328,14 @@ class ReplicaLatency:
         all_others = np.concatenate((others, [last])) if waits else others
         all_width = np.concatenate((width, [0.0])) if waits else width
         all_mass = np.concatenate((mass * (1.0 - delayed), [delayed])) if waits else mass
-        itl_low = self._times(1.0 + all_others - 0.5 * all_width)
-        itl_high = self._times(1.0 + all_others + 0.5 * all_width)
+        itl_low = self._times(1.0 + all_others - 0.5 * (all_width + uneven))
+        itl_high = self._times(1.0 + all_others + 0.5 * (all_width + uneven))
         itl = mixture_quantiles(itl_low, itl_high - itl_low, all_mass, levels)
         mean_itl = float(all_mass @ (itl_low + itl_high)) / (2.0 * float(all_mass.sum()))
         if self._has_gaps:
             keep = persistence(self._gaps, memory)[:, None]
             middle = 1.0 + centre + (all_others - centre)[None, :] * keep
-            half = 0.5 * all_width[None, :] * keep
+            half = 0.5 * all_width[None, :] * keep + 0.5 * uneven * persistence(self._gaps, own_memory)[:, None]
             low, high = self._times(middle - half), self._times(middle + half)
             weight = np.outer(self._gap_weight, all_mass)
             tpot = mixture_quantiles(low, high - low, weight, levels)

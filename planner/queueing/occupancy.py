@@ -345,6 +345,7 @@ class OccupancyChain:
     replicas: int = 1
     log_weight: FloatArray = field(init=False, repr=False)
     states: FloatArray = field(init=False, repr=False)
+    rates: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         slots = _count(self.slots, "slots")
@@ -360,7 +361,10 @@ class OccupancyChain:
         spread = np.maximum(states[1:] / replicas, 1.0)
         pooled_time = times[1:] if replicas == 1 else np.interp(spread, np.arange(slots + 1.0), times)
         np.cumsum(np.log(pooled_time / states[1:]), out=log_weight[1:])
-        for name, value in (("iteration_time", times), ("log_weight", log_weight), ("states", states)):
+        rates = np.zeros(len(states))
+        rates[1:] = states[1:] / pooled_time
+        fields = (("iteration_time", times), ("log_weight", log_weight), ("states", states), ("rates", rates))
+        for name, value in fields:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "slots", slots)
         object.__setattr__(self, "replicas", replicas)
@@ -369,6 +373,25 @@ class OccupancyChain:
     def max_work(self) -> float:
         """Largest rate of iterations the chain can do, c / t(slots) [iterations/s]."""
         return float(self.slots * self.replicas / self.iteration_time[-1])
+
+    def _law(self, log_work: float, power: float) -> tuple[int, FloatArray, float]:
+        """First state carried, the law from there on, and P(all busy)."""
+        log_p = self.states * log_work + self.log_weight
+        tail_ratio = float(np.exp(power * (log_work - np.log(self.max_work))))
+        if power != 1.0:
+            log_p *= power
+        log_p -= log_p.max()
+        kept = np.flatnonzero(log_p > -_NEGLIGIBLE)
+        low, high = int(kept[0]), int(kept[-1])
+        probability = np.exp(log_p[low : high + 1])
+        last = len(log_p) - 1
+        if high == last:
+            probability[-1] /= 1.0 - tail_ratio
+        total = float(probability.sum())
+        probability /= total
+        if high == last:
+            return low, probability, float(probability[-1])
+        return low, probability, float(np.exp(log_p[-1])) / (1.0 - tail_ratio) / total
 
     def solve(self, work: float, peakedness: float = 1.0) -> Occupancy:
         r"""Stationary law at an offered work lambda E[K].
@@ -412,23 +435,26 @@ class OccupancyChain:
             )
         if work == 0.0:
             return Occupancy(0, np.ones(1), c, self.replicas, 0.0, 0.0, 1.0, True, most, 0.0, 0.0, 0.0)
-        log_p = self.states * np.log(work) + self.log_weight
+        low, probability, all_busy = self._law(np.log(work), 1.0 / peakedness)
         if peakedness != 1.0:
-            log_p /= peakedness
-        log_p -= log_p.max()
-        kept = np.flatnonzero(log_p > -_NEGLIGIBLE)
-        low, high = int(kept[0]), int(kept[-1])
-        probability = np.exp(log_p[low : high + 1])
-        tail_ratio = load ** (1.0 / peakedness)
-        if high == c:
-            probability[-1] /= 1.0 - tail_ratio
-        probability /= probability.sum()
-        mean = float(probability @ self.states[low : high + 1])
-        all_busy = (
-            float(probability[-1])
-            if high == c
-            else float(np.exp(log_p[-1]) / (1.0 - tail_ratio)) * float(probability[0] / np.exp(log_p[low]))
-        )
+            # scaling the spread moves the mean: shift the law until it does the iterations it is brought
+            shift, least, most_shift = 0.0, -20.0, float(-np.log(load)) * (1.0 - 1e-9)
+            for _ in range(30):
+                n = self.states[low : low + len(probability)].copy()
+                rates = self.rates[low : low + len(probability)]
+                done = float(probability @ rates)
+                gap = float(np.log(work / done)) if done > 0 else 1.0
+                if abs(gap) < 1e-7:
+                    break
+                least, most_shift = (shift, most_shift) if gap > 0 else (least, shift)
+                if n[-1] == c:  # the states beyond the last slot shift too
+                    tail = (load * np.exp(shift)) ** (1.0 / peakedness)
+                    n[-1] += tail / (1.0 - tail)
+                slope = (float(probability @ (rates * n)) / max(done, 1e-300) - float(probability @ n)) / peakedness
+                newton = shift + gap / slope if slope > 1e-9 else np.inf
+                shift = newton if least < newton < most_shift else 0.5 * (least + most_shift)
+                low, probability, all_busy = self._law(np.log(work) + shift, 1.0 / peakedness)
+        mean = float(probability @ self.states[low : low + len(probability)])
         return Occupancy(
             first=low,
             probability=probability,

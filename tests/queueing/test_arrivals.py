@@ -235,7 +235,7 @@ def test_azure_time_stamps_replayed(shared_data: Path, names: tuple[str, ...]) -
     counted = replica.predict(rate, dispersion=index_of_dispersion(times, window))
     assert ttft[2] * 0.97 < counted.ttft_s[2] < ttft[2] * 1.25
     assert tpot[2] * 0.97 < counted.tpot_s[2] < tpot[2] * 1.15
-    np.testing.assert_allclose(counted.ttft_s[0], ttft[0], rtol=0.10)
+    np.testing.assert_allclose(counted.ttft_s[0], ttft[0], rtol=0.15)
 
     if names == ("conv",):  # slow swings as a mixture over rates, the work's dispersion within: 3% everywhere
         work = np.ceil(inputs / 512) + outputs
