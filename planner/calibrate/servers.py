@@ -174,10 +174,10 @@ def closed_loop_tpot(
 ) -> float:
     r"""Mean TPOT of a closed loop of equal requests.
 
-    With C requests in flight each decode step sees m = C/osl prompts start. ``exclusive``: a prompt stalls all decodes,
+    With C requests in flight each decode step sees m = (C - 1)/osl prompts of the others start. ``exclusive``: a prompt stalls all decodes,
     TPOT = t(C) + m t_p(isl). ``mixed``: prompts ride along in chunks of at most the token budget,
     TPOT = (1 - phi) t(C) + phi t(C, chunk), phi = min(1, m ceil(isl/B)). Below the knee this is
-    W + H C + g C (isl + osl/2) + beta_p C isl/osl.
+    W + H C + g C (isl + osl/2) + beta_p (C - 1) isl/osl.
 
     Parameters
     ----------
@@ -202,8 +202,8 @@ def closed_loop_tpot(
     Examples
     --------
     >>> m = IterationModel(t0=5e-3, c=10e-6, g=50e-9)
-    >>> round(closed_loop_tpot(m, 1000, 100, 10), 9)                 # 5 ms + 0.1 ms + 0.525 ms + 1 ms
-    0.006625
+    >>> round(closed_loop_tpot(m, 1000, 100, 10), 9)                 # 5 ms + 0.1 ms + 0.525 ms + 0.9 ms
+    0.006525
     """
     theta = _theta_of(model, request_s, 0.0)
     loads = _Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)])
@@ -221,7 +221,8 @@ def _theta_of(model: IterationModel, request_s: float, overhead_s: float) -> Flo
 def _tpot(theta: FloatArray, x: _Loads, scheduling: str, budget: float) -> FloatArray:
     t0, w, b, c, g, h, a, request = (float(v) for v in np.exp(theta[:8]))
     n = x.concurrency
-    started = n / x.osl
+    # a request's own prompt is its TTFT, not its TPOT
+    started = np.maximum(n - 1.0, 1e-9) / x.osl
     pairs = 0.5 * x.isl * (x.isl + 1.0)
     decode_only = t0 + np.maximum(w, b * n) + (c + h + g * (x.isl + 0.5 * x.osl)) * n
     if scheduling == "exclusive":

@@ -202,7 +202,7 @@ def fleetopt_parameters(model: IterationModel, context: float, slots: float | No
     knee = model.knee_tokens
     top = slots if slots is not None else (knee if math.isfinite(knee) else 256.0)
     top = max(2.0, top)
-    n = _grid(1.0, max(2.0, math.floor(top)))
+    n = _grid(1.0, max(2.0, math.floor(top + 1e-9)))
     truth = model.time(n, n * context, context_max=context)
     if top <= knee and model.w_experts == 0.0:
         W = model.t0 + model.w

@@ -1,0 +1,174 @@
+"""How far iteration times are off: by configuration, by number of points, on servers, and whether the intervals cover.
+
+Run by hand: ``python benchmarks/accuracy_iteration.py [shared data folder]``; writes docs/accuracy/iteration.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from planner.calibrate.design import designed_batches, measuring_order
+from planner.calibrate.fit import fit_points
+from planner.calibrate.points import Points, read_iterations_csv
+from planner.calibrate.servers import MIN_SHAPES, fit_server, read_servers_csv
+from planner.catalog import gpu as find_gpu
+from planner.catalog import model as find_model
+from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
+from planner.iteration.model import IterationModel
+from planner.iteration.roofline import prior_band, roofline
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULT = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+QUANTITIES: dict[str, Callable[[IterationModel], float]] = {
+    "W": lambda m: fleetopt_parameters(m, 1024.0)["W"],
+    "H(1024)": lambda m: m.c + m.h + m.g * 1024.0,
+    "beta_p": lambda m: exclusive_parameters(m, 1024.0)["beta_p"],
+}
+
+
+def errors(model: IterationModel, points: Points) -> np.ndarray:
+    """Relative errors without chunks (their times are differences of other measurements)."""
+    kept = points.select(i for i, kind in enumerate(points.kinds) if kind != "chunk")
+    time_s = model.time(
+        kept.column("decodes"), kept.context_sum, kept.prefill_tokens, kept.column("pairs"), kept.context_max
+    )
+    return np.abs(time_s / kept.time_s - 1.0)
+
+
+def kernels(data: Path) -> list[str]:
+    path = data / "calibration" / "kernels.csv"
+    fit_groups, test_groups = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
+    lines = [
+        "| GPU | model | TP | none: mean | band | 6 points: mean | 24 points: mean | median | p95 | max | its own left-out error | band covers |",
+        "|:--|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    table = []
+    everything = []
+    for key, points in fit_groups.items():
+        gpu_name, model_name, tp = key
+        spec = find_model(model_name)
+        prior = roofline(find_gpu(gpu_name), spec, tp)
+        none = errors(prior, test_groups[key])
+        six = errors(fit_points(points.select(range(6)), prior, resamples=20).iteration, test_groups[key])
+        full = fit_points(points, prior)
+        e = errors(full.iteration, test_groups[key])
+        everything.append(e)
+        table.append([none.mean(), six.mean(), e.mean(), np.median(e), np.quantile(e, 0.95)])
+        lines.append(
+            f"| {gpu_name} | {model_name} | {tp} | {none.mean():.1%} | {prior_band(spec):.0%} | {six.mean():.1%} | {e.mean():.1%} | "
+            f"{np.median(e):.1%} | {np.quantile(e, 0.95):.1%} | {e.max():.0%} | {full.leave_one_out_error:.1%} | "
+            f"{np.mean(e <= full.error_band):.0%} of points in ±{full.error_band:.0%} |"
+        )
+    means = np.mean(table, axis=0)
+    pooled = np.concatenate(everything)
+    lines.append(
+        f"| **all** | | | {means[0]:.1%} | | {means[1]:.1%} | {means[2]:.1%} | {np.median(pooled):.1%} | "
+        f"{np.quantile(pooled, 0.95):.1%} | {pooled.max():.0%} | | |"
+    )
+    return lines
+
+
+def servers(data: Path) -> list[str]:
+    lines = [
+        "| model | system | engine | precision | TP | points | shapes | TPOT left out: mean | worst shape |",
+        "|:--|:--|:--|:--|--:|--:|--:|--:|--:|",
+    ]
+    found = []
+    for key, points in read_servers_csv(data / "calibration" / "servers.csv").items():
+        if len({p.shape for p in points}) < MIN_SHAPES:
+            continue
+        model_name, system, engine, version, precision, tp = key
+        spec = find_model(model_name, weight_dtype=precision) if precision else find_model(model_name)
+        fit = fit_server(points, roofline(find_gpu(system), spec, int(float(tp))))
+        found.append(fit.tpot_error)
+        lines.append(
+            f"| {model_name} | {system} | {engine} {version} | {precision or 'bf16'} | {float(tp):.0f} | {fit.points} | {fit.shapes} | "
+            f"{fit.tpot_error:.1%} | {max(fit.tpot_error_by_shape.values()):.1%} |"
+        )
+    lines.append(f"| **median / worst** | | | | | | | {np.median(found):.1%} / {max(found):.1%} | |")
+    return lines
+
+
+def coverage(trials: int = 200) -> list[str]:
+    """Share of 90% intervals that hold the truth; truths scatter around the prior as real GPUs do."""
+    spec = find_model("llama-3.1-8b")
+    prior = roofline(find_gpu("h100"), spec)
+    batches = designed_batches(spec, kv_bytes=60e9)
+    scatter = {"t0": 0.5, "w": 0.2, "b": 0.25, "c": 0.6, "g": 0.25, "h": 0.8, "a": 0.2}
+    rows = []
+    for label, drift in (("no drift", 0.0), ("drift +3% over the run", 0.03)):
+        rng = np.random.default_rng(7)
+        inside = dict.fromkeys(QUANTITIES, 0)
+        width = dict.fromkeys(QUANTITIES, 0.0)
+        for trial in range(trials):
+            values = prior.to_dict()
+            for name, sd in scatter.items():
+                values[name] *= float(np.exp(sd * rng.standard_normal()))
+            values["e"] = values["g"]
+            truth = IterationModel.from_dict(values)
+            plan = tuple(run.batch for run in measuring_order(batches, seed=trial))
+            clean = Points(plan, np.ones(len(plan)))
+            time_s = truth.time(
+                clean.column("decodes"), clean.context_sum, clean.prefill_tokens, clean.column("pairs"), clean.context_max
+            )
+            place = np.arange(len(plan)) / (len(plan) - 1)
+            time_s = time_s * (1.0 + drift * place) * np.exp(0.01 * rng.standard_normal(len(plan)))
+            hit = rng.random(len(plan)) < 0.03
+            time_s[hit] *= rng.uniform(1.2, 2.0, hit.sum())
+            fit = fit_points(Points(plan, time_s, place), prior, seed=trial)
+            for name, quantity in QUANTITIES.items():
+                low, high = fit.interval(quantity)
+                true = quantity(truth)
+                inside[name] += low <= true <= high
+                width[name] += 0.5 * (high - low) / true / trials
+        rows.append((label, inside, width))
+    lines = ["| 1% noise, 3% outliers | " + " | ".join(QUANTITIES) + " |", "|:--|" + "--:|" * len(QUANTITIES)]
+    for label, inside, width in rows:
+        cells = [f"{inside[n] / trials:.1%} (±{width[n]:.1%})" for n in QUANTITIES]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def main(data: Path) -> None:
+    text = [
+        "# Accuracy of iteration times",
+        "",
+        "Written by `python benchmarks/accuracy_iteration.py`. Errors are |predicted/measured - 1|.",
+        "",
+        "## Composed from measured kernels",
+        "",
+        "Parameters fitted to the designed points (`role=fit`, in design order), errors on all other points (`role=test`, chunks",
+        "apart). *none* is the roofline prior alone; the band is what a plan prints around an estimate.",
+        "",
+        *kernels(data),
+        "",
+        "Llama-2-70B at TP 8 is the limit of the form, not of the points: half of its time is all-reduce, whose measured times",
+        "step at 8 and at 256 tokens; the canonical form fitted to all of its test points still misses by 5.4%.",
+        "",
+        "## Real servers",
+        "",
+        f"Groups with at least {MIN_SHAPES} (input, output) shapes; TPOT of a shape predicted from the other shapes.",
+        "",
+        *servers(data),
+        "",
+        "## Do the 90% intervals hold the truth?",
+        "",
+        "200 synthetic GPUs per line, 24 designed points and 4 sentinels each; in brackets the mean half-width.",
+        "",
+        *coverage(),
+        "",
+    ]
+    target = ROOT / "docs" / "accuracy" / "iteration.md"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("\n".join(text), encoding="utf-8")
+    print(target.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT)
