@@ -66,7 +66,8 @@ def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
     usable = (knee > 0.5 * room / (UNIFORM_NODES - 1)) & (knee < room * (1 - 0.5 / (UNIFORM_NODES - 1)))
     chosen = np.flatnonzero(usable)
     inside[chosen, cells[chosen].astype(np.int64)] = knee[chosen]
-    # beyond, steps grow linearly with the index: where the backlog is a few times the room they are of its order
+    # beyond, steps grow linearly with the index: a point between two nodes is split between them, which over many
+    # iterations acts as a diffusion, so nodes must not be further apart than a few iterations carry the backlog
     j = np.arange(1, OUTER_NODES + 1)
     first = room / (UNIFORM_NODES - 1)
     bend = np.maximum((top - room) / OUTER_NODES - first, 0.0) / (OUTER_NODES - 1)
@@ -132,51 +133,6 @@ def transitions(sums: PromptSums, grid: Array, left_over: Array, counts: Array, 
     step[:, :, 0] = 1 - slope[:, :, 0]
     step[:, :, 1:-1] = slope[:, :, :-1] - slope[:, :, 1:]
     step[:, :, -1] = slope[:, :, -1]
-    return _without_diffusion(step, grid, left_over, counts, sums.law.mean_prefill2)
-
-
-def _without_diffusion(step: Array, grid: Array, left_over: Array, counts: Array, square: float) -> Array:
-    r"""Take back the variance that putting mass on a grid adds.
-
-    A point x between neighbours is split linearly, which keeps the mean and adds the variance :math:`(x-g_j)(g_{j+1}-x)`;
-    over many iterations that is a diffusion. The atom of no arrival, at :math:`(V_i-B_n)^+`, is put on three points
-    instead; the smooth rest gives back the cell average :math:`h^2/6` by a second difference. Neither takes more than
-    the step's own variance leaves.
-    """
-    chains, points, _ = step.shape
-    width = np.diff(grid, axis=1)
-    left, right = width[:, :-1], width[:, 1:]
-    excess = (left**3 + right**3) / (6 * (left + right)) / (left + right)
-    down, up = excess / left, excess / right
-    none = np.exp(-counts)
-    share = np.ones_like(grid)
-    share[:, 1:-1] = np.minimum(1.0, 0.8 * counts[:, 1:-1] * square / (excess * (left + right)))
-    share[:, -1] = 0.0
-    for k in range(chains):
-        g = grid[k]
-        kept = left_over[k]
-        above = np.flatnonzero(kept > 0)
-        x = kept[above]
-        j = np.clip(np.searchsorted(g, x, side="right") - 1, 0, points - 2)
-        part = (x - g[j]) / (g[j + 1] - g[j])
-        atom = none[k, above]
-        p = step[k]
-        p[above, j] -= atom * (1 - part)
-        p[above, j + 1] -= atom * part
-        inner = p[:, 1:-1] * share[k][:, None]
-        # the first column keeps the atom of rows that leave nothing
-        p[:, 1:-1] += inner * (down[k] + up[k])
-        p[:, :-2] -= inner * down[k]
-        p[:, 2:] -= inner * up[k]
-        # three nearest points, mean and variance kept
-        m = np.clip(np.where(part > 0.5, j + 1, j), 1, points - 2)
-        a, b, c = g[m - 1], g[m], g[m + 1]
-        sharp = atom * share[k, above]
-        p[above, m - 1] += sharp * (x - b) * (x - c) / ((a - b) * (a - c))
-        p[above, m] += sharp * (x - a) * (x - c) / ((b - a) * (b - c))
-        p[above, m + 1] += sharp * (x - a) * (x - b) / ((c - a) * (c - b))
-        p[above, j] += (atom - sharp) * (1 - part)
-        p[above, j + 1] += (atom - sharp) * part
     return step
 
 

@@ -83,7 +83,10 @@ class Draws:
         brief = np.flatnonzero((whole >= 2) & (whole <= PATH_STEPS))
         self.brief = brief[np.argsort(-whole[brief], kind="stable")]
         self.brief_steps = whole[self.brief]
-        self.uniforms = np.random.default_rng(20231).random((PATH_STEPS, self.brief.size))
+        # few of them are followed several times: they alone make the tail of TPOT
+        self.repeats = int(np.clip(round(points / max(self.brief.size, 1)), 1, 4)) if self.brief.size else 1
+        self.uniforms = np.random.default_rng(20231).random((PATH_STEPS, self.repeats * self.brief.size))
+        self.brief_steps = np.repeat(self.brief_steps, self.repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,7 @@ def first_token(
     slope, mean_prefill : float
         As in :func:`planner.queueing.mixed_backlog.solve_backlog`.
     """
-    law, cost, budget, u, sums = engine.law, engine.cost, engine.budget, points.u, points.sums
+    cost, budget, u, sums = engine.cost, engine.budget, points.u, points.sums
     room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)
 
     def batch(prefill: Array) -> Array:
@@ -301,7 +304,8 @@ def per_token(
 ) -> Array:
     """TPOT [s] of requests whose decodes begin at backlog ``start`` [tokens] beside ``life`` decodes on average.
 
-    Chains of ``nodes`` > 0 are used; ``at_mean`` overrides the abscissa at which their means are taken.
+    Shape (repeats, points): every request several times, with different futures where it is followed. Chains of
+    ``nodes`` > 0 are used; ``at_mean`` overrides the abscissa at which their means are taken.
     """
     cost, budget, steps = engine.cost, engine.budget, points.steps
     first = 1 if nodes[0] == 0 and nodes.size > 2 and at_mean is None else 0
@@ -348,11 +352,13 @@ def per_token(
     at = points.u[12]
     tpot = bounded_quantile(inner, inner_variance, low, high, np.clip((at - still) / middle, 0.0, 1.0))
     tpot = np.where(at < still, low, np.where(at > 1 - full, high, tpot))
+    samples = np.tile(np.where(steps > 0, tpot, 0.0), (points.repeats, 1))
     if points.brief.size:
-        mine = points.brief
+        mine = np.repeat(points.brief, points.repeats)
         followed = _followed_mean(points, chains, chain[mine], start[mine])
-        tpot[mine] = np.maximum(followed + mean[mine] - memory.mean[chain[mine]], low[mine])
-    return np.where(steps > 0, tpot, 0.0)
+        followed = np.maximum(followed + mean[mine] - memory.mean[chain[mine]], low[mine])
+        samples[:, points.brief] = followed.reshape(-1, points.repeats).T
+    return samples
 
 
 def _followed_mean(points: Draws, chains: Backlog, chain: NDArray[np.int64], start: Array) -> Array:
