@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import planner
@@ -21,11 +22,13 @@ from planner.simulate.verify import (
     judge,
     verify_pool,
 )
+from planner.sizing.build import arrival_rate_of
 from planner.sizing.fixed import FixedFleet, FixedPool
 from planner.sizing.method_occupancy import iteration_times
+from planner.sizing.planfile import load_question
 from planner.workload.workload import Workload
 
-__all__ = ["Verification", "pool_settings", "verify_fleet"]
+__all__ = ["Verification", "pool_settings", "verify_fleet", "verify_plan"]
 
 PRESET_OF_METHOD: Mapping[str, str] = {"mixed": "mixed", "occupancy": "slots", "mgc": "slots"}
 """Engine rules by the plan's method; ``paged`` can be asked for."""
@@ -184,3 +187,30 @@ def verify_fleet(
         outcome, reason = judge(simulated, promise.limit_s, stable)
         checks.append(Check("fleet", promise, None, simulated, outcome, reason))
     return Verification(tuple(checks), results, arrival_rate_per_s, tuple(warnings))
+
+
+def verify_plan(
+    plan: str | Path, rate: float | None = None, workload: str | None = None, **keywords: Any
+) -> Verification:
+    """Read a plan file and verify its fleet at its own rate and on its own traffic, unless told otherwise.
+
+    Parameters
+    ----------
+    plan
+        File written by ``fleetopt plan --format yaml``.
+    rate
+        Rate of the fleet [1/s]; default the plan's.
+    workload
+        Other traffic than the plan's.
+    **keywords
+        As :func:`verify_fleet`.
+    """
+    saved = load_question(plan)
+    if not saved.pools:
+        raise InputError(f"{plan}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
+    inputs = saved.inputs()
+    name = workload or inputs.cdf
+    beside = saved.folder / name if saved.folder is not None and workload is None else Path(name)
+    traffic = Workload.from_file(beside if beside.is_file() else name)
+    fleet = FixedFleet(inputs, traffic, saved.pools)
+    return verify_fleet(fleet, traffic, arrival_rate_of(inputs, traffic) if rate is None else rate, **keywords)
