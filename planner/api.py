@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from planner.sizing.evaluation import Evaluation, evaluation_of
 from planner.sizing.fixed import FixedFleet
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.planfile import Question, SavedPool, load_question
+from planner.sizing.schedule import Elasticity, Schedule, make_schedule, planned_demands, standing_demands
 from planner.sizing.whatif import Sweep, combinations, sweep
 from planner.types import Plan, Slo
+from planner.units import parse_duration, parse_fraction
+from planner.workload.hours import hourly_rates
 from planner.workload.workload import Workload
 
-__all__ = ["evaluate", "plan", "what_if"]
+__all__ = ["evaluate", "plan", "schedule", "what_if"]
 
 _ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
 
@@ -182,6 +186,89 @@ def what_if(
         return workload if workload is not None and name == question.cdf else load_workload(name, folder)
 
     return sweep(question, changes, load, progress)
+
+
+def schedule(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    hours: str | Path | None = None,
+    startup: float | str = "4min",
+    dwell: float | str = 0.0,
+    buffer: float | str = 0.0,
+    rate_is: str = "mean",
+    workload: Workload | str | Path | None = None,
+    slo: Slo | float | str | None = None,
+    scenario: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Schedule:
+    """Replicas per hour and pool over a day or a week, and what scaling saves.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file: its pools, boundaries and engines, scaled by the hour. A configuration file or ``None``:
+        the pools are planned for the busiest hour first.
+    hours
+        File with 24 or 168 rates, or a shipped service; default the workload's own hours.
+    startup
+        From starting a replica until it serves [s]; it is started, and paid, that much ahead.
+    dwell
+        Least time a pool keeps its number of replicas, in whole hours [s].
+    buffer
+        Added to every hour's traffic, e.g. 0.1 or ``"10%"``.
+    rate_is
+        Whether the rate is the ``mean`` over the hours or the ``peak``.
+    workload
+        The traffic, when it is not the plan's.
+    slo, scenario, **options
+        As for :func:`plan`.
+    progress
+        Told (done, all) after every pool.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> s = fo.schedule(workload="azure", slo=2.0, rate=100, method="occupancy", hours="servegen-m-small")
+    >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
+    True
+    """
+    elasticity = Elasticity(
+        parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), rate_is
+    )
+    if isinstance(fleet, Workload):
+        fleet, workload = None, fleet
+    data: dict[str, Any] = dict(options)
+    if isinstance(slo, Slo):
+        data["promises"] = list(slo.promises)
+    elif slo is not None:
+        data["slo"] = slo
+    if workload is not None:
+        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
+    pools: tuple[SavedPool, ...] = ()
+    folder: Path | None = None
+    if fleet is None:
+        question = PlanInputs.from_dict(data)
+    elif isinstance(fleet, Plan):
+        question, pools, folder = _standing(fleet)
+        question = question.override(data) if data else question
+    else:
+        saved = load_question(fleet)
+        question, pools, folder = saved.inputs(scenario, data), saved.pools, saved.folder
+    loaded = workload if isinstance(workload, Workload) else load_workload(question.cdf, folder)
+    by_hour = hourly_rates(hours, loaded, folder)
+    if by_hour.mean_rate_per_s is not None and question.rate is None:
+        # rates in the file are the fleet's own
+        rate, elasticity = by_hour.mean_rate_per_s, replace(elasticity, rate_is="mean")
+    else:
+        rate = arrival_rate_of(question, loaded)
+    peak = max(by_hour.rates_per_s(rate, elasticity.rate_is)) * (1.0 + elasticity.buffer)
+    demands = standing_demands(question, loaded, pools) if pools else planned_demands(question, loaded, peak)
+    return make_schedule(question, demands, by_hour, rate, elasticity, progress)
 
 
 def load_workload(name: str, folder: Path | None = None) -> Workload:

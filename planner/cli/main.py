@@ -12,6 +12,7 @@ import planner
 from planner.cli import workload
 from planner.cli.evaluate import evaluate
 from planner.cli.plan import plan
+from planner.cli.schedule import schedule
 from planner.cli.what_if import what_if
 from planner.errors import FleetOptError
 
@@ -43,6 +44,7 @@ def _root(
 app.command()(plan)
 app.command()(evaluate)
 app.command("what-if")(what_if)
+app.command()(schedule)
 app.add_typer(workload.app, name="workload")
 
 

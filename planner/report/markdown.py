@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from planner.report import plan_text as text
+from planner.report import schedule_text
 from planner.report.plan_text import cell
+from planner.sizing.schedule import Schedule
 from planner.types import LatencyValue, Plan
 from planner.units import format_usd
 
@@ -26,12 +28,21 @@ def rows_to_markdown(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def render(result: Any) -> str:
-    """A plan in full; any other result by its rows."""
+    """A plan or a schedule in full; any other result by its rows."""
     if isinstance(result, Plan):
         return _plan(result)
+    if isinstance(result, Schedule):
+        return _schedule(result)
     rows = result.to_rows()
     columns = list(dict.fromkeys(key for row in rows for key in row))
     return rows_to_markdown(columns, [[cell(row.get(c)) for c in columns] for row in rows])
+
+
+def _schedule(schedule: Schedule) -> str:
+    question, answer, cost = schedule_text.headline(schedule)
+    compared = rows_to_markdown([*schedule_text.COLUMNS], schedule_text.summary(schedule))
+    lines = [f"## {question}", "", f"**{answer}**", "", cost, "", compared, ""]
+    return "\n".join([*lines, rows_to_markdown(*schedule_text.by_hour(schedule))])
 
 
 def _plan(plan: Plan) -> str:

@@ -9,6 +9,8 @@ import sys
 from typing import Any
 
 from planner.report import plan_text as text
+from planner.report import schedule_text
+from planner.sizing.schedule import Schedule
 from planner.types import LatencyValue, Plan
 from planner.units import format_usd
 
@@ -38,8 +40,24 @@ def rows_to_table(columns: list[str], rows: list[list[str]], right: set[str] | N
 
 
 def render(result: Any) -> str:
-    """A plan in full; any other result by its rows."""
+    """A plan or a schedule in full; any other result by its rows."""
+    if isinstance(result, Schedule):
+        return _schedule(result)
     return _plan(result) if isinstance(result, Plan) else _rows(result)
+
+
+def _schedule(schedule: Schedule) -> str:
+    columns, rows = schedule_text.by_hour(schedule)
+    costs = [*schedule_text.COLUMNS]
+    return "\n".join(
+        [
+            *schedule_text.headline(schedule),
+            "",
+            rows_to_table(costs, schedule_text.summary(schedule), right=set(costs) - {""}),
+            "",
+            rows_to_table(columns, rows, right=set(columns) - {"time"}),
+        ]
+    )
 
 
 def _plan(plan: Plan) -> str:

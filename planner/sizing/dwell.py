@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["cheapest_holding"]
+__all__ = ["cheapest_holding", "paid_replicas"]
 
 
 def cheapest_holding(needed: Sequence[int], dwell_hours: int, startup_hours: float) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ def cheapest_holding(needed: Sequence[int], dwell_hours: int, startup_hours: flo
     Examples
     --------
     >>> cheapest_holding([1, 3, 1, 1, 2, 1], 2, 0.1)
-    (3, 3, 1, 1, 2, 2)
+    (1, 3, 3, 2, 2, 1)
     """
     hours = len(needed)
     peak_at = int(np.argmax(needed))

@@ -10,19 +10,33 @@ from typing import Protocol
 import planner
 from planner.errors import InfeasibleError, InputError
 from planner.sizing import moments as m
+from planner.sizing.build import pool_names
 from planner.sizing.cost import PriceRule
 from planner.sizing.dwell import cheapest_holding, paid_replicas
-from planner.sizing.engine import EngineOption
+from planner.sizing.engine import EngineOption, engine_options
+from planner.sizing.explain import infeasible
+from planner.sizing.fixed import FixedFleet
+from planner.sizing.fleet import FleetProblem
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.moments import PoolLaw
+from planner.sizing.planfile import SavedPool
 from planner.sizing.pool import Shortfall, prediction_levels, smallest_pool
 from planner.sizing.predict import PoolModel
 from planner.types import json_number
 from planner.units import format_count, format_duration
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.workload import Workload
 
-__all__ = ["Demand", "Elasticity", "Schedule", "ScheduledPool", "make_schedule"]
+__all__ = [
+    "Demand",
+    "Elasticity",
+    "Schedule",
+    "ScheduledPool",
+    "make_schedule",
+    "planned_demands",
+    "standing_demands",
+]
 
 HOUR_S = 3600.0
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -490,3 +504,23 @@ def _scheduled(demand: Demand, rates: tuple[float, ...], elasticity: Elasticity)
         static_usd_per_hour=price.cost_usd_per_hour(max(replicas)),
         least_usd=math.fsum(price.cost_usd_per_hour(n) for n in needed),
     )
+
+
+def planned_demands(inputs: PlanInputs, workload: Workload, peak_rate_per_s: float) -> list[Demand]:
+    """The pools of the cheapest fleet for the busiest hour.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As :func:`planner.sizing.build.make_plan`.
+    """
+    problem = FleetProblem(inputs, workload, peak_rate_per_s, engine_options(inputs, workload.max_total))
+    fleet = problem.solve()
+    if not fleet.pools:
+        raise infeasible(problem, fleet)
+    return [Demand(name, pool, inputs) for name, pool in zip(pool_names(len(fleet.pools)), fleet.pools, strict=True)]
+
+
+def standing_demands(inputs: PlanInputs, workload: Workload, pools: Sequence[SavedPool]) -> list[Demand]:
+    """The pools of a plan file: its boundaries and engines, any number of replicas."""
+    return [Demand(pool.saved.name, pool, inputs) for pool in FixedFleet(inputs, workload, pools).pools]
