@@ -26,7 +26,10 @@ Rate = Annotated[
 ]  # fmt: skip
 CachedShare = Annotated[
     str | None,
-    typer.Option(help="Share of every prompt served from the prefix cache, e.g. 0.6 or 60%.", rich_help_panel=WORKLOAD),
+    typer.Option(
+        help="Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2.",
+        rich_help_panel=WORKLOAD,
+    ),
 ]
 Gpu = Annotated[
     list[str] | None,

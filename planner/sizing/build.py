@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import planner
 from planner.errors import InputError
@@ -38,6 +39,11 @@ def make_plan(inputs: PlanInputs, workload: Workload) -> Plan:
         No fleet of the searched grid keeps the promises.
     """
     rate = arrival_rate_of(inputs, workload)
+    if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
+        raise InputError(
+            f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
+            f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
+        )
     options = engine_options(inputs, workload.max_total)
     problem = FleetProblem(inputs, workload, rate, options)
     fleet = problem.solve()

@@ -341,7 +341,7 @@ def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, inputs: P
     context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
     limits = [p.limit_s for p in inputs.promises if p.metric == "tpot_s"]
     if inputs.method == "mgc":
-        chunks = np.ceil((1.0 - inputs.cached_share) * law.input_tokens / inputs.chunk)
+        chunks = np.ceil((1.0 - law.cached_share) * law.input_tokens / inputs.chunk)
         order = np.argsort(chunks)
         cdf = np.cumsum(law.weight[order])
         for p in inputs.promises:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from planner.errors import InfeasibleError
+from planner.sizing import moments as m
 from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.pool import Shortfall, broken, evaluate_pool, smallest_pool
 from planner.types import Promise
@@ -37,17 +38,33 @@ def explain_pool(problem: FleetProblem, pool: PoolCandidate, name: str) -> list[
 
 
 def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, bool]:
-    """Replicas needed if every iteration took ``1 -+ band`` times as long, and whether the slow end is feasible at all.
+    """Replicas needed if iterations took ``1 -+ band`` times as long, and whether the slow end is feasible at all.
+
+    The band is the profile's and twice the standard error of the mean work per request (the sampling error of the
+    workload), added as independent errors.
 
     Scaling all times by s at rate lambda is the same as the unscaled pool at rate s lambda with limits divided by s.
     """
-    band = pool.option.profile.band
+    band = math.hypot(pool.option.profile.band, 2.0 * sampling_error(problem, pool))
     least = problem.inputs.min_replicas
     low = least if pool.size.replicas == least else _at_scale(problem, pool, max(1.0 - band, 0.05))
     high = _at_scale(problem, pool, 1.0 + band)
     n = pool.size.replicas
     slowest = n if isinstance(high, Shortfall) else high
     return min(low if isinstance(low, int) else n, n), max(slowest, n), not isinstance(high, Shortfall)
+
+
+def sampling_error(problem: FleetProblem, pool: PoolCandidate) -> float:
+    """Relative standard error of the pool's work per request, from the number of requests behind the workload.
+
+    Delta method: the coefficient of variation of prefill work over the root of the pool's share of the requests.
+    """
+    requests = problem.workload.provenance.requests
+    mean = pool.law.mean(m.NEW_INPUT)
+    if not requests or mean <= 0.0:
+        return 0.0
+    scv = max(pool.law.mean(m.NEW_INPUT2) / (mean * mean) - 1.0, 0.0)
+    return math.sqrt(scv / max(requests * pool.law.share, 1.0))
 
 
 def _at_scale(problem: FleetProblem, pool: PoolCandidate, scale: float) -> int | Shortfall:

@@ -86,9 +86,9 @@ class FixedFleet:
     def __init__(self, inputs: PlanInputs, workload: Workload, pools: Sequence[SavedPool]) -> None:
         self.inputs = inputs
         self.levels = prediction_levels(inputs.promises)
-        moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share)
+        moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)
         ordered = sorted(pools, key=lambda p: p.low_tokens)
-        top = max(workload.max_total, ordered[-1].high_tokens)
+        top = max(moments.top, ordered[-1].high_tokens)
         self.pools: list[FixedPool] = []
         for k, saved in enumerate(ordered):
             below = ordered[k - 1] if k else None
@@ -98,7 +98,10 @@ class FixedFleet:
             if law is None:
                 continue
             option = _option(inputs, saved, workload.max_total)
-            setup = set_up(option, law, option.max_model_len if is_top else saved.high_tokens, inputs)
+            high = option.max_model_len if is_top else saved.high_tokens
+            if inputs.route_on == "input":
+                high = max(high, law.longest_tokens)
+            setup = set_up(option, law, high, inputs)
             if setup is None:
                 raise InputError(
                     f"pool {saved.name}: one request of {upper.boundary:,.0f} tokens does not fit in memory"

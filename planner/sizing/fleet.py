@@ -117,10 +117,10 @@ class FleetProblem:
         self.workload = workload
         self.rate = arrival_rate_per_s
         self.options = list(options)
-        self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share)
+        self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)
         self.promises: tuple[Promise, ...] = inputs.promises
         self.levels = prediction_levels(self.promises)
-        self.states = [State(0.0), State(float(workload.total_tokens[-1]))]
+        self.states = [State(0.0), State(self.moments.top)]
         self.evaluations = 0
         self.shortfalls: list[Shortfall] = []
         self._pools: dict[tuple[int, int, int], PoolCandidate | None] = {}
@@ -146,7 +146,7 @@ class FleetProblem:
         return one.cost_usd_per_hour <= least
 
     def _states(self) -> list[State]:
-        top = float(self.workload.total_tokens[-1])
+        top = self.moments.top
         boundaries = [b for b in self.boundary_grid() if b < top] if self.inputs.pools > 1 else []
         gammas = self.inputs.gammas if self.moments.compressible else (1.0,)
         inner = []
@@ -162,11 +162,11 @@ class FleetProblem:
         """Boundaries searched [tokens]."""
         if self.inputs.boundaries is not None:
             return self.inputs.boundaries
-        points = np.unique(self.workload.total_tokens)
+        points = np.unique(self.moments.total)
         if len(points) <= MAX_BOUNDARIES:
             return tuple(points.tolist())
         # even steps in probability and in log length: bulk and tail both get boundaries
-        share = np.asarray(self.workload.cdf(points), dtype=np.float64)
+        share = np.array([self.moments.cumulative(b)[m.SHARE] for b in points])
         place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
         wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
         return tuple(np.unique(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
@@ -298,7 +298,11 @@ class FleetProblem:
             return None
         option = self.options[k]
         is_top = j == len(self.states) - 1
-        setup = set_up(option, law, option.max_model_len if is_top else self.states[j].boundary, self.inputs)
+        high = option.max_model_len if is_top else self.states[j].boundary
+        if self.inputs.route_on == "input":
+            # a prompt's length says nothing of its output: every pool admits the longest request it has seen
+            high = max(high, law.longest_tokens)
+        setup = set_up(option, law, high, self.inputs)
         if setup is None:
             return None
         return law, setup, pool_model(self.inputs, option, setup, law, self.workload)
@@ -477,14 +481,12 @@ def pool_model(
     if inputs.method == "mgc":
         from planner.sizing.method_mgc import MgcPool
 
-        return MgcPool(law, iteration, setup.slots, inputs.chunk, inputs.cached_share)
+        return MgcPool(law, iteration, setup.slots, inputs.chunk)
     overhead = option.profile.api_overhead_s
     if inputs.method == "occupancy":
         from planner.sizing.method_occupancy import OccupancyPool
 
-        return OccupancyPool(
-            law, iteration, setup.slots, inputs.chunk, inputs.routing, burst, inputs.cached_share, overhead
-        )
+        return OccupancyPool(law, iteration, setup.slots, inputs.chunk, inputs.routing, burst, overhead)
     from planner.sizing.method_mixed import MixedPool
 
     return MixedPool(
@@ -495,6 +497,5 @@ def pool_model(
         option.token_budget,
         inputs.routing,
         burst,
-        inputs.cached_share,
         overhead,
     )

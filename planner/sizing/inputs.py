@@ -92,7 +92,7 @@ class PlanInputs:
     memory_utilization
         Share of GPU memory the engine may take.
     cached_share
-        Share of every prompt served from the prefix cache.
+        Share of a prompt served from the prefix cache: one number, or by category of the workload.
     burst
         ``auto``: use the workload's measured dispersion of counts; ``poisson``: ignore it.
     min_replicas, redundancy
@@ -131,7 +131,7 @@ class PlanInputs:
     max_model_len: int | None = None
     chunk: int = 512
     memory_utilization: float = 0.9
-    cached_share: float = 0.0
+    cached_share: float | Mapping[str, float] = 0.0
     burst: str = "auto"
     min_replicas: int = 1
     redundancy: int = 0
@@ -258,7 +258,7 @@ def _promises(value: Any, place: str) -> list[Promise]:
 
 _INTEGERS = {"tp", "pools", "token_budget", "max_num_seqs", "max_model_len", "chunk"}
 _COUNTS = {"min_replicas", "redundancy", "max_evaluations"}
-_FRACTIONS = {"utilization_cap", "memory_utilization", "cached_share", "p_c", "availability_target", "spot_share"}
+_FRACTIONS = {"utilization_cap", "memory_utilization", "p_c", "availability_target", "spot_share"}
 _NUMBERS = {"rate", "failures_per_hour", "repair_hours"}
 _WORDS = {"cdf", "model", "profile", "method", "kv", "routing", "route_on", "burst"}
 
@@ -285,6 +285,12 @@ def _convert(key: str, value: Any, place: str) -> Any:
             raise InputError(f"expected GPU: number pairs, got {value!r}")
         numbers = {str(k): parse_number(v, f"{key}.{k}") for k, v in value.items()}
         return {k: int(v) for k, v in numbers.items()} if key == "inventory" else numbers
+    if key == "cached_share":
+        if isinstance(value, str) and "=" in value:
+            value = dict(item.split("=", 1) for item in value.split(",") if "=" in item)
+        if isinstance(value, Mapping):
+            return {str(k): parse_fraction(v, f"{key}.{k}") for k, v in value.items()}
+        return parse_fraction(value, key)
     if key in _FRACTIONS:
         return parse_fraction(value, key)
     if key in _NUMBERS:
@@ -329,7 +335,10 @@ def _problems(q: PlanInputs) -> list[str]:
         value = getattr(q, name)
         check(value is None or value >= 1, f"{name}: must be at least 1, got {value}")
     check(0.0 < q.memory_utilization <= 1.0, f"memory_utilization: must lie in (0, 1], got {q.memory_utilization}")
-    check(0.0 <= q.cached_share < 1.0, f"cached_share: must lie in [0, 1), got {q.cached_share}")
+    shares = q.cached_share if isinstance(q.cached_share, Mapping) else {"": q.cached_share}
+    for name, share in shares.items():
+        label = f"cached_share.{name}" if name else "cached_share"
+        check(0.0 <= share < 1.0, f"{label}: must lie in [0, 1), got {share}")
     check(q.min_replicas >= 1, f"min_replicas: must be at least 1, got {q.min_replicas}")
     check(q.redundancy >= 0, f"redundancy: must not be negative, got {q.redundancy}")
     check(q.max_evaluations >= 0, f"max_evaluations: must not be negative, got {q.max_evaluations}")

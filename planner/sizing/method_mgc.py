@@ -34,7 +34,7 @@ class MgcPool:
     printed. Prefill costs iterations and no compute; see the errata in docs for what that hides.
     """
 
-    def __init__(self, law: PoolLaw, iteration: IterationModel, slots: int, chunk: int, cached_share: float) -> None:
+    def __init__(self, law: PoolLaw, iteration: IterationModel, slots: int, chunk: int) -> None:
         self.slots = slots
         decode = law.mean(m.DECODE)
         context = law.mean(m.KV) / decode if decode > 0.0 else law.mean(m.INPUT)
@@ -42,7 +42,7 @@ class MgcPool:
         mean = law.mean(m.ITERATIONS)
         self.service_s = mean * self.iteration_s
         self.scv = max(law.mean(m.ITERATIONS2) / (mean * mean) - 1.0, 0.0)
-        chunks = np.ceil((1.0 - cached_share) * law.input_tokens / chunk)
+        chunks = np.ceil((1.0 - law.cached_share) * law.input_tokens / chunk)
         order = np.argsort(chunks, kind="stable")
         self._chunks = chunks[order]
         self._chunks_cdf = np.cumsum(law.weight[order])

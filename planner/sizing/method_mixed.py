@@ -27,7 +27,6 @@ class MixedPool:
         token_budget: int,
         routing: str,
         burst: Burst,
-        cached_share: float = 0.0,
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
@@ -52,7 +51,7 @@ class MixedPool:
             token_budget=token_budget,
             max_num_seqs=slots,
             kv_tokens=kv_tokens,
-            cached_share=cached_share,
+            cached_share=law.cached_share,
             api_overhead_s=api_overhead_s,
         )
         limit = self._replica.max_throughput()

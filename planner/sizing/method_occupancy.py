@@ -14,7 +14,7 @@ from planner.sizing.predict import Prediction, unstable
 __all__ = ["OccupancyPool", "iteration_times"]
 
 
-def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: int, cached_share: float) -> np.ndarray:
+def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: int) -> np.ndarray:
     """t(0..slots) of a replica whose active slots decode at the mean context and prefill a chunk each in their share of
     iterations [s], shape (slots + 1,)."""
     total = law.mean(m.ITERATIONS)
@@ -43,16 +43,19 @@ class OccupancyPool:
         chunk: int,
         routing: str,
         burst: Burst,
-        cached_share: float = 0.0,
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
         self.routing = routing
         self.burst = burst
         self.api_overhead_s = api_overhead_s
-        times = iteration_times(law, iteration, slots, chunk, cached_share)
+        times = iteration_times(law, iteration, slots, chunk)
         self._replica = ReplicaLatency(
-            (1.0 - cached_share) * law.input_tokens, law.output_tokens, law.weight, iteration_time=times, chunk=chunk
+            (1.0 - law.cached_share) * law.input_tokens,
+            law.output_tokens,
+            law.weight,
+            iteration_time=times,
+            chunk=chunk,
         )
         self._capacity = self._replica.max_throughput()
         self._residence_s = law.mean(m.ITERATIONS) * float(times[-1])

@@ -7,6 +7,7 @@ pool are ``cum(high) - cum(low) - given(low, gamma_low) + received(high, gamma_h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +69,12 @@ class PoolLaw:
     moments: FloatArray
 
     @property
+    def cached_share(self) -> float:
+        """Share of this pool's prompt tokens that the prefix cache serves [1]."""
+        whole = float(self.moments[INPUT])
+        return 0.0 if whole <= 0.0 else max(0.0, 1.0 - float(self.moments[NEW_INPUT]) / whole)
+
+    @property
     def longest_tokens(self) -> float:
         """Longest request that occurs, input + output [tokens]."""
         return float(np.max(self.input_tokens + self.output_tokens))
@@ -90,37 +97,57 @@ class FleetMoments:
     chunk
         Prefill chunk of the per-slot prefill models [tokens].
     cached_share
-        Share of every prompt served from the prefix cache, in [0, 1).
+        Share of a prompt served from the prefix cache, in [0, 1): one number, or by category (others 0).
+    route_on
+        ``"total"``: boundaries cut input + output, which a router does not know; ``"input"``: they cut the prompt, and
+        nothing is compressed.
     """
 
     def __init__(
-        self, workload: Workload, p_c: float | None = None, chunk: int = 512, cached_share: float = 0.0
+        self,
+        workload: Workload,
+        p_c: float | None = None,
+        chunk: int = 512,
+        cached_share: float | Mapping[str, float] = 0.0,
+        route_on: str = "total",
     ) -> None:
         self.chunk = chunk
-        self.cached_share = cached_share
-        self.total = workload.total_tokens
-        self.lower = workload.lower_tokens
-        self.input = workload.input_tokens
-        self.output = workload.output_tokens
-        self.weight = workload.weight
+        shares = [
+            cached_share.get(name, 0.0) if isinstance(cached_share, Mapping) else cached_share
+            for name in workload.categories
+        ]
+        order = slice(None) if route_on == "total" else np.argsort(workload.input_tokens, kind="stable")
+        self.input = workload.input_tokens[order]
+        self.output = workload.output_tokens[order]
+        self.weight = workload.weight[order]
+        self.cached = np.array(shares)[workload.category[order]]
+        self.total = workload.total_tokens if route_on == "total" else self.input
+        self.lower = workload.lower_tokens if route_on == "total" else self.input
         # a search asks for the same few cuts and bands again and again
         self._cuts: dict[float, tuple[int, FloatArray]] = {}
         self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
         self._binned = bool(np.any(self.lower < self.total))
         by_category = np.array([0.0 if p is None else p for p in workload.compressible])
-        self.p_c = by_category[workload.category] if p_c is None else np.full(len(self.weight), p_c)
-        self.features = self._features(self.input, self.output)
+        self.p_c = by_category[workload.category[order]] if p_c is None else np.full(len(self.weight), p_c)
+        if route_on != "total":
+            self.p_c = np.zeros(len(self.weight))
+        self.features = self._features(self.input, self.output, self.cached)
         sums = np.cumsum(self.features * self.weight[:, None], axis=0)
         # one leading zero: nothing lies below the first row
         self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
+
+    @property
+    def top(self) -> float:
+        """Upper end of what the router sees [tokens]."""
+        return float(self.total[-1])
 
     @property
     def compressible(self) -> bool:
         """Whether any request can be compressed at all."""
         return bool(np.any(self.p_c > 0.0))
 
-    def _features(self, inputs: FloatArray, outputs: FloatArray) -> FloatArray:
-        new = (1.0 - self.cached_share) * inputs
+    def _features(self, inputs: FloatArray, outputs: FloatArray, cached: FloatArray) -> FloatArray:
+        new = (1.0 - cached) * inputs
         decode = np.maximum(outputs - 1.0, 0.0)
         iterations = np.ceil(new / self.chunk) + outputs
         columns = [
@@ -197,7 +224,7 @@ class FleetMoments:
             return zero, zero
         given = weight @ self.features[rows]
         outputs = self.output[rows]
-        received = weight @ self._features(np.maximum(boundary - outputs, 1.0), outputs)
+        received = weight @ self._features(np.maximum(boundary - outputs, 1.0), outputs, self.cached[rows])
         return given, received
 
     def law(self, lower: State, upper: State) -> PoolLaw | None:
@@ -210,7 +237,7 @@ class FleetMoments:
             rows, given = self.band_weights(lower.boundary, lower.gamma)
             count = min(given.size, weight.size)
             weight[:count] -= given[:count]
-        inputs, outputs = self.input[natural], self.output[natural]
+        inputs, outputs, cached = self.input[natural], self.output[natural], self.cached[natural]
         compressed = 0.0
         if upper.gamma > 1.0:
             rows, received = self.band_weights(upper.boundary, upper.gamma)
@@ -220,13 +247,14 @@ class FleetMoments:
                 compressed = float(np.sum(received))
                 inputs = np.concatenate([inputs, np.maximum(upper.boundary - out, 1.0)])
                 outputs = np.concatenate([outputs, out])
+                cached = np.concatenate([cached, self.cached[rows][kept]])
                 weight = np.concatenate([weight, received[kept]])
         positive = weight > 1e-15
         share = float(np.sum(weight[positive]))
         if share <= 1e-12:
             return None
         inputs, outputs, weight = inputs[positive], outputs[positive], weight[positive]
-        moments = weight @ self._features(inputs, outputs)
+        moments = weight @ self._features(inputs, outputs, cached[positive])
         return PoolLaw(lower, upper, share, compressed, inputs, outputs, weight / share, moments)
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
@@ -238,7 +266,7 @@ class FleetMoments:
 
     def prompt_counts(self, states: list[State], bins: FloatArray) -> tuple[FloatArray, FloatArray]:
         """As :meth:`states`, for the weight of prompts of at most ``bins[k]`` new tokens, shape (states, len(bins))."""
-        place = np.searchsorted(bins, (1.0 - self.cached_share) * self.input)
+        place = np.searchsorted(bins, (1.0 - self.cached) * self.input)
         below: dict[float, FloatArray] = {}
         upper = np.empty((len(states), len(bins)))
         lower = np.empty_like(upper)
@@ -249,7 +277,7 @@ class FleetMoments:
             upper[k] = lower[k] = below[s.boundary]
             if s.gamma > 1.0:
                 rows, weight = self.band_weights(s.boundary, s.gamma)
-                left = (1.0 - self.cached_share) * np.maximum(s.boundary - self.output[rows], 1.0)
+                left = (1.0 - self.cached[rows]) * np.maximum(s.boundary - self.output[rows], 1.0)
                 upper[k] += _counts(np.searchsorted(bins, left), weight, len(bins))
                 lower[k] += _counts(place[rows], weight, len(bins))
         return np.cumsum(upper, axis=1), np.cumsum(lower, axis=1)
@@ -257,7 +285,7 @@ class FleetMoments:
     @property
     def longest_prompt(self) -> float:
         """Longest prompt, cached part left out [tokens]."""
-        return max(float(np.max(self.input)) * (1.0 - self.cached_share), 2.0)
+        return max(float(np.max(self.input * (1.0 - self.cached))), 2.0)
 
 
 def _counts(bins: NDArray[np.intp], weight: FloatArray, count: int) -> FloatArray:
