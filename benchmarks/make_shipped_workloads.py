@@ -50,7 +50,8 @@ def traces(folder: Path) -> None:
     ship(both.with_compressible({"conv": 1.0, "code": 0.0}), "azure", AZURE.format("{conv,code}"), "CC-BY-4.0")
     for kind, path, probability in (("conv", conv, 1.0), ("code", code, 0.0)):
         one, _ = import_files([(kind, path)], ReadOptions())
-        ship(one.with_compressible({kind: probability}), f"azure-{kind}", AZURE.format(kind), "CC-BY-4.0")
+        size = (100, 8) if kind == "conv" else (BINS, 3)
+        ship(one.with_compressible({kind: probability}), f"azure-{kind}", AZURE.format(kind), "CC-BY-4.0", (), *size)
     sharegpt, _ = import_files([(None, folder / "raw/sharegpt4_8k_lengths.csv")], ReadOptions())
     ship(
         sharegpt,
@@ -58,6 +59,8 @@ def traces(folder: Path) -> None:
         "agrimUT/SLAI data/processed_traces/sharegpt_8k_filtered_stats_llama2_tokenizer.csv",
         "Apache-2.0",
         ("ShareGPT4 conversations of at most 8K tokens; no times: give a rate",),
+        bins=100,
+        nodes=10,
     )
     mooncake, _ = import_files([(None, folder / "raw/mooncake_synthetic.jsonl")], ReadOptions())
     ship(

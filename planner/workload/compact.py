@@ -339,7 +339,8 @@ def _pools(workload: Workload) -> list[tuple[float, float]]:
     return pools
 
 
-_LADDER = ((60, 3), (100, 3), (200, 3), (200, 5), (300, 5), (400, 7), (800, 7), (2000, 8))
+# by growing size; few bins with many nodes and many bins with few suit different traces
+_LADDER = ((60, 3), (100, 3), (200, 3), (60, 8), (100, 8), (100, 12), (200, 8), (300, 8), (400, 8), (800, 8), (2000, 8))
 
 
 def compact_within(workload: Workload, max_error: float) -> tuple[Workload, CompactionError]:

@@ -441,16 +441,16 @@ class Workload:
         raise InputError(f"'of' must be total, input or output, got {of!r}")
 
     def _law(self, of: str) -> PiecewiseLaw:
-        """Law of the total, or of the input: a bin spreads its total, and with it the input, evenly over its width."""
+        """Law of the total, or of the input: a bin spreads its total, and the input in proportion, evenly over its width."""
         key = f"law:{of}"
         if key not in self._cache:
             if of == "total":
                 law = PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight)
             else:
-                # the spread ends at the nearer end of the bin, and at an empty prompt
+                # the spread ends at the nearer end of the bin, and the input has its part in it
                 point = self.input_tokens + self.output_tokens
                 half = np.minimum(self.total_tokens - point, point - self.lower_tokens)
-                half = np.clip(half, 0.0, self.input_tokens)
+                half = np.maximum(half, 0.0) * self.input_tokens / np.maximum(point, 1e-300)
                 half = np.where(half < 0.25, 0.0, half)
                 law = PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
             self._cache[key] = law
@@ -476,7 +476,7 @@ class Workload:
         """Smallest length that a share `q` of the requests does not exceed.
 
         Recorded requests: linear between order statistics, as ``numpy.quantile`` does. A compact file: the quantiles it states;
-        otherwise the total inverts :meth:`cdf`, the input spreads as the total of its bin does, the output interpolates.
+        otherwise the total inverts :meth:`cdf`, the input spreads as its part of the total, the output interpolates.
 
         Parameters
         ----------
