@@ -94,6 +94,12 @@ class ReplicaLatency:
             raise ValueError(f"iteration_time must hold t(0..slots), not shape {times.shape}")
         self.slots = len(times) - 1
         self.iteration_time = times
+        # t(n) = W + H n needs no table
+        self._slope: float | None = float(times[-1] - times[1]) / max(self.slots - 1, 1)
+        self._intercept = float(times[1]) - self._slope
+        straight = self._intercept + self._slope * np.arange(1.0, self.slots + 1.0)
+        if not np.allclose(straight, times[1:], rtol=1e-12, atol=0.0):
+            self._slope = None
         self.prefill_per_token = float(prefill_per_token)
         self.chunk = float(chunk)
         self._shared: SharedBudget | None = None
@@ -107,12 +113,12 @@ class ReplicaLatency:
         self.mean_iterations = float(weights @ iterations)
         second = float(weights @ iterations**2)
         self.iterations_scv = max(second / self.mean_iterations**2 - 1.0, 0.0)
-        self._chunks, self._chunk_weight = groups(chunks, weights, 30)
+        self._chunks, self._chunk_weight = groups(chunks, weights, 24)
         decodes = outputs > 1.0
         self._has_gaps = bool(weights @ decodes > 0)
         some = decodes if self._has_gaps else np.ones_like(decodes)
-        self._gaps, self._gap_weight = groups(np.maximum(outputs[some] - 1.0, 1.0), weights[some], 24)
-        self._lives, self._life_weight = groups(iterations, weights, 30)
+        self._gaps, self._gap_weight = groups(np.maximum(outputs[some] - 1.0, 1.0), weights[some], 14)
+        self._lives, self._life_weight = groups(iterations, weights, 22)
         self._wait = SlotWait(iterations, weights)
         # share of arrival noise in the busy slots' variance: no feedback, and full feedback
         self._arrival_share = (self._wait.overlap, 1.0 / (1.0 + self.iterations_scv))
@@ -131,6 +137,8 @@ class ReplicaLatency:
 
     def _times(self, active: FloatArray) -> FloatArray:
         """t at a real-valued number of active slots."""
+        if self._slope is not None:
+            return self._intercept + self._slope * np.clip(active, 1.0, float(self.slots))
         times: FloatArray = np.interp(np.maximum(active, 1.0), np.arange(self.slots + 1.0), self.iteration_time)
         return times
 

@@ -13,7 +13,7 @@ FloatArray = NDArray[np.float64]
 
 #: Survival probabilities at which the wait of the delayed is cut [-].
 WAIT_SURVIVAL = np.array([1.0, 0.8, 0.63, 0.5, 0.38, 0.28, 0.2, 0.14, 0.09, 0.05, 0.025, 0.01, 3e-3, 6e-4, 1e-4, 1e-6])
-_WAIT_CELLS = 1024
+_WAIT_CELLS = 512
 _HORIZON = 3.0  # in residual lives, see `SlotWait._long_memory`
 
 
