@@ -16,7 +16,7 @@ def headline(schedule: Schedule) -> list[str]:
     return [
         f"{format_count(min(rates))} to {format_count(max(rates))} requests/s over a {period} (mean "
         f"{format_count(sum(rates) / len(rates))}); replicas start {format_duration(e.startup_s)} ahead, "
-        f"held {e.dwell_hours} h at least, {format_percent(e.buffer)} buffer",
+        f"held {e.dwell_hours} h at least" + (f", {format_percent(e.buffer)} buffer" if e.buffer else ""),
         f"{schedule.peak_replicas:,} replicas at the peak, {schedule.mean_replicas:.1f} on average "
         f"(peak {schedule.peak_gpus:,} GPUs)",
         f"{format_usd(schedule.cost_usd)} per {period} scaled, {format_usd(schedule.static_cost_usd)} static: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import planner
@@ -24,7 +24,7 @@ from planner.sizing.planfile import SavedPool
 from planner.sizing.pool import Shortfall, prediction_levels, smallest_pool
 from planner.sizing.predict import PoolModel
 from planner.types import json_number
-from planner.units import format_count, format_duration
+from planner.units import format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.workload import Workload
 
@@ -472,7 +472,13 @@ def make_schedule(
         f"hours from {hours.source}; replicas start {format_duration(elasticity.startup_s)} before they are needed; "
         "within an hour the rate is taken as constant (--buffer adds to it)"
     )
-    return Schedule(inputs.to_dict(), rates, elasticity, hours.source, tuple(pools), tuple(notes))
+    found = Schedule(inputs.to_dict(), rates, elasticity, hours.source, tuple(pools))
+    if found.reactive_buffer > 0.0:
+        notes.append(
+            f"a scaler that reacts to the traffic instead of the clock needs {format_percent(found.reactive_buffer)} in "
+            "reserve to bridge the start-up time where the traffic grows fastest"
+        )
+    return replace(found, notes=tuple(notes))
 
 
 def _scheduled(demand: Demand, rates: tuple[float, ...], elasticity: Elasticity) -> ScheduledPool:

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.cli.main import run
+
+QUESTION = ["--slo", "2", "--rate", "200", "--method", "occupancy", "--pools", "1"]
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        run(["schedule", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    with pytest.raises(SystemExit):
+        run(["plan", *QUESTION, "--format", "yaml", "-o", str(plan)])
+    time = ["--hours", "servegen-m-large", "--startup", "10min", "--dwell", "2h", "-f", "json"]
+    assert command(str(plan), *time) == 0
+    by_file = json.loads(capsys.readouterr().out)
+    assert command(*QUESTION, *time) == 0
+    printed = capsys.readouterr()
+    by_options = json.loads(printed.out)
+    assert by_file["schedule"] == by_options["schedule"]
+    assert by_options["startup_s"] == 600.0
+    assert "is the mean over 24 hours" in printed.err
+
+
+@pytest.mark.parametrize("output_format", ["table", "csv", "yaml", "markdown", "cron", "keda"])
+def test_formats(output_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*QUESTION, "--hours", "servegen-m-small", "-f", output_format) == 0
+    assert capsys.readouterr().out
+
+
+def test_configuration_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text("slo: 2\nrate: 200\nmethod: occupancy\npools: 1\nscenarios:\n  more: {rate: 400}\n")
+    assert command(str(base), "--scenario", "more", "--hours", "servegen-m-small", "-f", "json") == 0
+    assert json.loads(capsys.readouterr().out)["mean_rate_per_s"] == pytest.approx(400.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((*QUESTION,), "no rates by hour"),
+        (("--hours", "servegen-m-small", "--rate", "9"), "no latency promise given"),
+        ((*QUESTION, "--hours", "servegen-m-small", "-f", "vllm"), "none of table, markdown, cron, keda"),
+        ((*QUESTION, "--hours", "servegen-m-small", "--startup", "soon"), "'soon' is not a duration"),
+    ],
+)
+def test_mistakes_exit_3(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*arguments) == 3
+    assert told in capsys.readouterr().err
