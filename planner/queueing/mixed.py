@@ -482,7 +482,8 @@ class MixedReplica:
         own = np.ones_like(served)
         if swing.per_decode > 0:
             own *= 1 + self._g * (points.prompt + (points.steps + 1) / 2 - self._law.context) / swing.per_decode
-        for _ in range(2 if steps > 0 else 1):
+        # the mean is Little's: one correction on expectations, then the draws
+        for final in (False, True) if steps > 0 else (True,):
             if steps > 0:
                 n = np.where(present == 0, 0.0, centre + shift + (served - centre) * stretch)
                 n = np.clip(n, 0.0, 0.98 * budget)
@@ -495,7 +496,9 @@ class MixedReplica:
             ttft, start = first_token(engine, points, n, backlog, idle, rate, rate, slope, mean_prefill)
             if steps > 0:
                 life = np.maximum(middle + (n - middle) * time_average(points.steps / relax), 0.0) + own
-                tpot = per_token(engine, points, life, start, nodes, chains, memory, slope, mean_prefill)
+                tpot = per_token(
+                    engine, points, life, start, nodes, chains, memory, slope, mean_prefill, means_only=not final
+                )
             else:
                 tpot = np.zeros((1, ttft.size))
             mean_n = rate * float(np.mean(points.steps * tpot)) if steps > 0 else 0.0
@@ -608,7 +611,7 @@ class MixedReplica:
         seen += held_up * leaving / np.maximum(chains.mean(leaving)[:, None], 1e-300)
         seen[0] = chains.duration[0]
         shift, mean_n = 0.0, 0.0
-        for _ in range(2):
+        for final in (False, True):
             mean_present = np.clip(total + shift, 0.0, most)
             waits = mean_present >= room_for
             held = np.minimum(mean_present, room_for)
@@ -627,7 +630,15 @@ class MixedReplica:
             others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
             life = np.maximum(others + own, 0.0)
             tpot = per_token(
-                engine, points, life, start, nodes, followed, memory, at_mean=np.maximum(others + own - 1, 0.0)
+                engine,
+                points,
+                life,
+                start,
+                nodes,
+                followed,
+                memory,
+                at_mean=np.maximum(others + own - 1, 0.0),
+                means_only=not final,
             )
             mean_n = rate * float(np.mean(points.steps * tpot))
             little = rate * float(np.mean(ttft + points.steps * tpot))

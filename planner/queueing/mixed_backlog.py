@@ -133,6 +133,9 @@ def transitions(sums: PromptSums, grid: Array, left_over: Array, counts: Array, 
     step[:, :, 0] = 1 - slope[:, :, 0]
     step[:, :, 1:-1] = slope[:, :, :-1] - slope[:, :, 1:]
     step[:, :, -1] = slope[:, :, -1]
+    # convex but for rounding
+    np.maximum(step, 0.0, out=step)
+    step /= step.sum(axis=2, keepdims=True)
     return step
 
 

@@ -101,10 +101,10 @@ class Memory:
         Autocovariance of the iteration time [s^2].
     decay : ndarray, shape (chains,)
         Ratio of successive autocovariances beyond the followed lags.
-    ahead, scatter : ndarray, shape (chains, LAGS + 1, J)
-        Mean [s] and variance [s^2] of the sum of :math:`s-E s` over the next ``D`` iterations, by ``D`` and starting
+    ahead, second : ndarray, shape (LAGS + 1, chains, J)
+        Mean [s] and second moment [s^2] of the sum of :math:`s-E s` over the next ``D`` iterations, by ``D`` and starting
         backlog.
-    full : ndarray, shape (chains, LAGS + 1, J)
+    full : ndarray, shape (LAGS + 1, chains, J)
         Probability that the next ``D`` iterations are all full.
     still : ndarray, shape (chains,)
         Probability that an empty backlog stays empty.
@@ -116,7 +116,7 @@ class Memory:
     covariance: Array
     decay: Array
     ahead: Array
-    scatter: Array
+    second: Array
     full: Array
     still: Array
     last: Array
@@ -154,26 +154,22 @@ def chain_memory(backlog: Backlog) -> Memory:
     """
     mean = np.einsum("kj,kj->k", backlog.law, backlog.duration)
     f = backlog.duration - mean[:, None]
-    chains, points = f.shape
-    path = np.empty((chains, LAGS + 1, points))
-    ahead, second, full = np.zeros_like(path), np.zeros_like(path), np.ones_like(path)
-    saturated = backlog.grid >= backlog.room[:, None]
-    # columns: P^j f, A_j, Q_j, full_j
-    state = np.stack((f, np.zeros_like(f), np.zeros_like(f), np.ones_like(f)), axis=2)
-    path[:, 0] = f
+    saturated = (backlog.grid >= backlog.room[:, None]).astype(float)
+    square = f * f
+    # by lag: P^j f, A_j, Q_j, full_j
+    state = np.empty((LAGS + 1, *f.shape, 4))
+    state[0] = np.stack((f, np.zeros_like(f), np.zeros_like(f), np.ones_like(f)), axis=2)
     for j in range(1, LAGS + 1):
-        onward = backlog.step @ state
-        state = onward
-        state[:, :, 2] += f * f + 2 * f * state[:, :, 1]
-        state[:, :, 1] += f
-        state[:, :, 3] *= saturated
-        path[:, j], ahead[:, j], second[:, j], full[:, j] = np.moveaxis(state, 2, 0)
-    scatter = np.maximum(second - ahead**2, 0.0)
-    weighted = backlog.law * f
-    covariance = np.einsum("kdj,kj->kd", path, weighted)
+        now = state[j]
+        np.matmul(backlog.step, state[j - 1], out=now)
+        now[:, :, 2] += square + 2 * f * now[:, :, 1]
+        now[:, :, 1] += f
+        now[:, :, 3] *= saturated
+    path, ahead, second, full = (state[..., i] for i in range(4))
+    covariance = np.einsum("dkj,kj->kd", path, backlog.law * f)
     decay = np.clip(covariance[:, -1] / np.where(covariance[:, -2] > 0, covariance[:, -2], np.inf), 0.0, 0.999)
     still = np.clip(backlog.step[:, 0, 0], 0.0, 1.0)
-    return Memory(mean, covariance, decay, ahead, scatter, np.clip(full, 0.0, 1.0), still, path[:, -1])
+    return Memory(mean, covariance, decay, ahead, second, full, still, path[-1])
 
 
 def prefill_memory(backlog: Backlog, law: LengthLaw, survival: Array) -> tuple[float, float, float]:
@@ -301,11 +297,13 @@ def per_token(
     slope: float = 0.0,
     mean_prefill: float = 0.0,
     at_mean: Array | None = None,
+    means_only: bool = False,
 ) -> Array:
     """TPOT [s] of requests whose decodes begin at backlog ``start`` [tokens] beside ``life`` decodes on average.
 
     Shape (repeats, points): every request several times, with different futures where it is followed. Chains of
-    ``nodes`` > 0 are used; ``at_mean`` overrides the abscissa at which their means are taken.
+    ``nodes`` > 0 are used; ``at_mean`` overrides the abscissa at which their means are taken;
+    ``means_only`` gives each request its expectation.
     """
     cost, budget, steps = engine.cost, engine.budget, points.steps
     first = 1 if nodes[0] == 0 and nodes.size > 2 and at_mean is None else 0
@@ -330,14 +328,19 @@ def per_token(
         right = np.clip(np.searchsorted(grid, start[mine], side="right"), 1, grid.size - 1)
         part = np.clip((start[mine] - grid[right - 1]) / (grid[right] - grid[right - 1]), 0.0, 1.0)
         w, other = whole[mine], 1 - part
-        ahead, scatter, busy, far = memory.ahead[k], memory.scatter[k], memory.full[k], memory.last[k]
-        deviation[mine] = ahead[w, right - 1] * other + ahead[w, right] * part
-        deviation[mine] += (far[right - 1] * other + far[right] * part) * geometric[mine]
-        variance[mine] = scatter[w, right - 1] * other + scatter[w, right] * part
-        variance[mine] += np.interp(d[mine], lengths, growth[k])
-        full[mine] = busy[w, right - 1] * other + busy[w, right] * part
+        far = memory.last[k]
+        near = memory.ahead[w, k, right - 1] * other + memory.ahead[w, k, right] * part
+        deviation[mine] = near + (far[right - 1] * other + far[right] * part) * geometric[mine]
+        if means_only:
+            continue
+        square = memory.second[w, k, right - 1] * other + memory.second[w, k, right] * part
+        variance[mine] = np.maximum(square - near * near, 0.0) + np.interp(d[mine], lengths, growth[k])
+        full[mine] = memory.full[w, k, right - 1] * other + memory.full[w, k, right] * part
     deviation /= d
+    if means_only:
+        return np.where(steps > 0, np.maximum(mean + deviation, 0.0), 0.0)[None]
     variance /= d * d
+    full = np.clip(full, 0.0, 1.0)
     full = np.where(d > LAGS, full ** (d / LAGS), full)
     still = np.where(start <= 0, memory.still[chain] ** (d - 1), 0.0)
     # the mean over D iterations: all empty, all full, or a bounded law with what is left of mean and variance
