@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.points import Points
-from planner.calibrate.solver import PARAMETERS, Design, predict, solve
+from planner.calibrate.solver import PARAMETERS, Design, Solution, predict, solve
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
@@ -300,13 +300,12 @@ def fit_points(
     counted = np.ones(count)
     scale = RESIDUAL_SCALE[1]
 
-    def again(weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def again(weights: FloatArray, mean: FloatArray) -> Solution:
         start = np.tile(theta, (weights.shape[0], 1))
-        found = solve(
+        return solve(
             design, log_times, weights * counted, start, mean, sd,
             scale=scale, free=free, drift_sd=drift_sd,
         )  # fmt: skip
-        return found.theta, found.drift
 
     mean = prior_theta.copy()
     mean[_X] = prior_theta[_X] if free[_X] else _OFF
@@ -317,16 +316,29 @@ def fit_points(
         counted[list(_far(gaps, REJECT_FACTOR))] = 0.0
         if count >= ENOUGH_POINTS:
             scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE))
-        theta_all, drift_all = again(np.ones((1, count)), mean[None])
-        theta, drift = theta_all[0], float(drift_all[0])
+        found = again(np.ones((1, count)), mean[None])
+        theta, drift = found.theta[0], float(found.drift[0])
+    if has_mixed and not free[_X]:
+        # looked for again at the points' own precision: a few per cent of a mixed batch may be all there is
+        plain = again(np.ones((1, count)), mean[None])
+        kept, free = free, np.ones(len(PARAMETERS), dtype=bool)
+        without, theta = theta, theta.copy()
+        theta[_X] = prior_theta[_X] - 2.0
+        mean[_X] = prior_theta[_X]
+        found = again(np.ones((1, count)), mean[None])
+        if found.cost[0] + INTERFERENCE_MARGIN * max(1.0, plain.cost[0] / count) < plain.cost[0]:
+            theta, drift = found.theta[0], float(found.drift[0])
+        else:
+            free, theta = kept, without
+            mean[_X] = _OFF
     weights = rng.dirichlet(np.full(count, CONCENTRATION), size=resamples) * count
     means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
-    sample_theta, _ = again(weights, means)
+    sample_theta = again(weights, means).theta
 
     left_out = 1.0 - np.eye(count)
-    loo_theta, loo_drift = again(left_out, np.tile(mean, (count, 1)))
-    loo_time, _ = predict(design, loo_theta)
-    own = np.diagonal(loo_time) * np.exp(np.diagonal(loo_drift[:, None] * design.position))
+    loo = again(left_out, np.tile(mean, (count, 1)))
+    loo_time, _ = predict(design, loo.theta)
+    own = np.diagonal(loo_time) * np.exp(np.diagonal(loo.drift[:, None] * design.position))
     loo_error = np.abs(own / points.time_s - 1.0)[counted > 0.0]
 
     fitted = predict(design, theta[None])[0][0] * np.exp(drift * design.position)

@@ -174,10 +174,10 @@ def closed_loop_tpot(
 ) -> float:
     r"""Mean TPOT of a closed loop of equal requests.
 
-    With C requests in flight each decode step sees m = (C - 1)/osl prompts of the others start. ``exclusive``: a prompt stalls all decodes,
-    TPOT = t(C) + m t_p(isl). ``mixed``: prompts ride along in chunks of at most the token budget,
-    TPOT = (1 - phi) t(C) + phi t(C, chunk), phi = min(1, m ceil(isl/B)). Below the knee this is
-    W + H C + g C (isl + osl/2) + beta_p (C - 1) isl/osl.
+    With C requests in flight each decode step sees m = (C - 1)/osl prompts of the others start. ``exclusive``: a prompt
+    stalls all decodes, TPOT = t(C) + m t_p(isl). ``mixed``: prompts ride along in chunks of at most the token budget B,
+    TPOT = (1 - phi) t(C) + phi t(C, chunk) with phi = min(1, m ceil(isl/B)). Where prompts lie above the knee and decodes
+    below it this is W + H C + g C (isl + osl/2) + beta_p (C - 1) isl/osl and a little less per prompt.
 
     Parameters
     ----------
@@ -327,6 +327,7 @@ def fit_server(
     scheduling: str = "mixed",
     token_budget: float = DEFAULT_BUDGET,
     force: bool = False,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> ServerFit:
     """Fit the canonical model to a server's TPOT over (input, output, concurrency) and its TTFT at concurrency 1.
@@ -344,6 +345,8 @@ def fit_server(
         Prompt tokens of one iteration at most [tokens].
     force
         Fit with fewer than six shapes, warning instead of refusing.
+    resamples
+        Fits behind the intervals, at least 2.
     seed
         Of starts and resampling.
 
@@ -388,12 +391,12 @@ def fit_server(
     ttft_errors = []
     for shape in shapes:
         out = np.array([s == shape for s in shape_of])
-        kept = _solve(x, (~out).astype(float), centre, sd, [theta, *starts[:2]], scheduling, token_budget)
+        kept = _solve(x, (~out).astype(float), centre, sd, [theta, starts[1]], scheduling, token_budget)
         error[out] = np.abs(_tpot(kept, x, scheduling, token_budget) / x.tpot - 1.0)[out]
         alone = out & x.alone
         ttft_errors += list(np.abs(_ttft(kept, x, token_budget)[alone] / x.ttft[alone] - 1.0))
     draws = []
-    for _ in range(RESAMPLES):
+    for _ in range(resamples):
         weights = rng.dirichlet(ones) * len(points)
         mean = centre + 0.85 * sd * rng.standard_normal(len(NAMES))
         draws.append(_solve(x, weights, mean, sd, [theta], scheduling, token_budget))

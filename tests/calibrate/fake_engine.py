@@ -72,7 +72,9 @@ class FakeEngine:
             thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with self.lock:
             self.stopped = True
             self.lock.notify_all()

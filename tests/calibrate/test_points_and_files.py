@@ -1,0 +1,189 @@
+"""Reading measurements: what is accepted, and that bad files are told whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.calibrate.files import read_measurements
+from planner.calibrate.points import Batch, Points
+from planner.errors import InputError
+
+HEADER = "gpu,model,tp,n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms"
+
+
+def csv(tmp_path: Path, *rows: str, header: str = HEADER) -> Path:
+    path = tmp_path / "iterations.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_composition() -> None:
+    batch = Batch(8, 1024, 2, 512, 100)
+    assert batch.tokens == 8 + 1024
+    # two chunks of 512 after 100: each token sees the past and itself and those before it
+    assert batch.pairs == 2 * sum(100 + i for i in range(1, 513))
+    assert [b.kind for b in (Batch(1, 5), Batch(0, 0, 1, 5), Batch(0, 0, 1, 5, 5), batch)] == [
+        "decode", "prefill", "chunk", "mixed",
+    ]  # fmt: skip
+
+
+def test_iterations(tmp_path: Path) -> None:
+    path = csv(tmp_path, "h100,llama-3.1-8b,1,4,1024,0,0,0,7.5", "h100,llama-3.1-8b,1,0,0,1,512,64,16.0")
+    found = read_measurements([path])
+    assert found.formats == ("iterations",)
+    points = found.iterations[("h100", "llama-3.1-8b", 1)]
+    assert points.batches == (Batch(4, 1024), Batch(0, 0, 1, 512, 64))
+    assert points.time_s == pytest.approx([7.5e-3, 16e-3])
+    assert points.order is None
+
+
+def test_order_and_selection(tmp_path: Path) -> None:
+    path = csv(
+        tmp_path, "1,64,0,0,0,5,2,fit", "2,64,0,0,0,6,1,fit", "9,64,0,0,0,9,3,test",
+        header="n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms,order,role",
+    )  # fmt: skip
+    points = read_measurements([path], where={"role": "fit"}).iterations[("", "", 1)]
+    assert points.order is not None and points.order.tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("n_decode,decode_ctx\n1,2\n", "column 'measured_ms' is missing"),
+        (HEADER.replace("measured_ms", "measured") + "\n", "did you mean 'measured'"),
+        (HEADER + "\n", "no iterations in it"),
+        (HEADER + "\nh100,m,1,4,64,0,0,0,-3\n", "iterations.csv:2: measured_ms must be positive"),
+        (HEADER + "\nh100,m,1,four,64,0,0,0,3\n", "iterations.csv:2: not numbers"),
+        (HEADER + "\nh100,m,1,0,0,0,0,0,3\n", "the batch is empty"),
+        (HEADER + "\nh100,m,1,3,0,0,0,0,3\n", "need a context"),
+        ("isl,osl,concurrency,tpot_ms\n1000,100,0,7\n", "concurrency must be positive"),
+        ("isl,osl,tpot_ms\n1000,100,7\n", "column 'concurrency' is missing"),
+        ("isl,osl,concurrency,tpot_ms\n1000,100,x,7\n", "not numbers"),
+        ("isl,osl,concurrency,tpot_ms\n", "no server points"),
+        ("", "is empty"),
+        ('{"hello": 1}', "no result format recognised"),
+        ('{"completed": 0, "total_input_tokens": 0}', "no request was completed"),
+        ('{"completed": 3, "total_input_tokens": 30, "total_output_tokens": 30}', "no TPOT"),
+        ("{broken", "not JSON"),
+    ],
+)
+def test_bad_files_are_clear_errors(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "iterations.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_measurements([path])
+    assert told in str(caught.value)
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    path = csv(tmp_path, *["h100,m,1,4,64,0,0,0,-3"] * 30)
+    with pytest.raises(InputError, match="30 problems") as caught:
+        read_measurements([path])
+    assert len(caught.value.problems) == 21
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_measurements([tmp_path / "nothing.csv"])
+    with pytest.raises(InputError, match="directory"):
+        read_measurements([tmp_path])
+
+
+def test_points_check_themselves() -> None:
+    with pytest.raises(InputError, match="must be positive"):
+        Points((Batch(1, 64),), np.array([np.nan]))
+    with pytest.raises(InputError, match="whole number"):
+        Points((Batch(-1, 64),), np.array([1.0]))
+    with pytest.raises(InputError, match="order"):
+        Points((Batch(1, 64),), np.array([1.0]), np.array([1.0, 2.0]))
+
+
+VLLM = {
+    "backend": "vllm", "model_id": "m", "max_concurrency": 16, "request_throughput": 4.0, "completed": 100,
+    "total_input_tokens": 102400, "total_output_tokens": 12800, "mean_ttft_ms": 250.0, "mean_tpot_ms": 20.0,
+}  # fmt: skip
+GUIDELLM = {
+    "benchmarks": [
+        {
+            "config": {"strategy": {"type_": "concurrent", "streams": 8}},
+            "metrics": {
+                "prompt_token_count": {"successful": {"mean": 512.0}},
+                "output_token_count": {"successful": {"mean": 64.0}},
+                "inter_token_latency_ms": {"successful": {"mean": 11.0}},
+                "time_to_first_token_ms": {"successful": {"mean": 90.0}},
+                "request_concurrency": {"successful": {"mean": 7.8}},
+            },
+        },
+        {
+            "args": {"strategy": {"type_": "synchronous"}},
+            "metrics": {
+                "prompt_token_count": {"successful": {"mean": 512.0}},
+                "output_token_count": {"successful": {"mean": 64.0}},
+                "inter_token_latency_ms": {"successful": {"mean": 8.0}},
+                "time_to_first_token_ms": {"successful": {"mean": 30.0}},
+            },
+        },
+    ]
+}
+AIPERF = {
+    "input_config": {"loadgen": {"concurrency": 4}},
+    "time_to_first_token": {"unit": "ms", "avg": 40.0},
+    "inter_token_latency": {"unit": "ms", "avg": 9.0},
+    "input_sequence_length": {"unit": "tokens", "avg": 550.0},
+    "output_sequence_length": {"unit": "tokens", "avg": 256.0},
+    "request_throughput": {"unit": "requests/sec", "avg": 1.7},
+}
+INFERENCE_PERF = {
+    "load_summary": {"count": 300, "achieved_rate": 5.0},
+    "successes": {
+        "count": 300,
+        "latency": {"time_to_first_token": {"mean": 0.1}, "time_per_output_token": {"mean": 0.01}},
+        "throughput": {"requests_per_sec": 5.0},
+        "prompt_len": {"mean": 300.0},
+        "output_len": {"mean": 101.0},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "name", "expected"),
+    [
+        (VLLM, "vLLM bench serve", [(1024, 128, 16, 0.020, 0.25)]),
+        ({**VLLM, "max_concurrency": None}, "vLLM bench serve", [(1024, 128, 4 * (0.25 + 0.02 * 127), 0.020, 0.25)]),
+        (GUIDELLM, "GuideLLM", [(512, 64, 8, 0.011, 0.09), (512, 64, 1, 0.008, 0.03)]),
+        (AIPERF, "aiperf", [(550, 256, 4, 0.009, 0.04)]),
+        # Little: 5/s x (0.1 s + 100 x 10 ms)
+        (INFERENCE_PERF, "inference-perf", [(300, 101, 5.5, 0.010, 0.1)]),
+    ],
+)
+def test_results_of_load_generators(
+    tmp_path: Path, document: object, name: str, expected: list[tuple[float, ...]]
+) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    found = read_measurements([path])
+    assert found.formats == (name,)
+    (points,) = found.servers.values()
+    got = [(p.input_tokens, p.output_tokens, p.concurrency, p.tpot_s, p.ttft_s) for p in points]
+    assert got == [pytest.approx(e) for e in expected]
+
+
+def test_results_of_one_server_are_joined(tmp_path: Path) -> None:
+    paths = []
+    for i, isl in enumerate((256, 1024)):
+        paths.append(tmp_path / f"{i}.json")
+        paths[-1].write_text(json.dumps({**VLLM, "total_input_tokens": 100 * isl}))
+    (points,) = read_measurements(paths).servers.values()
+    assert [p.input_tokens for p in points] == [256, 1024]
+    lines = tmp_path / "appended.jsonl"
+    lines.write_text("\n".join(json.dumps(VLLM) for _ in range(3)))
+    assert len(next(iter(read_measurements([lines]).servers.values()))) == 3
+
+
+def test_shared_servers(shared_data: Path) -> None:
+    found = read_measurements([shared_data / "calibration" / "servers.csv"])
+    assert sum(len(p) for p in found.servers.values()) == 711
