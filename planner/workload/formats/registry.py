@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -34,14 +35,16 @@ _MODULES: dict[str, tuple[str, ...]] = {
 }
 
 
-def formats(kind: str | None = None) -> tuple[Format, ...]:
-    """Formats that a file of this kind can have; all of them for ``None``.
+def formats(kind: str | None = None) -> Iterator[Format]:
+    """Formats that a file of this kind can have, one after another; all of them for ``None``.
 
     >>> [f.name for f in formats("csv")][:2]
     ['fleetopt', 'azure']
     """
-    chosen = [module for module, kinds in _MODULES.items() if kind is None or kind in kinds]
-    return tuple(import_module(f"planner.workload.formats.{module}").FORMAT for module in chosen)
+    for module, kinds in _MODULES.items():
+        if kind is None or kind in kinds:
+            chosen: Format = import_module(f"planner.workload.formats.{module}").FORMAT
+            yield chosen
 
 
 def format_names() -> tuple[str, ...]:
