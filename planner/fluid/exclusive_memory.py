@@ -250,6 +250,9 @@ class NCorr:
         Mean and standard deviation of one slot's memory at the time of the peak [tokens].
     t_m
         Iterations from the start of the phase to the peak of the mean [1].
+    reliable
+        False below 16 slots, where a normal sum is too optimistic (simulated up to 2.5% of iterations at eps = 1%): use
+        :func:`exclusive_slots`.
     """
 
     N: Any
@@ -257,6 +260,7 @@ class NCorr:
     m: Any
     s: Any
     t_m: Any
+    reliable: Any = True
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready for scalars."""
@@ -270,10 +274,11 @@ def N_corr(C: Any, eps: Any, mu_L: Any, var_L: Any, p0: Any, theta: Any, phases:
     .. math:: N = \Big\lfloor\Big(\frac{-zs+\sqrt{z^2s^2+4mC}}{2m}\Big)^2\Big\rfloor, \quad z = \Phi^{-1}(1-\epsilon)
 
     m and s of one slot at the time t_m at which the mean is largest; N slots are independent given the length of the
-    phase, hence a normal sum. Measured 0.000 to 0.033 at eps = 0.01 over 23 settings: phases are correlated, so take
-    eps/2 for a strict promise. A horizon of H phases takes eps/H (argument `phases`). Only for (nearly) constant hazard:
-    heavy tails of the output break it (lognormal, sigma = 1: 10% to 18% of iterations instead of 1%); there, and for any
-    measured law, use :func:`exclusive_slots`.
+    phase, hence a normal sum. Simulated at eps = 0.01: memory exceeds C in 0.000 to 0.011 of the *iterations*, and in
+    0.000 to 0.033 of the *phases* (the peak of the fluctuations is not at t_m, and phases are correlated). A horizon of H
+    phases takes eps/H (argument `phases`) and can be a factor of two off likewise; :func:`exclusive_slots` with `phases`
+    is the bound that holds. Only for (nearly) constant hazard: heavy tails of the output break it (lognormal, sigma = 1:
+    10% to 18% of iterations instead of 1%); there, below 16 slots, and for any measured law, use :func:`exclusive_slots`.
 
     Parameters
     ----------
@@ -325,7 +330,8 @@ def N_corr(C: Any, eps: Any, mu_L: Any, var_L: Any, p0: Any, theta: Any, phases:
     else:
         root = np.where(z > 0, 2 * C / (np.abs(z) * s + reach), (reach - z * s) / (2 * m))
     real = root * root
-    return NCorr(_floor(real), out(real), out(m), out(s), out(t_m))
+    floored = _floor(real)
+    return NCorr(floored, out(real), out(m), out(s), out(t_m), floored >= _EXACT_BELOW)
 
 
 def _upper_quantile(risk: float) -> float:
@@ -450,6 +456,7 @@ def exclusive_slots(
     outputs: Any,
     theta: float,
     weights: Any = None,
+    phases: int | None = None,
 ) -> ExclusiveSlots:
     r"""Largest N for which EB(theta N) exceeds C in at most a share eps of decode iterations, for any joint length law.
 
@@ -472,6 +479,9 @@ def exclusive_slots(
         Share of idle slots at refill [1], in (0, 1].
     weights
         Weight of each request [1]; default equal.
+    phases
+        Instead of the share of iterations, bound the probability that any of so many decode phases exceeds C, by the
+        share times their iterations (union bound: on the safe side) [1].
 
     Returns
     -------
@@ -482,7 +492,7 @@ def exclusive_slots(
     --------
     >>> s = exclusive_slots(20000, 0.01, [100.0, 200.0, 300.0], [50.0, 400.0, 150.0], theta=0.2)
     >>> s.N, s.share <= 0.01, s.guards
-    (47, True, ())
+    (53, True, ())
     """
     if not C > 0.0:
         raise ValueError(f"C must be > 0, got {C!r}")
@@ -508,10 +518,12 @@ def exclusive_slots(
         guards.append("output lengths hardly vary, so requests stay in step: every slot is given its full length")
         N = math.floor(C / longest)
         return ExclusiveSlots(N, 0.0, T, mean, tuple(guards))
-    risk = eps
+    if phases is not None and phases < 1:
+        raise ValueError(f"phases must be >= 1, got {phases!r}")
+    risk = eps if phases is None else eps / (phases * T)
     if longest * _LONGEST_SHARE > C:
         guards.append("C holds fewer than three of the longest requests: sized for a quarter of eps")
-        risk = 0.25 * eps
+        risk *= 0.25
     if longest > C or law.share_above(1, C) > risk:
         return ExclusiveSlots(0, law.share_above(1, C), T, mean, (*guards, "the longest request alone exceeds C"))
     low, high = 1, 2

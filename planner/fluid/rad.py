@@ -373,6 +373,57 @@ class RadParameters:
             raise ValueError(f"params: missing or unknown {', '.join(sorted(wrong))}")
         return cls(**params)
 
+    @classmethod
+    def from_iteration(cls, b: Any, c: Any, tau: Any, g: Any, a: Any, fixed: Any = 0) -> RadParameters:
+        r"""Parameters that reproduce an iteration-time model's terms instead of counting tiles.
+
+        :math:`1/\mu_{Lin} = fixed + b\tau`, :math:`1/\mu_{nLin} = c`, :math:`t_{col} = \tau`,
+        :math:`N T^{D,SA}(i) = g\,i`, and prefill attention a/2 per query-key pair of eq. 6's rectangle, so that Theorem 1's
+        last term is :math:`\frac a2 E[L^P(L^P + chunk)]`.
+
+        Parameters
+        ----------
+        b
+            Linear layers [s/token].
+        c
+            Everything else per token [s/token].
+        tau
+            Column tile [tokens].
+        g
+            Decode attention [s/(token of context)].
+        a
+            Causal prefill attention [s/pair].
+        fixed
+            Fixed time of an iteration of one tile [s], e.g. t0 + max(w - b tau, 0).
+
+        Returns
+        -------
+        RadParameters
+            For all functions of this module.
+
+        Examples
+        --------
+        >>> p = RadParameters.from_iteration(b="2e-5", c="5e-6", tau=128, g="5e-8", a="1e-9")
+        >>> Tbar_R([(128, 0, 1)], p)  # 128 (b + c) + a/2 x 128 x (128 + 128)
+        0.003216384
+        """
+        tile, read, pair = whole(tau, "tau", 1), _non_negative(g, "g"), _non_negative(a, "a")
+        free = Fraction(10**100)  # a term that takes no time
+        return cls(
+            inv_mu_lin=_non_negative(fixed, "fixed") + _non_negative(b, "b") * tile,
+            inv_mu_nlin=_non_negative(c, "c"),
+            N=1,
+            d=1,
+            vrow=1,
+            vcol=1,
+            s=1,
+            mu_gemv=2 / read if read else free,
+            trow=1,
+            tcol=tile,
+            tred=1,
+            mu=2 / (pair * tile) if pair else free,
+        )
+
     @property
     def lcm(self) -> int:
         """Least common multiple of the GeMM tile: the paper's chunk [tokens]."""

@@ -114,6 +114,54 @@ def test_closed_form_keeps_the_promise_for_constant_hazard(number: int) -> None:
     assert N >= 0.85 * mem.exclusive_slots(C, EPS, L, O, theta).N
 
 
+@pytest.mark.slow
+def test_promise_over_a_horizon() -> None:
+    """eps/H per phase: the chance that any of H phases exceeds C, from independent runs of H phases."""
+    rng = np.random.default_rng(77)
+    L, O = np.full(R, 16.0), geometric(100)(rng)
+    C, eps, theta, H, runs = 12_000, 0.1, 0.5, 20, 400
+
+    def share_of_runs(N: int) -> float:
+        k, broken = int(theta * N), 0
+        for _ in range(runs // 20):
+            # 20 runs side by side, 6 phases to forget the start
+            o = rng.choice(O, (20, N))
+            age = np.floor(rng.random((20, N)) * o)
+            active, phase = np.ones((20, N), dtype=bool), np.zeros(20, dtype=int)
+            over = np.zeros(20, dtype=bool)
+            while phase.min() < 6 + H:
+                age += active
+                held = ((16.0 + age) * active).sum(axis=1)
+                over |= (held > C) & (phase >= 6) & (phase < 6 + H)
+                active &= age < o
+                due = N - active.sum(axis=1) >= k
+                refill = due[:, None] & ~active
+                o[refill], age[refill] = rng.choice(O, int(refill.sum())), 0.0
+                active |= refill
+                phase += due
+            broken += int(over.sum())
+        return broken / runs
+
+    margin = 1.96 * math.sqrt(0.12 * 0.88 / runs)
+    closed = mem.N_corr(C, eps, 16, 0, 1 / O.mean(), theta, phases=H)
+    assert closed.reliable
+    assert share_of_runs(closed.N) <= 3 * eps  # named in its docstring: a normal sum at the peak of the mean only
+    law = mem.exclusive_slots(C, eps, L, O, theta, phases=H)
+    assert share_of_runs(law.N) <= 1.2 * eps + margin
+    assert mem.exclusive_slots(C, eps, L, O, theta).N > law.N
+
+
+def test_few_slots_are_named_as_unreliable() -> None:
+    """Known failure: a normal sum of few skewed slots. The law's own convolution keeps the promise there."""
+    assert not mem.N_corr(3_000, EPS, 16, 0, 1 / 256, 0.3).reliable
+    assert mem.N_corr([3_000.0, 60_000.0], EPS, 16, 0, 1 / 256, 0.3).reliable.tolist() == [False, True]
+    rng = np.random.default_rng(8)
+    L, O = np.full(R, 16.0), geometric(256)(rng)
+    few = mem.exclusive_slots(3_000, EPS, L, O, 0.3)
+    assert few.N >= 1
+    assert simulate(few.N, max(1, int(0.3 * few.N)), 3_000, L, O, 2000, rng)[1] <= 1.2 * EPS
+
+
 def test_closed_form_is_not_for_heavy_tails() -> None:
     """Known failure, named in its docstring: one number p0 cannot see the tail of the output lengths."""
     rng = np.random.default_rng(9)
@@ -215,6 +263,7 @@ def test_edges_are_defined_or_named() -> None:
         (lambda: mem.exclusive_slots(9, 0.1, [1], [1], 0), "theta"),
         (lambda: mem.exclusive_slots(9, 0.1, [1, 2], [1], 0.5), "inputs"),
         (lambda: mem.exclusive_slots(9, 0.1, [1], [0], 0.5), "outputs"),
+        (lambda: mem.exclusive_slots(9, 0.1, [1, 2], [1, 9], 0.5, phases=0), "phases"),
     ]:
         with pytest.raises(ValueError, match=what):
             call()

@@ -127,3 +127,16 @@ def test_edges_are_defined_or_named() -> None:
     ]:
         with pytest.raises(ValueError, match=what):
             call()
+
+
+def test_parameters_of_an_iteration_model() -> None:
+    b, c, tau, g, a = F("2e-5"), F("5e-6"), 128, F("5e-8"), F("1e-9")
+    p = rad.RadParameters.from_iteration(b, c, tau, g, a, fixed="0.002")
+    assert rad.batch_time([700] * 128, [], p) == pytest.approx(0.002 + 128 * (2.5e-5 + 700 * 5e-8), rel=1e-14)
+    L, D = 1024, 50
+    work = (L + D) * (F("0.002") / tau + b + c) + g * sum(L + i for i in range(1, D + 1)) + a / 2 * L * (L + tau)
+    assert rad.Tbar_R([(L, D, 1)], p) == pytest.approx(float(work), rel=1e-14)
+    free = rad.RadParameters.from_iteration(b, c, tau, 0, 0)
+    assert rad.Tbar_R([(L, D, 1)], free) == pytest.approx(float((L + D) * (b + c)), rel=1e-14)
+    with pytest.raises(ValueError, match="tau"):
+        rad.RadParameters.from_iteration(b, c, 0, g, a)
