@@ -232,7 +232,8 @@ def wait_probability(
 
     .. math:: P(W > 0) \approx \max\{C(c, \lambda E[S]),\; P(W > 0)_{M/H_2/c}\}
 
-    the second up to 16 servers with :math:`C_s^2 > 1`, the exact queue with the same three moments of service. Every
+    the second, with :math:`C_s^2 > 1`, the exact queue with the same three moments of service (extrapolated above 32
+    servers). Every
     method but `exact` and `conservative` takes Erlang C (`wait_probability_erlang`).
 
     Parameters
@@ -292,7 +293,7 @@ def mean_wait(
         \text{Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt, } M/H_2/c & C_s^2 \ge 1 \\
         \text{Tijms-van Hoorn-Federgruen, } C_s^2\, W_{M/M/c} + (1 - C_s^2)\, W_{M/D/c} & C_s^2 < 1 \end{cases}
 
-    M/H2/c, up to 16 servers, is the exact queue whose service has two phases and the same three moments; the last line
+    M/H2/c, up to 32 servers, is the exact queue whose service has two phases and the same three moments; the last line
     is Tijms' interpolation between exact values. One server, M/M/c, M/D/c and laws that are two exponential phases (up
     to 256 servers, beyond which those bound the wait) are exact instead.
 
@@ -353,7 +354,7 @@ def wait_quantile(
         \text{Tijms-van Hoorn-Federgruen, Cosmetatos, FleetOpt, } M/H_2/c & C_s^2 \ge 1 \\
         \text{Tijms-van Hoorn-Federgruen, } C_s^2\, W_{M/M/c} + (1 - C_s^2)\, W_{M/D/c} & C_s^2 < 1 \end{cases}
 
-    M/H2/c, up to 16 servers, is the exact queue whose service has two phases and the same three moments; the last line
+    M/H2/c, up to 32 servers, is the exact queue whose service has two phases and the same three moments; the last line
     is Tijms' interpolation between exact values. One server, M/M/c, M/D/c and laws that are two exponential phases (up
     to 256 servers, beyond which those bound the wait) are exact instead.
 
