@@ -451,10 +451,10 @@ def _identified(
     for k, name in enumerate(PARAMETERS):
         touched = bool((slope[:, k] > 0.0).any())
         narrow = float(np.ptp(np.percentile(sample_theta[:, k], [5.0, 95.0]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
-        learned = float(np.std(sample_theta[:, k])) <= 0.6 * sd[k]
+        learned = float(np.std(sample_theta[:, k])) <= 0.6 * float(sd[k])
         found[name] = touched and narrow and learned
     # e at or below g never binds
-    found["e"] = found["e"] and theta[_E] > 0.0
+    found["e"] = found["e"] and bool(theta[_E] > 0.0)
     # mixed points without a visible interference determine x = 0; without mixed points nothing is known
     measured_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
     found["x"] = found["x"] if with_x else measured_mixed

@@ -1,0 +1,193 @@
+"""``fleetopt calibrate`` and ``fleetopt profile`` from the outside: what is printed, written, and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from fake_engine import FakeEngine
+from typer.testing import CliRunner, Result
+
+from planner.calibrate.design import designed_batches
+from planner.calibrate.servers import closed_loop_tpot
+from planner.catalog import gpu, model
+from planner.catalog.profiles import load_profile, profile
+from planner.cli.calibrate import calibrate
+from planner.cli.profile import app as profile_app
+from planner.errors import CalibrationError, FleetOptError, InputError
+from planner.iteration.model import IterationModel
+from planner.iteration.roofline import roofline
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(calibrate)
+app.add_typer(profile_app, name="profile")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "profiles"
+    monkeypatch.setenv("FLEETOPT_PROFILES", str(home))
+    return home
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def fails(*arguments: object) -> FleetOptError:
+    result = run(*arguments)
+    assert isinstance(result.exception, FleetOptError), (result.output, result.exception)
+    return result.exception
+
+
+TRUTH = roofline(gpu("l40s"), model("llama-3.1-8b"))
+HEADER = "gpu,model,tp,n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms"
+
+
+def iterations(path: Path, truth: IterationModel = TRUTH, count: int = 24, gpu_name: str = "l40s") -> Path:
+    rows = [HEADER]
+    for b in designed_batches(model("llama-3.1-8b"), kv_bytes=25e9)[:count]:
+        t = truth.time(b.decodes, b.decodes * b.context, b.prefills * b.new_tokens, b.pairs, b.context)
+        cells = (b.decodes, b.context, b.prefills, b.new_tokens, b.past_tokens, 1e3 * t)
+        rows.append(f"{gpu_name},llama-3.1-8b,1," + ",".join(map(str, cells)))
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_a_file_becomes_a_profile_that_plan_finds(tmp_path: Path, folder: Path) -> None:
+    assert profile(gpu="l40s", model="llama-3.1-8b").provenance == "estimated"
+    result = run("calibrate", "--from", iterations(tmp_path / "it.csv"), "--source", "my lab")
+    assert result.exit_code == 0, result.output
+    assert "llama-3.1-8b-l40s-48gb-tp1: measured" in result.stdout
+    assert "beta_p(256-4096)" in result.stdout and "left out one by one" in result.stdout
+    assert "wrote " in result.stderr
+    found = profile(gpu="l40s", model="llama-3.1-8b")
+    assert found.provenance == "measured" and found.source == "my lab" and found.points == 24
+    assert found.iteration.time(32, 32768) == pytest.approx(TRUTH.time(32, 32768), rel=0.02)
+    assert load_profile(next(folder.glob("*.yaml"))) == found
+    listed = run("profile", "list", "--gpu", "l40s")
+    assert "llama-3.1-8b-l40s-48gb-tp1" in listed.stdout
+    shown = run("profile", "show", found.name)
+    assert "my lab" in shown.stdout and "us/token" in shown.stdout
+    by_hardware = run("profile", "show", "--gpu", "h100", "--model", "llama-3.1-8b")
+    assert "estimated, ±30%" in by_hardware.stdout
+    compared = run("profile", "compare", found.name, "fleetopt-paper")
+    assert "64 decodes + 512 new" in compared.stdout and "(x" in compared.stdout
+
+
+@pytest.mark.parametrize("output_format", ["json", "yaml", "csv", "markdown", "table"])
+def test_formats(tmp_path: Path, output_format: str) -> None:
+    path = iterations(tmp_path / "it.csv")
+    result = run("calibrate", "--from", path, "--no-write", "-f", output_format)
+    assert result.exit_code == 0, result.output
+    if output_format == "json":
+        data = json.loads(result.stdout)
+        assert data["profile"]["schema"] == "fleetopt-profile/1"
+        assert {row["parameter"] for row in data["parameters"]} >= {"t0", "W", "H(1024)"}
+    for command in (("list",), ("show", "fleetopt-paper"), ("compare", "fleetopt-paper", "fleetopt-paper")):
+        told = run("profile", *command, "-f", output_format)
+        assert told.exit_code == 0 and "fleetopt-paper" in told.stdout
+
+
+def test_nothing_is_written_when_it_fails(tmp_path: Path, folder: Path) -> None:
+    two = iterations(tmp_path / "two.csv", count=2)
+    assert isinstance(fails("calibrate", "--from", two), CalibrationError)
+    negative = tmp_path / "negative.csv"
+    negative.write_text(HEADER + "\nl40s,llama-3.1-8b,1,4,64,0,0,0,-1")
+    assert "must be positive" in str(fails("calibrate", "--from", negative))
+    same = tmp_path / "same.csv"
+    same.write_text("\n".join([HEADER, *["l40s,llama-3.1-8b,1,4,64,0,0,0,9"] * 9]))
+    assert "all the same batch" in str(fails("calibrate", "--from", same))
+    columns = tmp_path / "columns.csv"
+    columns.write_text("a,b\n1,2\n")
+    assert isinstance(fails("calibrate", "--from", columns), InputError)
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_refusals(tmp_path: Path) -> None:
+    path = iterations(tmp_path / "it.csv")
+    assert "two sources" in str(fails("calibrate", "--from", path, "--server", "http://x"))
+    assert "Give --model" in str(fails("calibrate", "--server", "http://x"))
+    assert "did you mean" in str(fails("calibrate", "--from", path, "-f", "tabel"))
+    assert "column=value" in str(fails("calibrate", "--from", path, "--select", "role"))
+    assert "no measurements with gpu=h100" in str(fails("calibrate", "--from", path, "--gpu", "h100"))
+    assert "must be positive" in str(fails("calibrate", "--from", path, "--max-seconds", "0"))
+    assert "nothing to compare" in str(fails("profile", "compare", "fleetopt-paper"))
+    assert "unknown profile" in str(fails("profile", "show", "nonesuch"))
+
+
+def test_two_groups_need_a_folder(tmp_path: Path) -> None:
+    one = iterations(tmp_path / "one.csv")
+    other = iterations(tmp_path / "other.csv", gpu_name="a100")
+    assert "need a folder" in str(fails("calibrate", "--from", one, "--from", other, "-o", tmp_path / "x.yaml"))
+    result = run("calibrate", "--from", one, "--from", other, "-o", tmp_path / "made")
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "made").glob("*.yaml"))) == 2
+    assert "cannot name 2 profiles" in str(fails("calibrate", "--from", one, "--from", other, "--name", "x"))
+
+
+def test_server_points_from_a_file(tmp_path: Path, folder: Path) -> None:
+    rows = ["isl,osl,concurrency,tpot_ms,ttft_ms"]
+    for isl in (256, 1024, 4096):
+        for osl in (64, 256):
+            for level in (1, 16):
+                tpot = closed_loop_tpot(TRUTH, isl, osl, level)
+                ttft = TRUTH.time(0, 0, isl, isl * (isl + 1) / 2) + 0.01
+                rows.append(f"{isl},{osl},{level},{1e3 * tpot},{1e3 * ttft}")
+    path = tmp_path / "server.csv"
+    path.write_text("\n".join(rows))
+    assert "Give --gpu and --model" in str(fails("calibrate", "--from", path))
+    result = run("calibrate", "--from", path, "--gpu", "l40s", "--model", "llama-3.1-8b", "--name", "mine")
+    assert result.exit_code == 0, result.output
+    assert "error of left-out shapes" in result.stdout
+    found = load_profile(folder / "mine.yaml")
+    assert found.provenance == "fitted"
+    assert found.api_overhead_s == pytest.approx(0.01, rel=0.3)
+    assert found.iteration.time(16, 16 * 1024) == pytest.approx(TRUTH.time(16, 16 * 1024), rel=0.03)
+
+
+def test_dry_runs_send_and_measure_nothing(tmp_path: Path) -> None:
+    with FakeEngine(TRUTH) as engine:
+        result = run("calibrate", "--server", engine.url, "--model", "m", "--dry-run", "--max-requests", 200)
+        assert engine.requests == 0
+    assert result.exit_code == 0, result.output
+    assert "in all" in result.stdout and "1 x (4096 in" in result.stdout
+    local = run("calibrate", "--gpu", "a100", "--model", "llama-3.1-8b", "--dry-run")
+    assert local.exit_code == 0 and local.stdout.count("(sentinel)") == 4
+
+
+@pytest.mark.parametrize("fault", ["500", "hang"])
+def test_a_failing_server_writes_nothing(fault: str, folder: Path) -> None:
+    with FakeEngine(TRUTH, fault) as engine:
+        error = fails("calibrate", "--server", engine.url, "--model", "m", "--timeout", "0.3s", "--start-wait", "0.1s")
+    assert isinstance(error, CalibrationError) and error.exit_code == 5
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+@pytest.mark.slow
+def test_a_live_server_becomes_a_profile(folder: Path) -> None:
+    truth = IterationModel(t0=5e-3, c=6e-6, h=0.3e-3)
+    with FakeEngine(truth) as engine:
+        result = run(
+            "calibrate", "--server", engine.url, "--model", "some/model", "--gpu", "l40s", "--max-input", 256,
+            "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 30, "--name", "live",
+        )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    found = load_profile(folder / "live.yaml")
+    assert found.provenance == "fitted" and found.model == "some/model" and not found.automatic
+    assert found.iteration.time(1, 64) == pytest.approx(truth.time(1, 64), rel=0.3)
+    assert "requests measured" in result.stderr
+
+
+def test_shipped_profiles_are_sound() -> None:
+    listed = json.loads(run("profile", "list", "-f", "json").stdout)["profiles"]
+    fitted = [p for p in listed if p.get("engine") == "kernels composed to iterations"]
+    assert len(fitted) == 11
+    for entry in fitted:
+        assert "licen" in entry["source"] or "Apache" in entry["source"]
+        assert entry["error_mean"] < 0.06
+        prior = roofline(gpu(entry["gpu"]), model(entry["model"]), entry["tp"])
+        ratio = IterationModel.from_dict(entry["iteration"]).time(32, 32768) / prior.time(32, 32768)
+        assert 0.6 < ratio < 1.7

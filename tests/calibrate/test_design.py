@@ -1,0 +1,62 @@
+"""What is chosen to be measured, and in which order."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from planner.calibrate.design import SENTINEL, designed_batches, measuring_order, server_shapes
+from planner.catalog import model
+from planner.errors import CalibrationError
+from planner.types import ModelSpec
+
+LLAMA = model("llama-3.1-8b")
+
+
+def test_the_design_covers_every_term() -> None:
+    batches = designed_batches(LLAMA, kv_bytes=60e9)
+    assert len(set(batches)) == 24
+    kinds = [b.kind for b in batches]
+    assert {k: kinds.count(k) for k in set(kinds)} == {"decode": 10, "prefill": 9, "chunk": 1, "mixed": 4}
+    assert max(b.tokens for b in batches) == 8192
+    # the first six tell t0 + w, b, g, a and the slope of a batch
+    assert {b.kind for b in batches[:6]} == {"decode", "prefill"}
+
+
+@pytest.mark.parametrize("kv_bytes", [1e9, 4e9, 20e9])
+def test_everything_fits(kv_bytes: float) -> None:
+    for b in designed_batches(LLAMA, kv_bytes=kv_bytes):
+        cached = b.decodes * b.context + b.prefills * (b.new_tokens + b.past_tokens)
+        assert cached * 131072 <= kv_bytes
+        assert b.context <= LLAMA.max_context and b.decodes * b.context + b.tokens > 0
+
+
+def test_short_models_stay_within_their_context() -> None:
+    short = ModelSpec("short", 4, 256, 512, 8, 2, 32, 1000, 2048, full_attention_layers=4)
+    batches = designed_batches(short, kv_bytes=1e9)
+    assert max(max(b.context, b.past_tokens + b.new_tokens) for b in batches) <= 2048
+
+
+def test_no_room_is_an_error() -> None:
+    with pytest.raises(CalibrationError, match="fit beside"):
+        designed_batches(LLAMA, kv_bytes=1e6)
+
+
+def test_order_is_random_with_sentinels_at_both_ends() -> None:
+    batches = designed_batches(LLAMA, kv_bytes=60e9)
+    plan = measuring_order(batches, sentinels=4, seed=1)
+    assert [r.batch for r in plan if r.sentinel] == [SENTINEL] * 4 or len({r.batch for r in plan if r.sentinel}) == 1
+    assert plan[0].sentinel and plan[-1].sentinel
+    assert sorted(map(str, (r.batch for r in plan if not r.sentinel))) == sorted(map(str, batches))
+    assert [r.batch for r in plan if not r.sentinel] != list(batches)
+    assert measuring_order(batches, seed=1) == plan
+    gaps = [i for i, r in enumerate(plan) if r.sentinel]
+    assert max(b - a for a, b in itertools.pairwise(gaps)) <= 10
+
+
+def test_server_shapes() -> None:
+    for longest in (64, 512, 8192):
+        shapes = server_shapes(max_input=longest, max_output=64)
+        assert len(set(shapes)) >= 6
+        assert max(s[0] for s in shapes) == longest

@@ -1,0 +1,118 @@
+"""The microbenchmark on a CPU build of torch: the whole path, small. Timing on a GPU is not tested here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from planner.calibrate.microbench import CPU, TINY_MODEL, measure
+from planner.calibrate.run import calibrate_device, same_device
+from planner.catalog.profiles import load_profile, save_profile
+from planner.errors import CalibrationError, InputError
+from planner.iteration.roofline import roofline
+
+PRIOR = roofline(CPU, TINY_MODEL)
+
+
+def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(CalibrationError, match=r"needs PyTorch") as caught:
+        calibrate_device(None, "tiny", device="cpu")
+    assert "fleetopt[gpu]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"experts": 8, "experts_per_token": 2}, "mixtures of experts"),
+        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"sliding_window": 128, "full_attention_layers": 2}, "sliding-window"),
+        ({"weight_dtype": "int4"}, "int4 weights"),
+        ({"kv_dtype": "fp8"}, "fp8 KV cache"),
+    ],
+)
+def test_models_without_kernels_are_refused(change: dict[str, object], told: str) -> None:
+    with pytest.raises(CalibrationError, match=told):
+        measure(CPU, replace(TINY_MODEL, **change), PRIOR, device="cpu")
+
+
+def test_device_names() -> None:
+    assert same_device("h100", "NVIDIA H100 80GB HBM3")
+    assert same_device("a100", "NVIDIA A100-SXM4-80GB")
+    assert same_device("h200", "NVIDIA H200")
+    assert not same_device("a100", "NVIDIA H100 80GB HBM3")
+    assert not same_device("h100", "Tesla T4")
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(InputError, match="neither cuda nor cpu"):
+        measure(CPU, TINY_MODEL, PRIOR, device="tpu")
+
+
+@pytest.mark.torch
+def test_a_gpu_that_is_not_there() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(CalibrationError, match="no GPU"):
+        calibrate_device("a100", "llama-3.1-8b")
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_whole_path_on_a_cpu(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    seen = []
+    try:
+        result = calibrate_device(
+            None, "tiny", device="cpu", points=14, max_seconds=6.0, progress=lambda done, total, what: seen.append(what)
+        )
+    finally:
+        torch.set_num_threads(threads)
+    fit = result.fit
+    assert fit is not None and fit.points >= 8 and fit.drift is not None
+    assert seen[-1] == "done"
+    assert result.profile.gpu == "cpu" and result.profile.automatic is False
+    assert result.profile.engine_version is not None and "torch" in result.profile.engine_version
+    # a bigger batch takes longer, whatever the machine does meanwhile
+    model_fit = result.profile.iteration
+    assert model_fit.time(64, 64 * 256) > model_fit.time(1, 256) > 0.0
+    path = save_profile(result.profile, tmp_path)
+    assert load_profile(path) == result.profile
+
+
+@pytest.mark.torch
+def test_layers_compute_attention_as_defined() -> None:
+    """Decode and chunk attention of the benchmark equal attention written out, so that it times the right work."""
+    torch = pytest.importorskip("torch")
+    from planner.calibrate.microbench import _Device, _Shard
+    from planner.calibrate.points import Batch
+
+    shard = _Shard(_Device(torch, "cpu"), TINY_MODEL, 1, 0)
+    shard.reserve(4096)
+    q, k, v = torch.randn(1, 8, 5, 32), torch.randn(1, 2, 12, 32), torch.randn(1, 2, 12, 32)
+    got = shard._causal(q, k, v)
+    keys, values = k.repeat_interleave(4, 1), v.repeat_interleave(4, 1)
+    scores = q @ keys.transpose(2, 3) / 32**0.5
+    # row i of the new tokens sees the 7 past ones and i + 1 new ones
+    mask = torch.arange(12)[None, :] > torch.arange(5)[:, None] + 7
+    wanted = scores.masked_fill(mask, float("-inf")).softmax(-1) @ values
+    assert torch.allclose(got, wanted, atol=1e-5)
+    for batch in (Batch(4, 64), Batch(0, 0, 2, 16), Batch(0, 0, 1, 16, 32), Batch(3, 32, 1, 16)):
+        body, head, copies = shard.prepare(batch)
+        for copy in range(copies):
+            body(copy)
+        head(0)
+
+
+@pytest.mark.torch
+def test_tensor_parallel_shard_and_its_estimated_all_reduce() -> None:
+    pytest.importorskip("torch")
+    measured = measure(CPU, TINY_MODEL, PRIOR, tp=2, device="cpu", points=6, sentinels=2, max_seconds=3.0)
+    assert any("all-reduce estimated" in note for note in measured.notes)
+    with pytest.raises(InputError, match="cannot be divided"):
+        measure(CPU, TINY_MODEL, PRIOR, tp=3, device="cpu")
