@@ -236,6 +236,9 @@ def mix(
     parts: Annotated[list[str], typer.Argument(help="WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.")],
     name: Annotated[str, typer.Option(help="Name of the mix.")] = "mix",
     rate: Annotated[float | None, typer.Option(help="Arrival rate of the mix, requests/s.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Daily profile of a real service (`fleetopt workload list`) for the result.")
+    ] = None,
     scale_input: Annotated[float, typer.Option(help="Factor on every input length.")] = 1.0,
     scale_output: Annotated[float, typer.Option(help="Factor on every output length: 1.3 = outputs grow 30%.")] = 1.0,
     output: opt.OutputFile = None,
@@ -248,6 +251,7 @@ def mix(
     from planner.errors import InputError
     from planner.workload import combine
     from planner.workload.compact import compact
+    from planner.workload.profiles import load_profile
     from planner.workload.writer import csv_text
 
     loaded, weights = [], []
@@ -266,6 +270,8 @@ def mix(
         result = combine.scaled(result, scale_input, scale_output)
     if rate is not None:
         result = result.with_rate(rate)
+    if profile is not None:
+        result = result.with_profile(load_profile(profile))
     if result.rows > _MANY_ROWS:
         before, result = result.rows, compact(result)
         say([f"compacted {before:,} rows to {result.rows:,}"])

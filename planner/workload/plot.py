@@ -31,6 +31,7 @@ def plot_workload(workload: Workload, path: Path) -> None:
         Matplotlib is not installed, or the format is unknown to it.
     """
     try:
+        from matplotlib.colors import LogNorm
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("plots need matplotlib", "pip install 'fleetopt[plot]'") from error
@@ -45,14 +46,13 @@ def plot_workload(workload: Workload, path: Path) -> None:
     left.set(xscale="log", xlabel="tokens", ylabel="share of requests", title=workload.name, ylim=(0.0, 1.0))
     left.legend()
     left.grid(True, alpha=0.3)
-    ends = [np.log10(max(float(c.max()), 10.0)) for c in (workload.input_tokens, workload.output_tokens)]
+    columns = [np.maximum(c, 1.0) for c in (workload.input_tokens, workload.output_tokens)]
     density, x, y = np.histogram2d(
-        np.maximum(workload.input_tokens, 1.0),
-        np.maximum(workload.output_tokens, 1.0),
-        bins=[np.logspace(0.0, end, 49) for end in ends],
+        *columns,
+        bins=[np.geomspace(float(c.min()), max(float(c.max()), 2.0 * float(c.min())), 41) for c in columns],
         weights=workload.weight,
     )
-    mesh = middle.pcolormesh(x, y, np.ma.masked_equal(density.T, 0.0), cmap="viridis")
+    mesh = middle.pcolormesh(x, y, np.ma.masked_equal(density.T, 0.0), cmap="viridis", norm=LogNorm())
     middle.set(xscale="log", yscale="log", xlabel="input tokens", ylabel="output tokens", title="share of requests")
     figure.colorbar(mesh, ax=middle)
     if profile:

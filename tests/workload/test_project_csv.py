@@ -74,6 +74,15 @@ def test_scv_with_its_window(tmp_path: Path, text: str) -> None:
     assert (w.arrivals.scv, w.arrivals.scv_window_s) == (1.5, 60.0)
 
 
+def test_older_category_lines(tmp_path: Path) -> None:
+    lines = "# category: conv 0.69 compressible\n# category: code 0.31 incompressible\n"
+    w = Workload.from_file(write(tmp_path, lines + FOUR))
+    assert w.compressible == (0.69,)
+    assert any("assumed at every length" in note for note in w.provenance.notes)
+    rows = "tokens,cdf,input_tokens,output_tokens,category\n100,0.5,70,20,conv\n400,1,300,50,code\n"
+    assert Workload.from_file(write(tmp_path, lines + rows)).compressible == (0.0, 1.0)
+
+
 def test_plain_cdf_with_stated_means(tmp_path: Path) -> None:
     text = "# mean_input: 200\n# mean_output: 55\ntokens,cdf\n100,0.25\n200,0.25\n400,1\n"
     w = Workload.from_file(write(tmp_path, text))

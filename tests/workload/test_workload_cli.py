@@ -150,6 +150,15 @@ def test_mix_and_scale(tmp_path: Path, trace: Path) -> None:
     assert Workload.from_file(path).mean_input == pytest.approx(2 * Workload.from_file("azure").mean_input, rel=1e-4)
 
 
+def test_a_daily_profile_for_a_workload(tmp_path: Path) -> None:
+    path = tmp_path / "day.csv"
+    path.write_text(run("mix", "azure", "--profile", "servegen-m-small"))
+    day = Workload.from_file(path)
+    assert len(day.arrivals.hourly_profile) == 24
+    assert day.arrivals.rate_per_s == Workload.from_file("azure").arrivals.rate_per_s
+    assert "profile by hour of day: busiest 1.46" in run("show", path)
+
+
 def test_compare() -> None:
     assert "joint law" in run("compare", "azure", "azure-code")
     assert json.loads(run("compare", "azure", "azure", "-f", "json"))["joint"] == 0.0

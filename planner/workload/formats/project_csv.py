@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class _Metadata:
         self.values: dict[str, tuple[int, str]] = {}
         self.notes: list[str] = []
         self.categories: dict[str, float | None] = {}
+        self.shares: dict[str, float] = {}
         self.problems: list[str] = []
 
     def line(self, number: int, text: str) -> None:
@@ -59,6 +61,10 @@ class _Metadata:
             words = value.split()
             if len(words) >= 2 and words[-1] in ("compressible", "incompressible"):
                 self.categories[words[0]] = 1.0 if words[-1] == "compressible" else 0.0
+                try:
+                    self.shares[words[0]] = float(words[1])
+                except ValueError:
+                    self.problems.append(f"{self.path}:{number}: category: {words[1]!r} is not a share")
         else:
             self.values[key] = (number, value)
 
@@ -259,6 +265,12 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if options.category is not None:
         category = [options.category] * weight.size
         compressible = {k: v for k, v in compressible.items() if k == options.category}
+    known: Mapping[str, float | None] | list[float | None] | None = compressible if category is not None else None
+    if category is None and abs(sum(meta.shares.values()) - 1.0) < 0.01:
+        # no column says which request is of which category: the share of the whole has to do for every band
+        share = sum(part * (meta.categories[name] or 0.0) for name, part in meta.shares.items())
+        known = [share]
+        notes.append(f"rows carry no category: a compressible share of {share:.3g} is assumed at every length")
     workload = Workload.from_arrays(
         inputs,
         outputs,
@@ -266,7 +278,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
         total_tokens=tokens,
         lower_tokens=lower,
         category=category,
-        compressible=compressible if category is not None else None,
+        compressible=known,
         arrivals=arrivals,
         name=name,
         provenance=Provenance(
