@@ -99,7 +99,7 @@ class PrefillLaw:
         self.second = float(weights @ tokens**2)
         longest = float(tokens.max()) / budget
         # finer cells where prompts are short: about 600 cells for the longest prompt at most
-        self.cells = 8 if longest <= 80 else 4 if longest <= 160 else 2 if longest <= 400 else 1
+        self.cells = 8 if longest <= 12 else 4 if longest <= 160 else 2 if longest <= 400 else 1
         self.cell = self.budget / self.cells
         reach = (2.0 * longest + 25.0 * self.second / (2.0 * self.mean) / budget + 8.0) * self.cells
         self.size = int(2 ** np.ceil(np.log2(min(max(reach, 256.0), 8192.0))))

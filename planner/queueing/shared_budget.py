@@ -19,8 +19,8 @@ _NO_WAIT = 1e-8
 # join-shortest-queue evens out a replica's arrivals this much as round robin does (simulations of 8 and 64 replicas)
 _SHORTEST_QUEUE = 0.2
 # strata of a standard normal: edges of probability and mean z of each, for the prefill time stolen from one request
-_Z = np.array([-1.9, -1.15, -0.675, -0.32, 0.0, 0.32, 0.675, 1.0, 1.4, 1.9, 2.5])
-_Z_MASS = np.array([0.06, 0.12, 0.13, 0.125, 0.13, 0.125, 0.12, 0.085, 0.06, 0.033, 0.012])
+_Z = np.array([-1.75, -0.95, -0.4, 0.07, 0.55, 1.1, 1.7, 2.4])
+_Z_MASS = np.array([0.1, 0.17, 0.19, 0.19, 0.165, 0.115, 0.055, 0.015])
 _Z_MASS = _Z_MASS / _Z_MASS.sum()
 
 
@@ -77,8 +77,8 @@ class SharedBudget:
         some = decodes >= 1.0
         self._has_gaps = bool(weight[some].sum() > 0)
         rows = some if self._has_gaps else np.ones_like(some)
-        self._gaps, self._gap_mass = groups(np.maximum(decodes[rows], 1.0), weight[rows] / weight[rows].sum(), 12)
-        self._lives, self._life_mass = groups(decodes, weight, 24)
+        self._gaps, self._gap_mass = groups(np.maximum(decodes[rows], 1.0), weight[rows] / weight[rows].sum(), 9)
+        self._lives, self._life_mass = groups(decodes, weight, 14)
         self._wait = SlotWait(np.maximum(decodes, 0.5) + chunks, weight)
 
     def _times(self, active: FloatArray) -> FloatArray:
@@ -295,7 +295,7 @@ class SharedBudget:
             tpot, mean_tpot = np.zeros(len(levels)), 0.0
 
         # --- end to end: first token (its own law, in strata) and the decodes at the occupancy found
-        cuts = np.array([0.0, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.94, 0.98, 0.995, 0.9999])
+        cuts = np.array([0.0, 0.1, 0.35, 0.65, 0.88, 0.97, 0.995, 0.9999])
         first = mixture_quantiles(first_start, first_width, first_mass, cuts)
         keep = persistence(np.maximum(self._lives, 1.0), memory)[:, None]
         decode = self._lives[:, None] * self._times(1.0 + centre + (everyone - centre)[None, :] * keep) / (1.0 - stolen)
