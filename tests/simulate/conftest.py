@@ -1,0 +1,39 @@
+"""Traces shared by the simulator's tests."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def lengths(shared_data: Path) -> Callable[[str], np.ndarray]:
+    """(input, output) of a named raw trace, rows with a zero dropped, shape (rows, 2)."""
+    raw = shared_data / "workloads" / "raw"
+
+    def read(name: str) -> np.ndarray:
+        if "+" in name:
+            return np.concatenate([read(part.split(" (")[0].strip()) for part in name.split("+")])
+        if name.startswith("input "):  # "input 1000, output 300 for every request"
+            words = name.replace(",", "").split()
+            return np.array([[int(words[1]), int(words[3])]])
+        path = raw / name
+        if name.endswith(".jsonl"):
+            items = [json.loads(line) for line in path.read_text().splitlines()]
+            rows = [(i["input_length"], i["output_length"]) for i in items]
+        else:
+            with path.open(newline="") as file:
+                reader = csv.reader(file)
+                head = [h.lower() for h in next(reader)]
+                i = next(k for k, h in enumerate(head) if "context" in h or "input" in h or "prompt" in h)
+                o = next(k for k, h in enumerate(head) if "generated" in h or "output" in h)
+                rows = [(int(float(r[i])), int(float(r[o]))) for r in reader]
+        table = np.array(rows)
+        return table[(table > 0).all(axis=1)]
+
+    return read
