@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,31 @@ def _prefill_cost(alpha_p: float, tokens: float, budget: float) -> tuple[float, 
     return (alpha, 0.0) if tokens <= budget else (0.5 * alpha, alpha / budget)
 
 
+def _exclusive_throughput(replica: SchedulerReplica, slots: int, T: int, alpha_p: float) -> float:
+    """Throughput of phases of T decode iterations from the iteration model itself, without its linear form [1/s].
+
+    In iteration t of a phase a slot decodes with probability sum_j P(D >= jT + t) / E[max(1, ceil(D/T))].
+    """
+    time, D = replica.profile.iteration.time, np.ceil(replica.decodes).astype(np.int64)
+    phases = replica.mean(np.maximum(1.0, np.ceil(D / T)))
+    ended = np.bincount(D, replica.workload.weight, int(D.max()) + 1)
+    survival = np.maximum(0.0, 1.0 - np.cumsum(ended))  # P(D > t), t = 0, 1, ...
+    padded = np.zeros(-(-survival.size // T) * T)
+    padded[: survival.size] = survival
+    n = slots * padded.reshape(-1, T).sum(axis=0) / phases
+    n = n[n > 1e-9]
+    decode = float(np.sum(time(n, n * replica.context, context_max=replica.context))) if n.size else 0.0
+    completed = slots / phases
+    tokens, per_token = completed * replica.workload.mean_input, replica.pairs / max(replica.workload.mean_input, 1e-9)
+    budget = float(replica.token_budget)
+    if tokens <= budget:
+        prefill = float(time(0.0, 0.0, tokens, tokens * per_token))
+    else:  # the last iteration of a phase is half full on average
+        prefill = tokens / budget * float(time(0.0, 0.0, budget, budget * per_token)) + 0.5 * alpha_p
+    total = decode + prefill
+    return completed / total if total > 0.0 else math.inf
+
+
 def batching(replica: SchedulerReplica) -> Batching:
     """Compare exclusive and mixed batching and set exclusive batching.
 
@@ -114,10 +139,13 @@ def batching(replica: SchedulerReplica) -> Batching:
     outputs = np.maximum(1.0, np.ceil(work.output_tokens))
     slots, theta = replica.slots, 0.5
     choice: eb.AgeAware | None = None
-    params = exclusive_parameters(model, replica.context, chunk_range, slots=float(max(slots, 2)))
+    # prefill attention grows with the pairs of real prompts, not of a chunk: it is added per token afterwards
+    linear = replace(model, a=0.0)
+    attention = model.a * replica.pairs / mu_L if mu_L > 0.0 else 0.0
+    params = exclusive_parameters(linear, replica.context, chunk_range, slots=float(max(slots, 2)))
     memory = None
     for _ in range(4):
-        params = exclusive_parameters(model, replica.context, chunk_range, slots=float(max(slots, 2)))
+        params = exclusive_parameters(linear, replica.context, chunk_range, slots=float(max(slots, 2)))
         alpha_d = params["alpha_d"]
         fixed, _ = _prefill_cost(params["alpha_p"], theta * slots * mu_L, budget)
         ratio = math.inf if alpha_d <= 0.0 else fixed / alpha_d
@@ -134,9 +162,9 @@ def batching(replica: SchedulerReplica) -> Batching:
     k = choice.k(slots)
     a_p, a_d, b_p, b_d = (max(0.0, params[n]) for n in ("alpha_p", "alpha_d", "beta_p", "beta_d"))
     fixed, per_token = _prefill_cost(a_p, k * mu_L, budget)
-    b_p += per_token
+    b_p += per_token + attention
     per_request = (fixed + a_d * choice.T) / max(1.0, choice.theta * slots) + b_d * mu_O + b_p * mu_L
-    TP_exclusive = 1.0 / per_request if per_request > 0.0 else math.inf
+    TP_exclusive = _exclusive_throughput(replica, slots, choice.T, a_p)
     constant = eb.theta0_of_costs(fixed, a_d, mu_O=mu_O) if fixed + a_d > 0.0 else eb.theta0(0)
     exclusive = {
         "N": slots,
@@ -144,6 +172,7 @@ def batching(replica: SchedulerReplica) -> Batching:
         "theta": choice.theta,
         "phase_iterations": choice.T,
         "throughput_per_s": TP_exclusive,
+        "throughput_linear_form_per_s": 1.0 / per_request if per_request > 0.0 else None,
         "theta0_constant_hazard": float(constant.theta0),
         "overflow_share": memory.share,
         "guards": list(memory.guards),

@@ -9,7 +9,7 @@ import planner
 from planner.errors import InputError
 from planner.sizing import moments as m
 from planner.sizing.engine import engine_options
-from planner.sizing.explain import explain_pool, headroom, infeasible, replica_band
+from planner.sizing.explain import explain_pool, fleet_tails, headroom, infeasible, replica_band
 from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
@@ -72,6 +72,7 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
         warnings.extend(f"{name}: {w}" for w in (*candidate.setup.warnings, *candidate.size.prediction.warnings))
         if outside := _outside(candidate):
             warnings.append(f"{name}: {outside}")
+    explanation.extend(fleet_tails(problem, fleet.pools))
     spare = headroom(problem, fleet.pools)
     explanation.append(
         f"The fleet keeps its promises up to {format_count(spare * problem.rate)} requests/s ({spare:.2f}x)."

@@ -133,6 +133,10 @@ class PriceRule:
         spot_price = self.spot_usd_per_gpu_hour or 0.0
         return self.gpus_per_replica * ((bought - spot) * self.usd_per_gpu_hour + spot * spot_price)
 
+    def cost_of_need(self, needed: int) -> float:
+        """Cost when `needed` replicas must serve, spares included [USD/hour]."""
+        return self.cost_usd_per_hour(self.bought(needed))
+
     @property
     def least_usd_per_replica_hour(self) -> float:
         """Price of a replica with as much spot as the cap allows, a lower bound of any replica's share [USD/hour]."""

@@ -33,6 +33,9 @@ TPOT_TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
 SLOT_STEP = 64
 """Proposed slots are rounded up to a multiple of this where memory does not decide."""
 
+UNLIMITED_BUDGET = 1e9
+"""Token budget that never binds [tokens]."""
+
 MODEL_LEN_STEP = 16
 """``max_model_len`` is rounded up to whole KV blocks [tokens]."""
 
@@ -248,7 +251,9 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
     else:
         from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots, slot_law
 
-        blocks = slot_law(law.input_tokens, law.output_tokens, law.weight, token_budget=option.token_budget)
+        # where every slot prefills a chunk of its own, no common budget keeps slots idle
+        budget = float(option.token_budget) if inputs.method == "mixed" else UNLIMITED_BUDGET
+        blocks = slot_law(law.input_tokens, law.output_tokens, law.weight, token_budget=budget)
         most = MAX_NUM_SEQS_LIMIT
         if inputs.method == "mixed":
             # the token budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from planner.errors import InfeasibleError
 from planner.sizing import moments as m
 from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
+from planner.sizing.fleet_scope import tail_at
 from planner.sizing.pool import Shortfall, broken, evaluate_pool, smallest_pool
 from planner.types import Promise
 from planner.units import format_count, format_duration, format_percent, format_usd
@@ -31,6 +32,8 @@ def explain_pool(problem: FleetProblem, pool: PoolCandidate, name: str) -> list[
             lines[0] += f" With {n - 1:,}: load {fewer.load:.2f}."
     prediction = pool.size.prediction
     for p in problem.promises:
+        if p.scope == "fleet":
+            continue
         value = prediction.held(p.metric, p.quantile)
         if value > 0.9 * p.limit_s:
             lines.append(f"{name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
@@ -47,9 +50,16 @@ def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, 
     """
     band = math.hypot(pool.option.profile.band, 2.0 * sampling_error(problem, pool))
     least = problem.inputs.min_replicas
-    low = least if pool.size.replicas == least else _at_scale(problem, pool, max(1.0 - band, 0.05))
-    high = _at_scale(problem, pool, 1.0 + band)
+    low = (
+        least
+        if problem.fleet_promises or pool.size.replicas == least
+        else _at_scale(problem, pool, max(1.0 - band, 0.05))
+    )
+    high = least if problem.fleet_promises else _at_scale(problem, pool, 1.0 + band)
     n = pool.size.replicas
+    if problem.fleet_promises:
+        # what one pool needs depends on the others: the load alone scales with the iteration time
+        return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * (1.0 + band)), True
     slowest = n if isinstance(high, Shortfall) else high
     return min(low if isinstance(low, int) else n, n), max(slowest, n), not isinstance(high, Shortfall)
 
@@ -156,7 +166,12 @@ def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
     for pool in pools:
         n = pool.size.replicas
         high = min(high, problem.inputs.utilization_cap * n * pool.model.capacity_per_s / pool.arrival_rate_per_s)
-        if problem.inputs.routing == "random" and n > 1 and "one replica fewer" in pool.size.binding:
+        if (
+            problem.inputs.routing == "random"
+            and not problem.fleet_promises
+            and n > 1
+            and "one replica fewer" in pool.size.binding
+        ):
             # one replica fewer breaks a promise, and only the rate per replica matters
             high = min(high, n / (n - 1.0))
     low = 1.0
@@ -174,13 +189,30 @@ def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
 
 
 def _holds(problem: FleetProblem, pools: Sequence[PoolCandidate], factor: float) -> bool:
+    promises = [p for p in problem.promises if p.scope == "pool"]
+    tails = [0.0] * len(problem.fleet_promises)
     for pool in pools:
         rate = pool.arrival_rate_per_s * factor
         if rate > problem.inputs.utilization_cap * pool.size.replicas * pool.model.capacity_per_s:
             return False
-        if broken(pool.model.predict(rate, pool.size.replicas, problem.levels), problem.promises) is not None:
+        prediction = pool.model.predict(rate, pool.size.replicas, problem.levels)
+        if broken(prediction, promises) is not None:
             return False
-    return True
+        for k, p in enumerate(problem.fleet_promises):
+            tails[k] += pool.law.share * tail_at(prediction, p.metric, p.limit_s)
+    return all(tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(tails, problem.fleet_promises, strict=True))
+
+
+def fleet_tails(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> list[str]:
+    """How the fleet-wide promises are kept: the share of all requests beyond each limit."""
+    lines = []
+    for p in problem.fleet_promises:
+        tails = [pool.law.share * tail_at(pool.size.prediction, p.metric, p.limit_s) for pool in pools]
+        lines.append(
+            f"{format_percent(math.fsum(tails))} of all requests exceed {format_duration(p.limit_s)} "
+            f"{p.metric.removesuffix('_s').upper()} (promised: at most {format_percent(1.0 - p.quantile)})."
+        )
+    return lines
 
 
 def money(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from planner.sizing import moments as m
 from planner.sizing.burst import Burst
 from planner.sizing.engine import EngineOption, ReplicaSetup, set_up
+from planner.sizing.fleet_scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.moments import FleetMoments, PoolLaw, State, capacity_upper_bound
@@ -118,8 +120,11 @@ class FleetProblem:
         self.rate = arrival_rate_per_s
         self.options = list(options)
         self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)
-        self.promises: tuple[Promise, ...] = inputs.promises
-        self.levels = prediction_levels(self.promises)
+        self.all_promises: tuple[Promise, ...] = inputs.promises
+        self.fleet_promises = tuple(p for p in inputs.promises if p.scope == "fleet")
+        # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
+        self.promises = self.all_promises
+        self.levels = prediction_levels(self.all_promises, TAIL_LEVELS if self.fleet_promises else (0.5, 0.9, 0.99))
         self.states = [State(0.0), State(self.moments.top)]
         self.evaluations = 0
         self.shortfalls: list[Shortfall] = []
@@ -370,6 +375,91 @@ class FleetProblem:
 
     def solve(self) -> Fleet:
         """Search all fleets of at most ``inputs.pools`` pools."""
+        return self._solve_fleet_scope() if self.fleet_promises else self._solve_pool_scope()
+
+    def _solve_fleet_scope(self) -> Fleet:
+        """Fleet-wide promises: every path by its bound, replicas shared out exactly, up to the limit of evaluations.
+
+        A fleet whose every pool keeps the promise alone keeps it as a whole: that search gives the first incumbent.
+        """
+        first = self._solve_pool_scope()
+        self.promises = tuple(p for p in self.all_promises if p.scope == "pool")
+        self._pools.clear()
+        self.states = [State(0.0), State(self.moments.top)]
+        self._models.clear()
+        self._edge_bounds()
+        self.open_grid()
+        top = len(self.states) - 1
+        incumbent = math.fsum(p.cost_usd_per_hour for p in first.pools) if first.pools else math.inf
+        best, best_path = first.pools, first.outcome.path
+        one = first.one_pool
+        limit = self.inputs.max_evaluations or None
+        paths: list[tuple[int, ...]] = [(0, top)]
+        if self.inputs.pools > 1:
+            paths += [(0, s, top) for s in range(1, top)]
+        if self.inputs.pools > 2 and first.outcome.path is not None and len(first.outcome.path) > 3:
+            paths.append(first.outcome.path)
+        cost_of = {p: math.fsum(float(self.bounds[i, j]) for i, j in itertools.pairwise(p)) for p in paths}
+        bound, examined = math.inf, 0
+        for path in sorted(paths, key=lambda p: cost_of[p]):
+            if math.isinf(cost_of[path]):
+                break
+            if cost_of[path] >= incumbent or (limit is not None and examined >= limit and path != (0, top)):
+                bound = cost_of[path]
+                break
+            examined += 1
+            found = self._allocate(path, math.inf if path == (0, top) else incumbent)
+            if found is None:
+                continue
+            cost, pools = found
+            if path == (0, top):
+                one = pools[0]
+            if cost < incumbent:
+                incumbent, best, best_path = cost, pools, path
+        self.promises = self.all_promises
+        proven = incumbent <= bound and self.inputs.pools <= 2 and len(self.options) == 1
+        outcome = SearchOutcome(best_path, incumbent, min(bound, incumbent), examined, proven)
+        return Fleet(tuple(best), one, outcome, len(paths), first.shortfalls if not best else ())
+
+    def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[PoolCandidate, ...]] | None:
+        """Cheapest replicas of one path under the fleet-wide promises, each pool with its option of least bound."""
+        scoped, parts = [], []
+        for i, j in itertools.pairwise(path):
+            if self._empty(i, j):
+                continue
+            k = int(np.argmin(self.option_bounds[:, i, j]))
+            built = self._build(i, j, k)
+            if built is None:
+                return None
+            law, setup, model = built
+            option = self.options[k]
+            rate = self.rate * law.share
+            self.evaluations += 1
+            size = smallest_pool(
+                model,
+                rate,
+                self.promises,
+                self.inputs.utilization_cap,
+                int(self._least_replicas(option, law.moments)),
+                self.levels,
+            )
+            if isinstance(size, Shortfall):
+                return None
+            scoped.append(ScopedPool(model, rate, law.share, size.replicas, option.price.cost_of_need))
+            parts.append((law, option, setup, model, rate))
+        found = cheapest_allocation(scoped, self.fleet_promises, self.levels, incumbent)
+        if found is None:
+            return None
+        cost, sizes = found
+        pools = []
+        for (law, option, setup, model, rate), size in zip(parts, sizes, strict=True):
+            bought = option.price.bought(size.replicas)
+            pools.append(
+                PoolCandidate(law, option, setup, model, rate, size, bought, option.price.cost_usd_per_hour(bought))
+            )
+        return cost, tuple(pools)
+
+    def _solve_pool_scope(self) -> Fleet:
         one = self.best(0, 1)
         if one is not None and self._unbeatable(one) and not self.inputs.inventory:
             proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)

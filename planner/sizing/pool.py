@@ -139,8 +139,9 @@ def smallest_pool(
 
 
 def _excess(prediction: Prediction, promises: Sequence[Promise]) -> float:
-    ratios = [prediction.held(p.metric, p.quantile) / p.limit_s for p in promises]
-    worst = max(ratios)
+    worst = max((prediction.held(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
+    if prediction.load >= 1.0:
+        worst = math.inf
     return math.log(worst) if 0.0 < worst < math.inf else math.copysign(700.0, worst - 1.0)
 
 

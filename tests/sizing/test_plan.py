@@ -149,3 +149,111 @@ def test_plans_are_json_ready_and_carry_their_question(azure: Workload) -> None:
     assert data["schema_version"] == 1
     assert data["pools"][0]["settings"]["reasons"]["max_num_seqs"]
     assert plan.assumptions
+
+
+def test_a_fleet_wide_promise_never_costs_more_than_the_same_in_every_pool(azure: Workload) -> None:
+    promise = {"metric": "ttft_s", "limit_s": 0.5, "quantile": 0.99}
+    each = fo.plan(azure, promises=[promise], rate=300.0, method="occupancy")
+    together = fo.plan(azure, promises=[{**promise, "scope": "fleet"}], rate=300.0, method="occupancy")
+    assert together.cost_usd_per_hour <= each.cost_usd_per_hour
+
+
+def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) -> None:
+    """The tail of the fleet from each pool's own distribution, recomputed on a fine grid of quantiles."""
+    promise = {"metric": "ttft_s", "limit_s": 0.4, "quantile": 0.99, "scope": "fleet"}
+    problem, fleet = _solved(azure, promises=[promise], rate=300.0, method="occupancy")
+    levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
+    tail = 0.0
+    for pool in fleet.pools:
+        values = pool.model.predict(pool.arrival_rate_per_s, pool.size.replicas, levels).ttft_s
+        tail += pool.law.share * (1.0 - max((q for q, v in zip(levels, values, strict=True) if v <= 0.4), default=0.0))
+    # the fine grid rounds each tail up by at most one step of 6%
+    assert tail <= 0.01 * 1.07
+
+
+def test_inventory_redundancy_and_spot(azure: Workload) -> None:
+    base: dict[str, Any] = {"slo": 1.0, "rate": 200.0, "method": "occupancy", "gpu": ["h100", "a100"]}
+    free = fo.plan(azure, **base)
+    used = {p.gpu: sum(q.gpus for q in free.pools if q.gpu == p.gpu) for p in free.pools}
+    limited = fo.plan(azure, **base, inventory={gpu: n - 1 for gpu, n in used.items()})
+    assert limited.cost_usd_per_hour >= free.cost_usd_per_hour
+    for gpu, n in used.items():
+        assert sum(p.gpus for p in limited.pools if p.gpu == gpu) <= n - 1
+    with pytest.raises(fo.InfeasibleError, match="inventory"):
+        fo.plan(azure, **base, inventory={"h100": 1, "a100": 1})
+    redundant = fo.plan(azure, **base, redundancy=2)
+    for pool in redundant.pools:
+        assert pool.spares == 2
+    assert redundant.cost_usd_per_hour >= free.cost_usd_per_hour
+    spot = fo.plan(azure, **base, spot_price={"h100": 1.0, "a100": 0.7}, spot_share=0.5)
+    assert spot.cost_usd_per_hour < free.cost_usd_per_hour
+
+
+def test_a_cached_prefix_is_worth_at_least_nothing(azure: Workload) -> None:
+    costs = [
+        fo.plan(azure, slo=0.5, rate=300.0, method="occupancy", cached_share=share).cost_usd_per_hour
+        for share in (0.0, 0.3, {"conv": 0.6, "code": 0.3}, 0.8)
+    ]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_no_plan_is_below_the_floor_of_its_hardware(azure: Workload) -> None:
+    from planner.catalog import gpu, model
+    from planner.sizing.floor import hardware_floor
+
+    for method in ("mixed", "occupancy", "mgc"):
+        for rate in (50.0, 2000.0):
+            p = fo.plan(azure, slo=2.0, rate=rate, method=method, pools=1).pools[0]
+            floor = hardware_floor(
+                gpu(p.gpu), model("llama-3.1-8b"), rate, p.mean_input_tokens, p.mean_output_tokens, 195072.5
+            )
+            assert p.gpus >= floor.gpus
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) -> None:
+    """All paths over all states, every pool sized exactly, against the lazy search."""
+    import itertools
+
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    size = 60
+    w = Workload.from_arrays(
+        rng.lognormal(6.0, 1.2, size).round().clip(1, 9000),
+        rng.lognormal(4.5, 0.9, size).round().clip(1, 3000),
+        compressible=[float(rng.choice([0.0, 0.7, 1.0]))],
+        arrival_rate_per_s=1.0,
+    )
+    points = np.unique(w.total_tokens)
+    inputs = PlanInputs.from_dict(
+        {
+            "slo": float(rng.choice([0.4, 1.0, 4.0])),
+            "rate": float(rng.choice([5.0, 60.0, 400.0])),
+            "method": "occupancy",
+            "gpu": ["h100", "l40s"],
+            "pools": int(rng.integers(1, 4)),
+            "boundaries": sorted(rng.choice(points[5:-1], 3, replace=False).tolist()),
+            "gammas": [1.0, 1.5],
+        }
+    )
+    assert inputs.rate is not None
+    problem = FleetProblem(inputs, w, inputs.rate, engine_options(inputs, w.max_total))
+    fleet = problem.solve()
+    problem.open_grid()
+    n = len(problem.states)
+    cost = np.full((n, n), math.inf)
+    for i, j in itertools.product(range(n), repeat=2):
+        if problem.bounds[i, j] == 0.0:
+            cost[i, j] = 0.0
+        elif math.isfinite(problem.bounds[i, j]):
+            sizes = [c for k in range(2) if (c := problem.candidate(i, j, k)) is not None]
+            cost[i, j] = min((c.cost_usd_per_hour for c in sizes), default=math.inf)
+            for k, c in ((k, problem.candidate(i, j, k)) for k in range(2)):
+                assert c is None or c.cost_usd_per_hour >= problem.option_bounds[k, i, j] - 1e-9
+    best = math.inf
+    for k in range(inputs.pools):
+        for inner in itertools.permutations(range(1, n - 1), k):
+            path = (0, *inner, n - 1)
+            best = min(best, sum(cost[i, j] for i, j in itertools.pairwise(path)))
+    assert sum(p.cost_usd_per_hour for p in fleet.pools) == pytest.approx(best) if fleet.pools else math.isinf(best)
