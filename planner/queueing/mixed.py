@@ -201,7 +201,7 @@ class MixedReplica:
         self.max_num_seqs = float(max_num_seqs)
         self.kv_tokens = float(kv_tokens)
         self.api_overhead_s = float(api_overhead_s)
-        self._law = LengthLaw(input_tokens, output_tokens, weight, cached_share)
+        self._law = LengthLaw(input_tokens, output_tokens, weight, cached_share, a / (b + c) if b + c > 0 else 0.0)
         self._sums = PromptSums(self._law, self.token_budget)
         self._a, self._g = float(a), float(g)
         self._cost = BatchCost(
@@ -217,6 +217,8 @@ class MixedReplica:
         self._notes = (
             ("e > 0 is ignored: iterations with one very long context take longer than predicted",) if e > 0 else ()
         )
+        linear = self._cost.b + self._cost.c + self._cost.alpha
+        self._attention = self._cost.alpha / linear if linear > 0 else 0.0
         self._engine = Engine(self._law, self._cost, self._a, self.token_budget)
         self._limit: MaxThroughput | None = None
         self._points: Draws | None = None
@@ -535,7 +537,7 @@ class MixedReplica:
         several = steps > 0
         each = tpot[:, several].ravel() if several.any() else np.zeros(1)
         q = np.array(levels)
-        region = region_of(routing, load, waits, law.mean_steps, law.max_prefill, self.token_budget)
+        region = region_of(routing, load, waits, law.mean_steps, self._attention)
         notes = [region.warning] if region.warning else []
         if dispersion > 3:
             notes.append(f"arrival counts have dispersion {dispersion:.3g}: bursts enter to first order only")

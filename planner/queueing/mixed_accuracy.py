@@ -17,8 +17,8 @@ METRICS = ("ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99
 SHORT_OUTPUT_STEPS = 64
 # Share of requests waiting for a slot or for memory from which the wait shows in the 99th percentile.
 WAITING = 0.002
-# Longest prompt over the budget from which its attention, which grows as its square, delays those behind it.
-LONG_PROMPT = 16
+# Share of attention in the time of prefill from which a long prompt delays those behind it by more than its length.
+ATTENTION = 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ REGIONS: Mapping[str, Region] = {r.name: r for r in (
 # fmt: on
 
 
-def region_of(
-    routing: str, load: float, waiting: float, mean_steps: float, longest_prompt: float, budget: float
-) -> Region:
+def region_of(routing: str, load: float, waiting: float, mean_steps: float, attention: float) -> Region:
     """Region of a prediction.
 
     Parameters
@@ -94,10 +92,12 @@ def region_of(
         ``"random"``, ``"jsq"`` or ``"rr"``.
     load, waiting : float
         Arrival rate over maximum throughput, share of requests that wait for a slot or for memory.
-    mean_steps, longest_prompt, budget : float
-        [tokens].
+    mean_steps : float
+        Mean decode steps of a request.
+    attention : float
+        Share of attention in the time of prefill beyond the floors.
     """
-    if longest_prompt > LONG_PROMPT * budget or longest_prompt > 65536:
+    if attention > ATTENTION:
         return REGIONS["long prompts"]
     if routing == "rr":
         return REGIONS["rr"]

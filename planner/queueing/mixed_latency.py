@@ -73,7 +73,7 @@ class Draws:
         rows = stratified_rows(law, u[3])
         self.u = u
         self.prompt = law.prompt[rows]
-        self.prefill = law.prefill[rows]
+        self.prefill = law.tokens[rows]
         self.steps = law.steps[rows]
         self.pairs = law.pairs(self.prompt)
         self.sums = PromptDraws(law)

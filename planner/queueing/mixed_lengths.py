@@ -79,10 +79,23 @@ class LengthLaw:
         Relative weight of each row; None is equal weights.
     cached_share : float
         Share of the prompt found in the prefix cache, in [0, 1).
+    attention : float
+        Cost of a query-key pair over that of a prefill token, ``a/(b + c)`` [tokens/pair].
+
+    Attributes
+    ----------
+    tokens, prefill : ndarray, shape (rows,)
+        Tokens to compute, and the same with attention weighed in: :math:`L'+rA` scaled to the same mean. A queue of
+        prompts takes time by ``prefill``; attention grows as the square of a prompt, so long ones weigh more.
     """
 
     def __init__(
-        self, input_tokens: ArrayLike, output_tokens: ArrayLike, weight: ArrayLike | None, cached_share: float
+        self,
+        input_tokens: ArrayLike,
+        output_tokens: ArrayLike,
+        weight: ArrayLike | None,
+        cached_share: float,
+        attention: float = 0.0,
     ) -> None:
         prompt = _row_vector("input_tokens", input_tokens)
         output = _row_vector("output_tokens", output_tokens)
@@ -102,18 +115,21 @@ class LengthLaw:
             raise ValueError(f"cached_share: {cached_share!r} is not in [0, 1)")
         new = (1 - cached_share) * prompt
         steps = np.maximum(output - 1, 0.0)
-        self.prompt, self.prefill, self.steps, self.probability = prompt, new, steps, p
+        self.prompt, self.tokens, self.steps, self.probability = prompt, new, steps, p
         self.mean_prefill = float(p @ new)
         if not self.mean_prefill > 0:
             raise ValueError("input_tokens: the mean must be positive")
-        self.mean_prefill2 = float(p @ new**2)
-        self.max_prefill = float(new[p > 0].max())
+        # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter
+        pairs = cached_share * prompt * new + new * (new + 1) / 2
+        self.mean_pairs = float(p @ pairs)
+        work = new + attention * pairs
+        self.prefill = work * (self.mean_prefill / float(p @ work))
+        self.mean_prefill2 = float(p @ self.prefill**2)
+        self.max_prefill = float(self.prefill[p > 0].max())
         self.mean_prompt = float(p @ prompt)
         self.mean_prompt2 = float(p @ prompt**2)
         self.mean_steps = float(p @ steps)
         self.mean_steps2 = float(p @ steps**2)
-        # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter
-        self.mean_pairs = float(p @ (cached_share * prompt * new + new * (new + 1) / 2))
         self.mean_kv = float(p @ (steps * (prompt + (steps + 1) / 2)))
         # token-iterations of memory a request asks for
         self.mean_kv2 = float(p @ (steps * (prompt + (steps + 1) / 2)) ** 2)
