@@ -48,7 +48,8 @@ def plot_workload(workload: Workload, path: Path) -> None:
     left.grid(True, alpha=0.3)
     columns = [np.maximum(c, 1.0) for c in (workload.input_tokens, workload.output_tokens)]
     density, x, y = np.histogram2d(
-        *columns,
+        columns[0],
+        columns[1],
         bins=[np.geomspace(float(c.min()), max(float(c.max()), 2.0 * float(c.min())), 41) for c in columns],
         weights=workload.weight,
     )

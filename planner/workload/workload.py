@@ -253,6 +253,11 @@ class Workload:
         """The same requests at another rate [requests/s]."""
         return self._changed(arrivals=self.arrivals.with_rate(arrival_rate_per_s))
 
+    def with_profile(self, arrivals: Arrivals) -> Workload:
+        """The same requests and rate with the daily profile and peak of another process, e.g. of a shipped service."""
+        own = replace(self.arrivals, hourly_profile=arrivals.hourly_profile, peak_over_mean=arrivals.peak_over_mean)
+        return self._changed(arrivals=own)
+
     def renamed(
         self, name: str, source: str | None = None, licence: str | None = None, notes: tuple[str, ...] = ()
     ) -> Workload:

@@ -46,41 +46,49 @@ def _spans(record: Any) -> Iterator[Any]:
         yield record
 
 
-def _attributes(raw: Any) -> dict[str, Any]:
+def _attributes(raw: Any, wanted: frozenset[str]) -> dict[str, Any]:
+    """The wanted attributes of a span: a mapping, or OTLP's list of keys and typed values."""
     if isinstance(raw, dict):
         return raw
     found: dict[str, Any] = {}
-    for item in raw if isinstance(raw, list) else ():
-        if isinstance(item, dict) and "key" in item:
-            value = item.get("value")
-            found[item["key"]] = next(iter(value.values()), None) if isinstance(value, dict) else value
+    if isinstance(raw, list):
+        for item in raw:
+            if isinstance(item, dict) and item.get("key") in wanted:
+                value = item.get("value")
+                found[item["key"]] = next(iter(value.values()), None) if isinstance(value, dict) else value
     return found
+
+
+def _first(values: dict[str, Any], names: tuple[str, ...]) -> Any:
+    for name in names:
+        found = values.get(name)
+        if found is not None:
+            return found
+    return None
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
     by = options.columns.get("category")
+    wanted = frozenset({*INPUT, *OUTPUT, "gen_ai.operation.name", *([by] if by else [])})
     for line, record in iterate_json(source, builder):
-        for span in _spans(record):
+        plain = isinstance(record, dict) and "attributes" in record
+        for span in (record,) if plain else _spans(record):
             if not isinstance(span, dict):
                 builder.bad(line, "not a span")
                 continue
-            attributes = _attributes(span.get("attributes"))
+            attributes = _attributes(span.get("attributes"), wanted)
             operation = attributes.get("gen_ai.operation.name")
             if operation is not None and operation not in GENERATIONS:
                 builder.drop(f"not a generation ({operation})")
                 continue
-            sent = next((attributes[k] for k in INPUT if k in attributes), None)
-            got = next((attributes[k] for k in OUTPUT if k in attributes), None)
+            sent, got = _first(attributes, INPUT), _first(attributes, OUTPUT)
             if sent is None and got is None:
-                failed = isinstance(span.get("status"), dict) and span["status"].get("code") in (
-                    2,
-                    "STATUS_CODE_ERROR",
-                    "ERROR",
-                )
+                status = span.get("status")
+                failed = isinstance(status, dict) and status.get("code") in (2, "STATUS_CODE_ERROR", "ERROR")
                 builder.drop("failed request" if failed else "span without token counts")
                 continue
-            time = next((span[k] for k in TIME if span.get(k) is not None), None)
+            time = _first(span, TIME)
             if time is None:
                 builder.bad(line, "no start time")
                 continue
