@@ -100,7 +100,7 @@ def test_exclusive_throughput_and_threshold_against_simulation(options: dict[str
     found = batching(r).exclusive
     N, k = found["N"], found["k"]
     simulated = {j: exclusive_throughput(r, N, j) for j in {k, max(1, k // 4), min(N, 4 * k), N // 2}}
-    assert found["throughput_per_s"] == pytest.approx(simulated[k], rel=0.03)
+    assert found["throughput_per_s"] == pytest.approx(simulated[k], rel=0.01)
     assert simulated[k] > 0.985 * max(simulated.values())
 
 
