@@ -514,7 +514,7 @@ def measure(
     begun = time.monotonic()
     measured: list[Batch] = []
     times: list[float] = []
-    skipped = 0
+    skipped = too_large = 0
     for number, run in enumerate(plan):
         if progress is not None:
             progress(number, len(plan), str(run.batch))
@@ -522,9 +522,16 @@ def measure(
         if left < expected_duration(prior, [run.batch], 3) or left <= 0.0:
             skipped += 1
             continue
-        body, head, copies = shard.prepare(run.batch)
-        layers_s = machine.seconds(body, copies, budget)
-        head_s = machine.seconds(head, 1, 0.2 * budget)
+        try:
+            body, head, copies = shard.prepare(run.batch)
+            layers_s = machine.seconds(body, copies, budget)
+            head_s = machine.seconds(head, 1, 0.2 * budget)
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            too_large += 1
+            torch.cuda.empty_cache()
+            continue
         total = layers_s * model.layers / shard.layers + head_s + reduce_time(run.batch.tokens)
         measured.append(run.batch)
         times.append(total)
@@ -534,6 +541,7 @@ def measure(
     notes = [f"{shard.layers} of {model.layers} layers were built and extrapolated, head and argmax added"]
     notes += [reduce_note] if reduce_note else []
     notes += [f"{skipped} points were not measured: time was up"] if skipped else []
+    notes += [f"{too_large} points did not fit in memory"] if too_large else []
     notes.append("the engine's host time is not in it; measure a running server to see it")
     if machine.cuda:
         notes.append("attention: " + ("torch varlen_attn" if shard.varlen else "scaled_dot_product_attention"))

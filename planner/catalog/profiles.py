@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -633,10 +634,16 @@ def profile(
     network = find_model(model) if isinstance(model, str) else model
     wanted = (device.name, network.name, tp, network.weight_dtype, network.kv_dtype)
     for _, file in _files():
-        found = load_profile(file)
+        found = _unchanged(str(file), file.stat().st_mtime_ns)
         if found.automatic and (*_canonical(found), found.tp, found.weight_dtype, found.kv_dtype) == wanted:
             return found
     return estimated_profile(device, network, tp)
+
+
+@lru_cache(maxsize=256)
+def _unchanged(file: str, _modified_ns: int) -> Profile:
+    """A profile file, parsed once as long as it is not written again: a search asks for many replicas."""
+    return load_profile(file)
 
 
 def _canonical(found: Profile) -> tuple[str, str]:
