@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from planner.api import evaluate, plan, schedule, what_if
+    from planner.api import evaluate, plan, plan_tiers, schedule, what_if
     from planner.errors import FleetOptError, InfeasibleError, InputError
     from planner.types import Plan, PoolPlan, Promise, Slo
     from planner.workload.workload import Workload
@@ -28,6 +28,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "plan",
+    "plan_tiers",
     "schedule",
     "what_if",
 ]
@@ -43,6 +44,7 @@ _HOME = {
     "Workload": "workload.workload",
     "evaluate": "api",
     "plan": "api",
+    "plan_tiers": "api",
     "schedule": "api",
     "what_if": "api",
 }

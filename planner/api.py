@@ -14,13 +14,14 @@ from planner.sizing.fixed import FixedFleet
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.planfile import Question, SavedPool, load_question
 from planner.sizing.schedule import Elasticity, Schedule, make_schedule, planned_demands, standing_demands
+from planner.sizing.tiers import TieredPlan, plan_classes
 from planner.sizing.whatif import Sweep, combinations, sweep
 from planner.types import Plan, Slo
 from planner.units import parse_duration, parse_fraction
 from planner.workload.hours import hourly_rates
 from planner.workload.workload import Workload
 
-__all__ = ["evaluate", "plan", "schedule", "what_if"]
+__all__ = ["evaluate", "plan", "plan_tiers", "schedule", "what_if"]
 
 _ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
 
@@ -81,6 +82,27 @@ def plan(
         question, folder = saved.inputs(scenario, data), saved.folder
     loaded = workload if isinstance(workload, Workload) else load_workload(question.cdf, folder)
     return make_plan(question, loaded)
+
+
+def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
+    """Classes of requests with promises of their own, on shared or separate pools, whichever is cheapest.
+
+    Parameters
+    ----------
+    config
+        A configuration file with ``classes:`` (name -> workload, rate, promises, prefix-cache share).
+    **options
+        Options that override the file's for every class.
+
+    Returns
+    -------
+    TieredPlan
+    """
+    saved = load_question(config)
+    if not saved.classes:
+        raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
+    base = {**saved.options, **options}
+    return plan_classes(base, saved.classes, lambda name: load_workload(name, saved.folder), f"{saved.source}: ")
 
 
 def evaluate(

@@ -164,10 +164,26 @@ def plan(
 
     render = formatter(output_format, ("table", "markdown", "vllm"))
     data = question(given)
+    if config is not None and _has_classes(config):
+        tiers = api.plan_tiers(config, **{k: v for k, v in data.items() if k not in ("config", "scenario")})
+        emit(formatter(output_format)(tiers), output)
+        say(
+            f"{g.label}: "
+            + (f"${g.cost_usd_per_hour:,.2f}/hour" if g.cost_usd_per_hour is not None else f"infeasible: {g.reason}")
+            for g in tiers.groupings
+        )
+        say(f"assumed: {line}" for line in tiers.assumptions)
+        return
     result = api.plan(**data)
     emit(render(result), output)
     say(f"assumed: {line}" for line in result.assumptions)
     say(f"warning: {line}" for line in result.warnings)
+
+
+def _has_classes(config: Path) -> bool:
+    from planner.sizing.planfile import load_question
+
+    return bool(load_question(config).classes)
 
 
 def question(given: dict[str, Any]) -> dict[str, Any]:

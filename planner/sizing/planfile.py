@@ -57,6 +57,8 @@ class Question:
         Options under their own names.
     scenarios
         Name -> options that differ from the base.
+    classes
+        Name -> options of a class of requests; empty when there is one kind.
     pools
         The fleet, when the file is a plan; empty otherwise.
     source
@@ -67,6 +69,7 @@ class Question:
 
     options: Mapping[str, Any]
     scenarios: Mapping[str, Mapping[str, Any]]
+    classes: Mapping[str, Mapping[str, Any]]
     pools: tuple[SavedPool, ...]
     source: str
     folder: Path
@@ -137,24 +140,27 @@ def _parse(text: str, source: str) -> Any:
 
 
 def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
-    scenarios = data.get("scenarios") or {}
-    problems = []
-    if not isinstance(scenarios, Mapping):
-        problems.append(f"{source}: scenarios: expected `name: options`, got {type(scenarios).__name__}")
-        scenarios = {}
-    for name, overrides in scenarios.items():
-        if not isinstance(overrides, Mapping):
-            problems.append(f"{source}: scenarios.{name}: expected options, got {type(overrides).__name__}")
-    options = {str(k): v for k, v in data.items() if k != "scenarios"}
-    good = {str(k): dict(v) for k, v in scenarios.items() if isinstance(v, Mapping)}
+    problems: list[str] = []
+    named: dict[str, dict[str, dict[str, Any]]] = {}
+    for section in ("scenarios", "classes"):
+        entries = data.get(section) or {}
+        if not isinstance(entries, Mapping):
+            problems.append(f"{source}: {section}: expected `name: options`, got {type(entries).__name__}")
+            entries = {}
+        named[section] = {}
+        for name, overrides in entries.items():
+            if not isinstance(overrides, Mapping):
+                problems.append(f"{source}: {section}.{name}: expected options, got {type(overrides).__name__}")
+                continue
+            named[section][str(name)] = {str(k): v for k, v in overrides.items()}
+            problems += _check(named[section][str(name)], f"{source}: {section}.{name}.", complete=False)
+    options = {str(k): v for k, v in data.items() if k not in named}
     problems += _check(options, f"{source}: ", complete=False)
-    for name, overrides in good.items():
-        problems += _check(overrides, f"{source}: scenarios.{name}.", complete=False)
     if problems:
         raise InputError.from_problems(
             problems, heading=None if len(problems) == 1 else f"{source}: {len(problems)} problems"
         )
-    return Question(options, good, (), source, folder)
+    return Question(options, named["scenarios"], named["classes"], (), source, folder)
 
 
 def _check(options: Mapping[str, Any], where: str, complete: bool) -> list[str]:
@@ -232,7 +238,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         raise InputError.from_problems(
             problems, heading=None if len(problems) == 1 else f"{source}: {len(problems)} problems"
         )
-    return Question(dict(options), {}, tuple(pools), source, folder)
+    return Question(dict(options), {}, {}, tuple(pools), source, folder)
 
 
 _WORDS = {str: "text", float: "a number", int: "a whole number"}
