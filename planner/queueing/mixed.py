@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.queueing.mixed_accuracy import band_of, region_of
+from planner.queueing.mixed_accuracy import metric_of, region_of
 from planner.queueing.mixed_backlog import MOST_LOAD, Backlog, solve_backlog, solve_shared
 from planner.queueing.mixed_fluctuations import Fluctuations
 from planner.queueing.mixed_latency import (
@@ -41,6 +41,9 @@ RR_AVOIDANCE = (0.10, 0.35)
 # Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
 # random time: fitted on simulations of 4 and 16 replicas.
 JSQ_AFTER_DEPARTURE = 0.33
+# Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
+# they fall free. Fitted on simulations of slot- and memory-bound engines.
+QUEUE_SHARE = 0.15
 # Abscissae of the chains, in standard deviations of the decodes about their mean.
 NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
 
@@ -79,7 +82,7 @@ class MixedPrediction:
         in the region. A value ``v`` with band ``(low, high)`` stands for a truth in ``[v/(1+high), v/(1+low)]``.
     margin : Mapping[str, tuple[float, ...]]
         For the same metrics and levels: factor >= 1 to put on the value before it is held against a promise, so that a
-        plan is not optimistic.
+        plan is not optimistic: the reciprocal of the first quartile of predicted/simulated in the region.
     reliable : bool
         False where the band is too wide to size with, or the pool is not stable.
     warnings : tuple of str
@@ -445,7 +448,7 @@ class MixedReplica:
         # requests in line are delayed by the scatter of what those ahead hold: steps of a slot, or memory for as long
         law = self._law
         scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
-        queue_spread = max((dispersion + scv) / 2, 0.05)
+        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
@@ -541,7 +544,7 @@ class MixedReplica:
         notes = [region.warning] if region.warning else []
         if dispersion > 3:
             notes.append(f"arrival counts have dispersion {dispersion:.3g}: bursts enter to first order only")
-        bands = {m: tuple(band_of(region, m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
+        names = {m: tuple(metric_of(m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
         return MixedPrediction(
             quantiles=levels,
             ttft_s=np.quantile(ttft, q),
@@ -558,8 +561,8 @@ class MixedReplica:
             stable=True,
             binding=self.max_throughput().binding,
             region=region.name,
-            error_band=bands,
-            margin={m: tuple(max(1.0, 1 / (1 + low)) for low, _ in pairs) for m, pairs in bands.items()},
+            error_band={m: tuple(region.band[k] for k in keys) for m, keys in names.items()},
+            margin={m: tuple(1 / (1 + min(region.lean[k], 0.0)) for k in keys) for m, keys in names.items()},
             reliable=region.reliable,
             warnings=(*notes, *self._notes),
         )

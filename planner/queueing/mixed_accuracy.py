@@ -1,6 +1,6 @@
 """How far mixed-batching predictions have been from simulation, by region: bands, margins and warnings as data.
 
-The numbers are the 5th and 95th percentile of predicted/simulated - 1 over the cases of a region (benchmarks/
+The numbers are percentiles of predicted/simulated - 1 over the cases of a region (benchmarks/
 accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them). They hold for requests that come as assumed:
 Poisson (or with the dispersion given), lengths independent of time.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["METRICS", "REGIONS", "Region", "band_of", "region_of"]
+__all__ = ["METRICS", "REGIONS", "Region", "metric_of", "region_of"]
 
 METRICS = ("ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99", "e2e_p50", "e2e_p90", "e2e_p99")
 # Mean decode steps below which a request meets few iterations: their mean is far from its expectation.
@@ -32,6 +32,8 @@ class Region:
         Simulated cases behind the numbers.
     band : Mapping[str, tuple[float, float]]
         5th and 95th percentile of predicted/simulated - 1 by metric.
+    lean : Mapping[str, float]
+        First quartile of the same, the usual optimism.
     reliable : bool
         False where the band is too wide to size with.
     warning : str
@@ -41,44 +43,45 @@ class Region:
     name: str
     cases: int
     band: Mapping[str, tuple[float, float]]
+    lean: Mapping[str, float]
     reliable: bool = True
     warning: str = ""
-
-    def margin(self, metric: str) -> float:
-        """Factor on a predicted value that covers the optimistic end of the band, at least 1."""
-        return max(1.0, 1 / (1 + self.band[metric][0]))
 
 
 def _band(*pairs: float) -> dict[str, tuple[float, float]]:
     return {m: (pairs[2 * i] / 100, pairs[2 * i + 1] / 100) for i, m in enumerate(METRICS)}
 
 
+def _lean(*quartiles: float) -> dict[str, float]:
+    return {m: q / 100 for m, q in zip(METRICS, quartiles, strict=True)}
+
+
 # fmt: off
 REGIONS: Mapping[str, Region] = {r.name: r for r in (
     Region("random, load <= 0.7", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("random, load <= 0.87", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("random, load > 0.87", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("random, short outputs", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("random, waiting for slots or memory", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("jsq, load <= 0.7", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("jsq, load <= 0.87", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("jsq, load > 0.87", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("jsq, short outputs", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("jsq, waiting for slots or memory", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("rr", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
     Region("long prompts", 0,
-           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10)),
+           _band(-10, 10, -10, 10, -20, 20, -10, 10, -10, 10, -12, 12, -5, 5, -5, 5, -10, 10), _lean(0, 0, 0, 0, 0, 0, 0, 0, 0)),
 )}
 # fmt: on
 
@@ -112,7 +115,6 @@ def region_of(routing: str, load: float, waiting: float, mean_steps: float, atte
     return REGIONS[f"{routing}, load > 0.87"]
 
 
-def band_of(region: Region, metric: str, level: float) -> tuple[float, float]:
-    """Band of ``metric`` ("ttft", "tpot", "e2e") at quantile ``level``: that of the next measured level above."""
-    name = "p50" if level <= 0.5 else "p90" if level <= 0.9 else "p99"
-    return region.band[f"{metric}_{name}"]
+def metric_of(metric: str, level: float) -> str:
+    """Name in :data:`METRICS` of ``metric`` ("ttft", "tpot", "e2e") at quantile ``level``: the next measured level above."""
+    return f"{metric}_{'p50' if level <= 0.5 else 'p90' if level <= 0.9 else 'p99'}"
