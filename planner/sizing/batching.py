@@ -21,7 +21,8 @@ OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""
 
 FORM_ERROR = 0.03
-"""Error of the two throughputs against simulation of the same iteration times: exclusive 0.3% median, 4% at worst (heavy tails), mixed 1%."""
+"""Error of the two throughputs against simulation of the same iteration times (exclusive 0.3% median, 4% at worst, with
+heavy tails; mixed 1%)."""
 
 
 @dataclass(frozen=True, slots=True)
