@@ -161,7 +161,7 @@ def controller_start(config: ControllerConfig) -> ControllerState:
     >>> s.slots, s.k
     (64, 32)
     """
-    slots = config.slots if config.slots_default is None else config.slots_default
+    slots = config.slots if config.slots_default is None else max(1, min(config.slots, config.slots_default))
     return ControllerState(slots, max(1, math.floor(config.theta_default * slots)), theta=config.theta_default)
 
 
