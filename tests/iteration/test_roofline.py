@@ -114,7 +114,11 @@ def test_prior_alone_is_within_its_band_on_measured_kernels(shared_data) -> None
     for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():
         p = roofline(gpu(g), model(m), tp)
         t = p.time(
-            points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max
+            points.column("decodes"),
+            points.context_sum,
+            points.prefill_tokens,
+            points.column("pairs"),
+            points.context_max,
         )
         errors.append(abs(t / points.time_s - 1).mean())
     assert sum(errors) / len(errors) < 0.18
