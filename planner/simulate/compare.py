@@ -175,7 +175,10 @@ def default_parameters(
     if key in ("wait", "nested_wait"):
         threshold = _wait_threshold(model, mean_input, mean_output, rate_per_s)
         if key == "wait":
-            return {"thresholds": {0: threshold}}
+            share = setting.strict_share
+            if share == 0.0:
+                return {"thresholds": {0: threshold}}
+            return {"thresholds": {0: math.ceil(threshold * share), 1: max(1, math.ceil(threshold * (1.0 - share)))}}
         return {"thresholds": [threshold], "segment_ends": [1 << 30]}
     return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def simulate(case: dict, rows: np.ndarray, seed: int) -> dict[str, tuple[float, 
             (r.iterations, r.memory_bound, r.preemptions, r.residents_per_iteration, r.completed, r.now, r.recomputed)
         )
     done, ends = np.array(table.done), np.array([m[5] for m in marks])
-    tokens = [table_tokens(rows[index, 1], done, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    tokens = [table_tokens(rows[index, 1], done, a, b) for a, b in itertools.pairwise(ends)]
     d = np.diff(np.array(marks, dtype=float), axis=0)
     values = {
         "memory_bound_fraction": d[:, 1] / d[:, 0],

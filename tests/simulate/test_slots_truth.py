@@ -60,7 +60,9 @@ def run(case: dict, seed: int, n: int = REQUESTS) -> list[tuple[float, str, floa
     half = 2.262 * float(utilization.std(ddof=1)) / math.sqrt(10)
     mean = float(utilization.mean())
     # the file gives no interval for utilization; that of our own run, twice
-    rows = [(abs(mean - case["slot_utilization"]) / math.hypot(half, half), "utilization", mean, case["slot_utilization"])]
+    rows = [
+        (abs(mean - case["slot_utilization"]) / math.hypot(half, half), "utilization", mean, case["slot_utilization"])
+    ]
     for name, values in (("ttft", ttft), ("tpot", tpot)):
         for quantile, theirs in case[name].items():
             if case["length_spec"]["input"][0] == "bimodal" and quantile == "p90":
