@@ -256,8 +256,8 @@ class ReplicaLatency:
         delayed = float(probability[-1]) if states[-1] == c else occupied.all_busy
         if routing == "jsq":
             # the pool may hold as many requests as slots while one replica has a queue and another a free slot: every
-            # replica is full only once about g (1 - rho) requests queue
-            delayed *= occupied.load ** ((g - 1.0) * (1.0 - occupied.load))
+            # replica is full only once some of about g (1 - rho) requests queue (all of them: up to 30% optimistic)
+            delayed *= occupied.load ** (0.5 * (g - 1.0) * (1.0 - occupied.load))
         memory = self.mean_iterations * 0.5 * (1.0 + self.iterations_scv) * max(variance / mean, 0.05) if mean else 1.0
 
         # --- strata of the number an arrival finds, the delayed apart

@@ -34,14 +34,14 @@ class PrefillState:
         Prompt tokens arriving per full iteration over the budget [-].
     busy : ndarray, shape (nodes,)
         Share of the time spent in iterations that take a full budget [-].
-    duration : ndarray, shape (nodes, 2)
-        Mean duration of the iteration an arrival meets, when it takes less than the budget and when it is full [s].
-    iterations : ndarray, shape (nodes, 2, 2, groups)
-        P(the arrival's last token goes in a later iteration of this group) for the two kinds of iteration met (less,
-        full) and the two halves of it (first, second); sums to 1 per node [-].
-    before : ndarray, shape (nodes, 2, 2, groups)
+    duration : ndarray, shape (nodes, 3)
+        Mean duration of the iteration an arrival meets: without prefill, with less than the budget, full [s].
+    iterations : ndarray, shape (nodes, 3, 2, groups)
+        P(the arrival's last token goes in a later iteration of this group) for the three kinds of iteration met
+        and the two halves of it (first, second); sums to 1 per node [-].
+    before : ndarray, shape (nodes, 3, 2, groups)
         Mean number of full iterations between the one met and that later one [iterations].
-    last_tokens : ndarray, shape (nodes, 2, 2, groups)
+    last_tokens : ndarray, shape (nodes, 3, 2, groups)
         Mean tokens in that later iteration up to the arrival's last one [tokens].
     share : ndarray, shape (nodes, cells + 1)
         P(an iteration takes j cells of the budget), j = 0..cells [-].
@@ -99,7 +99,7 @@ class PrefillLaw:
         self.second = float(weights @ tokens**2)
         longest = float(tokens.max()) / budget
         # finer cells where prompts are short: about 600 cells for the longest prompt at most
-        self.cells = 8 if longest <= 12 else 4 if longest <= 160 else 2 if longest <= 400 else 1
+        self.cells = 16 if longest <= 2 else 8 if longest <= 12 else 4 if longest <= 160 else 2 if longest <= 400 else 1
         self.cell = self.budget / self.cells
         reach = (2.0 * longest + 25.0 * self.second / (2.0 * self.mean) / budget + 8.0) * self.cells
         self.size = int(2 ** np.ceil(np.log2(min(max(reach, 256.0), 8192.0))))
@@ -205,20 +205,24 @@ class PrefillLaw:
         whole = numerator / (lattice[b] - top)
         low_z = low.astype(complex) @ lattice[:b]
         waiting = (whole - low_z) / lattice[b]  # (V - B)^+ over the full iterations
+        # an arrival meets an iteration in proportion to its time, and of those with some prefill a long one
         time_low = low * durations[:, :b]
-        time_high = high_mass * durations[:, b]
-        time = time_low.sum(axis=1) + time_high
-        duration = np.stack((time_low.sum(axis=1) / np.maximum(low_mass, 1e-300), durations[:, b]), axis=1)
-        duration[low_mass <= 0, 0] = base[low_mass <= 0]
+        kinds = np.stack((time_low[:, 0], time_low[:, 1:].sum(axis=1), high_mass * durations[:, b]), axis=1)
+        time = kinds.sum(axis=1)
+        squares = (time_low[:, 1:] * durations[:, 1:b]).sum(axis=1)
+        partial = np.where(kinds[:, 1] > 0, squares / np.maximum(kinds[:, 1], 1e-300), durations[:, 0])
+        duration = np.stack((durations[:, 0], partial, durations[:, b]), axis=1)
 
         exponent = phi_c - 1.0
-        found = np.empty((nodes, 2, 2, len(z_c)), dtype=complex)
-        for kind in (0, 1):
+        found = np.empty((nodes, 3, 2, len(z_c)), dtype=complex)
+        for kind in range(3):
             s = duration[:, kind]
             half = np.outer(rate * s * 0.5, exponent)
             small = np.abs(half) < 1e-8
             mean_half = np.where(small, 1.0, np.expm1(half) / np.where(small, 1.0, half))
-            start = (time_low.sum(axis=1) / time)[:, None] if kind == 0 else waiting * (durations[:, b] / time)[:, None]
+            start = (kinds[:, kind] / time)[:, None]
+            if kind == 2:  # the tokens beyond this iteration's budget are ahead
+                start = waiting * (durations[:, b] / time)[:, None]
             found[:, kind, 0] = 0.5 * start * mean_half * phi_c
             found[:, kind, 1] = found[:, kind, 0] * np.exp(half)
         law = np.fft.irfft(found, size, axis=-1) * self._undamp
@@ -227,22 +231,35 @@ class PrefillLaw:
 
         # --- k-th iteration: tokens ((k-1) B, k B]; the far ones in groups
         count = size // b
-        blocks = law[..., 1 : (count - 1) * b + 1].reshape(nodes, 2, 2, count - 1, b)
+        blocks = law[..., 1 : (count - 1) * b + 1].reshape(nodes, 3, 2, count - 1, b)
         iterations = blocks.sum(axis=-1)
         last = blocks @ (np.arange(1, b + 1) * self.cell)
         iterations[..., 0] += law[..., 0]
         last[..., 0] += law[..., 0] * self.cell
-        starts = self._starts[self._starts < count - 1]
-        later = np.add.reduceat(iterations * np.arange(count - 1.0), starts, axis=-1)
-        iterations = np.add.reduceat(iterations, starts, axis=-1)
-        last = np.add.reduceat(last, starts, axis=-1)
+        # the first two iterations keep how many tokens the last one takes, the others their mean
+        near = min(2, count - 1)
+        shape = (nodes, 3, 2, near * b)
+        cells = np.broadcast_to(np.tile(np.arange(1, b + 1) * self.cell, near), shape)
+        close = blocks[..., :near, :].reshape(shape).copy()
+        close[..., 0] += law[..., 0]
+        starts = self._starts[(self._starts >= near) & (self._starts < count - 1)]
+        later = np.concatenate(
+            (
+                close * np.repeat(np.arange(near), b),
+                np.add.reduceat(iterations * np.arange(count - 1.0), starts, axis=-1),
+            ),
+            axis=-1,
+        )
+        last = np.concatenate((close * cells, np.add.reduceat(last, starts, axis=-1)), axis=-1)
+        iterations = np.concatenate((close, np.add.reduceat(iterations, starts, axis=-1)), axis=-1)
+        first_steps = np.concatenate((np.repeat(np.arange(near), b), starts)).astype(float)
         some = np.maximum(iterations, 1e-300)
         return PrefillState(
             load=load,
-            busy=time_high / time,
+            busy=kinds[:, 2] / time,
             duration=duration,
             iterations=iterations,
-            before=np.where(iterations > 0, later / some, starts.astype(float)),
+            before=np.where(iterations > 0, later / some, first_steps),
             last_tokens=last / some,
             share=np.concatenate((low, high_mass[:, None]), axis=1),
             tokens=tokens,

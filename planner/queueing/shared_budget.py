@@ -150,7 +150,7 @@ class SharedBudget:
         variance = float(probability @ states**2) - mean**2
         delayed = occupied.all_busy
         if routing == "jsq":
-            delayed *= occupied.load ** ((g - 1.0) * (1.0 - occupied.load))
+            delayed *= occupied.load ** (0.5 * (g - 1.0) * (1.0 - occupied.load))
         ratio = max(variance / mean, 0.05) if mean > 0 else 1.0
         memory = max(decodes / (1.0 - waiting) * 0.5 * (1.0 + self._scv) * ratio, 1.0)
 
@@ -185,7 +185,7 @@ class SharedBudget:
 
         active = mass * ~idle * (1.0 - clear[node_of])
         start, width, weight = [], [], []
-        for kind in (0, 1):
+        for kind in range(3):
             met = state.duration[node_of, kind] + base - self._times(node_at)[node_of]
             for half in (0, 1):
                 # first half of the running iteration: between half and all of it is still to come
