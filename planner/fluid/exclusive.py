@@ -778,7 +778,9 @@ def survival_sample(outputs: Any, weights: Any = None) -> Array:
 
 
 def _sample(outputs: Any, weights: Any) -> tuple[NDArrayInt, Array]:
-    values = np.asarray([float(exact(o, "outputs")) for o in outputs] if is_array(outputs) else outputs, dtype=float)
+    if not isinstance(outputs, np.ndarray):
+        outputs = [float(exact(o, "outputs")) for o in outputs]
+    values = np.asarray(outputs, dtype=np.float64)
     if values.ndim != 1 or values.size == 0 or not np.all(np.isfinite(values)) or np.any(values <= 0.0):
         raise ValueError("outputs must be a non-empty list of lengths > 0")
     share = np.ones(values.size) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -827,7 +829,7 @@ def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = N
         raise ValueError("give either survival or outputs")
     counts: NDArrayInt | None = None
     if outputs is not None:
-        values = list(outputs)
+        values = outputs if isinstance(outputs, np.ndarray) else list(outputs)
         if weights is None:
             lengths, _ = _sample(values, None)
             # whole numbers: #{O > t}, so that sums are exact
