@@ -175,10 +175,10 @@ def default_parameters(
     if key in ("wait", "nested_wait"):
         threshold = _wait_threshold(model, mean_input, mean_output, rate_per_s)
         if key == "wait":
-            share = setting.strict_share
-            if share == 0.0:
+            strict = setting.strict_share
+            if strict == 0.0:
                 return {"thresholds": {0: threshold}}
-            return {"thresholds": {0: math.ceil(threshold * share), 1: max(1, math.ceil(threshold * (1.0 - share)))}}
+            return {"thresholds": {0: math.ceil(threshold * strict), 1: max(1, math.ceil(threshold * (1.0 - strict)))}}
         return {"thresholds": [threshold], "segment_ends": [1 << 30]}
     return {}
 

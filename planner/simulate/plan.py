@@ -88,7 +88,7 @@ def pool_settings(fleet: FixedFleet, pool: FixedPool, preset: str | None = None)
     chunk: float = option.token_budget
     if rules == "slots":
         # the picture of these methods: durations by active slots at the mean context
-        iteration = iteration_times(law, option.profile.iteration, slots, inputs.chunk, inputs.cached_share).tolist()
+        iteration = iteration_times(law, option.profile.iteration, slots, inputs.chunk).tolist()
         chunk = inputs.chunk
     return {
         "input_tokens": law.input_tokens,
@@ -101,7 +101,7 @@ def pool_settings(fleet: FixedFleet, pool: FixedPool, preset: str | None = None)
         "kv_tokens": float(option.kv_tokens(slots)),
         "routing": inputs.routing,
         "preset": rules,
-        "cached_share": inputs.cached_share,
+        "cached_share": law.cached_share,
         "api_overhead_s": 0.0 if inputs.method == "mgc" else option.profile.api_overhead_s,
     }
 
