@@ -53,7 +53,8 @@ class ReplicaLatency:
     weight : array_like, shape (rows,), optional
         Share of the requests in each row (equal by default) [-].
     iteration_time : array_like, shape (slots + 1,)
-        t(0..slots), time of an iteration with n active slots; t(0) is ignored [s].
+        t(0..slots), time of an iteration with n active slots. t(0) is ignored, except with a shared budget, where it is
+        an iteration of prefill only (extrapolated where it is 0) [s].
     chunk : float
         Prompt tokens a prefill advances per iteration: per slot, or shared by all slots [tokens].
     prefill_per_token : float

@@ -37,8 +37,9 @@ class PrefillState:
     duration : ndarray, shape (nodes, 3)
         Mean duration of the iteration an arrival meets: without prefill, with less than the budget, full [s].
     iterations : ndarray, shape (nodes, 3, 2, groups)
-        P(the arrival's last token goes in a later iteration of this group) for the three kinds of iteration met
-        and the two halves of it (first, second); sums to 1 per node [-].
+        P(the arrival's last token goes in a later iteration of this group: cells of the first two iterations, then
+        groups of iterations) for the three kinds of iteration met and the two halves of it (first, second); sums to 1
+        per node [-].
     before : ndarray, shape (nodes, 3, 2, groups)
         Mean number of full iterations between the one met and that later one [iterations].
     last_tokens : ndarray, shape (nodes, 3, 2, groups)
@@ -80,7 +81,7 @@ class PrefillLaw:
 
     >>> law = PrefillLaw([512.0], [1.0], 512.0)
     >>> state = law.solve(2.0, [0.02], 2e-5)
-    >>> round(float(state.tokens[0]), 1), round(float(state.iterations[0, :, :, 0].sum()), 2)
+    >>> round(float(state.tokens[0]), 1), round(float(state.iterations[state.before == 0].sum()), 2)
     (20.9, 0.98)
     """
 

@@ -46,6 +46,19 @@ class SharedBudget:
         B, prompt tokens per iteration [tokens].
     per_token : float
         P, time a prompt token adds [s/token].
+
+    References
+    ----------
+    H. C. Tijms, "A First Course in Stochastic Models", 2003, section 9.3 (chains of M/G/1 type by the roots of the
+    generating function's denominator).
+
+    Examples
+    --------
+    >>> from planner.queueing.occupancy import iteration_times
+    >>> one = np.array([1.0])
+    >>> replica = SharedBudget(512.0 * one, 200.0 * one, one, iteration_times(64, 0.008, 0.00065), 512.0, 2e-5)
+    >>> round(replica.max_throughput(), 2)
+    6.07
     """
 
     def __init__(
