@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
@@ -212,6 +213,14 @@ class _Client:
             self.connection.close()
             self.connection = None
 
+    def abort(self) -> None:
+        """End a request that waits for the server, from another thread."""
+        connection = self.connection
+        sock = connection.sock if connection is not None else None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
     def _body(self, input_tokens: int, output_tokens: int) -> bytes:
         ids = [self.random.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(input_tokens)]
         body: dict[str, object] = {
@@ -382,9 +391,10 @@ def _run(server: Server, dialect: _Dialect, load: Load, deadline: float, seed: i
     lock = threading.Lock()
     stop = threading.Event()
     remaining = [load.concurrency]
+    clients = [_Client(server, dialect, seed + worker) for worker in range(load.concurrency)]
 
     def work(worker: int) -> None:
-        client = _Client(server, dialect, seed + worker)
+        client = clients[worker]
         done = failed = 0
         warm = False
         reported = False
@@ -423,8 +433,10 @@ def _run(server: Server, dialect: _Dialect, load: Load, deadline: float, seed: i
     stop.wait(max(0.0, deadline - time.monotonic()))
     cut = not stop.is_set()
     stop.set()
+    for client in clients:
+        client.abort()
     for thread in threads:
-        thread.join(server.timeout_s + 5.0)
+        thread.join(5.0)
     with lock:
         found, failed = list(timings), len(reasons)
     reason = reasons[-1] if reasons else ("cut: time was up" if cut else "")

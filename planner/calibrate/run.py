@@ -262,27 +262,41 @@ def _iteration_groups(
     command: str | None,
     source: str,
 ) -> list[Calibration]:
-    from planner.calibrate.fit import fit_points
+    from planner.calibrate.fit import SCALED_PRIOR_WIDTH, fit_points, scaled_prior
 
     results = []
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
-        device = _known_gpu(gpu_here or gpu)
-        network = _known_model(model_here or model)
         size = tp_here if (gpu_here or tp is None) else tp
+        used = measured if points is None else measured.select(range(min(points, len(measured))))
+        width = 1.0
+        notes: tuple[str, ...] = ()
+        try:
+            device, network = _known_gpu(gpu_here or gpu), _known_model(model_here or model)
+            prior = roofline(device, network, size)
+        except InputError as error:
+            if not (gpu_here and model_here) or gpu is not None or model is not None:
+                raise
+            # the file names something the catalog does not know: any shape will do, scaled to what was measured
+            device, network = (
+                replace(find_gpu("h100"), name=gpu_here),
+                replace(find_model("llama-3.1-8b"), name=model_here),
+            )
+            prior = scaled_prior(used, roofline(find_gpu("h100"), find_model("llama-3.1-8b")))
+            width = SCALED_PRIOR_WIDTH
+            notes = (f"{error.message}: the prior is another model's, scaled; give --gpu and --model to name it",)
         if gpu is not None and find_gpu(gpu).name != device.name:
             continue
         if model is not None and find_model(model).name != network.name:
             continue
         if tp is not None and tp != size:
             continue
-        used = measured if points is None else measured.select(range(min(points, len(measured))))
-        fit = fit_points(used, roofline(device, network, size))
+        fit = fit_points(used, prior, prior_log_sd={k: v * width for k, v in PRIOR_LOG_SD.items()})
         profile = _from_fit(
             fit, device.name, network, size,
             engine="iterations from a file", command=command, source=source or f"file {measured.source}",
-            notes=fit.warnings,
+            notes=(*notes, *fit.warnings),
         )  # fmt: skip
-        results.append(Calibration(profile, fit=fit))
+        results.append(Calibration(profile, fit=fit, notes=notes))
     return results
 
 

@@ -32,7 +32,7 @@ class FakeEngine:
     model
         Time of an iteration.
     fault
-        ``""``; ``500`` every request fails; ``400-extras`` rejects fields only some engines know; ``hang`` never answers;
+        ``""``; ``500`` every request fails; ``400-extras`` rejects fields only some engines know; ``hang`` never answers, ``silent`` not after two requests;
         ``drop`` closes every third stream half way; ``garbage`` streams something else; ``cold`` answers 503 at first and
         is slow on its first requests.
     """
@@ -116,8 +116,9 @@ class FakeEngine:
             return self.refuse(handler, 503 if self.fault == "cold" else 500, "model is loading")
         if self.fault == "400-extras" and "ignore_eos" in body:
             return self.refuse(handler, 400, "unknown field ignore_eos")
-        if self.fault == "hang":
-            time.sleep(3.0)
+        if self.fault == "hang" or (self.fault == "silent" and number > 2):
+            with self.lock:
+                self.lock.wait_for(lambda: self.stopped, 3.0)
             return None
         if self.fault == "cold" and number < 6:
             time.sleep(0.2)

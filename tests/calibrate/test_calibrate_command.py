@@ -118,6 +118,16 @@ def test_refusals(tmp_path: Path) -> None:
     assert "unknown profile" in str(fails("profile", "show", "nonesuch"))
 
 
+def test_a_model_the_catalog_does_not_know_is_fitted_all_the_same(tmp_path: Path, folder: Path) -> None:
+    path = iterations(tmp_path / "it.csv", gpu_name="our-chip")
+    result = run("calibrate", "--from", path)
+    assert result.exit_code == 0, result.output
+    assert "the prior is another model's, scaled" in result.stderr
+    found = load_profile(next(folder.glob("*.yaml")))
+    assert found.gpu == "our-chip"
+    assert found.iteration.time(32, 32768) == pytest.approx(TRUTH.time(32, 32768), rel=0.03)
+
+
 def test_two_groups_need_a_folder(tmp_path: Path) -> None:
     one = iterations(tmp_path / "one.csv")
     other = iterations(tmp_path / "other.csv", gpu_name="a100")

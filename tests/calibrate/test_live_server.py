@@ -88,6 +88,14 @@ def test_time_bound_is_kept() -> None:
         assert time.monotonic() - started < 4.0
 
 
+def test_a_server_that_falls_silent_does_not_hold_the_run() -> None:
+    with FakeEngine(TRUTH, "silent") as engine:
+        started = time.monotonic()
+        result = measure_server(server(engine, timeout_s=30.0), [Load(32, 8, 2, 4)], max_seconds=1.0)[0]
+        assert time.monotonic() - started < 4.0
+    assert result.point is None
+
+
 def test_plan_is_bounded_and_described() -> None:
     loads = planned_loads(max_requests=300)
     assert sum(load.sent for load in loads) <= 300
