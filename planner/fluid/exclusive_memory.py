@@ -385,20 +385,35 @@ class _PhaseLaw:
         count = min(_TIMES, T)
         times = np.unique(np.floor((np.arange(count) + 0.5) * T / count).astype(np.int64) + 1)
         per = w / float(w @ np.ceil(O / T))  # divided by sum_j S(jT) = 1/theta(T)
-        size = math.ceil(float((L + O).max()) / self.unit) + 2
+        size = math.ceil(float((L + O).max()) / self.unit) + 3
         self.x = np.arange(size)
         self.pmf = np.zeros((len(times), size))
-        for row, t in enumerate(times):
-            # in its (j+1)-th phase a request holds L + jT + t, if it still decodes: O >= jT + t
-            phases = np.maximum(np.ceil((O - t + 1) / T), 0.0).astype(np.int64)
-            for j in range(int(phases.max())):
-                alive = j < phases
-                place = (L[alive] + j * T + t) / self.unit
-                cell = np.floor(place).astype(np.int64)
-                part = place - cell  # split between neighbours: the mean is kept
-                self.pmf[row] += np.bincount(cell, per[alive] * (1.0 - part), size)
-                self.pmf[row] += np.bincount(cell + 1, per[alive] * part, size)
-            self.pmf[row, 0] += max(0.0, 1.0 - float(per @ phases))
+        # in its (j+1)-th phase a request holds L + jT + t, if it still decodes: O >= jT + t. Taking the ages s = jT + t
+        # downwards, the prompts of those alive only grow, so each request is added to their histogram once
+        order = np.argsort(-O, kind="stable")
+        place = L[order] / self.unit
+        cell, weight = np.floor(place).astype(np.int64), per[order]
+        part = place - cell  # split between neighbours: the mean is kept
+        longest = int(O.max())
+        ages = sorted(
+            ((j * T + int(t), row) for row, t in enumerate(times) for j in range(longest // T + 1)), reverse=True
+        )
+        alive = np.searchsorted(-O[order], [-age for age, _ in ages], side="right")
+        prompts, added, running = np.zeros(size), 0, np.zeros(len(times))
+        for (age, row), count in zip(ages, alive, strict=True):
+            if count > added:
+                new = slice(added, int(count))
+                prompts += np.bincount(cell[new], weight[new] * (1.0 - part[new]), size)
+                prompts += np.bincount(cell[new] + 1, weight[new] * part[new], size)
+                added = int(count)
+            if added == 0:
+                continue
+            shift = int(age // self.unit)
+            rest = age / self.unit - shift
+            self.pmf[row, shift:] += (1.0 - rest) * prompts[: size - shift]
+            self.pmf[row, shift + 1 :] += rest * prompts[: size - shift - 1]
+            running[row] += float(prompts.sum())
+        self.pmf[:, 0] += np.maximum(0.0, 1.0 - running)
         self.pmf /= self.pmf.sum(axis=1, keepdims=True)
         self.means = self.pmf @ self.x
 
@@ -414,11 +429,12 @@ class _PhaseLaw:
 
 def _lattice_tail(pmf: Any, x: Any, N: int, level: float) -> float:
     # Lugannani and Rice's saddle-point approximation of P(sum > level), level half-way between lattice points
-    mean = float(pmf @ x)
-    top = float(x[np.flatnonzero(pmf)[-1]])
+    held = np.flatnonzero(pmf)
+    pmf, x = pmf[held[0] : held[-1] + 1], x[held[0] : held[-1] + 1].astype(np.float64)
+    mean, bottom, top = float(pmf @ x), float(x[0]), float(x[-1])
     if N * top <= level:
         return 0.0
-    if N * float(x[np.flatnonzero(pmf)[0]]) >= level:
+    if N * bottom >= level:
         return 1.0
     variance = float(pmf @ (x - mean) ** 2)
     if variance == 0.0:
@@ -426,8 +442,7 @@ def _lattice_tail(pmf: Any, x: Any, N: int, level: float) -> float:
     t, low, high = 0.0, -math.inf, math.inf
     target = level / N
     for _ in range(60):
-        shift = t * x - (t * top if t > 0.0 else 0.0)
-        e = pmf * np.exp(shift)
+        e = pmf * np.exp(t * (x - (top if t > 0.0 else bottom)))  # no exponent above 0
         m0 = float(e.sum())
         m1 = float(e @ x) / m0
         m2 = float(e @ (x - m1) ** 2) / m0
@@ -439,7 +454,7 @@ def _lattice_tail(pmf: Any, x: Any, N: int, level: float) -> float:
         if abs(new - t) <= 1e-10 * max(abs(t), 1e-6):
             break
         t = new
-    cgf = math.log(m0) + (t * top if t > 0.0 else 0.0)
+    cgf = math.log(m0) + t * (top if t > 0.0 else bottom)
     exponent = N * (t * target - cgf)
     if abs(t) * math.sqrt(N * m2) < 1e-4:
         return 0.5

@@ -151,9 +151,10 @@ def batching(replica: SchedulerReplica) -> Batching:
         fixed, _ = _prefill_cost(params["alpha_p"], theta * slots * mu_L, budget)
         ratio = math.inf if alpha_d <= 0.0 else fixed / alpha_d
         choice = eb.theta_age_aware(outputs=outputs, weights=work.weight, alpha_ratio=ratio)
-        memory = exclusive_slots(
-            replica.kv_tokens, OVERFLOW, work.input_tokens, outputs, min(1.0, choice.theta), work.weight
-        )
+        if memory is None or choice.T != memory.T:
+            memory = exclusive_slots(
+                replica.kv_tokens, OVERFLOW, work.input_tokens, outputs, min(1.0, choice.theta), work.weight
+            )
         settled = abs(choice.theta - theta) < 1e-3 and slots == memory.N
         theta, slots = choice.theta, max(1, min(memory.N, replica.option.max_num_seqs or 1024))
         if settled:

@@ -267,3 +267,36 @@ def test_edges_are_defined_or_named() -> None:
     ]:
         with pytest.raises(ValueError, match=what):
             call()
+
+
+def test_sum_of_slots_against_convolution() -> None:
+    """The saddle-point tail on the lattice against the exact convolution, far into both tails and with gaps."""
+    rng = np.random.default_rng(12)
+    for pmf in (
+        rng.dirichlet(np.ones(40)),
+        np.r_[np.zeros(30), rng.dirichlet(np.ones(10)), np.zeros(200)],
+        np.r_[0.9, np.zeros(50), 0.1],
+        np.r_[0.999, np.zeros(5), 0.001],
+    ):
+        x, N = np.arange(pmf.size), 24
+        length = 1 << math.ceil(math.log2(N * pmf.size))
+        exact = np.fft.irfft(np.fft.rfft(pmf, length) ** N, length).clip(0)
+        tails = exact[::-1].cumsum()[::-1]  # P(sum >= i)
+        for level in np.unique(np.quantile(np.arange(N * pmf.size), [0.01, 0.1, 0.3, 0.5, 0.7, 0.9]).astype(int)):
+            got = mem._lattice_tail(pmf, x, N, level + 0.5)
+            truth = tails[level + 1]
+            assert math.isfinite(got)
+            if 1e-9 < truth < 1 - 1e-9 and pmf[0] < 0.5:
+                assert got == pytest.approx(truth, rel=0.05, abs=1e-12), (level, truth)
+            assert abs(got - truth) < 0.35
+    assert mem._lattice_tail(np.array([0.5, 0.5]), np.arange(2), 20, 20.5) == 0.0
+    assert mem._lattice_tail(np.array([0.0, 1.0]), np.arange(2), 20, 10.5) == 1.0
+
+
+def test_heavy_tails_stay_finite() -> None:
+    rng = np.random.default_rng(0)
+    L = np.maximum(1, rng.lognormal(6.5, 1, 20_000).round())
+    O = np.maximum(1, rng.lognormal(4.7, 1, 20_000).round().clip(1, 3000))
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        sizes = [mem.exclusive_slots(4e5, EPS, L, O, theta).N for theta in (1e-3, 0.1, 0.9, 1.0)]
+    assert sizes == sorted(sizes)
