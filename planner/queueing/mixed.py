@@ -44,6 +44,10 @@ JSQ_AFTER_DEPARTURE = 0.33
 # Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
 # they fall free. Fitted on simulations of slot- and memory-bound engines.
 QUEUE_SHARE = 0.15
+# A burst ends before the queues of a load close to 1 build up: no more than this is taken as lasting.
+BURST_LOAD = 0.92
+# Weights of three abscissae 0, +-sqrt(3) of a normal law (Gauss and Hermite).
+BURST_WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
 # Abscissae of the chains, in standard deviations of the decodes about their mean.
 NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
 
@@ -71,6 +75,8 @@ class MixedPrediction:
         Share of requests that wait for a slot or for memory.
     iteration_mean_s : float
         Mean duration of an iteration [s].
+    relaxation_s : float
+        Time in which the number of decodes forgets its past [s]: the window at which bursts matter.
     stable : bool
         Whether ``load`` < 1.
     binding : str
@@ -101,6 +107,7 @@ class MixedPrediction:
     load: float
     wait_probability: float
     iteration_mean_s: float
+    relaxation_s: float
     stable: bool
     binding: str
     region: str
@@ -108,6 +115,19 @@ class MixedPrediction:
     margin: Mapping[str, tuple[float, ...]]
     reliable: bool
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Samples of one rate: TTFT (points,), TPOT (repeats, points), decodes (points,) and what goes with them."""
+
+    ttft: Array
+    tpot: Array
+    running: Array
+    running_mean: float
+    waits: float
+    iteration_s: float
+    relaxation_s: float
 
 
 class MixedReplica:
@@ -267,7 +287,9 @@ class MixedReplica:
         quantiles : sequence of float
             Levels in (0, 1).
         dispersion : float
-            Index of dispersion of arrival counts at the relaxation time of a replica; 1 is Poisson.
+            Index of dispersion of the POOL's arrival counts in windows of the relaxation time (``relaxation_s`` of the
+            result, seconds to minutes); 1 is Poisson. What exceeds 1 is taken as a rate that swings more slowly than
+            replicas relax, with the variance that gives the dispersion.
 
         Returns
         -------
@@ -296,7 +318,26 @@ class MixedReplica:
             return self._unstable(load, levels)
         if replicas == 1:
             routing = "random"
-        return self._solve(max(rate, 1e-9 * limit.per_s), load, int(replicas), routing, levels, dispersion)
+        rate = max(rate, 1e-9 * limit.per_s)
+        g = int(replicas)
+        outcomes = [(1.0, 1.0, self._solve(rate, load, g, routing, min(dispersion, 1.0)))]
+        notes: list[str] = []
+        if dispersion > 1.05:
+            square = (dispersion - 1) / (rate * g * outcomes[0][2].relaxation_s)
+            sigma = math.sqrt(math.log1p(square))
+            notes.append(
+                f"bursts: the rate swings by {math.sqrt(square):.0%} (standard deviation) at the relaxation time"
+            )
+            outcomes = [(BURST_WEIGHTS[1], math.exp(-sigma * sigma / 2), outcomes[0][2])]
+            for weight, score in ((BURST_WEIGHTS[0], -math.sqrt(3)), (BURST_WEIGHTS[2], math.sqrt(3))):
+                times = math.exp(sigma * score - sigma * sigma / 2)
+                if load * times > BURST_LOAD:
+                    notes.append(
+                        "bursts: the rate exceeds the maximum throughput for a time; queues of long bursts are longer"
+                    )
+                    times = max(BURST_LOAD / load, 1.0)
+                outcomes.append((weight, times, self._solve(rate * times, load * times, g, routing, 1.0)))
+        return self._result(outcomes, load, routing, levels, notes)
 
     # ---------------------------------------------------------------------------------------------------- internals
 
@@ -332,15 +373,13 @@ class MixedReplica:
             t = new
         return t
 
-    def _solve(
-        self, rate: float, load: float, replicas: int, routing: str, levels: tuple[float, ...], dispersion: float
-    ) -> MixedPrediction:
+    def _solve(self, rate: float, load: float, replicas: int, routing: str, dispersion: float) -> _Outcome:
         law, cost, sums = self._law, self._cost, self._sums
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
         if routing == "jsq" and steps >= 1:
-            return self._solve_shared(rate, load, replicas, levels, dispersion)
+            return self._solve_shared(rate, load, replicas, dispersion)
         avoidance = 0.0
         if routing == "rr":
             avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
@@ -378,7 +417,7 @@ class MixedReplica:
         base_load = min(rate * float(base.full[0]) * law.mean_prefill / float(base.room[0]), MOST_LOAD)
         stay = max(steps / (1 - feedback), 1.0)
         most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 0.5)), MOST_LOAD)
-        deviation = math.sqrt(max(n0, 0.05) / (1 - feedback) * max(dispersion, 1.0))
+        deviation = math.sqrt(max(n0, 0.05) / (1 - feedback))
         capacity = self._capacity(rate * t * (1 + law.mean_prefill / (2 * budget)))
         roof = min(capacity.most, 0.98 * budget)
         if steps > 0:
@@ -405,7 +444,7 @@ class MixedReplica:
         swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
         occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         return self._integrate(
-            rate, load, routing, levels, dispersion, nodes, chains, memory, occupancy, capacity, swing, slope,
+            rate, nodes, chains, memory, occupancy, capacity, swing, slope,
             mean_prefill, avoidance,
         )  # fmt: skip
 
@@ -452,10 +491,10 @@ class MixedReplica:
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
-        self, rate: float, load: float, routing: str, levels: tuple[float, ...], dispersion: float, nodes: Array,
+        self, rate: float, nodes: Array,
         chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
         mean_prefill: float, avoidance: float,
-    ) -> MixedPrediction:  # fmt: skip
+    ) -> _Outcome:  # fmt: skip
         budget = self.token_budget
         engine, points = self._engine, self._draws_once()
         u, steps = points.u, self._law.mean_steps
@@ -509,10 +548,8 @@ class MixedReplica:
             mean_n = rate * float(np.mean(points.steps * tpot)) if steps > 0 else 0.0
             now = float(n.mean())
             shift += 0.8 * (mean_n - now)
-        return self._result(
-            ttft + slot_wait, tpot, n, mean_n, load, routing, levels, float(waits.mean()), float(memory.mean[at]),
-            dispersion,
-        )  # fmt: skip
+        iteration = float(memory.mean[at])
+        return _Outcome(ttft + slot_wait, tpot, n, mean_n, float(waits.mean()), iteration, relax * iteration)
 
     def _unstable(self, load: float, levels: tuple[float, ...]) -> MixedPrediction:
         limit = self.max_throughput()
@@ -525,51 +562,54 @@ class MixedReplica:
         return MixedPrediction(
             quantiles=levels, ttft_s=never, tpot_s=never, e2e_s=never, ttft_mean_s=math.inf, tpot_mean_s=math.inf,
             e2e_mean_s=math.inf, running_mean=limit.decodes, running=np.full(len(levels), limit.decodes), load=load,
-            wait_probability=1.0, iteration_mean_s=limit.iteration_s, stable=False, binding=limit.binding,
+            wait_probability=1.0, iteration_mean_s=limit.iteration_s, relaxation_s=math.inf, stable=False, binding=limit.binding,
             region="unstable", error_band=dict.fromkeys(metrics, ((0.0, 0.0),) * len(levels)),
             margin=dict.fromkeys(metrics, (1.0,) * len(levels)), reliable=False, warnings=(reason, *self._notes),
         )  # fmt: skip
 
     def _result(
-        self, ttft: Array, tpot: Array, running: Array, running_mean: float, load: float, routing: str,
-        levels: tuple[float, ...], waits: float, iteration: float, dispersion: float,
+        self, outcomes: list[tuple[float, float, _Outcome]], load: float, routing: str, levels: tuple[float, ...],
+        notes: list[str],
     ) -> MixedPrediction:  # fmt: skip
+        """Mixture of ``outcomes``: (share of time, rate over the mean rate, samples)."""
         steps, law = self._draws_once().steps, self._law
-        ttft = ttft + self.api_overhead_s
-        e2e = ttft + steps * tpot
+        time = np.array([share for share, _, _ in outcomes])
+        requests = time * np.array([times for _, times, _ in outcomes])
+        time, requests = time / time.sum(), requests / requests.sum()
+        runs = [run for _, _, run in outcomes]
         several = steps > 0
-        each = tpot[:, several].ravel() if several.any() else np.zeros(1)
+        each = [run.tpot[:, several].ravel() if several.any() else np.zeros(1) for run in runs]
+        ttft = [run.ttft + self.api_overhead_s for run in runs]
+        e2e = [(first + steps * run.tpot).ravel() for first, run in zip(ttft, runs, strict=True)]
         q = np.array(levels)
+        waits = float(requests @ [run.waits for run in runs])
         region = region_of(routing, load, waits, law.mean_steps, self._attention)
-        notes = [region.warning] if region.warning else []
-        if dispersion > 3:
-            notes.append(f"arrival counts have dispersion {dispersion:.3g}: bursts enter to first order only")
         names = {m: tuple(metric_of(m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
+        said = [region.warning] if region.warning else []
         return MixedPrediction(
             quantiles=levels,
-            ttft_s=np.quantile(ttft, q),
-            tpot_s=np.quantile(each, q),
-            e2e_s=np.quantile(e2e, q),
-            ttft_mean_s=float(ttft.mean()),
-            tpot_mean_s=float(each.mean()),
-            e2e_mean_s=float(e2e.mean()),
-            running_mean=running_mean,
-            running=np.quantile(running, q),
+            ttft_s=_mixture_quantile(ttft, requests, q),
+            tpot_s=_mixture_quantile(each, requests, q),
+            e2e_s=_mixture_quantile(e2e, requests, q),
+            ttft_mean_s=float(requests @ [v.mean() for v in ttft]),
+            tpot_mean_s=float(requests @ [v.mean() for v in each]),
+            e2e_mean_s=float(requests @ [v.mean() for v in e2e]),
+            running_mean=float(time @ [run.running_mean for run in runs]),
+            running=_mixture_quantile([run.running for run in runs], time, q),
             load=load,
             wait_probability=waits,
-            iteration_mean_s=iteration,
+            iteration_mean_s=float(time @ [run.iteration_s for run in runs]),
+            relaxation_s=runs[0].relaxation_s,
             stable=True,
             binding=self.max_throughput().binding,
             region=region.name,
             error_band={m: tuple(region.band[k] for k in keys) for m, keys in names.items()},
             margin={m: tuple(1 / (1 + min(region.lean[k], 0.0)) for k in keys) for m, keys in names.items()},
-            reliable=region.reliable,
-            warnings=(*notes, *self._notes),
+            reliable=region.reliable and not any("queues of long" in note for note in notes),
+            warnings=(*said, *notes, *self._notes),
         )
 
-    def _solve_shared(
-        self, rate: float, load: float, replicas: int, levels: tuple[float, ...], dispersion: float
-    ) -> MixedPrediction:
+    def _solve_shared(self, rate: float, load: float, replicas: int, dispersion: float) -> _Outcome:
         """Join-shortest-queue: replicas kept at equal numbers of requests, the pool's total a product form."""
         law, cost, budget = self._law, self._cost, self.token_budget
         engine, points = self._engine, self._draws_once()
@@ -650,8 +690,8 @@ class MixedReplica:
             shift += 0.8 * (little - float(held.mean()))
         slot_wait = np.where(waits, (mean_present - room_for + u[15]) / limit.per_s, 0.0)
         iteration = float(np.interp(float(held.mean()), nodes, chains.mean(chains.duration)))
-        return self._result(
-            ttft + slot_wait, tpot, decodes, mean_n, load, "jsq", levels, float(waits.mean()), iteration, dispersion
+        return _Outcome(
+            ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
         )
 
 
@@ -660,3 +700,17 @@ def _normal(u: Array) -> Array:
 
     z: Array = ndtri(u)
     return z
+
+
+def _mixture_quantile(samples: list[Array], weights: Array, levels: Array) -> Array:
+    """Quantiles of a mixture of equally weighted samples."""
+    if len(samples) == 1:
+        alone: Array = np.asarray(np.quantile(samples[0], levels))
+        return alone
+    values = np.concatenate(samples)
+    each = np.concatenate([np.full(s.size, w / s.size) for s, w in zip(samples, weights, strict=True)])
+    order = np.argsort(values)
+    below = np.cumsum(each[order])
+    at = np.minimum(np.searchsorted(below, levels * below[-1]), values.size - 1)
+    mixed: Array = values[order][at]
+    return mixed
