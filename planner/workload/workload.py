@@ -553,6 +553,10 @@ class Workload:
 
     def fraction_below(self, tokens: float) -> Floats:
         """Share of each row with total <= `tokens` [1], shape (rows,)."""
+        if "atoms" not in self._cache:
+            self._cache["atoms"] = bool(np.array_equal(self.lower_tokens, self.total_tokens))
+        if self._cache["atoms"]:
+            return (self.total_tokens <= tokens).astype(np.float64)
         width = self.total_tokens - self.lower_tokens
         wide = width > 0.0
         inside = np.clip((tokens - self.lower_tokens) / np.where(wide, width, 1.0), 0.0, 1.0)
@@ -643,9 +647,21 @@ class Workload:
 
     def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
         """Share of all requests with boundary < total <= gamma boundary, by category [1]."""
-        share = self.weight * (self.fraction_below(gamma * boundary) - self.fraction_below(boundary))
-        sums = np.bincount(self.category, share, minlength=len(self.categories))
-        return {name: float(value) for name, value in zip(self.categories, sums, strict=True)}
+        ends = np.array([boundary, gamma * boundary])
+        result = {}
+        for k, name in enumerate(self.categories):
+            below = self._category_law(k).cdf(ends)
+            result[name] = float(below[1] - below[0])
+        return result
+
+    def _category_law(self, index: int) -> PiecewiseLaw:
+        """Law of the total of one category, with its share as its mass."""
+        key = f"law:category:{index}"
+        if key not in self._cache:
+            own = self.category == index
+            self._cache[key] = PiecewiseLaw.of(self.lower_tokens[own], self.total_tokens[own], self.weight[own])
+        cached: PiecewiseLaw = self._cache[key]
+        return cached
 
 
 def _category_index(
