@@ -58,6 +58,11 @@ def show(
     gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="GPU type.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Model.")] = None,
     tp: Annotated[int, typer.Option("--tp", help="GPUs per replica.")] = 1,
+    papers: Annotated[
+        bool,
+        typer.Option("--papers", help="Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
+    ] = False,
+    context: Annotated[float, typer.Option("--context", help="Mean context for --papers, tokens.")] = 1024.0,
     output_format: Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
@@ -65,11 +70,17 @@ def show(
     from planner.catalog.profiles import profile
     from planner.cli.output import emit
     from planner.report import formatter
-    from planner.report.calibration_text import ProfileList, profile_text
+    from planner.report.calibration_text import ProfileList, papers_text, profile_text
 
     found = profile(name) if name is not None else profile(gpu=gpu, model=model, tp=tp)
     if output_format in ("table", "markdown"):
-        emit(profile_text(found, output_format == "markdown"), output)
+        markdown = output_format == "markdown"
+        text = profile_text(found, markdown)
+        if papers:
+            from planner.iteration.derived import every_paper
+
+            text += "\n\n" + papers_text(every_paper(found.iteration, context), markdown)
+        emit(text, output)
     elif output_format == "csv":
         emit(formatter("csv")(ProfileList([found])), output)
     else:

@@ -20,6 +20,7 @@ from planner.iteration.model import IterationModel
 
 __all__ = [
     "Derived",
+    "every_paper",
     "exclusive_parameters",
     "fleetopt_parameters",
     "interference_parameters",
@@ -384,6 +385,8 @@ def interference_parameters(
     truth = np.array([_share_time(model, batch, float(r), context, prompt)[0] for r in shares])
     powers = np.stack([np.ones_like(shares), shares, shares**2], axis=1)
     c0, c1, c2 = (float(v) for v in np.linalg.lstsq(powers, truth, rcond=None)[0])
+    if model.x == 0.0:
+        c2 = 0.0  # exactly: the rest is linear in r
     return Derived(
         form="K(r) = c0 + c1 r + c2 r^2, kappa = 2 c2/(c0 + c1 + c2)",
         values={"c0": c0, "c1": c1, "c2": c2, "kappa": 2.0 * c2 / (c0 + c1 + c2)},
@@ -527,3 +530,41 @@ def rad_parameters(
             "The form has neither the fixed cost t0 nor the weight plateau w: it is far too fast for small batches.",
         ),
     )
+
+
+def every_paper(
+    model: IterationModel, context: float = 1024.0, input_tokens: float = 512.0, output_tokens: float = 256.0
+) -> dict[str, Derived]:
+    """The parameters of every paper for one mean context and one pair of lengths.
+
+    Parameters
+    ----------
+    model
+        Canonical model.
+    context
+        Mean context of a decode [tokens].
+    input_tokens, output_tokens
+        Lengths, where a form depends on them [tokens].
+
+    Returns
+    -------
+    dict
+        By paper.
+
+    Examples
+    --------
+    >>> m = IterationModel(t0=2e-3, w=5e-3, b=20e-6, c=5e-6, tau=128, g=50e-9, h=1e-6, a=0.5e-9)
+    >>> list(every_paper(m))
+    ['FleetOpt', 'exclusive batching', 'mixed batching', 'interference', 'WAIT', 'RAD']
+    """
+    share = output_tokens / (input_tokens + output_tokens)
+    request = (output_tokens + 1.0) * (input_tokens + 0.5 * output_tokens)
+    resident = (max(1.0, request / output_tokens), 256.0 * (input_tokens + 0.5 * output_tokens))
+    return {
+        "FleetOpt": fleetopt_parameters(model, context),
+        "exclusive batching": exclusive_parameters(model, context),
+        "mixed batching": mixed_parameters(model, share, context, input_tokens),
+        "interference": interference_parameters(model, context, prompt=input_tokens),
+        "WAIT": wait_parameters(model, input_tokens, output_tokens, resident),
+        "RAD": rad_parameters(model),
+    }

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from planner.units import format_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from planner.calibrate.run import Calibration, CalibrationSet
     from planner.catalog.profiles import Profile
+    from planner.iteration.derived import Derived
 
-__all__ = ["ProfileList", "calibration_text", "compare_text", "profile_list_text", "profile_text"]
+__all__ = ["ProfileList", "calibration_text", "compare_text", "papers_text", "profile_list_text", "profile_text"]
 
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
 
@@ -70,8 +71,8 @@ def _value(value: float | None, unit: str) -> str:
         return "-"
     if value == 0.0:
         return "0"
-    if not unit.startswith("s"):
-        return f"{value:g} {unit}".strip()
+    if unit != "s" and not unit.startswith("s/"):
+        return f"{value:.4g}" if unit == "1" else f"{value:.4g} {unit}"
     for name, scale in _SCALES:
         if abs(value) * scale >= 0.9995:
             return f"{value * scale:.3g} {name}{unit[1:]}"
@@ -172,6 +173,22 @@ def profile_text(profile: Profile, markdown: bool = False) -> str:
     return "\n\n".join(
         ["\n".join(head), _table(["parameter", "value"], rows, markdown, {"parameter"}), "\n".join(lines)]
     )
+
+
+def papers_text(derived: Mapping[str, Derived], markdown: bool = False) -> str:
+    """Every paper's parameters with the range they were taken over and how far the paper's form strays there."""
+    rows = []
+    for paper, d in derived.items():
+        over = ", ".join(
+            f"{name} {low:g}" if low == high else f"{name} {low:.4g}..{high:.4g}"
+            for name, (low, high) in d.covers.items()
+        )
+        for i, (name, value) in enumerate(d.values.items()):
+            flag = " (assumed)" if name in d.not_identified else ""
+            first = [paper, over, f"up to {format_percent(d.form_error)}"] if i == 0 else ["", "", ""]
+            rows.append([first[0], name, _value(value, d.units[name]) + flag, first[1], first[2]])
+    columns = ["paper", "parameter", "value", "taken over", "form off by"]
+    return _table(columns, rows, markdown, set(columns) - {"value"})
 
 
 def compare_text(profiles: Sequence[Profile], markdown: bool = False) -> str:

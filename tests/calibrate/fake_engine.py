@@ -32,9 +32,9 @@ class FakeEngine:
     model
         Time of an iteration.
     fault
-        ``""``; ``500`` every request fails; ``400-extras`` rejects fields only some engines know; ``hang`` never answers, ``silent`` not after two requests;
-        ``drop`` closes every third stream half way; ``garbage`` streams something else; ``cold`` answers 503 at first and
-        is slow on its first requests.
+        ``""``; ``500`` every request fails; ``400-extras`` rejects fields only some engines know; ``hang`` never answers,
+        ``silent`` not after two requests; ``drop`` closes every eighth stream half way; ``garbage`` streams something else;
+        ``cold`` answers 503 at first and is slow on its first requests.
     """
 
     def __init__(self, model: IterationModel, fault: str = "") -> None:

@@ -73,6 +73,8 @@ def test_a_file_becomes_a_profile_that_plan_finds(tmp_path: Path, folder: Path) 
     assert "my lab" in shown.stdout and "us/token" in shown.stdout
     by_hardware = run("profile", "show", "--gpu", "h100", "--model", "llama-3.1-8b")
     assert "estimated, ±30%" in by_hardware.stdout
+    papers = run("profile", "show", found.name, "--papers", "--context", "2048")
+    assert "exclusive batching" in papers.stdout and "mu_nLin" in papers.stdout and "(assumed)" in papers.stdout
     compared = run("profile", "compare", found.name, "fleetopt-paper")
     assert "64 decodes + 512 new" in compared.stdout and "(x" in compared.stdout
 
