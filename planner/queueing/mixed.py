@@ -153,7 +153,7 @@ class MixedReplica:
     x : float
         Interference of prefill and decode in one batch [s/token].
     e : float
-        Longest-sequence term of decode attention [s/token]; ignored, with a warning in every prediction, when > 0.
+        Longest-sequence term of decode attention [s/token]; ignored, with a warning in every prediction, when > g.
     input_tokens, output_tokens : array_like, shape (rows,)
         Lengths of the requests [tokens].
     weight : array_like or None
@@ -236,9 +236,11 @@ class MixedReplica:
             alpha=float(a * self._law.mean_pairs / self._law.mean_prefill),
             tau=float(tau),
             x=float(x),
+            most=float(tau * math.ceil(token_budget / tau)),
         )
         self._notes = (
-            ("e > 0 is ignored: iterations with one very long context take longer than predicted",) if e > 0 else ()
+            # the longest context only costs more than its share of all contexts when e exceeds g
+            ("e > g is ignored: iterations with one very long context take longer than predicted",) if e > g else ()
         )
         linear = self._cost.b + self._cost.c + self._cost.alpha
         self._attention = self._cost.alpha / linear if linear > 0 else 0.0

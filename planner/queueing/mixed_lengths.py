@@ -40,6 +40,8 @@ class BatchCost:
         Tile of the matrix multiplication [tokens].
     x : float
         Interference of prefill and decode [s].
+    most : float
+        Tokens of a full batch, padded to the tile: a full iteration pays no more.
     """
 
     t0: float
@@ -50,10 +52,13 @@ class BatchCost:
     alpha: float
     tau: float
     x: float
+    most: float = np.inf
 
     def linear(self, tokens: Array) -> Array:
         """``max(w, b tau ceil(T/tau))`` with the mean staircase [s]."""
-        padded = tokens if self.tau <= 1 else np.where(tokens > self.tau / 2, tokens + (self.tau - 1) / 2, tokens)
+        padded = tokens
+        if self.tau > 1:
+            padded = np.where(tokens > self.tau / 2, np.minimum(tokens + (self.tau - 1) / 2, self.most), tokens)
         return np.maximum(self.w, self.b * padded)
 
     def __call__(self, decodes: Any, prefill: Any) -> Array:

@@ -231,7 +231,8 @@ def test_bands_and_margins_accompany_every_value():
 
 
 def test_ignored_terms_are_said():
-    assert any("e > 0" in w for w in replica(e=5e-8).predict(1.0).warnings)
+    assert any("e > g" in w for w in replica(e=6e-8).predict(1.0).warnings)
+    assert not replica(e=ENGINE["g"]).predict(1.0).warnings
 
 
 @pytest.mark.parametrize(
