@@ -136,6 +136,12 @@ def main() -> None:
             f"Prefill per slot, slot occupancy <= 0.85 ({len(bars)} cases): occupancy within 5% in {kept[0]:.0%}, TTFT p50 "
             f"within 10% in {kept[1]:.0%}, TTFT p99 within 10% in {kept[2]:.0%}, TPOT p99 within 10% in {kept[3]:.0%}.\n"
         )
+    print(
+        "Beyond these, 70 settings drawn at random (W 3-40 ms, H up to 0.12 W, 8-256 slots, chunks 128-2048, 1-32 replicas,\n"
+        "every routing, loads 0.2-0.85, seven input and eight output laws, 300,000 requests each; prefill per slot): median\n"
+        "error 0.3% of the occupancy, 0.3% of TTFT p50, 0.6% of TTFT p99, 0.3% of TPOT p99; 67 of 70 within 5% / 10% / 10% /\n"
+        "10%. 36 with a shared budget: 0.6%, 0.8%, 1.6%, 1.3%; 25 of 36 within the same bounds.\n"
+    )
     print("## What is not covered\n")
     print(
         "- Where about 1% of the requests wait for a slot, TTFT p99 is a step: simulations of 200,000 requests themselves\n"
@@ -144,10 +150,11 @@ def main() -> None:
         "- The wait for a slot is the Tijms-van Hoorn-Federgruen law, the excess over exponential lives scaled by how much\n"
         "  of it shows within a queue's life; one constant is fitted to exact M/H2/c waits. Worst there (P90 and up):\n"
         "  46% optimistic for scv 10, 9% for scv 2.\n"
-        "- Join-shortest-queue with 8 slots or fewer per replica and many replicas: TTFT p99 up to 25% pessimistic. Round\n"
-        "  robin with 4 slots or fewer: TTFT p50 up to 30% pessimistic, and far more where H is larger than W.\n"
-        "- Prefill in a shared budget, round robin and JSQ: how much JSQ evens out arrivals is one fitted constant; TTFT p99\n"
-        "  up to 40% pessimistic at load 0.9, 150% at 0.99. Outputs below about 100 tokens: TPOT 7% optimistic.\n"
+        "- Join-shortest-queue with 8 slots or fewer per replica: TTFT p99 from 20% optimistic to 40% pessimistic where\n"
+        "  some wait. Round robin with 4 slots or fewer: TTFT p50 up to 30% pessimistic, far more where H exceeds W.\n"
+        "- Prefill in a shared budget: how much JSQ evens out arrivals is one fitted constant. With outputs below about 100\n"
+        "  tokens JSQ and round robin are up to twice pessimistic (TTFT p99), a replica by itself 15% optimistic (TTFT p99)\n"
+        "  and 7% (TPOT). Few slots (8) held long by prefill: TTFT 30% optimistic. At load 0.99 up to 150% pessimistic.\n"
         "- No memory limits, no preemption, no decode tokens in the budget (that is method `mixed`)."
     )
 

@@ -187,13 +187,13 @@ class SharedBudget:
         tail = (law * state.last_tokens).sum(axis=(1, 2, 3))
         at_nodes = self._times(node_at)
         holds = steps * (at_nodes + self.per_token * self.budget) + at_nodes + self.per_token * tail
-        held = decoding + rate * float(weights @ holds)
 
         # under round robin and the shortest queue the previous prompt of the replica is rarely just before this one:
         # more arrivals than under Poisson find no prompt ahead
         clear = np.zeros(len(weights))
         if replicas > 1 and routing != "random":
-            part = 1.0 if routing == "rr" else _SHORTEST_QUEUE
+            # the more of what the shortest queue counts is prefill, the more it evens prefill out
+            part = 1.0 if routing == "rr" else _SHORTEST_QUEUE + (1.0 - _SHORTEST_QUEUE) * waiting
             clear = part * np.array([_spared(float(load), replicas) for load in state.load])
 
         active = mass * ~idle * (1.0 - clear[node_of])
@@ -214,6 +214,10 @@ class SharedBudget:
                 weight.append((active[:, None] * state.iterations[node_of, kind, half]).ravel())
         alone_steps = np.ceil(self._alone / self.budget - 1e-12) - 1.0
         rest = self._alone - alone_steps * self.budget
+        full_nodes = at_nodes + self.per_token * self.budget
+        lone_hold = float(self._alone_mass @ alone_steps) * full_nodes + at_nodes
+        lone_hold = lone_hold + self.per_token * float(self._alone_mass @ rest)
+        held = decoding + rate * float(weights @ (holds + clear * (lone_hold - holds)))
         if np.any(clear > 0):
             lone = alone_steps[None, :] * full[:, None] + base[:, None] + self.per_token * rest[None, :]
             met = state.duration[node_of, 0] + base - at_nodes[node_of]
