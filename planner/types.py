@@ -489,6 +489,39 @@ class SearchReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """The fleet of another shape, for comparison.
+
+    Parameters
+    ----------
+    shape
+        ``"colocated"`` or ``"disaggregated"``.
+    pools
+        Its pools; empty when it does not keep the promises.
+    reason
+        Why it has no pools.
+    """
+
+    shape: str
+    pools: tuple[PoolPlan, ...]
+    reason: str | None = None
+
+    @property
+    def cost_usd_per_hour(self) -> float | None:
+        """Cost of the fleet [USD/hour]; ``None`` without pools."""
+        return math.fsum(p.cost_usd_per_hour for p in self.pools) if self.pools else None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "shape": self.shape,
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "pools": [p.to_dict() for p in self.pools],
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The cheapest fleet found, with everything needed to trace, check and re-run it.
 
@@ -510,6 +543,10 @@ class Plan:
         What was searched.
     explanation
         What binds, what one step more or less would change.
+    shape
+        ``"colocated"`` (every replica prefills and decodes) or ``"disaggregated"`` (a prefill and a decode pool).
+    alternatives
+        Fleets of other shapes that were asked for beside this one.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -525,6 +562,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     explanation: tuple[str, ...] = ()
     version: str = ""
+    shape: str = "colocated"
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def replicas(self) -> int:
@@ -581,6 +620,8 @@ class Plan:
             "cost_usd_per_million_tokens": json_number(self.cost_usd_per_million_tokens),
             "baseline_cost_usd_per_hour": self.baseline_cost_usd_per_hour,
             "saving": self.saving,
+            "shape": self.shape,
+            "alternatives": [a.to_dict() for a in self.alternatives],
             "pools": [p.to_dict() for p in self.pools],
             "baseline": None if self.baseline is None else [p.to_dict() for p in self.baseline],
             "search": self.search.to_dict(),
@@ -591,10 +632,13 @@ class Plan:
         }
 
     def to_rows(self) -> list[dict[str, object]]:
-        """One flat row per pool, for CSV and data frames."""
+        """One flat row per pool, for CSV and data frames; with a column `shape` when shapes were compared."""
         rows = []
-        for pool in self.pools:
-            row: dict[str, object] = {
+        listed = [(self.shape, p) for p in self.pools]
+        listed += [(a.shape, p) for a in self.alternatives for p in a.pools]
+        for shape, pool in listed:
+            row: dict[str, object] = {"shape": shape} if self.alternatives else {}
+            row |= {
                 "pool": pool.name,
                 "low_tokens": pool.low_tokens,
                 "high_tokens": pool.high_tokens,

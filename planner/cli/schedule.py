@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -10,10 +11,14 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.plan import plan, question
+from planner.sizing.inputs import PlanInputs
 
 __all__ = ["schedule"]
 
 TIME = "Time"
+
+QUESTION = {f.name for f in fields(PlanInputs)} | {"config", "scenario", "slo", "tpot", "e2e", "quantile", "scope"}
+"""Options of plan that say what is asked, not what becomes of the answer."""
 
 
 def schedule(
@@ -84,7 +89,7 @@ def _with_options_of(command: Any, source: Any) -> None:
     hints = {**get_type_hints(source, include_extras=True), **get_type_hints(command, include_extras=True)}
     own = [p for p in inspect.signature(command).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     names = {p.name for p in own}
-    taken = [p for p in inspect.signature(source).parameters.values() if p.name not in names]
+    taken = [p for p in inspect.signature(source).parameters.values() if p.name in QUESTION and p.name not in names]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in (*own, *taken)]
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {p.name: hints[p.name] for p in parameters} | {"return": None}

@@ -8,8 +8,7 @@ from planner.report import plan_text as text
 from planner.report import schedule_text
 from planner.report.plan_text import cell
 from planner.sizing.schedule import Schedule
-from planner.types import LatencyValue, Plan
-from planner.units import format_usd
+from planner.types import Plan
 
 __all__ = ["render", "rows_to_markdown"]
 
@@ -47,18 +46,7 @@ def _schedule(schedule: Schedule) -> str:
 
 def _plan(plan: Plan) -> str:
     """Headline, pools, reasons, assumptions, warnings."""
-    shown = text.reported(plan)
-    columns = [*text.COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
-    rows = []
-    for pool in plan.pools:
-        values = [text.latency_of(pool, m, q) for m, q in shown]
-        rows.append(
-            [
-                *text.pool_cells(pool),
-                *(text.latency_cell(v) if v else "-" for v in values),
-                format_usd(pool.cost_usd_per_hour),
-            ]
-        )
+    columns, rows = text.pool_table(plan)
     question, answer, cost = text.headline(plan)
     lines = [
         f"## {question}",

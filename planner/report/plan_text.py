@@ -35,6 +35,8 @@ def headline(plan: Plan) -> list[str]:
 def savings(plan: Plan) -> str:
     """What the pools save against one pool, or why there is one."""
     base = plan.baseline_cost_usd_per_hour
+    if plan.shape == "disaggregated":
+        return f"Prefill and decode on pools of their own (searched: {plan.search.description})."
     if plan.baseline is None or base is None:
         return "One pool: splitting by length does not pay here (searched: " + plan.search.description + ")."
     replicas = sum(p.replicas for p in plan.baseline)
@@ -82,11 +84,29 @@ def latency_cell(value: LatencyValue) -> str:
 
 def reported(plan: Plan) -> list[tuple[str, float]]:
     """The (metric, quantile) columns shown: what is promised, and P99 TTFT and TPOT always."""
-    shown = [(v.metric, v.quantile) for v in plan.pools[0].latency if v.limit_s is not None]
+    values = [v for pool in plan.pools for v in pool.latency]
+    shown = list(dict.fromkeys((v.metric, v.quantile) for v in values if v.limit_s is not None))
     for pair in (("ttft_s", 0.99), ("tpot_s", 0.99)):
-        if pair not in shown and any((v.metric, v.quantile) == pair for v in plan.pools[0].latency):
+        if pair not in shown and any((v.metric, v.quantile) == pair for v in values):
             shown.append(pair)
     return shown
+
+
+def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """Columns and a row per pool; fleets of other shapes, if asked for, below the plan's own."""
+    shown = reported(plan)
+    columns = [*COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
+    listed = [(plan.shape, pool) for pool in plan.pools]
+    listed += [(other.shape, pool) for other in plan.alternatives for pool in other.pools]
+    rows = []
+    for shape, pool in listed:
+        values = [latency_of(pool, m, q) for m, q in shown]
+        cells = pool_cells(pool)
+        if plan.alternatives:
+            cells[0] = f"{shape}: {pool.name}"
+        latencies = [latency_cell(v) if v else "-" for v in values]
+        rows.append([*cells, *latencies, format_usd(pool.cost_usd_per_hour)])
+    return columns, rows
 
 
 def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:

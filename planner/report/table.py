@@ -11,7 +11,8 @@ from typing import Any
 from planner.report import plan_text as text
 from planner.report import schedule_text
 from planner.sizing.schedule import Schedule
-from planner.types import LatencyValue, Plan
+from planner.sizing.tiers import TieredPlan
+from planner.types import Plan
 from planner.units import format_usd
 
 __all__ = ["render", "rows_to_table"]
@@ -40,7 +41,11 @@ def rows_to_table(columns: list[str], rows: list[list[str]], right: set[str] | N
 
 
 def render(result: Any) -> str:
-    """A plan or a schedule in full; any other result by its rows."""
+    """A plan or a schedule in full, classes of requests group by group; any other result by its rows."""
+    if isinstance(result, TieredPlan):
+        total = f"{result.gpus:,} GPUs, {format_usd(result.cost_usd_per_hour)}/hour in all"
+        groups = [f"== {' + '.join(g)}\n{_plan(p)}" for g, p in zip(result.groups, result.plans, strict=True)]
+        return "\n\n".join([total, *groups])
     if isinstance(result, Schedule):
         return _schedule(result)
     return _plan(result) if isinstance(result, Plan) else _rows(result)
@@ -62,18 +67,7 @@ def _schedule(schedule: Schedule) -> str:
 
 def _plan(plan: Plan) -> str:
     """Headline, pools, settings, reasons."""
-    shown = text.reported(plan)
-    columns = [*text.COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
-    rows = []
-    for pool in plan.pools:
-        values = [text.latency_of(pool, m, q) for m, q in shown]
-        rows.append(
-            [
-                *text.pool_cells(pool),
-                *(text.latency_cell(v) if v else "-" for v in values),
-                format_usd(pool.cost_usd_per_hour),
-            ]
-        )
+    columns, rows = text.pool_table(plan)
     lines = [*text.headline(plan), "", rows_to_table(columns, rows, right=set(columns) - {"pool", "total tokens"}), ""]
     lines.append(text.savings(plan))
     lines.extend(plan.explanation)

@@ -44,6 +44,10 @@ def make_plan(inputs: PlanInputs, workload: Workload) -> Plan:
             f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
             f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
         )
+    if inputs.shape != "colocated":
+        from planner.sizing.disaggregated import plan_shapes
+
+        return plan_shapes(inputs, workload)
     options = engine_options(inputs, workload.max_total)
     problem = FleetProblem(inputs, workload, rate, options)
     fleet = problem.solve()

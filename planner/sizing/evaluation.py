@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import planner
+from planner.sizing.disaggregated_fixed import StandingDisaggregated
 from planner.sizing.fixed import FixedFleet, Verdict
 from planner.types import json_number
 
@@ -74,7 +75,7 @@ class Evaluation:
         }
 
 
-def evaluation_of(fleet: FixedFleet, rates: Sequence[float]) -> Evaluation:
+def evaluation_of(fleet: FixedFleet | StandingDisaggregated, rates: Sequence[float]) -> Evaluation:
     """Evaluate a standing fleet at every rate [1/s]."""
     verdicts = fleet.sweep(rates)
     capacity = fleet.capacity_per_s if fleet.pools else math.inf

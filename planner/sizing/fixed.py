@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import InputError
+from planner.sizing.disaggregated import is_disaggregated
 from planner.sizing.engine import EngineOption, engine_options, set_up
 from planner.sizing.fleet import pool_model
 from planner.sizing.inputs import PlanInputs
@@ -84,6 +85,11 @@ class FixedFleet:
     """
 
     def __init__(self, inputs: PlanInputs, workload: Workload, pools: Sequence[SavedPool]) -> None:
+        if is_disaggregated(pools):
+            raise InputError(
+                "the plan has a prefill and a decode pool, which only evaluate and schedule take so far",
+                "Plan with --shape colocated for the others.",
+            )
         self.inputs = inputs
         self.levels = prediction_levels(inputs.promises)
         moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)

@@ -12,11 +12,12 @@ from planner.errors import InputError, did_you_mean
 from planner.types import Promise
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
-__all__ = ["DEFAULT_GAMMAS", "KV_POLICIES", "METHODS", "ROUTINGS", "PlanInputs", "parse_promise"]
+__all__ = ["DEFAULT_GAMMAS", "KV_POLICIES", "METHODS", "ROUTINGS", "SHAPES", "PlanInputs", "parse_promise"]
 
 METHODS = ("mixed", "occupancy", "mgc")
 KV_POLICIES = ("paged", "reserved")
 ROUTINGS = ("random", "jsq", "rr")
+SHAPES = ("colocated", "disaggregated", "both")
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
 
@@ -108,6 +109,11 @@ class PlanInputs:
         GPU name -> spot price [USD/hour]; largest share of a pool's replicas on spot.
     max_evaluations
         Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
+    shape
+        ``colocated``; ``disaggregated``: prefill and decode on pools of their own; ``both``: the cheaper of the two.
+    kv_transfer_gbps, kv_transfer_base
+        Link of each GPU that moves KV caches from prefill to decode nodes [Gbit/s]; time of a transfer beyond its
+        bytes [s].
     """
 
     cdf: str = "azure"
@@ -143,6 +149,9 @@ class PlanInputs:
     spot_price: Mapping[str, float] = field(default_factory=dict)
     spot_share: float = 0.0
     max_evaluations: int = 48
+    shape: str = "colocated"
+    kv_transfer_gbps: float = 100.0
+    kv_transfer_base: float = 0.002
 
     def __post_init__(self) -> None:
         problems = list(_problems(self))
@@ -259,8 +268,8 @@ def _promises(value: Any, place: str) -> list[Promise]:
 _INTEGERS = {"tp", "pools", "token_budget", "max_num_seqs", "max_model_len", "chunk"}
 _COUNTS = {"min_replicas", "redundancy", "max_evaluations"}
 _FRACTIONS = {"utilization_cap", "memory_utilization", "p_c", "availability_target", "spot_share"}
-_NUMBERS = {"rate", "failures_per_hour", "repair_hours"}
-_WORDS = {"cdf", "model", "profile", "method", "kv", "routing", "route_on", "burst"}
+_NUMBERS = {"rate", "failures_per_hour", "repair_hours", "kv_transfer_gbps"}
+_WORDS = {"cdf", "model", "profile", "method", "kv", "routing", "route_on", "burst", "shape"}
 
 
 def _convert(key: str, value: Any, place: str) -> Any:
@@ -293,6 +302,8 @@ def _convert(key: str, value: Any, place: str) -> Any:
         return parse_fraction(value, key)
     if key in _FRACTIONS:
         return parse_fraction(value, key)
+    if key == "kv_transfer_base":
+        return parse_duration(value, key)
     if key in _NUMBERS:
         return parse_number(value, key)
     number = parse_tokens(value, key) if key in _INTEGERS else parse_number(value, key)
@@ -322,6 +333,12 @@ def _problems(q: PlanInputs) -> list[str]:
     one_of(q.routing, ROUTINGS, "routing")
     one_of(q.route_on, ("total", "input"), "route_on")
     one_of(q.burst, ("auto", "poisson"), "burst")
+    one_of(q.shape, SHAPES, "shape")
+    check(
+        math.isfinite(q.kv_transfer_gbps) and q.kv_transfer_gbps > 0.0,
+        f"kv_transfer_gbps: must be positive, got {q.kv_transfer_gbps}",
+    )
+    check(q.kv_transfer_base >= 0.0, f"kv_transfer_base: must not be negative, got {q.kv_transfer_base}")
     check(q.tp is None or q.tp >= 1, f"tp: must be at least 1, got {q.tp}")
     check(0.0 < q.utilization_cap < 1.0, f"utilization_cap: must lie between 0 and 1, got {q.utilization_cap}")
     check(1 <= q.pools <= 4, f"pools: 1 to 4, got {q.pools}")
