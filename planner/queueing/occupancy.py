@@ -237,7 +237,7 @@ def linear_all_busy(
         p_safe = np.where(negative, p, 0.5)
         log_mass_nb = xlogy(chain_c, p_safe) + xlog1py(r_safe, -p_safe) - np.log(chain_c) - betaln(chain_c, r_safe)
         below_nb = betainc(r_safe, chain_c, 1.0 - p_safe)
-        load = np.where(negative, 0.0, offered + p * chain_c * 0.0)
+        load = np.where(negative, 0.0, offered)
         log_mass_poisson = xlogy(chain_c, load) - load - gammaln(chain_c + 1.0)
         below_poisson = gammaincc(chain_c, load)
         log_mass = np.where(negative, log_mass_nb, log_mass_poisson)
