@@ -56,6 +56,7 @@ LEAVE_ONE_OUT_WARNING = 0.10
 
 _X = PARAMETERS.index("x")
 _B = PARAMETERS.index("b")
+_C = PARAMETERS.index("c")
 _G = PARAMETERS.index("g")
 _E = PARAMETERS.index("e")
 _W = PARAMETERS.index("w")
@@ -365,6 +366,8 @@ def fit_points(
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
     intervals = _intervals(samples, tile)
+    if not free[_X]:
+        intervals["x"] = (0.0, _interference_bound(points, design, residuals))
     identified = _identified(points, design, theta, intervals, sample_theta, sd, bool(free[_X]))
     covered = _covered(points)
     kinds = _by_kind(points, residuals)
@@ -496,10 +499,19 @@ def _identified(
         found[name] = touched and narrow and learned
     # e at or below g never binds
     found["e"] = found["e"] and bool(theta[_E] > 0.0)
-    # mixed points without a visible interference determine x = 0; without mixed points nothing is known
-    measured_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
-    found["x"] = found["x"] if with_x else measured_mixed
+    # mixed points without a visible interference leave it below a bound; without them nothing is known
+    upper = intervals["x"][1]
+    found["x"] = found["x"] if with_x else 0.0 < upper <= float(np.exp(theta[_B]) + np.exp(theta[_C]))
     return found
+
+
+def _interference_bound(points: Points, design: Design, residuals: FloatArray) -> float:
+    """Largest interference that two standard deviations of the mixed points would hide [s/token]; 0 = none measured."""
+    mixed = design.overlap > 0.0
+    if points.composed or not mixed.any():
+        return 0.0
+    hidden = 2.0 * max(_spread(residuals), 1e-3) / math.sqrt(mixed.sum())
+    return float(hidden * np.median(points.time_s[mixed] / design.overlap[mixed]))
 
 
 def _far(residuals: FloatArray, factor: float) -> tuple[int, ...]:

@@ -199,6 +199,8 @@ def _from_fit(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> 
         error_mean=round(fit.leave_one_out_error, 4),
         error_p95=round(fit.leave_one_out_p95, 4),
         covered={k: v for k, v in ranges.items() if v[1] > 0.0},
+        # x = 0 alone cannot tell "no interference seen" from "never looked"
+        settings={"mixed_measured": True} if fit.identified["x"] else {},
         **values,
     )
 
