@@ -1,0 +1,110 @@
+"""What a comparison with a paper looks like: one finding per printed number and reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import planner
+
+__all__ = ["VERDICTS", "Finding", "Reproduction", "compare"]
+
+VERDICTS: Mapping[str, str] = {
+    "agrees": "equal at the printed precision",
+    "close": "within 5% of what is printed",
+    "differs": "another number; the reason says why",
+    "false": "what is printed does not follow, or a counterexample exists",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One printed number beside ours.
+
+    Parameters
+    ----------
+    paper
+        ``fleetopt``, ``rad-slai``, ``exclusive-batching`` or ``wait``.
+    quantity
+        What and where, e.g. ``"table 3, Azure, homogeneous: GPUs"``.
+    reading
+        Which version of the model ours is: the printed equations, the published code, a corrected form.
+    printed, ours
+        The numbers as text, with their unit.
+    verdict
+        A key of :data:`VERDICTS`.
+    reason
+        Why they differ, or what makes them equal.
+    """
+
+    paper: str
+    quantity: str
+    reading: str
+    printed: str
+    ours: str
+    verdict: str
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "paper": self.paper,
+            "quantity": self.quantity,
+            "reading": self.reading,
+            "printed": self.printed,
+            "ours": self.ours,
+            "verdict": self.verdict,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """Printed numbers beside ours, and why they differ.
+
+    Parameters
+    ----------
+    papers
+        What was compared.
+    findings
+        In the order of the papers.
+    """
+
+    papers: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def counts(self) -> dict[str, int]:
+        """Findings by verdict."""
+        return {v: n for v in VERDICTS if (n := sum(f.verdict == v for f in self.findings))}
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per finding."""
+        return [f.to_dict() for f in self.findings]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-reproduction",
+            "version": planner.__version__,
+            "papers": list(self.papers),
+            "verdicts": dict(VERDICTS),
+            "counts": self.counts(),
+            "rows": self.to_rows(),
+        }
+
+
+def compare(printed: float, ours: float, decimals: int) -> str:
+    """``agrees``, ``close`` or ``differs`` for two numbers, the first printed with that many decimals.
+
+    >>> compare(0.848, 0.84779, 3), compare(284, 292, 0), compare(284, 445, 0)
+    ('agrees', 'close', 'differs')
+    """
+    if round(ours, decimals) == round(printed, decimals):
+        return "agrees"
+    return "close" if abs(ours - printed) <= 0.05 * abs(printed) else "differs"
+
+
+def findings_of(rows: Iterable[tuple[str, str, str, str, str, str]], paper: str) -> tuple[Finding, ...]:
+    """Findings of one paper from (quantity, reading, printed, ours, verdict, reason)."""
+    return tuple(Finding(paper, *row) for row in rows)
