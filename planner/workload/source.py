@@ -19,6 +19,7 @@ from planner.errors import InputError
 __all__ = ["Head", "Source", "normal_name"]
 
 HEAD_BYTES = 1 << 16
+LONG_HEAD_BYTES = 1 << 22
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
 
@@ -104,12 +105,7 @@ class Source:
         """
         if self._head is not None:
             return self._head
-        with self._raw() as raw:
-            try:
-                start = gzip.GzipFile(fileobj=raw).read(HEAD_BYTES) if self._is_gzip() else raw.read(HEAD_BYTES)
-            except (OSError, EOFError, zlib.error):
-                # a truncated archive may still show its beginning; reading on will say what is wrong
-                start = self._salvage()
+        start = self._beginning(HEAD_BYTES)
         if not start.strip():
             raise InputError(f"{self.name}: the file is empty")
         if start[:4] == b"PAR1":
@@ -129,14 +125,27 @@ class Source:
         text = start.decode(self._encoding, errors="replace")
         if not text.strip():
             raise InputError(f"{self.name}: the file is empty")
-        self._head = _look(text, len(start) >= HEAD_BYTES)
-        return self._head
+        found = _look(text, len(start) >= HEAD_BYTES)
+        if found.kind in ("json", "array") and found.record is None and len(start) >= HEAD_BYTES:
+            # the first record is longer than the first look, say a prompt of 128K tokens: its keys are further on
+            start = self._beginning(LONG_HEAD_BYTES)
+            found = _look(start.decode(self._encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
+        self._head = found
+        return found
 
-    def _salvage(self) -> bytes:
+    def _beginning(self, size: int) -> bytes:
+        with self._raw() as raw:
+            try:
+                return gzip.GzipFile(fileobj=raw).read(size) if self._is_gzip() else raw.read(size)
+            except (OSError, EOFError, zlib.error):
+                # a truncated archive may still show its beginning; reading on will say what is wrong
+                return self._salvage(size)
+
+    def _salvage(self, size: int) -> bytes:
         with self._raw() as raw:
             decoder = zlib.decompressobj(31)
             try:
-                return decoder.decompress(raw.read(HEAD_BYTES), HEAD_BYTES)
+                return decoder.decompress(raw.read(size), size)
             except zlib.error as error:
                 raise InputError(f"{self.name}: not a readable gzip file: {error}") from error
 
@@ -278,7 +287,8 @@ def _look_json(body: str, cut: bool) -> Head:
     try:
         record, end = decoder.raw_decode(body, start)
         rest = body[end:].strip()
-        if kind == "jsonl" and not rest and not cut:
+        # one object, or objects printed over several lines each, are read as documents
+        if kind == "jsonl" and ((not rest and not cut) or "\n" in body[start:end]):
             kind = "json"
     except (ValueError, RecursionError):
         if kind == "jsonl" and "\n" in body:

@@ -328,6 +328,49 @@ def test_every_format_has_a_name_and_a_title() -> None:
     assert all(f.title for f in formats())
 
 
+def test_spans_printed_over_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "console.json"
+    spans = [
+        {
+            "name": "chat",
+            "start_time": iso(t) + "Z",
+            "attributes": {"gen_ai.usage.input_tokens": i, "gen_ai.usage.output_tokens": o},
+        }
+        for t, i, o in REQUESTS
+    ]
+    path.write_text("\n".join(json.dumps(s, indent=4) for s in spans))
+    workload, report = read_workload(path)
+    assert (report.format, report.requests) == ("otel", 5)
+    assert workload.arrivals.rate_per_s == pytest.approx(5 / SPAN)
+
+
+def test_a_first_prompt_longer_than_the_first_look(tmp_path: Path) -> None:
+    path = tmp_path / "long.json"
+    records = [
+        {
+            "start_time": t,
+            "request": '{\\"messages\\": \\"' + "word " * 60_000,
+            "info": {"input_tokens": i, "output_tokens": o},
+        }
+        for t, i, o in REQUESTS
+    ]
+    for text in (json.dumps(records), "\n".join(map(json.dumps, records))):
+        path.write_text(text)
+        _, report = read_workload(path)
+        assert (report.format, report.requests) == ("inference-perf", 5)
+
+
+@pytest.mark.parametrize(
+    ("column", "factor"), [("arrival_ms", 1000), ("timestamp_us", 10**6), ("time_s", 1), ("ts", 1)]
+)
+def test_the_unit_in_the_name_of_a_column(tmp_path: Path, column: str, factor: int) -> None:
+    path = tmp_path / "t"
+    path.write_text("\n".join([f"{column},isl,osl", *(f"{t * factor},{i},{o}" for t, i, o in REQUESTS)]))
+    assert read_workload(path)[1].span_s == pytest.approx(SPAN)
+    path.write_text("\n".join(json.dumps({column: t * factor, "isl": i, "osl": o}) for t, i, o in REQUESTS))
+    assert read_workload(path)[1].span_s == pytest.approx(SPAN)
+
+
 def test_unknown_format_is_named() -> None:
     with pytest.raises(InputError, match="did you mean 'azure'"):
         read_workload("azure", input_format="azur")

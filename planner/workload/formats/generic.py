@@ -16,17 +16,19 @@ __all__ = ["FORMAT"]
 FIELDS = CsvColumns(
     input=(
         "input_tokens", "prompt_tokens", "num_prefill_tokens", "prompt_len", "prompt_length", "input_length", "input_len",
-        "isl", "ContextTokens", "num_input_tokens", "num_prompt_tokens", "tokens_in", "usage.prompt_tokens",
-        "usage.input_tokens",
+        "isl", "ContextTokens", "num_input_tokens", "num_prompt_tokens", "n_prompt_tokens", "n_input_tokens", "prefill_tokens",
+        "context_tokens", "request_tokens", "in_tokens", "tokens_in", "usage.prompt_tokens", "usage.input_tokens",
     ),
     output=(
         "output_tokens", "generated_tokens", "completion_tokens", "num_decode_tokens", "output_length", "output_len", "osl",
-        "GeneratedTokens", "response_tokens", "num_output_tokens", "num_generated_tokens", "tokens_out",
+        "GeneratedTokens", "response_tokens", "num_output_tokens", "num_generated_tokens", "n_output_tokens",
+        "n_generated_tokens", "decode_tokens", "generation_tokens", "out_tokens", "tokens_out", "output_size",
         "usage.completion_tokens", "usage.output_tokens",
     ),
     time=(
         "timestamp", "timestamp_s", "time", "arrival_time", "arrived_at", "arrival_timestamp", "start_time", "startTime",
-        "request_time", "created_at", "created", "ts", "datetime",
+        "request_time", "created_at", "created", "ts", "datetime", "timestamp_ms", "timestamp_us", "timestamp_ns", "time_s",
+        "time_ms", "arrival", "arrival_s", "arrival_ms", "arrival_time_s", "arrival_time_ms", "request_timestamp", "date",
     ),
     category=("category",),
 )  # fmt: skip

@@ -95,6 +95,8 @@ def read_csv(
         at_output = index("output", names.output, at_total is None)
         at_time = index("time", names.time, False)
         at_category = index("category", names.category, False)
+        if at_time is not None and builder.clock.unit is None:
+            builder.clock.unit = _unit_of(header[at_time])
         reason = make_filter(place) if make_filter is not None else None
         width = len(header)
         assert at_input is not None
@@ -129,6 +131,16 @@ def read_csv(
                 bad(reader.line_num, str(error))
     _mention_encoding(source, builder)
     return builder
+
+
+def _unit_of(column: str) -> str | None:
+    """Unit that the name of a time column ends with.
+
+    >>> _unit_of("arrival_ms"), _unit_of("timestamp")
+    ('ms', None)
+    """
+    _, underscore, unit = column.strip().lower().rpartition("_")
+    return unit if underscore and unit in ("s", "ms", "us", "ns") else None
 
 
 def _difference(total: str, inputs: str) -> float | str:
@@ -318,6 +330,8 @@ def read_json_records(
             time = _first(record, times)
             if has_time is None:
                 has_time = time is not None
+                if has_time and builder.clock.unit is None:
+                    builder.clock.unit = _unit_of(next(path for path in times if _first(record, (path,)) is not None))
             if has_time and time is None:
                 builder.bad(line, f"no {' or '.join(times[:3])}")
                 continue
