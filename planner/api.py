@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.sizing.build import arrival_rate_of, make_plan
+from planner.sizing.disaggregated_fixed import standing_fleet
 from planner.sizing.evaluation import Evaluation, evaluation_of
 from planner.sizing.fixed import FixedFleet
 from planner.sizing.inputs import PlanInputs
-from planner.sizing.planfile import Question, SavedPool, load_question
+from planner.sizing.planfile import Question, SavedPool, load_question, saved_pools
 from planner.sizing.schedule import Elasticity, Schedule, make_schedule, planned_demands, standing_demands
 from planner.sizing.tiers import TieredPlan, plan_classes
 from planner.sizing.whatif import Sweep, combinations, sweep
@@ -21,7 +22,10 @@ from planner.units import parse_duration, parse_fraction
 from planner.workload.hours import hourly_rates
 from planner.workload.workload import Workload
 
-__all__ = ["evaluate", "plan", "plan_tiers", "schedule", "what_if"]
+if TYPE_CHECKING:
+    from planner.simulate.plan import Verification
+
+__all__ = ["evaluate", "plan", "plan_tiers", "schedule", "verify", "what_if"]
 
 _ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
 
@@ -132,7 +136,7 @@ def evaluate(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy")
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
@@ -154,7 +158,39 @@ def evaluate(
         )
     if bad := [r for r in rates if not r > 0.0]:
         raise InputError(f"rate: must be positive, got {bad[0]!r}")
-    return evaluation_of(FixedFleet(inputs, loaded, pools), rates)
+    return evaluation_of(standing_fleet(inputs, loaded, pools), rates)
+
+
+def verify(
+    fleet: Plan | str | Path,
+    *,
+    workload: Workload | str | Path | None = None,
+    rate: float | None = None,
+    **keywords: Any,
+) -> Verification:
+    """Simulate a fleet and judge every promise: holds, fails, or cannot tell.
+
+    Parameters
+    ----------
+    fleet
+        A plan, or a file that holds one.
+    workload, rate
+        Other traffic, another rate [1/s].
+    **keywords
+        Options of :func:`planner.simulate.plan.verify_fleet`: requests, seeds, preset, arrivals, progress.
+
+    Returns
+    -------
+    Verification
+    """
+    from planner.simulate.plan import verify_fleet
+
+    inputs, pools, folder = _standing(fleet)
+    if isinstance(workload, Workload):
+        loaded = workload
+    else:
+        loaded = load_workload(str(workload or inputs.cdf), folder)
+    return verify_fleet(FixedFleet(inputs, loaded, pools), loaded, rate or arrival_rate_of(inputs, loaded), **keywords)
 
 
 def what_if(
@@ -301,23 +337,7 @@ def load_workload(name: str, folder: Path | None = None) -> Workload:
 
 def _standing(fleet: Plan | str | Path) -> tuple[PlanInputs, tuple[SavedPool, ...], Path | None]:
     if isinstance(fleet, Plan):
-        pools = tuple(
-            SavedPool(
-                p.name,
-                p.low_tokens,
-                p.high_tokens,
-                p.gamma,
-                p.gpu,
-                p.tp,
-                p.profile,
-                p.replicas,
-                p.spares,
-                p.slots,
-                p.settings.max_num_batched_tokens,
-            )
-            for p in fleet.pools
-        )
-        return PlanInputs.from_dict(dict(fleet.inputs)), pools, None
+        return PlanInputs.from_dict(dict(fleet.inputs)), saved_pools(fleet), None
     saved: Question = load_question(fleet)
     if not saved.pools:
         raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli import options as opt
+
+if TYPE_CHECKING:
+    from planner.types import Plan
 
 __all__ = ["plan", "question"]
 
@@ -150,6 +153,32 @@ def plan(
             help="Pools evaluated before the search stops with a gap; 0 = until proven.", rich_help_panel=opt.SEARCH
         ),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Simulate the fleet and judge every promise (seconds; exit 6 when one fails).",
+            rich_help_panel=opt.OUTPUT,
+        ),
+    ] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). "
+            "Default colocated.",
+            rich_help_panel=opt.SEARCH,
+        ),
+    ] = None,
+    kv_transfer_gbps: Annotated[
+        str | None,
+        typer.Option(
+            help="Link per GPU between prefill and decode nodes, Gbit/s. Default 100.", rich_help_panel=opt.HARDWARE
+        ),
+    ] = None,
+    kv_transfer_base: Annotated[
+        str | None,
+        typer.Option(help="Time of a KV transfer beyond its bytes. Default 2ms.", rich_help_panel=opt.HARDWARE),
+    ] = None,
     output_format: opt.OutputFormat = "table",
     output: opt.OutputFile = None,
 ) -> None:
@@ -157,7 +186,7 @@ def plan(
 
     Example: fleetopt plan --cdf azure.csv --slo 0.5
     """
-    given: dict[str, Any] = {k: v for k, v in locals().items() if k not in ("output_format", "output")}
+    given: dict[str, Any] = {k: v for k, v in locals().items() if k not in ("output_format", "output", "verify")}
     from planner import api
     from planner.cli.output import emit, say
     from planner.report import formatter
@@ -178,6 +207,33 @@ def plan(
     emit(render(result), output)
     say(f"assumed: {line}" for line in result.assumptions)
     say(f"warning: {line}" for line in result.warnings)
+    if verify:
+        _verify(result)
+
+
+def _verify(plan: Plan) -> None:
+    """Simulate the fleet just planned; the verdicts go to stderr, so that stdout stays the plan."""
+    from planner import api
+    from planner.cli.output import progress_bar, say
+    from planner.errors import CheckFailedError
+    from planner.report import formatter
+
+    with progress_bar("simulating") as bar:
+        result = api.verify(plan, progress=lambda _, share: bar(int(100 * share), 100))
+    say(
+        [
+            "",
+            "simulation, by an engine that shares only the workload and the iteration times:",
+            formatter("table")(result),
+        ]
+    )
+    say(f"warning: {line}" for line in result.warnings)
+    failed = [c for c in result.checks if c.verdict == "fails"]
+    if failed:
+        raise CheckFailedError(
+            f"{failed[0].promise.label} of pool {failed[0].where} does not hold in the simulation: {failed[0].reason}",
+            "Plan with a margin: a stricter promise, or a lower --utilization-cap.",
+        )
 
 
 def _has_classes(config: Path) -> bool:

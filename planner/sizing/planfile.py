@@ -11,9 +11,9 @@ from typing import Any
 from planner.catalog.load import load_yaml
 from planner.errors import InputError, did_you_mean
 from planner.sizing.inputs import PlanInputs
-from planner.types import PLAN_SCHEMA_VERSION
+from planner.types import PLAN_SCHEMA_VERSION, Plan
 
-__all__ = ["Question", "SavedPool", "load_question"]
+__all__ = ["Question", "SavedPool", "load_question", "saved_pools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,26 @@ class Question:
         if overrides:
             base = base.override(overrides, f"{self.source}: scenarios.{scenario}.")
         return base.override(changes) if changes else base
+
+
+def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
+    """The pools of a plan as its file would state them."""
+    return tuple(
+        SavedPool(
+            p.name,
+            p.low_tokens,
+            p.high_tokens,
+            p.gamma,
+            p.gpu,
+            p.tp,
+            p.profile,
+            p.replicas,
+            p.spares,
+            p.slots,
+            p.settings.max_num_batched_tokens,
+        )
+        for p in plan.pools
+    )
 
 
 def load_question(path: str | Path) -> Question:

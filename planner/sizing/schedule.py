@@ -10,20 +10,23 @@ from typing import Protocol
 import planner
 from planner.errors import InfeasibleError, InputError
 from planner.sizing import moments as m
-from planner.sizing.build import pool_names
+from planner.sizing.build import make_plan, pool_names
 from planner.sizing.cost import PriceRule
+from planner.sizing.disaggregated import DECODE, PREFILL, Disaggregated, is_disaggregated
+from planner.sizing.disaggregated_fixed import standing_disaggregated
 from planner.sizing.dwell import cheapest_holding, paid_replicas
 from planner.sizing.engine import EngineOption, engine_options
 from planner.sizing.explain import infeasible
 from planner.sizing.fixed import FixedFleet
 from planner.sizing.fleet import FleetProblem
+from planner.sizing.fleet_scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.moments import PoolLaw
-from planner.sizing.planfile import SavedPool
+from planner.sizing.planfile import SavedPool, saved_pools
 from planner.sizing.pool import Shortfall, prediction_levels, smallest_pool
 from planner.sizing.predict import PoolModel
-from planner.types import json_number
+from planner.types import Promise, json_number
 from planner.units import format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.workload import Workload
@@ -97,23 +100,36 @@ class _Candidate(Protocol):
 
 
 class Demand:
-    """Replicas one pool needs at any rate of the fleet; its model is built once, every rate is solved once.
+    """Replicas one pool needs at any rate of the fleet; every rate is solved once.
 
     Parameters
     ----------
     name
         Of the pool.
-    pool
-        Its requests, engine and latency method.
-    inputs
-        The question.
+    option
+        Its engine.
+    share
+        Fraction of the requests it serves.
+    capacity_per_s
+        Largest stable rate of one replica [1/s].
+    solve
+        Rate of the fleet [1/s] and a number thought to be near -> replicas that must serve.
+    alone
+        Whether the pool's need grows with the rate whatever the other pools have.
     """
 
-    def __init__(self, name: str, pool: _Candidate, inputs: PlanInputs) -> None:
-        self.name = name
-        self.law, self.option, self.model = pool.law, pool.option, pool.model
-        self.inputs = inputs
-        self._levels = prediction_levels(inputs.promises)
+    def __init__(
+        self,
+        name: str,
+        option: EngineOption,
+        share: float,
+        capacity_per_s: float,
+        solve: Callable[[float, int | None], int],
+        alone: bool = True,
+    ) -> None:
+        self.name, self.option, self.share, self.capacity_per_s = name, option, share, capacity_per_s
+        self.alone = alone
+        self._solve = solve
         self._known: dict[float, int] = {}
 
     @property
@@ -130,42 +146,21 @@ class Demand:
             No number of replicas keeps the promises.
         """
         if fleet_rate_per_s not in self._known:
-            self._known[fleet_rate_per_s] = self._solve(fleet_rate_per_s)
+            # a rate nearby is known: the number is nearly proportional
+            others = [r for r in self._known if r > 0.0] if fleet_rate_per_s > 0.0 else []
+            near = min(others, key=lambda r: abs(math.log(r / fleet_rate_per_s)), default=None)
+            start = None if near is None else math.ceil(self._known[near] * fleet_rate_per_s / near)
+            self._known[fleet_rate_per_s] = self._solve(fleet_rate_per_s, start)
         return self._known[fleet_rate_per_s]
 
-    def _solve(self, fleet_rate: float) -> int:
-        inputs, rate = self.inputs, fleet_rate * self.law.share
-        if rate <= 0.0:
-            return inputs.min_replicas
-        # sized already at a rate nearby: the number is nearly proportional
-        near = min(self._known, key=lambda r: abs(math.log(r / fleet_rate)), default=None) if self._known else None
-        start = None if near is None else math.ceil(self._known[near] * fleet_rate / near)
-        least = max(inputs.min_replicas, self._floor(rate))
-        size = smallest_pool(self.model, rate, inputs.promises, inputs.utilization_cap, least, self._levels, start)
-        if isinstance(size, Shortfall):
-            raise InfeasibleError(
-                f"{self.name}: {size.promise.label} <= {format_duration(size.promise.limit_s)} cannot be kept at "
-                f"{format_count(fleet_rate)} requests/s by any number of replicas",
-                "Relax the promise, or plan anew at the busiest hour's rate.",
-            )
-        return size.replicas
-
-    def _floor(self, rate: float) -> int:
-        """Physics, for the method that takes prefill for free."""
-        if self.inputs.method != "mgc" or not self.option.profile.automatic:
-            return 1
-        law = self.law
-        floor = hardware_floor(
-            self.option.gpu, self.option.model, rate, law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
-        )
-        return math.ceil(float(floor.gpus) / self.option.profile.gpus)
-
     def over(self, fleet_rates_per_s: Sequence[float]) -> tuple[int, ...]:
-        """Replicas at each of many rates; only as many are solved as there are different answers (about).
+        """Replicas at each of many rates; only about as many are solved as there are different answers.
 
         A fleet that keeps its promises keeps them at any lower rate, so between two rates with one answer nothing is
         solved, and no hour is given more than a busier one.
         """
+        if not self.alone:
+            return tuple(self.serving(float(r)) for r in fleet_rates_per_s)
         rates = sorted({float(r) for r in fleet_rates_per_s})
         found = [0] * len(rates)
 
@@ -185,6 +180,99 @@ class Demand:
             fill(0, len(rates) - 1)
         by_rate = dict(zip(rates, found, strict=True))
         return tuple(by_rate[float(r)] for r in fleet_rates_per_s)
+
+
+def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanInputs) -> list[Demand]:
+    """Demands of pools between lengths; together where promises are about the whole fleet."""
+    together = [p for p in inputs.promises if p.scope == "fleet"]
+    own = [p for p in inputs.promises if p.scope == "pool"]
+    levels = prediction_levels(inputs.promises, TAIL_LEVELS if together else (0.5, 0.9, 0.99))
+
+    def least(pool: _Candidate, rate: float, start: int | None) -> int:
+        if rate <= 0.0:
+            return inputs.min_replicas
+        fewest = max(inputs.min_replicas, _hardware_least(pool, rate, inputs))
+        size = smallest_pool(pool.model, rate, own, inputs.utilization_cap, fewest, levels, start)
+        if isinstance(size, Shortfall):
+            raise _unkept(size.promise, rate / pool.law.share)
+        return size.replicas
+
+    def alone(pool: _Candidate) -> Callable[[float, int | None], int]:
+        return lambda rate, start: least(pool, rate * pool.law.share, start)
+
+    if not together:
+        return [
+            Demand(n, p.option, p.law.share, p.model.capacity_per_s, alone(p))
+            for n, p in zip(names, pools, strict=True)
+        ]
+    known: dict[float, list[int]] = {}
+
+    def shared(rate: float) -> list[int]:
+        if rate not in known:
+            fewest = [least(pool, rate * pool.law.share, None) for pool in pools]
+            known[rate] = fewest
+            if rate > 0.0:
+                scoped = [
+                    ScopedPool(p.model, rate * p.law.share, p.law.share, n, p.option.price.cost_of_need)
+                    for p, n in zip(pools, fewest, strict=True)
+                ]
+                found = cheapest_allocation(scoped, together, levels)
+                if found is None:
+                    raise _unkept(together[0], rate)
+                known[rate] = [size.replicas for size in found[1]]
+        return known[rate]
+
+    def part(k: int) -> Callable[[float, int | None], int]:
+        return lambda rate, start: shared(rate)[k]
+
+    return [
+        Demand(n, p.option, p.law.share, p.model.capacity_per_s, part(k), alone=False)
+        for k, (n, p) in enumerate(zip(names, pools, strict=True))
+    ]
+
+
+def demands_of_shape(fleet: Disaggregated) -> list[Demand]:
+    """Demands of a prefill and a decode pool, which keep an end-to-end promise together."""
+    inputs = fleet.inputs
+    known: dict[float, tuple[int, int]] = {}
+
+    def both(rate: float) -> tuple[int, int]:
+        if rate not in known:
+            if rate <= 0.0:
+                known[rate] = (inputs.min_replicas, inputs.min_replicas)
+            else:
+                sizes = fleet.size(rate, inputs.promises)
+                if isinstance(sizes, Shortfall):
+                    raise _unkept(sizes.promise, rate)
+                known[rate] = (sizes.prefill.replicas, sizes.decode.replicas)
+        return known[rate]
+
+    joined = any(p.metric == "e2e_s" for p in inputs.promises)
+    first = fleet.prefill
+    found = [Demand(PREFILL, fleet.prefill_option, 1.0, first.capacity_per_s, lambda r, _: both(r)[0], not joined)]
+    if fleet.decode is not None:
+        capacity, share = fleet.decode.capacity_per_s, fleet.decode_share
+        found.append(Demand(DECODE, fleet.decode_option, share, capacity, lambda r, _: both(r)[1], not joined))
+    return found
+
+
+def _unkept(promise: Promise, fleet_rate: float) -> InfeasibleError:
+    return InfeasibleError(
+        f"{promise.label} <= {format_duration(promise.limit_s)} cannot be kept at {format_count(fleet_rate)} requests/s "
+        "by any number of replicas of these pools",
+        "Relax the promise, or plan anew for the busiest hour's rate.",
+    )
+
+
+def _hardware_least(pool: _Candidate, rate: float, inputs: PlanInputs) -> int:
+    """Physics, for the method that takes prefill for free."""
+    if inputs.method != "mgc" or not pool.option.profile.automatic:
+        return 1
+    law = pool.law
+    floor = hardware_floor(
+        pool.option.gpu, pool.option.model, rate, law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
+    )
+    return math.ceil(float(floor.gpus) / pool.option.profile.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,8 +584,8 @@ def _scheduled(demand: Demand, rates: tuple[float, ...], elasticity: Elasticity)
         name=demand.name,
         gpu=demand.option.gpu.name,
         gpus_per_replica=per_replica,
-        share=demand.law.share,
-        capacity_per_s=demand.model.capacity_per_s,
+        share=demand.share,
+        capacity_per_s=demand.capacity_per_s,
         needed=needed,
         replicas=replicas,
         spares=tuple(bought[n] - n for n in serving),
@@ -520,13 +608,19 @@ def planned_demands(inputs: PlanInputs, workload: Workload, peak_rate_per_s: flo
     InputError, InfeasibleError
         As :func:`planner.sizing.build.make_plan`.
     """
+    if inputs.shape != "colocated":
+        plan = make_plan(replace(inputs, rate=peak_rate_per_s), workload)
+        return standing_demands(inputs, workload, saved_pools(plan))
     problem = FleetProblem(inputs, workload, peak_rate_per_s, engine_options(inputs, workload.max_total))
     fleet = problem.solve()
     if not fleet.pools:
         raise infeasible(problem, fleet)
-    return [Demand(name, pool, inputs) for name, pool in zip(pool_names(len(fleet.pools)), fleet.pools, strict=True)]
+    return demands_of(pool_names(len(fleet.pools)), fleet.pools, inputs)
 
 
 def standing_demands(inputs: PlanInputs, workload: Workload, pools: Sequence[SavedPool]) -> list[Demand]:
     """The pools of a plan file: its boundaries and engines, any number of replicas."""
-    return [Demand(pool.saved.name, pool, inputs) for pool in FixedFleet(inputs, workload, pools).pools]
+    if is_disaggregated(pools):
+        return demands_of_shape(standing_disaggregated(inputs, workload, pools))
+    standing = FixedFleet(inputs, workload, pools).pools
+    return demands_of([p.saved.name for p in standing], standing, inputs)
