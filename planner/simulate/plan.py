@@ -25,6 +25,7 @@ from planner.simulate.verify import (
 from planner.sizing.build import arrival_rate_of
 from planner.sizing.fixed import FixedFleet, FixedPool
 from planner.sizing.method_occupancy import iteration_times
+from planner.sizing.moments import DECODE, KV
 from planner.sizing.planfile import load_question
 from planner.workload.workload import Workload
 
@@ -88,7 +89,11 @@ def pool_settings(fleet: FixedFleet, pool: FixedPool, preset: str | None = None)
     chunk: float = option.token_budget
     if rules == "slots":
         # the picture of these methods: durations by active slots at the mean context
-        iteration = iteration_times(law, option.profile.iteration, slots, inputs.chunk).tolist()
+        if inputs.method == "mgc":  # where prefill takes iterations and nothing else
+            frozen, context = option.profile.iteration.at_batch(slots), law.mean(KV) / max(law.mean(DECODE), 1e-9)
+            iteration = [frozen.time(n, n * context) for n in range(slots + 1)]
+        else:
+            iteration = iteration_times(law, option.profile.iteration, slots, inputs.chunk).tolist()
         chunk = inputs.chunk
     return {
         "input_tokens": law.input_tokens,
@@ -156,6 +161,10 @@ def verify_fleet(
     warnings: list[str] = []
     own = [p for p in inputs.promises if p.scope == "pool"]
     common = [p for p in inputs.promises if p.scope == "fleet"]
+    if inputs.method == "mgc" and preset is None:
+        warnings.append(
+            "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
+        )
     predictions = fleet.at(arrival_rate_per_s)
     for pool, verdict in zip(fleet.pools, predictions, strict=True):
         name = pool.saved.name

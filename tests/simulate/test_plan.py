@@ -1,0 +1,153 @@
+"""A plan's promises against the simulation of its fleet, in Python and on the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from planner import api
+from planner.cli.main import run
+from planner.errors import InputError
+from planner.iteration.model import IterationModel
+from planner.simulate.plan import pool_arrival, verify_plan
+from planner.workload.workload import Workload
+
+SHORT = {"requests": 4000, "seeds": 1, "max_requests": 16_000}
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
+    with pytest.raises(SystemExit) as stop:
+        run(
+            [
+                "plan",
+                "--slo",
+                "2",
+                "--rate",
+                "40",
+                "--burst",
+                "poisson",
+                "--pools",
+                "1",
+                "--format",
+                "yaml",
+                "-o",
+                str(path),
+            ]
+        )
+    assert stop.value.code in (0, None)
+    return path
+
+
+def test_a_generous_promise_holds_and_ten_times_the_load_fails(plan_file: Path) -> None:
+    result = verify_plan(plan_file, **SHORT)
+    assert result.verdict == "holds" and result.arrival_rate_per_s == 40.0
+    row = result.to_rows()[0]
+    assert row["low_s"] <= row["simulated_s"] <= row["high_s"] <= row["limit_s"]
+    assert row["predicted_s"] == pytest.approx(row["simulated_s"], rel=0.5)
+    assert verify_plan(plan_file, preset="mixed", **SHORT).results["all"].preset == "mixed"
+    overloaded = verify_plan(plan_file, rate=400.0, **SHORT)
+    assert overloaded.verdict == "fails" and any("unstable" in w for w in overloaded.warnings)
+    assert json.loads(json.dumps(overloaded.to_dict()))["verdict"] == "fails"
+
+
+@pytest.mark.parametrize("method", ["mgc", "occupancy"])
+def test_slot_methods_are_checked_with_slots(method: str) -> None:
+    fleet = api.plan("azure", slo=5.0, rate=40, method=method, pools=1, burst="poisson")
+    result = api.verify(fleet, **SHORT)
+    assert result.results["all"].preset == "slots"
+    assert result.results["all"].stable
+
+
+def test_bursts_of_the_workload_reach_the_simulation() -> None:
+    azure = Workload.from_file("azure")
+    assert pool_arrival(azure, 1.0, 8.0, "auto").process == "modulated"
+    assert pool_arrival(azure, 1.0, 8.0, "poisson").process == "poisson"
+    thinned = dict(pool_arrival(azure, 0.1, 0.8, "auto").dispersion)
+    full = dict(azure.arrivals.dispersion)
+    assert all(i == pytest.approx(max(1.0, 1.0 + 0.1 * (full[w] - 1.0))) for w, i in thinned.items())
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        run(["simulate", *arguments])
+    return int(stop.value.code or 0)
+
+
+def test_command_on_a_plan(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(str(plan_file), "--requests", "12000", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "holds"
+    assert command(str(plan_file), "--rate", "400", "--requests", "12000") == 6
+    assert "does not hold in the simulation" in capsys.readouterr().err
+
+
+def test_command_on_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--policies",
+        "sarathi,slai",
+        "--rates",
+        "4,6",
+        "--requests",
+        "150",
+        "--strict-share",
+        "5%",
+        "-f",
+        "csv",
+    ]
+    assert command(*arguments, "--set", "slai.order=spf") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(r["policy"], float(r["rate_per_s"])) for r in rows] == [
+        ("sarathi", 4.0), ("slai", 4.0), ("sarathi", 6.0), ("slai", 6.0)
+    ]  # fmt: skip
+    out = tmp_path / "rows.csv"
+    assert command(*arguments, "-o", str(out)) == 0 and out.is_file()
+
+
+def test_interrupt_leaves_a_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from planner.simulate import compare
+
+    calls = []
+    original = compare.run_policy
+
+    def interrupted(*arguments, **keywords):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(compare, "run_policy", interrupted)
+    out = tmp_path / "rows.csv"
+    code = command(
+        "--policies", "sarathi,slai", "--rates", "4", "--requests", "100", "--seeds", "2", "-f", "csv", "-o", str(out)
+    )
+    assert code == 130 and not out.exists()
+    partial = out.with_name("rows.csv.partial")
+    assert len(partial.read_text().splitlines()) == 2  # header and the finished row
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        ([], "nothing to simulate"),
+        (["--policies", "sarathy", "--rates", "5"], "did you mean 'sarathi'"),
+        (["--policies", "eb"], "--rates is needed"),
+        (["--policies", "eb", "--rates", "5", "--set", "k=3"], "POLICY.PARAMETER=VALUE"),
+        (["--policies", "eb", "--rates", "-5", "--requests", "50"], "must be positive"),
+        (["no-such-plan.yaml"], "no such file"),
+    ],
+)
+def test_bad_input_is_one_clear_error(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*arguments) == 3
+    assert words in capsys.readouterr().err
+
+
+def test_a_replica_too_small_for_any_request_is_refused() -> None:
+    from planner.simulate.pool import simulate_pool
+
+    with pytest.raises(InputError, match="no request fits"):
+        simulate_pool([5000.0], [100.0], None, 1.0, replicas=1, iteration=IterationModel(t0=0.01), kv_tokens=1000)
