@@ -138,7 +138,10 @@ class Clock:
 
     def read(self, value: object) -> float:
         """Seconds; ValueError when `value` is no time."""
-        seconds = self._read(value)
+        if type(value) is float and self._scale is not None:
+            seconds = value * self._scale
+        else:
+            seconds = self._read(value)
         if not abs(seconds) <= _LATEST:
             raise ValueError(f"{value!r} is not a time")
         return seconds

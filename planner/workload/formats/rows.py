@@ -314,6 +314,7 @@ def read_json_records(
     times = (own["time"],) if "time" in own else tuple(names.time)
     categories = (own["category"],) if "category" in own else tuple(names.category)
     has_time: bool | None = None
+    input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
         for record in unpack(outer) if unpack is not None else (outer,):
             if not isinstance(record, dict):
@@ -323,28 +324,36 @@ def read_json_records(
             if why is not None:
                 builder.drop(why)
                 continue
-            sent, got = _first(record, inputs), _first(record, outputs)
+            # the path that the first record had is tried first
+            sent, got = record.get(input_key), record.get(output_key)
             if sent is None or got is None:
-                builder.bad(line, f"no {' or '.join((inputs if sent is None else outputs)[:3])}")
-                continue
-            time = _first(record, times)
-            if has_time is None:
-                has_time = time is not None
-                if has_time and builder.clock.unit is None:
-                    builder.clock.unit = _unit_of(next(path for path in times if _first(record, (path,)) is not None))
-            if has_time and time is None:
-                builder.bad(line, f"no {' or '.join(times[:3])}")
-                continue
-            category = _first(record, categories)
-            if category is None and categories:
-                category = ""
-            builder.add(line, sent, got, time if has_time else None, None if category is None else str(category))
+                input_key, sent = _found(record, inputs)
+                output_key, got = _found(record, outputs)
+                if sent is None or got is None:
+                    builder.bad(line, f"no {' or '.join((inputs if sent is None else outputs)[:3])}")
+                    continue
+            time = record.get(time_key) if has_time is not False else None
+            if time is None and has_time is not False:
+                time_key, time = _found(record, times)
+                if has_time is None:
+                    has_time = time is not None
+                    if has_time and builder.clock.unit is None:
+                        builder.clock.unit = _unit_of(time_key)
+                if has_time and time is None:
+                    builder.bad(line, f"no {' or '.join(times[:3])}")
+                    continue
+            category = None
+            if categories:
+                _, category = _found(record, categories)
+                category = "" if category is None else str(category)
+            builder.add(line, sent, got, time, category)
     return builder
 
 
-def _first(record: dict[str, Any], paths: Sequence[str]) -> Any:
+def _found(record: dict[str, Any], paths: Sequence[str]) -> tuple[str, Any]:
+    """The first path that leads to something, and what."""
     for path in paths:
         found = record[path] if path in record else dig(record, path) if "." in path else None
         if found is not None:
-            return found
-    return None
+            return path, found
+    return "", None
