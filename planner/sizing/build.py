@@ -13,6 +13,7 @@ from planner.sizing.explain import explain_pool, fleet_tails, headroom, infeasib
 from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
+from planner.sizing.predict import same_band
 from planner.types import LatencyValue, Plan, PoolPlan, SearchReport, Slo
 from planner.units import format_count, format_duration, format_percent
 from planner.workload.workload import Workload
@@ -121,8 +122,9 @@ def pool_plan(problem: FleetProblem, c: PoolCandidate, name: str, low: int, high
     limits = {(p.metric, p.quantile): p.limit_s for p in problem.promises}
     latency = []
     for metric in ("ttft_s", "tpot_s", "e2e_s"):
-        below, above = prediction.bands.get(metric, (-0.1, 0.1))
-        for q, value in zip(prediction.quantiles, getattr(prediction, metric), strict=True):
+        bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
+        values = getattr(prediction, metric)
+        for q, value, (below, above) in zip(prediction.quantiles, values, bands, strict=True):
             latency.append(
                 LatencyValue(
                     metric,

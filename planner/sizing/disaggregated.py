@@ -27,7 +27,7 @@ from planner.sizing.inputs import PlanInputs
 from planner.sizing.moments import FleetMoments
 from planner.sizing.planfile import SavedPool
 from planner.sizing.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, prediction_levels, smallest_pool
-from planner.sizing.predict import Prediction, unstable
+from planner.sizing.predict import Prediction, same_band, unstable
 from planner.types import (
     Alternative,
     EngineSettings,
@@ -97,7 +97,7 @@ class PrefillPool:
             slot_occupancy=load,
             mean_running=load,
             wait_probability=self.nodes.wait_probability(arrival_rate_per_s, replicas, self.one_queue),
-            bands=BANDS,
+            bands={metric: same_band(quantiles, *band) for metric, band in BANDS.items()},
         )
 
 
@@ -134,7 +134,7 @@ class DecodePool:
             slot_occupancy=state.slot_occupancy,
             mean_running=state.mean_running,
             wait_probability=state.wait_probability,
-            bands=BANDS,
+            bands={metric: same_band(quantiles, *band) for metric, band in BANDS.items()},
         )
 
 
@@ -186,7 +186,7 @@ class Disaggregated:
         self.prefill = PrefillPool(
             PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
             inputs.routing == "jsq",
-            Burst(arrivals),
+            Burst(arrivals, inputs.rate or workload.arrivals.rate_per_s or 1.0),
             prefill_option.profile.api_overhead_s,
         )
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
@@ -577,8 +577,8 @@ def _pool(fleet: Disaggregated, name: str, size: PoolSize, rate: float, band: li
     latency = []
     metrics = ("ttft_s", "e2e_s") if first and fleet.decode is None else ("ttft_s",) if first else ("tpot_s", "e2e_s")
     for metric in metrics:
-        below, above = prediction.bands.get(metric, (-0.1, 0.1))
-        for q, value in zip(prediction.quantiles, getattr(prediction, metric), strict=True):
+        bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
+        for q, value, (below, above) in zip(prediction.quantiles, getattr(prediction, metric), bands, strict=True):
             low, high = value * (1.0 + below) * (1.0 - profile.band), value * (1.0 + above) * (1.0 + profile.band)
             latency.append(LatencyValue(metric, q, value, low, high, limits.get((metric, q))))
     bought = option.price.bought(size.replicas)

@@ -567,7 +567,8 @@ def pool_model(
     """The latency method of one pool."""
     # each method is loaded when it is used: a plan pays for the start of one of them
     iteration = option.profile.iteration
-    burst = Burst(workload.arrivals if inputs.burst == "auto" else None, law.share)
+    rate = inputs.rate or workload.arrivals.rate_per_s or 1.0
+    burst = Burst(workload.arrivals if inputs.burst == "auto" else None, rate, law.share)
     if inputs.method == "mgc":
         from planner.sizing.method_mgc import MgcPool
 

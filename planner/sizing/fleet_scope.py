@@ -47,7 +47,7 @@ def tail_at(prediction: Prediction, metric: str, limit_s: float) -> float:
     >>> round(tail_at(p, "ttft_s", 2.0), 3), tail_at(p, "ttft_s", 0.5), round(tail_at(p, "ttft_s", 9.0), 3)
     (0.1, 1.0, 0.01)
     """
-    values = [v * prediction.margins.get(metric, 1.0) for v in getattr(prediction, metric)]
+    values = [prediction.held(metric, q) for q in prediction.quantiles]
     if math.isinf(values[-1]):
         return 1.0
     survival = [1.0 - q for q in prediction.quantiles]

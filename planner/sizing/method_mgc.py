@@ -13,7 +13,7 @@ from planner.queueing.erlang import log_erlang_c
 from planner.queueing.mgc import min_replicas
 from planner.sizing import moments as m
 from planner.sizing.moments import PoolLaw
-from planner.sizing.predict import Prediction, unstable
+from planner.sizing.predict import Prediction, same_band, unstable
 from planner.types import Promise
 
 __all__ = ["MgcPool", "full_iteration_time", "mgc_replicas"]
@@ -92,7 +92,11 @@ class MgcPool:
             mean_running=load * self.slots,
             wait_probability=math.exp(float(log_erlang_c(servers, offered))) if offered > 0.0 else 0.0,
             # measured on the 48 hold-out cases of docs/accuracy.md: the printed model errs by 50-70% in the middle
-            bands={"ttft_s": (-0.9, 8.0), "tpot_s": (-0.7, 0.5), "e2e_s": (-0.7, 1.0)},
+            bands={
+                "ttft_s": same_band(quantiles, -0.9, 8.0),
+                "tpot_s": same_band(quantiles, -0.7, 0.5),
+                "e2e_s": same_band(quantiles, -0.7, 1.0),
+            },
         )
 
 

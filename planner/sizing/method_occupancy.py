@@ -9,7 +9,7 @@ from planner.queueing.latency import ReplicaLatency
 from planner.sizing import moments as m
 from planner.sizing.burst import Burst
 from planner.sizing.moments import PoolLaw
-from planner.sizing.predict import Prediction, unstable
+from planner.sizing.predict import Prediction, same_band, unstable
 
 __all__ = ["OccupancyPool", "iteration_times"]
 
@@ -90,5 +90,9 @@ class OccupancyPool:
             mean_running=at.mean_active,
             wait_probability=at.wait_probability,
             # docs/accuracy/occupancy.md, load <= 0.85: p90 of the absolute error of each quantile
-            bands={"ttft_s": (-0.05, 0.10), "tpot_s": (-0.05, 0.08), "e2e_s": (-0.05, 0.08)},
+            bands={
+                "ttft_s": same_band(quantiles, -0.05, 0.10),
+                "tpot_s": same_band(quantiles, -0.05, 0.08),
+                "e2e_s": same_band(quantiles, -0.05, 0.08),
+            },
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["PoolModel", "Prediction", "unstable"]
+__all__ = ["PoolModel", "Prediction", "same_band", "unstable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Prediction:
     wait_probability
         Probability that an arrival waits for a slot or memory.
     bands
-        Metric -> (low, high): the truth lies within ``value * (1 + low) .. value * (1 + high)``, as measured for the
-        region.
+        Metric -> one (low, high) per level: the truth lies within ``value * (1 + low) .. value * (1 + high)``, as
+        measured for the region.
     margins
-        Metric -> factor on the predicted value when it is held against a promise (>= 1).
+        Metric -> one factor >= 1 per level on the predicted value when it is held against a promise.
     warnings
         Region-specific caveats.
     """
@@ -43,20 +43,33 @@ class Prediction:
     slot_occupancy: float
     mean_running: float
     wait_probability: float
-    bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    margins: Mapping[str, float] = field(default_factory=dict)
+    bands: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    margins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    def _place(self, metric: str, quantile: float) -> int:
+        for k, level in enumerate(self.quantiles):
+            if abs(level - quantile) < 1e-12:
+                return k
+        raise KeyError(f"{metric} was not predicted at quantile {quantile}")
 
     def value(self, metric: str, quantile: float) -> float:
         """The value of `metric` at one of the levels [s]."""
-        for level, value in zip(self.quantiles, getattr(self, metric), strict=True):
-            if abs(level - quantile) < 1e-12:
-                return float(value)
-        raise KeyError(f"{metric} was not predicted at quantile {quantile}")
+        return float(getattr(self, metric)[self._place(metric, quantile)])
+
+    def margin(self, metric: str, quantile: float) -> float:
+        """Factor on that value when it is held against a promise [1]."""
+        factors = self.margins.get(metric)
+        return 1.0 if factors is None else factors[self._place(metric, quantile)]
 
     def held(self, metric: str, quantile: float) -> float:
         """The value that is held against a promise: prediction times margin [s]."""
-        return self.value(metric, quantile) * self.margins.get(metric, 1.0)
+        return self.value(metric, quantile) * self.margin(metric, quantile)
+
+
+def same_band(quantiles: tuple[float, ...], low: float, high: float) -> tuple[tuple[float, float], ...]:
+    """One band for every level."""
+    return ((low, high),) * len(quantiles)
 
 
 class PoolModel(Protocol):
