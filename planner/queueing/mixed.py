@@ -443,7 +443,9 @@ class MixedReplica:
                 avoidance=avoidance, scale=scales, idle_rate=rate, most_load=most_load,
             )  # fmt: skip
         memory = chain_memory(chains)
-        swing = self._fluctuations(rate, n0, nodes, chains, memory, 1 / replicas if routing == "rr" else dispersion)
+        swing = self._fluctuations(
+            rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else dispersion
+        )
         occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         return self._integrate(
             rate, nodes, chains, memory, occupancy, capacity, swing, slope,
@@ -451,18 +453,18 @@ class MixedReplica:
         )  # fmt: skip
 
     def _fluctuations(
-        self, rate: float, centre: float, nodes: Array, chains: Backlog, memory: Memory, dispersion: float
+        self, rate: float, centre: float, nodes: Array, chains: Backlog, means: Array, dispersion: float
     ) -> Fluctuations:
         """Slow fluctuations about ``centre`` decodes, linearized there."""
         law = self._law
         if law.mean_steps <= 0:
             return Fluctuations(0.0, 0.0, 0.0, 1.0, 0.0)
         at = max(int(np.argmin(np.abs(nodes - centre))), 1)
-        time = float(hermite(np.array([centre]), nodes[1:], memory.mean[1:])[0])
+        time = float(hermite(np.array([centre]), nodes[1:], means[1:])[0])
         flow = float(chains.mean(chains.prefill)[at])
         # mean cost of a prefill token beside the decodes
         alone = float(self._cost(nodes[at], np.array(0.0)))
-        per_prefill = max((float(memory.mean[at]) - alone) / flow, 0.0)
+        per_prefill = max((float(means[at]) - alone) / flow, 0.0)
         knee = self._cost.w / self._cost.b if self._cost.b > 0 else math.inf
         beyond = float(chains.law[at] @ (chains.prefill[at] + nodes[at] > knee))
         per_decode = self._cost.c + self._cost.per_decode + self._cost.b * beyond
@@ -512,7 +514,8 @@ class MixedReplica:
             room_for = np.full(present.shape, capacity.slots)
         served = np.minimum(present, room_for)
         waits = present >= room_for
-        slot_wait = np.where(waits, (present - room_for + u[15]) / limit.per_s, 0.0)
+        # as many departures as there are ahead, and the next one
+        slot_wait = np.where(waits, (present - room_for - np.log1p(-u[15])) / limit.per_s, 0.0)
         centre = float(served.mean())
         at = int(np.argmin(np.abs(nodes - centre)))
         if nodes.size > 1:
@@ -636,10 +639,16 @@ class MixedReplica:
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
         capacity = self._capacity(0.0)
         scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
-        occupancy = occupancy_law(
-            rate, at, residence, capacity, load, replicas, max(dispersion, 0.05),
-            max((dispersion + scv) / 2, 0.05),
-        )  # fmt: skip
+        # the pool's total strays as far as those of independent replicas do together
+        free = Capacity(math.inf, math.inf, 0.0)
+        swing = self._fluctuations(rate, guess, nodes, chains, chains.mean(chains.duration), dispersion)
+        variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
+        slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
+        spread = max(slow / max(variance, 1e-9), 0.3)
+        if math.isfinite(capacity.kv_mean):
+            scv = law.mean_kv2 / law.mean_kv**2 - 1
+        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         u = points.u
         total = occupancy.quantile(u[0])
         room_for = (
@@ -690,7 +699,7 @@ class MixedReplica:
             mean_n = rate * float(np.mean(points.steps * tpot))
             little = rate * float(np.mean(ttft + points.steps * tpot))
             shift += 0.8 * (little - float(held.mean()))
-        slot_wait = np.where(waits, (mean_present - room_for + u[15]) / limit.per_s, 0.0)
+        slot_wait = np.where(waits, (mean_present - room_for - np.log1p(-u[15])) / limit.per_s, 0.0)
         iteration = float(np.interp(float(held.mean()), nodes, chains.mean(chains.duration)))
         return _Outcome(
             ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
