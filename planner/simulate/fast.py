@@ -100,6 +100,8 @@ class MixedReplica:
     ) -> None:
         self.table = table
         self.model = model
+        # the contexts' sum is at least the longest of them: e matters only beyond g
+        self.e = model.e if model.e > model.g else 0.0
         self.slots = slots
         self.token_budget = token_budget
         self.block = block
@@ -195,17 +197,17 @@ class MixedReplica:
         model = self.model
         base = self.linear_time(n) + model.h * n
         g_sum = model.g * (j * k0 + n * (j * (j + 1) / 2))
-        if model.e == 0.0:
+        if self.e == 0.0:
             return j * base + g_sum
         # sum of max(g (K + n i), e (l + i)) over i = 1..j: two lines, at most one crossing
         l0 = self.longest_context() - self.stretch_offset
-        u, v = (model.g * k0, model.g * n), (model.e * l0, model.e)
+        u, v = (model.g * k0, model.g * n), (self.e * l0, self.e)
         return j * base + _sum_of_larger(u, v, j)
 
     def iterations_until(self, duration: float, n: int, k0: float, most: int) -> int:
         """Smallest j in 1..most with at least `duration` in the first j iterations (or most)."""
         model = self.model
-        if model.e == 0.0:
+        if self.e == 0.0:
             base = self.linear_time(n) + model.h * n
             slope = model.g * n
             first = base + model.g * k0 + slope / 2
@@ -280,7 +282,7 @@ class MixedReplica:
         times, ids, evicted = queue.times, queue.ids, queue.evicted
         residents, ends, residues, linear = self.residents, self.ends, self.residues, self.linear
         longest, emitted_before = self.longest, queue.emitted
-        h, g, a, x, e = model.h, model.g, model.a, model.x, model.e
+        h, g, a, x, e = model.h, model.g, model.a, model.x, self.e
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
         table_size = len(linear)
         inf = math.inf

@@ -56,6 +56,10 @@ ALIASES: Mapping[str, str] = {
 """Other names people use."""
 
 
+PARAMETER_ALIASES: Mapping[str, str] = {"priority": "class_priority", "max_num_seqs": "slots", "b": "batch"}
+"""Other names of parameters, used where the class has the second and not the first."""
+
+
 def policy_entry(name: str) -> PolicyEntry:
     """The table's line for `name`, or one made for ``module:Class``."""
     key = ALIASES.get(name.lower().replace("-", "_"), name.lower().replace("-", "_"))
@@ -106,7 +110,10 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
     factory = _load(policy_entry(name).target)
     accepted = inspect.signature(factory).parameters
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values())
-    arguments = dict(parameters)
+    arguments = {
+        PARAMETER_ALIASES[k] if k not in accepted and PARAMETER_ALIASES.get(k) in accepted else k: value
+        for k, value in parameters.items()
+    }
     if iteration is not None:
         for key in accepted:
             if key not in arguments and key not in ("iteration",) and hasattr(iteration, key):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.errors import InputError
@@ -111,7 +112,7 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
         ``"paper"`` fits a line to the hazard of the output length, ``"mean"`` uses 1/mean.
     kv_gate, s_kv, f0
         With finite memory, start a prefill phase only if the free share of memory is at least
-        min(0.6, max(0.05, s_kv N^ mean output / C + f0)).
+        min(0.6, max(0.05, s_kv N^ mean output / C + f0)). `kv_gate` may hold the two numbers itself.
     token_budget
         Most prompt tokens per iteration of a prefill phase [tokens].
     """
@@ -131,7 +132,7 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
         theta_max: float = 0.95,
         eps: float = 0.05,
         variant: str = "paper",
-        kv_gate: bool = False,
+        kv_gate: bool | Mapping[str, float] = False,
         s_kv: float = 0.5,
         f0: float = 0.0,
         token_budget: float = math.inf,
@@ -155,7 +156,9 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
         if not 0.0 < eps < 1.0:
             raise InputError(f"eps must lie in (0, 1), got {eps!r}")
         self.eps, self.variant = eps, variant
-        self.kv_gate, self.s_kv, self.f0 = kv_gate, s_kv, f0
+        if isinstance(kv_gate, Mapping):
+            s_kv, f0 = kv_gate.get("s_kv", s_kv), kv_gate.get("f0", f0)
+        self.kv_gate, self.s_kv, self.f0 = bool(kv_gate), s_kv, f0
         self.outputs: deque[int] = deque(maxlen=self.window)
         self.inputs: deque[int] = deque(maxlen=self.window)
         self.since_update = 0
