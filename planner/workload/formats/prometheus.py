@@ -35,7 +35,10 @@ OUTPUT = ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram"
 
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*$")
 _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_FEW_BUCKETS = 12  # up to so many get four points each, more get two
+_FEW_BUCKETS = 12  # up to so many get four points each, more get three
+# Gauss-Lobatto rules: the ends are among the points, so that every mean the buckets allow can be reached
+_LOBATTO_4 = (np.array([-1.0, -np.sqrt(0.2), np.sqrt(0.2), 1.0]), np.array([1.0, 5.0, 5.0, 1.0]) / 6.0)
+_LOBATTO_3 = (np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 3.0)
 _LONGEST = 1e7  # where the search for the end of an open bucket stops [tokens]
 
 
@@ -279,8 +282,8 @@ def reshape(edges: Floats, mass: Floats, mean: float) -> tuple[Floats, Floats]:
     r"""Points and weights of a bucketed law with a known mean.
 
     Inside the buckets the density is :math:`\propto e^{\theta x}` with one :math:`\theta` for all: of all laws with these bucket
-    masses and this mean it assumes least (maximum entropy). Four Gauss-Legendre points per bucket carry it
-    (two where there are more than a dozen buckets); their mean is exact.
+    masses and this mean it assumes least (maximum entropy). Four Gauss-Lobatto points per bucket carry it
+    (three where there are more than a dozen buckets); their mean is exact.
 
     Parameters
     ----------
@@ -313,13 +316,13 @@ def reshape(edges: Floats, mass: Floats, mean: float) -> tuple[Floats, Floats]:
         high[-1] = max(2.0 * low[-1], 2.0)
         while float(share @ (0.5 * (first + high))) < mean and high[-1] < _LONGEST:
             high[-1] *= 2.0
-    # counts are whole numbers: a bucket of one number is a point, a wide one reaches half a token beyond its ends
-    half = np.where(high - first >= 1.0, 0.5 * (high - first) + 0.5, 0.0)
+    # counts are whole numbers: a bucket (2, 5] holds 3, 4 and 5
+    half = 0.5 * (high - first)
     middle = 0.5 * (first + high)
     least, most = float(share @ (middle - half)), float(share @ (middle + half))
     if not least - 1e-9 <= mean <= most + 1e-9:
         raise ValueError(f"sum/count = {mean:g} does not fit the buckets, which allow {least:g} to {most:g}")
-    nodes, weights = np.polynomial.legendre.leggauss(4 if share.size <= _FEW_BUCKETS else 2)
+    nodes, weights = _LOBATTO_4 if share.size <= _FEW_BUCKETS else _LOBATTO_3
     place = middle[:, None] + half[:, None] * nodes
     reach = float(half.max())
 
@@ -330,8 +333,9 @@ def reshape(edges: Floats, mass: Floats, mean: float) -> tuple[Floats, Floats]:
 
     if reach == 0.0:
         return place[:, 0], share
-    low_end, high_end = -700.0 / reach, 700.0 / reach
-    for _ in range(200):
+    # beyond this the mass of the widest bucket is at its end to the last digit
+    low_end, high_end = -1e4 / reach, 1e4 / reach
+    for _ in range(100):
         theta = 0.5 * (low_end + high_end)
         if float(np.sum(tilted(theta) * place)) < mean:
             low_end = theta
