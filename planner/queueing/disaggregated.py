@@ -26,8 +26,11 @@ FloatArray = NDArray[np.float64]
 WAIT_KNOTS = np.concatenate(([1.0], np.geomspace(0.95, 1e-6, 48)))
 """Survival probabilities among those who wait at which the wait for a prefill node is known [1]."""
 
-SERVICE_GROUPS, LIFE_GROUPS, JOINT_GROUPS = 160, 120, 240
-"""Representatives of the rows for TTFT, TPOT and E2E."""
+SERVICE_GROUPS, LIFE_GROUPS = 160, 120
+"""Representatives of the rows for TTFT and TPOT."""
+
+JOINT_GROUPS, JOINT_PIECES = (120, 2000), 100_000
+"""Fewest and most representatives for E2E, and pieces in all that the number between them is chosen for."""
 
 NO_WAIT = 1e-8
 """A smaller probability of waiting changes no quantile anyone reads [1]."""
@@ -433,11 +436,13 @@ def end_to_end(
         fixed = service + decode.transfer_s + decode.decodes * decode.own_s
         typical = float(decode.times(np.array([1.0 + state.centre]))[0])
         columns = np.stack([decode.decodes, fixed])
-        (count, known), mass = row_groups(fixed + decode.decodes * typical, decode.weight, columns, JOINT_GROUPS)
+        # few waits suffice: neighbours are merged, so that the product stays small
+        few = _merged(wait, 12)
+        pieces = len(few.mass) * (len(state.mass) + (len(state.delay.mass) if state.wait_probability > 0.0 else 0))
+        groups = min(max(JOINT_PIECES // pieces, JOINT_GROUPS[0]), JOINT_GROUPS[1])
+        (count, known), mass = row_groups(fixed + decode.decodes * typical, decode.weight, columns, groups)
         share = float(prefill.weight[moving].sum())
         after = decode.after_first_token(state, count, known)
-        # few waits suffice: neighbours are merged, so that the product stays small
-        few = _merged(wait, 16)
         start = after.start[:, :, None] + few.start
         width = np.hypot(after.width[:, :, None], few.width)
         start = start + 0.5 * (after.width[:, :, None] + few.width - width)

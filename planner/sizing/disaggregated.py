@@ -304,7 +304,8 @@ class Disaggregated:
                 )  # fmt: skip
                 if isinstance(again, Shortfall):
                     return Shortfall(missed, again.best_s)
-                return Sizes(replace(again, binding=f"{missed.label} (one replica fewer breaks it)"), nothing)
+                held = replace(again.prediction, e2e_s=again.prediction.ttft_s)
+                return Sizes(PoolSize(again.replicas, held, f"{missed.label} (one replica fewer breaks it)"), nothing)
             return Sizes(replace(first, prediction=prediction), nothing)
         second = self._smallest(self.decode, rate_per_s * self.decode_share, own["tpot_s"])
         if isinstance(second, Shortfall):
@@ -347,38 +348,35 @@ class Disaggregated:
         def keeps(prefills: int, decodes: int) -> bool:
             return broken(at(prefills, decodes), promises) is None
 
-        def fewest_decodes(prefills: int, most: int) -> int | None:
-            """Smallest number that keeps E2E, or ``None`` when `most` do not."""
-            if not keeps(prefills, most):
-                return None
-            low, high = second.replicas, most
-            while low < high:
-                middle = (low + high) // 2
-                if keeps(prefills, middle):
-                    high = middle
+        def cost(prefills: int, decodes: int) -> float:
+            return price_p.cost_of_need(prefills) + price_d.cost_of_need(decodes)
+
+        # some pair that keeps the promises: both pools grow until one does
+        prefills, decodes = first.replicas, second.replicas
+        while not keeps(prefills, decodes):
+            prefills, decodes = 2 * prefills, 2 * decodes
+        best = (cost(prefills, decodes), prefills, decodes)
+        for n in range(first.replicas, first.replicas + MAX_STEPS):
+            if cost(n, second.replicas) >= best[0]:
+                break
+            # the most decode replicas that still make it cheaper, then the fewest that keep the promise
+            most, step = second.replicas, 1
+            while cost(n, most + step) < best[0]:
+                most, step = most + step, 2 * step
+            while step > 1:
+                step //= 2
+                if cost(n, most + step) < best[0]:
+                    most += step
+            if not keeps(n, most):
+                continue
+            low = second.replicas
+            while low < most:
+                middle = (low + most) // 2
+                if keeps(n, middle):
+                    most = middle
                 else:
                     low = middle + 1
-            return high
-
-        most = second.replicas
-        prefills = first.replicas
-        # some pair that keeps the promises: both pools grow until one does
-        while not keeps(prefills, most):
-            prefills, most = 2 * prefills, 2 * most
-        best: tuple[float, int, int] | None = None
-        for n in range(first.replicas, first.replicas + MAX_STEPS):
-            spent = price_p.cost_usd_per_hour(price_p.bought(n))
-            least = price_d.cost_usd_per_hour(price_d.bought(second.replicas))
-            if best is not None and spent + least >= best[0]:
-                break
-            found = fewest_decodes(n, most)
-            if found is None:
-                continue
-            most = found
-            cost = spent + price_d.cost_usd_per_hour(price_d.bought(found))
-            if best is None or cost < best[0]:
-                best = (cost, n, found)
-        assert best is not None
+            best = (cost(n, most), n, most)
         _, n, decodes = best
         return sizes(n, decodes, at(n, decodes), f"{missed.label} (one replica fewer breaks it)")
 

@@ -31,6 +31,17 @@ def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.
     assert "is the mean over 24 hours" in printed.err
 
 
+def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    shape = ["--shape", "disaggregated", "--kv-transfer-gbps", "200", "--kv-transfer-base", "1ms"]
+    with pytest.raises(SystemExit):
+        run(["plan", *QUESTION, *shape, "--format", "yaml", "-o", str(plan)])
+    assert "KV cache over 200 Gbit/s per GPU plus 1 ms" in capsys.readouterr().err
+    assert command(str(plan), "--hours", "servegen-m-small", "--rate-is", "peak", "-f", "json") == 0
+    pools = json.loads(capsys.readouterr().out)["pools"]
+    assert [p["name"] for p in pools] == ["prefill", "decode"]
+
+
 @pytest.mark.parametrize("output_format", ["table", "csv", "yaml", "markdown", "cron", "keda"])
 def test_formats(output_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*QUESTION, "--hours", "servegen-m-small", "-f", output_format) == 0

@@ -22,6 +22,9 @@ def shortest_stretch(replicas: tuple[int, ...]) -> int:
     return min(gaps, default=len(replicas))
 
 
+FLEET_WIDE = [{"metric": "ttft_s", "limit_s": 0.8, "scope": "fleet"}]
+
+
 def schedule(**changes: Any) -> Schedule:
     return fo.schedule(workload="azure", **{**BASE, "hours": "servegen-m-small", **changes})
 
@@ -31,7 +34,10 @@ def day() -> Schedule:
     return schedule(dwell="3h", startup="10min")
 
 
-@pytest.mark.parametrize("changes", [{}, {"method": "mgc", "slo": 8.0}, {"redundancy": 1}, {"rate_is": "peak"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"method": "mgc", "slo": 8.0}, {"redundancy": 1}, {"rate_is": "peak"}, {"slo": None, "promises": FLEET_WIDE}],
+)
 def test_peak_is_the_static_plan_of_the_busiest_hour(changes: dict[str, Any]) -> None:
     found = schedule(**changes)
     options = {k: v for k, v in {**BASE, **changes}.items() if k != "rate_is"}
