@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import planner
 from planner.errors import InputError
 from planner.sizing import moments as m
 from planner.sizing.engine import engine_options
 from planner.sizing.explain import explain_pool, fleet_tails, headroom, infeasible, replica_band
-from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
+from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate, pool_model
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
+from planner.sizing.pool import Shortfall, smallest_pool
 from planner.sizing.predict import same_band
 from planner.types import LatencyValue, Plan, PoolPlan, SearchReport, Slo
 from planner.units import format_count, format_duration, format_percent
@@ -230,7 +232,14 @@ def _assumptions(problem: FleetProblem, fleet: Fleet) -> list[str]:
         lines.append("Poisson arrivals assumed")
     elif arrivals.dispersion:
         windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
-        lines.append(f"bursts as in the trace: index of dispersion of counts {windows} (--burst poisson ignores them)")
+        scaled = (
+            f", at {format_count(problem.rate)} requests/s as of that many more independent users"
+            if inputs.rate is not None
+            else ""
+        )
+        lines.append(
+            f"bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)"
+        )
     else:
         lines.append(arrivals.assumed or "Poisson assumed")
     if workload.provenance.length_split:
@@ -261,15 +270,43 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
             f"{len(fleet.shortfalls)} of the pools examined keep {worst.promise.label} <= {limit} at no size "
             f"(the nearest, idle, needs {format_duration(worst.best_s)})"
         )
-    if inputs.rate is None and sum(p.bought for p in fleet.pools) <= 2:
+    if inputs.rate is None and sum(p.bought for p in fleet.pools) <= 6:
         notes.append(
-            f"at the trace's own {format_count(problem.rate)} requests/s one or two replicas do; try --rate 1000 for a fleet"
+            f"a fleet of this size is what the trace's own {format_count(problem.rate)} requests/s need; try --rate 1000"
         )
+    if smooth := _without_bursts(problem, fleet):
+        notes.append(smooth)
     if not fleet.outcome.proven:
         notes.append(
             f"search stopped after {problem.evaluations} pools; --max-evaluations 0 searches until the answer is proven"
         )
     return notes
+
+
+def _without_bursts(problem: FleetProblem, fleet: Fleet) -> str | None:
+    """What the bursts of the trace cost: the same pools under Poisson arrivals, when that is fewer replicas."""
+    if problem.inputs.method != "mixed" or problem.inputs.burst != "auto" or problem.fleet_promises:
+        return None
+    if not problem.workload.arrivals.dispersion:
+        return None
+    calm = replace(problem.inputs, burst="poisson")
+    total = 0
+    for pool in fleet.pools:
+        model = pool_model(calm, pool.option, pool.setup, pool.law, problem.workload)
+        least = problem.inputs.min_replicas
+        size = smallest_pool(
+            model, pool.arrival_rate_per_s, problem.promises, calm.utilization_cap, least, problem.levels
+        )
+        if isinstance(size, Shortfall):
+            return None
+        total += size.replicas
+    needed = sum(p.size.replicas for p in fleet.pools)
+    if total >= needed:
+        return None
+    return (
+        f"bursts cost {needed - total:,} of the {needed:,} replicas: Poisson arrivals would need {total:,} (--burst poisson); "
+        "--routing jsq shares them better"
+    )
 
 
 def _floor_warnings(problem: FleetProblem, fleet: Fleet) -> list[str]:
