@@ -9,166 +9,17 @@ and applies its effects at its end. The rules (what holds memory when, who is ev
 from __future__ import annotations
 
 import math
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Protocol
 
 from planner.errors import FleetOptError, InputError
+from planner.simulate.request import Request, WaitingQueue, by_arrival, by_prompt
 
 __all__ = ["Batch", "IterationTime", "Node", "Policy", "Report", "Request", "WaitingQueue", "by_arrival", "by_prompt"]
 
 MAX_EMPTY_DECISIONS = 100_000
 """Decisions in a row that evict somebody and build nothing, after which a policy is declared stuck."""
-
-
-class Request:
-    """One request and its progress.
-
-    Parameters
-    ----------
-    index
-        Position in the list of requests; breaks ties between equal arrival times.
-    arrival
-        Time at which it joins the waiting queue [s].
-    input_tokens, output_tokens
-        Prompt and answer length [tokens], both >= 1.
-    category
-        Class number (a small integer), used by policies with classes.
-    tbt
-        Deadline between tokens [s]; only deadline-aware policies read it.
-    """
-
-    __slots__ = (
-        "arrival",
-        "category",
-        "done_s",
-        "emitted",
-        "evictions",
-        "first_token_s",
-        "gaps",
-        "held",
-        "index",
-        "input_tokens",
-        "last_emission_s",
-        "node_arrival",
-        "output_tokens",
-        "placed",
-        "prefilled",
-        "priority",
-        "reported",
-        "resident",
-        "tbt",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        arrival: float,
-        input_tokens: int,
-        output_tokens: int,
-        category: int = 0,
-        tbt: float = math.inf,
-    ) -> None:
-        self.index = index
-        self.arrival = arrival
-        self.node_arrival = arrival
-        self.input_tokens = input_tokens
-        self.output_tokens = output_tokens
-        self.category = category
-        self.tbt = tbt
-        self.emitted = 0  # output tokens the computed KV accounts for
-        self.reported = 0  # output tokens the client has seen (differs from `emitted` only after a restart)
-        self.prefilled = 0  # tokens of the current prefill already processed
-        self.held = 0  # tokens of KV memory held
-        self.resident = False
-        self.placed = -1  # number of the decision in which it was last placed
-        self.priority = math.inf  # a policy's own ordering number (last schedulable time, ...)
-        self.evictions = 0
-        self.first_token_s = math.nan
-        self.last_emission_s = math.nan
-        self.done_s = math.nan
-        self.gaps: list[float] = []
-
-    @property
-    def prefill_length(self) -> int:
-        """Tokens an admission has to process and hold: the prompt and the output emitted before an eviction [tokens]."""
-        return self.input_tokens + self.emitted
-
-    @property
-    def prefill_left(self) -> int:
-        """Tokens of the current prefill still to process [tokens]; 0 for a decode."""
-        # Once the prefill has ended `emitted` grows, so the amount to process is remembered by `prefilled` < 0.
-        return 0 if self.prefilled < 0 else self.input_tokens + self.emitted - self.prefilled
-
-    @property
-    def decoding(self) -> bool:
-        """Whether it is resident and its prefill is complete."""
-        return self.resident and self.prefilled < 0
-
-    def __repr__(self) -> str:
-        return f"Request({self.index}, {self.arrival!r}, {self.input_tokens}, {self.output_tokens})"
-
-
-by_arrival: Callable[[Request], tuple[float, ...]] = attrgetter("arrival", "index")
-"""First come, first served: (arrival, index)."""
-
-by_prompt: Callable[[Request], tuple[float, ...]] = attrgetter("input_tokens", "arrival", "index")
-"""Shortest prompt first: (input length, arrival, index)."""
-
-
-class WaitingQueue:
-    """Requests waiting at a node, always in the order of one key. The head is at the end of the list: popping is O(1)."""
-
-    __slots__ = ("_items", "_key")
-
-    def __init__(self, key: Callable[[Request], tuple[float, ...]] = by_arrival) -> None:
-        self._key = key
-        self._items: list[tuple[tuple[float, ...], Request]] = []
-
-    def order_by(self, key: Callable[[Request], tuple[float, ...]]) -> None:
-        """Use `key` from now on; keys must differ between requests (put the index last)."""
-        if key is not self._key:
-            self._key = key
-            self.extend([request for _, request in self._items], clear=True)
-
-    def extend(self, requests: Iterable[Request], clear: bool = False) -> None:
-        """Add many."""
-        if clear:
-            self._items.clear()
-        self._items.extend((tuple(-x for x in self._key(r)), r) for r in requests)
-        self._items.sort(key=lambda item: item[0])
-
-    def push(self, request: Request) -> None:
-        """Add one at its place."""
-        insort(self._items, (tuple(-x for x in self._key(request)), request), key=lambda item: item[0])
-
-    @property
-    def head(self) -> Request:
-        """The first request."""
-        return self._items[-1][1]
-
-    def pop(self) -> Request:
-        """Remove and return the first request."""
-        return self._items.pop()[1]
-
-    def remove(self, request: Request) -> None:
-        """Remove one request, wherever it stands."""
-        if self._items and self._items[-1][1] is request:
-            self._items.pop()
-            return
-        for position in range(len(self._items) - 1, -1, -1):
-            if self._items[position][1] is request:
-                del self._items[position]
-                return
-        raise ValueError(f"{request!r} is not waiting")
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Request]:
-        return (request for _, request in reversed(self._items))
 
 
 @dataclass(slots=True)

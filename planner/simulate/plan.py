@@ -11,7 +11,7 @@ import planner
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival
-from planner.simulate.pool import SimulationResult
+from planner.simulate.result import SimulationResult
 from planner.simulate.verify import (
     CANNOT_TELL,
     FAILS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,16 +13,17 @@ from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival, arrival_times, sample_rows, whole_tokens
 from planner.simulate.drive import drive
-from planner.simulate.fast import RequestTable
 from planner.simulate.presets import Preset, build_replicas
 from planner.simulate.presets import preset as find_preset
+from planner.simulate.result import Sample, SimulationResult
 from planner.simulate.routing import check_routing
-from planner.simulate.statistics import Estimate, batch_means, mean_of_batches, too_short
+from planner.simulate.statistics import batch_means, mean_of_batches, too_short
+from planner.simulate.tables import RequestTable
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Sample", "SimulationResult", "simulate_pool"]
+__all__ = ["simulate_pool"]
 
 WARM_UP = 0.1
 """Share of the requests, in order of arrival, that is not measured at the beginning."""
@@ -32,113 +33,6 @@ TURNOVERS = 5
 """Mean residence times the warm-up lasts at least."""
 BACKLOG_SHARE = 0.2
 """A run whose backlog is this share of the requests sent (and 2,000) is ended as unstable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The measured requests of one seed, in order of arrival: times [s] (TPOT only of those with two tokens or more)."""
-
-    ttft_s: NDArray[np.float64]
-    tpot_s: NDArray[np.float64]
-    e2e_s: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """What a simulated pool did, with 95% intervals from batch means.
-
-    Parameters
-    ----------
-    ttft_s, tpot_s, e2e_s
-        Quantile -> estimate [s].
-    ttft_mean_s, tpot_mean_s, e2e_mean_s
-        Means [s].
-    throughput_per_s
-        Completions per second while requests arrived, over seeds [1/s].
-    arrival_rate_per_s
-        Realised rate [1/s].
-    busy_fraction
-        Share of time a replica was in an iteration.
-    mean_running
-        Requests resident in a replica, time average.
-    slot_occupancy
-        `mean_running` / slots; None without a slot limit.
-    preemptions_per_request
-        Evictions per request sent.
-    memory_bound_fraction
-        Share of iterations in which memory kept a request out or evicted one.
-    stable
-        False when the backlog grew all the time: then no quantile means anything.
-    sent, completed, rejected, pending
-        Requests over all seeds; `pending` is 0 unless a run was ended as unstable.
-    preset, routing, replicas, seeds, requests
-        How it was run; `requests` per seed.
-    warnings
-        What to know before believing it.
-    samples
-        The measured times by seed (not part of ``to_dict``).
-    """
-
-    ttft_s: Mapping[float, Estimate]
-    tpot_s: Mapping[float, Estimate]
-    e2e_s: Mapping[float, Estimate]
-    ttft_mean_s: Estimate
-    tpot_mean_s: Estimate
-    e2e_mean_s: Estimate
-    throughput_per_s: Estimate
-    arrival_rate_per_s: float | None
-    busy_fraction: Estimate
-    mean_running: Estimate
-    slot_occupancy: float | None
-    preemptions_per_request: float
-    memory_bound_fraction: float
-    stable: bool
-    sent: int
-    completed: int
-    rejected: int
-    pending: int
-    preset: str
-    routing: str
-    replicas: int
-    seeds: tuple[int, ...]
-    requests: int
-    warnings: tuple[str, ...] = ()
-    samples: tuple[Sample, ...] = field(default=(), repr=False, compare=False)
-
-    def quantile(self, metric: str, share: float) -> Estimate:
-        """Estimate of the `share` quantile of ``ttft_s``, ``tpot_s`` or ``e2e_s``, from the measured times."""
-        known: Mapping[float, Estimate] = getattr(self, metric)
-        if share in known:
-            return known[share]
-        return batch_means([getattr(s, metric) for s in self.samples], share)
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        out: dict[str, object] = {}
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            values: Mapping[float, Estimate] = getattr(self, name)
-            out[name] = {f"{q:.10g}": e.to_dict() for q, e in values.items()}
-        for name in ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "throughput_per_s", "busy_fraction", "mean_running"):
-            out[name] = getattr(self, name).to_dict()
-        for name in (
-            "arrival_rate_per_s",
-            "slot_occupancy",
-            "preemptions_per_request",
-            "memory_bound_fraction",
-            "stable",
-            "sent",
-            "completed",
-            "rejected",
-            "pending",
-            "preset",
-            "routing",
-            "replicas",
-            "requests",
-        ):
-            out[name] = getattr(self, name)
-        out["seeds"] = list(self.seeds)
-        out["warnings"] = list(self.warnings)
-        return out
 
 
 def simulate_pool(

@@ -10,8 +10,9 @@ from typing import Protocol
 from planner.errors import InputError, did_you_mean
 from planner.iteration.model import IterationModel
 from planner.simulate.drive import Replica
-from planner.simulate.fast import MixedReplica, RequestTable
+from planner.simulate.fast import MixedReplica
 from planner.simulate.slots import SlotReplica
+from planner.simulate.tables import RequestTable
 
 __all__ = ["PRESETS", "CountingReplica", "Preset", "build_replicas", "preset"]
 

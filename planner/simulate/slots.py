@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.fast import ArrivalQueue, RequestTable
+from planner.simulate.tables import ArrivalQueue, RequestTable
 
 __all__ = ["SlotReplica"]
 

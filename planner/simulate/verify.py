@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.simulate.pool import SimulationResult, simulate_pool
+from planner.simulate.pool import simulate_pool
+from planner.simulate.result import SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 from planner.types import Promise
 

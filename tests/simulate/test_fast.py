@@ -11,8 +11,9 @@ from planner.iteration.model import IterationModel
 from planner.simulate.drive import drive
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Request
-from planner.simulate.fast import MixedReplica, RequestTable, _sum_of_larger
+from planner.simulate.fast import MixedReplica
 from planner.simulate.run import run_policy
+from planner.simulate.tables import RequestTable, sum_of_larger
 
 UNIT = 2.0**-10  # all times are multiples of powers of two: both engines compute without rounding
 MODEL = IterationModel(
@@ -88,10 +89,10 @@ def test_prefix_cache_saves_prefill_only() -> None:
     assert table.done[0] == pytest.approx(table.first[0] + 2.0)
 
 
-def test_sum_of_larger_line() -> None:
+def testsum_of_larger_line() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         u, v = tuple(rng.uniform(0, 5, 2)), tuple(rng.uniform(0, 5, 2))
         j = int(rng.integers(1, 40))
         direct = sum(max(u[0] + u[1] * i, v[0] + v[1] * i) for i in range(1, j + 1))
-        assert _sum_of_larger(u, v, j) == pytest.approx(direct, rel=1e-12)
+        assert sum_of_larger(u, v, j) == pytest.approx(direct, rel=1e-12)

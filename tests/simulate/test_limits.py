@@ -9,9 +9,10 @@ import pytest
 
 from planner.iteration.model import IterationModel
 from planner.simulate.drive import drive
-from planner.simulate.fast import MixedReplica, RequestTable
+from planner.simulate.fast import MixedReplica
 from planner.simulate.slots import SlotReplica
 from planner.simulate.statistics import batch_means
+from planner.simulate.tables import RequestTable
 
 
 def erlang_c(servers: int, load: float) -> float:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.simulate.fast import MixedReplica, RequestTable
+from planner.simulate.fast import MixedReplica
+from planner.simulate.tables import RequestTable
 
 ITERATIONS = 250_000
 PARTS = 10

@@ -11,9 +11,9 @@ import pytest
 
 from planner.iteration.model import IterationModel
 from planner.simulate.drive import drive
-from planner.simulate.fast import RequestTable
 from planner.simulate.slots import SlotReplica
 from planner.simulate.statistics import batch_means
+from planner.simulate.tables import RequestTable
 
 REQUESTS = 60_000
 
