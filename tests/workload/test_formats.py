@@ -371,6 +371,22 @@ def test_the_unit_in_the_name_of_a_column(tmp_path: Path, column: str, factor: i
     assert read_workload(path)[1].span_s == pytest.approx(SPAN)
 
 
+def test_records_without_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    first = {"isl": 5, "osl": 6}
+    timed = [{"isl": i, "osl": o, "ts": t} for t, i, o in REQUESTS]
+    path.write_text("\n".join(map(json.dumps, [first, *timed])))
+    workload, report = read_workload(path)
+    assert report.requests == 6
+    assert any("first 1 records have no time" in note for note in report.notes)
+    path.write_text("\n".join(map(json.dumps, [*timed, first])))
+    with pytest.raises(InputError, match=r"t\.jsonl:6: no timestamp"):
+        read_workload(path)
+    path.write_text(json.dumps(first))
+    workload, _ = read_workload(path)
+    assert workload.arrivals.assumed == "Poisson assumed"
+
+
 def test_unknown_format_is_named() -> None:
     with pytest.raises(InputError, match="did you mean 'azure'"):
         read_workload("azure", input_format="azur")

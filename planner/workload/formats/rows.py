@@ -40,6 +40,8 @@ class CsvColumns:
     time_unit: str | None = None
 
 
+_PATIENCE = 1000  # records without a time after which a file is taken to have none
+
 Filter = Callable[[Sequence[str]], str | None]
 
 
@@ -313,7 +315,7 @@ def read_json_records(
     outputs = (own["output"],) if "output" in own else tuple(names.output)
     times = (own["time"],) if "time" in own else tuple(names.time)
     categories = (own["category"],) if "category" in own else tuple(names.category)
-    has_time: bool | None = None
+    timed, look_for_time, untimed = False, bool(times), 0
     input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
         for record in unpack(outer) if unpack is not None else (outer,):
@@ -332,21 +334,26 @@ def read_json_records(
                 if sent is None or got is None:
                     builder.bad(line, f"no {' or '.join((inputs if sent is None else outputs)[:3])}")
                     continue
-            time = record.get(time_key) if has_time is not False else None
-            if time is None and has_time is not False:
+            time = record.get(time_key) if look_for_time else None
+            if time is None and look_for_time:
                 time_key, time = _found(record, times)
-                if has_time is None:
-                    has_time = time is not None
-                    if has_time and builder.clock.unit is None:
-                        builder.clock.unit = _unit_of(time_key)
-                if has_time and time is None:
+                if time is None and timed:
                     builder.bad(line, f"no {' or '.join(times[:3])}")
                     continue
+                if time is None:
+                    untimed += 1
+                    look_for_time = untimed < _PATIENCE
+                elif not timed:
+                    timed = True
+                    if builder.clock.unit is None:
+                        builder.clock.unit = _unit_of(time_key)
             category = None
             if categories:
                 _, category = _found(record, categories)
                 category = "" if category is None else str(category)
             builder.add(line, sent, got, time, category)
+    if timed and untimed:
+        builder.notes.append(f"the first {untimed:,} records have no time; the rate is that of the others")
     return builder
 
 
