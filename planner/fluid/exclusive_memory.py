@@ -373,6 +373,11 @@ _CELLS = 2048
 _EXACT_BELOW = 16
 _FIXED_LENGTHS = 0.1
 """Coefficient of variation of the output below which requests stay in step (measured: 5% to 39% instead of 1%)."""
+_CONCENTRATION = 0.18
+"""Above this, outputs share too few lengths (two lengths, 80% and 20%: 2 to 13 times the promised share)."""
+_ATOM = 0.05
+"""Time-weighted share of a single output length above which it is felt (5% of requests at a limit: up to 2.5 times)."""
+_WHOLE_BELOW = 64
 _LONGEST_SHARE = 3.0
 """Fewer longest requests than this in C: one of them drains the machine (measured up to 4.2% instead of 1%)."""
 
@@ -479,8 +484,8 @@ def exclusive_slots(
     holds L + jT + t, or nothing once it has finished. N slots add up independently (saddle point; convolution below 16
     slots); the tail is averaged over the phase. Exact as theta -> 0, where it is the stationary law of busy slots.
     With independent draws and N >= 16 the promise was kept in every setting simulated; what is known to break it is
-    guarded: outputs of (nearly) fixed length, which stay in step (sized for the peak of the mean plus everybody at full
-    length), and C below three longest requests (eps/4).
+    guarded and named in the result: outputs of few or (nearly) fixed lengths, which stay in step (every slot is given the
+    longest request), one frequent length such as a limit (eps/4), and C below three longest requests (eps/4).
 
     Parameters
     ----------
@@ -505,9 +510,10 @@ def exclusive_slots(
 
     Examples
     --------
-    >>> s = exclusive_slots(20000, 0.01, [100.0, 200.0, 300.0], [50.0, 400.0, 150.0], theta=0.2)
+    >>> outputs = np.arange(1.0, 401.0)
+    >>> s = exclusive_slots(20000, 0.01, 100.0 + 0.0 * outputs, outputs, theta=0.2)
     >>> s.N, s.share <= 0.01, s.guards
-    (53, True, ())
+    (82, True, ())
     """
     if not C > 0.0:
         raise ValueError(f"C must be > 0, got {C!r}")
@@ -523,31 +529,66 @@ def exclusive_slots(
         raise ValueError("inputs must be >= 0, outputs > 0, weights >= 0 and not all 0")
     keep = w > 0.0
     L, O, w = L[keep], np.ceil(O[keep]), w[keep] / w.sum()
-    T = _phase_length(O, w, theta)
-    longest = float((L + O).max())
-    mean_output = float(w @ O)
-    law = _PhaseLaw(L, O, w, T)
-    mean = float(law.means.mean()) * law.unit
-    guards: list[str] = []
-    if math.sqrt(max(0.0, float(w @ O**2) - mean_output**2)) < _FIXED_LENGTHS * mean_output:
-        guards.append("output lengths hardly vary, so requests stay in step: every slot is given its full length")
-        N = math.floor(C / longest)
-        return ExclusiveSlots(N, 0.0, T, mean, tuple(guards))
     if phases is not None and phases < 1:
         raise ValueError(f"phases must be >= 1, got {phases!r}")
+    T = _phase_length(O, w, theta)
+    longest = float((L + O).max())
+    laws = {T: _PhaseLaw(L, O, w, T)}
+    mean = float(laws[T].means.mean()) * laws[T].unit
+    guards: list[str] = []
+    if longest > C:
+        return ExclusiveSlots(0, 1.0, T, mean, ("the longest request alone exceeds C",))
+    atom, concentration = _lumps(O, w)
+    if concentration > _CONCENTRATION:
+        guards.append(
+            "many outputs have (nearly) the same length and stay in step: every slot is given the longest request"
+        )
+        return ExclusiveSlots(math.floor(C / longest), 0.0, T, mean, tuple(guards))
     risk = eps if phases is None else eps / (phases * T)
+    if atom > _ATOM:
+        guards.append(
+            "one output length is frequent (a limit?) and its requests end together: sized for a quarter of eps"
+        )
+        risk *= 0.25
     if longest * _LONGEST_SHARE > C:
         guards.append("C holds fewer than three of the longest requests: sized for a quarter of eps")
         risk *= 0.25
-    if longest > C or law.share_above(1, C) > risk:
-        return ExclusiveSlots(0, law.share_above(1, C), T, mean, (*guards, "the longest request alone exceeds C"))
+
+    def share(N: int) -> float:
+        length = T
+        if N < _WHOLE_BELOW:  # of few slots, at most k - 1 are idle while k = floor(theta N) are waited for
+            idle = (max(1, math.floor(theta * N)) - 1) / N
+            length = _phase_length(O, w, idle) if idle > 0.0 else 1
+            if length not in laws:
+                laws[length] = _PhaseLaw(L, O, w, length)
+        return laws[length].share_above(N, C)
+
+    if share(1) > risk:
+        return ExclusiveSlots(0, share(1), T, mean, tuple(guards))
     low, high = 1, 2
-    while law.share_above(high, C) <= risk:
+    while share(high) <= risk:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if law.share_above(middle, C) <= risk else (low, middle)
-    return ExclusiveSlots(low, law.share_above(low, C), T, mean, tuple(guards))
+        low, high = (middle, high) if share(middle) <= risk else (low, middle)
+    while share(low) > risk:
+        low -= 1
+    return ExclusiveSlots(low, share(low), T, mean, tuple(guards))
+
+
+def _lumps(O: Any, w: Any) -> tuple[float, float]:
+    """How much requests of equal output finish, and are replaced, together.
+
+    The largest time-weighted share of one output length, and the sum of squared shares of lengths within 5% of each
+    other (0.02 to 0.1 for smooth laws; 1 where the coefficient of variation is below 0.1).
+    """
+    weight = w * O / (w @ O)
+    _, value = np.unique(O, return_inverse=True)
+    _, near = np.unique(np.floor(np.log(O) / math.log(1.05)), return_inverse=True)
+    shares = np.bincount(near, weight)
+    mean = float(w @ O)
+    varies = math.sqrt(max(0.0, float(w @ O**2) - mean * mean)) >= _FIXED_LENGTHS * mean
+    return float(np.bincount(value, weight).max()), float(shares @ shares) if varies else 1.0
 
 
 def _phase_length(O: Any, w: Any, theta: float) -> int:
