@@ -136,7 +136,10 @@ class MixedPool:
         extra = np.maximum(blended - usual, 0.0)
         ttft = np.array(calm.ttft_s) + extra
         before = np.array(calm.tpot_s)
-        tpot = before + np.maximum(full_s - before, 0.0) * -np.expm1(-np.maximum(long - usual, 0.0) / life)
+        # decodes beside a backlog share their iterations with as much of it as the budget admits
+        chunk = np.minimum(room, long * self._capacity * new)
+        busy_s = np.asarray(self._iteration.time(running, running * context, chunk, chunk * pairs))
+        tpot = before + np.maximum(busy_s - before, 0.0) * -np.expm1(-np.maximum(long - usual, 0.0) / life)
         e2e = np.array(calm.e2e_s) + extra + decode * (tpot - before)
         weight = extra / np.maximum(ttft, 1e-300)
         bands = dict(calm.bands)
