@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
+from planner.reproduce.papers import reproduce
 from planner.sizing.build import arrival_rate_of, make_plan
 from planner.sizing.disaggregated_fixed import standing_fleet
 from planner.sizing.evaluation import Evaluation, evaluation_of
@@ -25,7 +26,7 @@ from planner.workload.workload import Workload
 if TYPE_CHECKING:
     from planner.simulate.plan import Verification
 
-__all__ = ["evaluate", "plan", "plan_tiers", "schedule", "verify", "what_if"]
+__all__ = ["evaluate", "plan", "plan_tiers", "reproduce", "schedule", "verify", "what_if"]
 
 _ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
 

@@ -9,10 +9,16 @@ from typing import Annotated
 import typer
 
 import planner
-from planner.cli import workload
+from planner.cli import profile, workload
+from planner.cli.batching import batching
+from planner.cli.calibrate import calibrate
 from planner.cli.evaluate import evaluate
 from planner.cli.plan import plan
+from planner.cli.reproduce import reproduce
 from planner.cli.schedule import schedule
+from planner.cli.simulate import simulate
+from planner.cli.stability import stability
+from planner.cli.wait import wait
 from planner.cli.what_if import what_if
 from planner.errors import FleetOptError
 
@@ -45,6 +51,13 @@ app.command()(plan)
 app.command()(evaluate)
 app.command("what-if")(what_if)
 app.command()(schedule)
+app.command()(simulate)
+app.command()(stability)
+app.command()(batching)
+app.command()(wait)
+app.command()(calibrate)
+app.command()(reproduce)
+app.add_typer(profile.app, name="profile")
 app.add_typer(workload.app, name="workload")
 
 

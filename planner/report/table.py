@@ -9,7 +9,8 @@ import sys
 from typing import Any
 
 from planner.report import plan_text as text
-from planner.report import schedule_text
+from planner.report import reproduction_text, schedule_text
+from planner.reproduce.result import Reproduction
 from planner.sizing.schedule import Schedule
 from planner.sizing.tiers import TieredPlan
 from planner.types import Plan
@@ -48,7 +49,15 @@ def render(result: Any) -> str:
         return "\n\n".join([total, *groups])
     if isinstance(result, Schedule):
         return _schedule(result)
+    if isinstance(result, Reproduction):
+        return _reproduction(result)
     return _plan(result) if isinstance(result, Plan) else _rows(result)
+
+
+def _reproduction(result: Reproduction) -> str:
+    rows, notes = reproduction_text.noted_rows(result)
+    columns = [*reproduction_text.COLUMNS]
+    return "\n".join([rows_to_table(columns, rows, right={"printed", "ours"}), "", *notes])
 
 
 def _schedule(schedule: Schedule) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,6 +31,7 @@ __all__ = [
     "at",
     "fleet",
     "homogeneous",
+    "lone_prefill_s",
     "mean_busy_from_empty",
     "prefill_s",
     "table",
@@ -124,7 +126,8 @@ class Fleet:
 @cache
 def table(workload: str) -> FloatArray:
     """The distribution of totals at :data:`POINTS`, shape (18,)."""
-    return np.round(np.asarray(Workload.from_file(workload).cdf(POINTS), dtype=np.float64), 9)
+    values: FloatArray = np.round(np.asarray(Workload.from_file(workload).cdf(POINTS), dtype=np.float64), 9)
+    return values
 
 
 def at(workload: str, tokens: float) -> float:
@@ -133,8 +136,9 @@ def at(workload: str, tokens: float) -> float:
 
 
 def _split(totals: FloatArray) -> tuple[FloatArray, FloatArray]:
-    inputs = np.maximum(np.floor(totals * 0.80), 1.0)
-    return inputs, np.maximum(totals - inputs, 1.0)
+    inputs: FloatArray = np.maximum(np.floor(totals * 0.80), 1.0)
+    outputs: FloatArray = np.maximum(totals - inputs, 1.0)
+    return inputs, outputs
 
 
 def _service(inputs: FloatArray, outputs: FloatArray, slots: int, scaled: bool) -> FloatArray:
@@ -149,14 +153,13 @@ def _draws(workload: str, low: int, high: int) -> FloatArray:
     below, points = at(workload, low), [int(p) for p in POINTS if low < p <= high]
     levels = [min(1.0, (at(workload, p) - below) / (at(workload, high) - below)) for p in points]
     levels[-1] = 1.0
+    starts = [max(low, 1), *(max(low, p + 1) for p in points[:-1])]
     generator = random.Random(SEED)
-    totals = []
-    for _ in range(SAMPLES):
-        u = generator.random()
-        k = next(i for i, level in enumerate(levels) if u <= level)
-        start = max(low, 1, points[k - 1] + 1 if k else 1)
-        totals.append(generator.randint(start, points[k]))
-    return np.array(totals, dtype=np.float64)
+    totals = np.empty(SAMPLES)
+    for i in range(SAMPLES):
+        k = bisect_left(levels, generator.random())
+        totals[i] = generator.randint(starts[k], points[k])
+    return totals
 
 
 @cache
@@ -280,14 +283,17 @@ def _arriving(
     )
 
 
-def prefill_s(workload: str, low: int, high: int, slots: int, quantile: float | None) -> float:
-    """Quantile, or mean where it is ``None``, of ``ceil(L_in/chunk)`` iterations with that many slots busy [s]."""
+def prefill_s(workload: str, low: int, high: int, slots: int, quantile: float) -> float:
+    """Quantile of ``ceil(L_in/chunk)`` iterations with that many slots busy, exact [s]."""
     totals, weight = _exact(workload, low, high)
     chunks = np.ceil(_split(totals)[0] / CHUNK)
-    if quantile is None:
-        return float(chunks @ weight / weight.sum()) * (W + H * slots)
     cumulative = np.cumsum(weight) / weight.sum()
     return float(chunks[np.searchsorted(cumulative, quantile - 1e-12)]) * (W + H * slots)
+
+
+def lone_prefill_s(workload: str, low: int, high: int) -> float:
+    """Mean of ``ceil(L_in/chunk)`` iterations with one slot busy over the program's draws [s]."""
+    return float(np.mean(np.ceil(_split(_draws(workload, low, high))[0] / CHUNK))) * (W + H)
 
 
 def mean_busy_from_empty(workload: str, low: int, high: int, rate_per_s: float, requests: int, slots: int) -> float:

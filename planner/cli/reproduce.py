@@ -1,0 +1,28 @@
+"""``fleetopt reproduce``: the papers' printed numbers beside ours."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",
+    output_format: opt.OutputFormat = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """The numbers the papers print beside ours, and why they differ."""
+    from planner import api
+    from planner.cli.output import emit, say
+    from planner.report import formatter
+
+    render = formatter(output_format)
+    result = api.reproduce(paper)
+    emit(render(result), output)
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.counts().items())
+    say([f"{len(result.findings)} numbers: {counts}"])
