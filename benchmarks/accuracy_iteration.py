@@ -45,7 +45,8 @@ def kernels(data: Path) -> list[str]:
     path = data / "calibration" / "kernels.csv"
     fit_groups, test_groups = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
     lines = [
-        "| GPU | model | TP | none: mean | band | 6 points: mean | 24 points: mean | median | p95 | max | its own left-out error | band covers |",
+        "| GPU | model | TP | none: mean | band | 6 points: mean | 24 points: mean | median | p95 | max "
+        "| its own left-out error | band covers |",
         "|:--|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     table = []
@@ -61,8 +62,8 @@ def kernels(data: Path) -> list[str]:
         everything.append(e)
         table.append([none.mean(), six.mean(), e.mean(), np.median(e), np.quantile(e, 0.95)])
         lines.append(
-            f"| {gpu_name} | {model_name} | {tp} | {none.mean():.1%} | {prior_band(spec):.0%} | {six.mean():.1%} | {e.mean():.1%} | "
-            f"{np.median(e):.1%} | {np.quantile(e, 0.95):.1%} | {e.max():.0%} | {full.leave_one_out_error:.1%} | "
+            f"| {gpu_name} | {model_name} | {tp} | {none.mean():.1%} | {prior_band(spec):.0%} | {six.mean():.1%} | "
+            f"{e.mean():.1%} | {np.median(e):.1%} | {np.quantile(e, 0.95):.1%} | {e.max():.0%} | {full.leave_one_out_error:.1%} | "
             f"{np.mean(e <= full.error_band):.0%} of points in ±{full.error_band:.0%} |"
         )
     means = np.mean(table, axis=0)
@@ -88,8 +89,8 @@ def servers(data: Path) -> list[str]:
         fit = fit_server(points, roofline(find_gpu(system), spec, int(float(tp))))
         found.append(fit.tpot_error)
         lines.append(
-            f"| {model_name} | {system} | {engine} {version} | {precision or 'bf16'} | {float(tp):.0f} | {fit.points} | {fit.shapes} | "
-            f"{fit.tpot_error:.1%} | {max(fit.tpot_error_by_shape.values()):.1%} |"
+            f"| {model_name} | {system} | {engine} {version} | {precision or 'bf16'} | {float(tp):.0f} | {fit.points} | "
+            f"{fit.shapes} | {fit.tpot_error:.1%} | {max(fit.tpot_error_by_shape.values()):.1%} |"
         )
     lines.append(f"| **median / worst** | | | | | | | {np.median(found):.1%} / {max(found):.1%} | |")
     return lines
@@ -115,7 +116,11 @@ def coverage(trials: int = 200) -> list[str]:
             plan = tuple(run.batch for run in measuring_order(batches, seed=trial))
             clean = Points(plan, np.ones(len(plan)))
             time_s = truth.time(
-                clean.column("decodes"), clean.context_sum, clean.prefill_tokens, clean.column("pairs"), clean.context_max
+                clean.column("decodes"),
+                clean.context_sum,
+                clean.prefill_tokens,
+                clean.column("pairs"),
+                clean.context_max,
             )
             place = np.arange(len(plan)) / (len(plan) - 1)
             time_s = time_s * (1.0 + drift * place) * np.exp(0.01 * rng.standard_normal(len(plan)))
