@@ -15,7 +15,7 @@ from planner.iteration.model import IterationModel
 from planner.simulate.fast import MixedReplica
 from planner.simulate.tables import RequestTable
 
-ITERATIONS = 250_000
+ITERATIONS = 200_000
 PARTS = 10
 RARE = 0.02
 
@@ -63,7 +63,7 @@ def test_within_joint_intervals(shared_data: Path, lengths: Callable[[str], np.n
     # CV of the output near zero: cohorts stay in phase and one run depends on how it began
     cases = [c for c in cases if not c["workload"].startswith(("lengths_reasoning", "input ")) and c["N"] <= 200]
     ratios = []
-    for seed, case in enumerate(cases[::5]):
+    for seed, case in enumerate(cases[::6]):
         rows = lengths(case["workload"])
         rare = case["sim"]["memory_bound_fraction"][0] < RARE
         for name, (value, half) in simulate(case, rows, seed).items():
@@ -75,6 +75,6 @@ def test_within_joint_intervals(shared_data: Path, lengths: Callable[[str], np.n
             joint = math.hypot(half, their_half)
             ratios.append((abs(value - theirs) / joint if joint else 0.0, case["id"], name, value, theirs))
     outside = [r for r in ratios if r[0] > 1.0]
-    assert len(ratios) >= 30
+    assert len(ratios) >= 25
     assert len(outside) <= max(2, 0.05 * len(ratios)), sorted(outside)
     assert max(ratios)[0] < 2.0, sorted(outside)
