@@ -126,8 +126,8 @@ class Fleet:
 @cache
 def table(workload: str) -> FloatArray:
     """The distribution of totals at :data:`POINTS`, shape (18,)."""
-    values: FloatArray = np.round(np.asarray(Workload.from_file(workload).cdf(POINTS), dtype=np.float64), 9)
-    return values
+    levels = Workload.from_file(workload).cdf(POINTS)
+    return np.array([round(float(level), 9) for level in levels])
 
 
 def at(workload: str, tokens: float) -> float:

@@ -1,0 +1,51 @@
+"""``fleetopt reproduce`` and ``api.reproduce``: every format, and no paper that does not exist."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from planner import api
+from planner.cli.main import app
+from planner.errors import InputError
+
+KEYS = ["paper", "quantity", "reading", "printed", "ours", "verdict", "reason"]
+
+
+def _run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_machine_formats_agree() -> None:
+    rows = api.reproduce("wait").to_rows()
+    as_json = json.loads(_run("wait", "--format", "json"))
+    assert as_json["rows"] == rows and as_json["kind"] == "fleetopt-reproduction" and as_json["papers"] == ["wait"]
+    assert sum(as_json["counts"].values()) == len(rows)
+    assert yaml.safe_load(_run("wait", "--format", "yaml")) == as_json
+    table = list(csv.DictReader(io.StringIO(_run("wait", "--format", "csv"))))
+    assert list(table[0]) == KEYS and table == rows
+
+
+def test_tables_for_people() -> None:
+    text = _run("rad-slai")
+    assert "-12.5%" in text and "[1] same linear cost" in text
+    assert _run("rad-slai", "--format", "markdown").startswith("| paper | quantity |")
+
+
+def test_a_file_is_written(tmp_path: Path) -> None:
+    target = tmp_path / "wait.csv"
+    assert _run("wait", "--format", "csv", "-o", str(target)) == ""
+    assert target.read_text().startswith("paper,quantity")
+
+
+def test_unknown_paper() -> None:
+    with pytest.raises(InputError, match="did you mean 'fleetopt'"):
+        api.reproduce("fleetop")
