@@ -17,7 +17,7 @@ from planner.sizing.inputs import PlanInputs
 from planner.sizing.pool import Shortfall, smallest_pool
 from planner.sizing.predict import same_band
 from planner.types import LatencyValue, Plan, PoolPlan, SearchReport, Slo
-from planner.units import format_count, format_duration, format_percent
+from planner.units import format_count, format_duration, format_percent, format_usd
 from planner.workload.workload import Workload
 
 __all__ = ["arrival_rate_of", "make_plan"]
@@ -277,8 +277,10 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
     if smooth := _without_bursts(problem, fleet):
         notes.append(smooth)
     if not fleet.outcome.proven:
+        gap = math.fsum(p.cost_usd_per_hour for p in fleet.pools) - fleet.outcome.lower_bound
         notes.append(
-            f"search stopped after {problem.evaluations} pools; --max-evaluations 0 searches until the answer is proven"
+            f"{problem.evaluations} pools sized of a grid of {format_count(fleet.candidates)} fleets; no other is expected to be "
+            f"cheaper, but proven is only that none is cheaper by more than {format_usd(gap)}/hour (--max-evaluations 0 proves)"
         )
     return notes
 

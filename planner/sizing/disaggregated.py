@@ -207,7 +207,8 @@ class Disaggregated:
     def _build_decode(self, length: np.ndarray, output: np.ndarray, weight: np.ndarray, burst: Burst) -> None:
         option = self.decode_option
         weight = weight / weight.sum()
-        decodes = output - 1.0
+        # rows of compact files may be fractional; a request that decodes at all decodes once at least
+        decodes = np.maximum(output - 1.0, 1.0)
         context = length + 0.5 * (decodes + 1.0)
         time_share = weight * decodes / float(weight @ decodes)
         mean_context = float(time_share @ context)

@@ -23,6 +23,7 @@ from planner.sizing.search import (
     Choice,
     PathSearch,
     SearchOutcome,
+    cheapest_path,
     cheapest_path_with_inventory,
 )
 from planner.sizing.surrogate import guess_rate
@@ -32,6 +33,9 @@ from planner.workload.workload import Workload
 __all__ = ["Fleet", "FleetProblem", "PoolCandidate"]
 
 FloatArray = NDArray[np.float64]
+
+FEW_REPLICAS = 8
+"""Up to this many replicas in one pool, splits are only sized when the guess favours them."""
 
 PROMPT_BINS = 40
 """Log-spaced bins of prompt lengths for the surrogate's long prompt."""
@@ -509,6 +513,16 @@ class FleetProblem:
             guide=guide,
         )
         search.consider((0, top))
+        if search.guide is not None and one is not None and one.bought > FEW_REPLICAS:
+            # the guess must not be alone in saying that one pool is best: size its two favourite splits
+            others = search.guide.copy()
+            others[0, top] = np.inf
+            for _ in range(2):
+                _, path = cheapest_path(others, self.inputs.pools)
+                if path is None:
+                    break
+                search.consider(path)
+                others[0, path[1]] = np.inf
         outcome = search.run()
         pools: list[PoolCandidate] = []
         if outcome.path is not None:

@@ -24,7 +24,7 @@ from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.moments import PoolLaw
 from planner.sizing.planfile import SavedPool, saved_pools
-from planner.sizing.pool import Shortfall, prediction_levels, smallest_pool
+from planner.sizing.pool import Shortfall, broken, evaluate_pool, prediction_levels, smallest_pool
 from planner.sizing.predict import PoolModel
 from planner.types import Promise, json_number
 from planner.units import format_count, format_duration, format_percent
@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 HOUR_S = 3600.0
+
+NEAR = 6
+"""Steps from a guessed number of replicas before the general search takes over."""
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -182,6 +185,49 @@ class Demand:
         return tuple(by_rate[float(r)] for r in fleet_rates_per_s)
 
 
+class _Known:
+    """What sizes are known to keep or break the promises at what rates, so that a nearby rate takes a prediction or two.
+
+    A size that keeps the promises keeps them at lower rates and so does any larger one, and the other way round.
+
+    Parameters
+    ----------
+    model, promises, levels
+        As for :func:`planner.sizing.pool.smallest_pool`.
+    """
+
+    def __init__(self, model: PoolModel, promises: Sequence[Promise], levels: tuple[float, ...]) -> None:
+        self.model, self.promises, self.levels = model, promises, levels
+        self._keeps: dict[int, float] = {}
+        self._breaks: dict[int, float] = {}
+
+    def keeps(self, rate: float, replicas: int) -> bool:
+        """Whether that many replicas keep every promise at a pool rate [1/s]."""
+        if any(n <= replicas and known >= rate for n, known in self._keeps.items()):
+            return True
+        if any(n >= replicas and known <= rate for n, known in self._breaks.items()):
+            return False
+        prediction = evaluate_pool(self.model, rate, replicas, self.levels)
+        good = prediction.load < 1.0 and broken(prediction, self.promises) is None
+        if good:
+            self._keeps[replicas] = max(rate, self._keeps.get(replicas, 0.0))
+        else:
+            self._breaks[replicas] = min(rate, self._breaks.get(replicas, math.inf))
+        return good
+
+    def smallest_near(self, rate: float, guess: int, least: int) -> int | None:
+        """Smallest number >= `least` that keeps the promises when it is within a few of a guess, else ``None``."""
+        n = max(guess, least)
+        for _ in range(NEAR):
+            if not self.keeps(rate, n):
+                n += 1
+            elif n == least or not self.keeps(rate, n - 1):
+                return n
+            else:
+                n -= 1
+        return None
+
+
 def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanInputs) -> list[Demand]:
     """Demands of pools between lengths; together where promises are about the whole fleet."""
     together = [p for p in inputs.promises if p.scope == "fleet"]
@@ -198,7 +244,20 @@ def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanIn
         return size.replicas
 
     def alone(pool: _Candidate) -> Callable[[float, int | None], int]:
-        return lambda rate, start: least(pool, rate * pool.law.share, start)
+        known = _Known(pool.model, own, levels)
+
+        def need(rate: float, start: int | None) -> int:
+            rate *= pool.law.share
+            if start is not None and rate > 0.0:
+                by_cap = math.ceil(rate / (inputs.utilization_cap * pool.model.capacity_per_s) * (1.0 - 1e-12))
+                found = known.smallest_near(
+                    rate, start, max(by_cap, inputs.min_replicas, _hardware_least(pool, rate, inputs))
+                )
+                if found is not None:
+                    return found
+            return least(pool, rate, start)
+
+        return need
 
     if not together:
         return [
