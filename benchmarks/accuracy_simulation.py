@@ -1,6 +1,6 @@
 """Prediction against simulation over a grid: ``python benchmarks/accuracy_simulation.py > docs/accuracy/simulation.md``.
 
-Load x slots x replicas x routing, and bursts: the closed form of `planner.queueing.mixed` beside the simulator's `mixed`
+Load x slots x replicas x routing, and bursts: the plan's method `mixed` beside the simulator's `mixed`
 preset on the same lengths and the same iteration times. About five minutes on one core.
 """
 
@@ -14,9 +14,12 @@ import time
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
-from planner.queueing.mixed import MixedReplica
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
+from planner.sizing.burst import Burst
+from planner.sizing.method_mixed import MixedPool
+from planner.sizing.moments import FleetMoments, State
+from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Workload
 
 BUDGET = 2048
@@ -24,7 +27,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 LOADS, SLOTS, REPLICAS, ROUTINGS = (0.3, 0.5, 0.7, 0.85), (48, 256), (1, 4, 16), ("random", "jsq")
 BURSTS = (("gamma, scv 4", 4.0), ("gamma, scv 16", 16.0))
 AZURE = "as Azure"
-REQUESTS, SEEDS = 60_000, 2
+REQUESTS, SEEDS = 50_000, 2
 
 
 def pct(x: float) -> str:
@@ -38,21 +41,14 @@ def main() -> None:
     iteration = profile(gpu=card, model=weights).iteration
     traffic = Workload.from_file("azure")
     lengths = (traffic.input_tokens, traffic.output_tokens, traffic.weight)
-    replica = {}
-    memory = {}
-    for slots in SLOTS:
-        memory[slots] = kv_capacity_tokens(weights, card, max_num_seqs=slots, token_budget=BUDGET)
-        terms = {k: v for k, v in iteration.to_dict().items() if k not in ("w_experts", "expert_share")}
-        terms["tau"] = int(terms["tau"])
-        replica[slots] = MixedReplica(
-            **terms,
-            input_tokens=lengths[0],
-            output_tokens=lengths[1],
-            weight=lengths[2],
-            token_budget=BUDGET,
-            max_num_seqs=slots,
-            kv_tokens=memory[slots],
-        )
+    law = FleetMoments(traffic).law(State(0.0), State(traffic.max_total))
+    assert law is not None
+
+    def pool(slots: int, routing: str, arrivals: Arrivals | None, rate: float) -> MixedPool:
+        memory = kv_capacity_tokens(weights, card, max_num_seqs=slots, token_budget=BUDGET)
+        return MixedPool(law, iteration, slots, memory, BUDGET, routing, Burst(arrivals, rate))
+
+    capacity = {slots: pool(slots, "random", None, 1.0).capacity_per_s for slots in SLOTS}
     grid = [(*p, "Poisson", 1.0) for p in itertools.product(LOADS, SLOTS, REPLICAS, ROUTINGS) if p[2:] != (1, "jsq")]
     grid += [
         (load, 256, n, routing, name, scv)
@@ -62,14 +58,16 @@ def main() -> None:
     rows = []
     start = time.perf_counter()
     for load, slots, n, routing, burst, scv in grid:
-        rate = load * n * replica[slots].max_throughput().per_s
-        arrival = Arrival(rate, "gamma", scv=scv) if scv > 1.0 else Arrival(rate)
-        dispersion = scv
+        rate = load * n * capacity[slots]
+        known: Arrivals | None = None
+        arrival = Arrival(rate)
         if burst == AZURE:
-            arrival = Arrival(rate, "modulated", dispersion=traffic.arrivals.dispersion)
-            window = replica[slots].predict(rate, n, routing=routing, quantiles=QUANTILES).relaxation_s
-            dispersion = traffic.arrivals.dispersion_at(window)
-        predicted = replica[slots].predict(rate, n, routing=routing, quantiles=QUANTILES, dispersion=dispersion)
+            known = traffic.arrivals
+            arrival = Arrival(rate, "modulated", dispersion=known.dispersion)
+        elif scv > 1.0:
+            known = Arrivals(rate_per_s=rate, dispersion=tuple((w, scv) for w in (1.0, 10.0, 60.0, 300.0)))
+            arrival = Arrival(rate, "gamma", scv=scv)
+        predicted = pool(slots, routing, known, rate).predict(rate, n, QUANTILES)
         simulated = simulate_pool(
             *lengths,
             arrival,
@@ -77,7 +75,7 @@ def main() -> None:
             iteration=iteration,
             slots=slots,
             token_budget=BUDGET,
-            kv_tokens=memory[slots],
+            kv_tokens=kv_capacity_tokens(weights, card, max_num_seqs=slots, token_budget=BUDGET),
             routing=routing,
             requests=REQUESTS,
             seeds=SEEDS,
@@ -102,8 +100,8 @@ def print_page(rows: list) -> None:
         "negative is optimistic. The 95% half-width of the simulated P99 TTFT stands beside it. The simulator shares only the\n"
         "lengths and the iteration-time function with the formulas. `load` is the share of the predicted maximum throughput.\n"
         "Gamma gaps of scv s have dispersion s over long windows and come in clumps of a few milliseconds; `as Azure` is a rate\n"
-        "that swings over seconds to minutes so that the counts of the pool have the trace's index of dispersion. The closed form\n"
-        "is told the dispersion over its relaxation time in both cases, and takes it for slow swings.\n"
+        "that swings over seconds to minutes so that the counts of the pool have the trace's index of dispersion. The plan\n"
+        "is told the dispersion in both cases.\n"
     )
     print("| load | slots | replicas | routing | arrivals | TTFT p50 | TTFT p90 | TTFT p99 | ± | TPOT p50 | TPOT p99 |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")

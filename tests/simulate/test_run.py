@@ -180,3 +180,15 @@ def test_verdicts() -> None:
     assert overloaded.checks[0].verdict == "fails" and "unstable" in overloaded.checks[0].reason
     both = fleet_estimate([check.result, check.result], [0.3, 0.7], "ttft_s", 0.9)
     assert both.value == pytest.approx(check.result.quantile("ttft_s", 0.9).value, rel=0.01)
+
+
+def test_prefills_of_one_token_outputs_count_in_their_cycle() -> None:
+    # n = 2: the first cycle ends after requests 0 and 1, though 0 is complete when its prefill ends
+    sample = [Request(0, 0.0, 4, 1), Request(1, 0.0, 4, 2), Request(2, 0.0, 4, 2)]
+    run = run_policy(sample, "cycle_prefill_all", KvLinear(1.0, 0.0), {"t_col": 2, "chunk": 4, "n": 2}, keep_log=True)
+    assert [(e.decode, tuple(i for i, _ in e.prefill)) for e in run.log] == [
+        ((), (0,)), ((), (1,)), ((1,), ()), ((), (2,)), ((2,), ())
+    ]  # fmt: skip
+    ones = [Request(i, 0.0, 4, 1) for i in range(3)]
+    run = run_policy(ones, "cycle_prefill_all", KvLinear(1.0, 0.0), {"t_col": 2, "chunk": 4, "n": 1})
+    assert [r.done_s for r in run.requests] == [1.0, 2.0, 3.0]

@@ -41,8 +41,13 @@ class CyclePrefillAll:
             self.ready = [r for r in self.ready if r.decoding]
             if not self.active and not self.ready:
                 self.decode_mode, self.begun = False, 0
-        if not self.decode_mode and self.prefill(node):
-            return
+        if not self.decode_mode:
+            if self.prefill(node):
+                return
+            if not self.ready:  # nobody to decode (outputs of one token): the cycle is over
+                self.begun = 0
+                self.prefill(node)
+                return
         self.decode_mode = True
         while self.ready and len(self.active) < self.t_col:
             self.active.append(self.ready.pop(0))
@@ -53,8 +58,6 @@ class CyclePrefillAll:
         for request in node.prefilling:
             node.prefill(request, int(min(request.prefill_left, self.chunk)))
             return True
-        if not self.ready:
-            self.begun = 0
         if not node.waiting or self.begun >= self.n or not node.fits(node.waiting.head):
             return False
         request = node.waiting.head
