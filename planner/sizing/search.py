@@ -121,7 +121,9 @@ class PathSearch:
         edges = list(itertools.pairwise(path))
         if all(self.exact[i, j] for i, j in edges):
             cost = math.fsum(float(self.bounds[i, j]) for i, j in edges)
-            if cost < self._best_cost:
+            # fewer pools win ties, also those that only rounding breaks
+            fewer = self._best_path is not None and len(path) < len(self._best_path)
+            if cost < self._best_cost * (1.0 - 1e-9) or (fewer and cost <= self._best_cost * (1.0 + 1e-9)):
                 self._best_cost, self._best_path = cost, path
 
     def _outcome(self, bound: float, examined: int) -> SearchOutcome:
