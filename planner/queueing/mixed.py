@@ -638,13 +638,17 @@ class MixedReplica:
         at = np.concatenate((nodes[1:], far))
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
         capacity = self._capacity(0.0)
+        if math.isfinite(capacity.kv_mean):
+            # equal numbers of requests still hold unequal contexts
+            scatter = max(law.context2 / law.context**2 - 1, 0.0)
+            uneven = math.hypot(capacity.kv_spread, math.sqrt(capacity.kv_mean * scatter))
+            capacity = Capacity(capacity.slots, capacity.kv_mean, uneven)
         scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
         # the pool's total strays as far as those of independent replicas do together
         free = Capacity(math.inf, math.inf, 0.0)
         swing = self._fluctuations(rate, guess, nodes, chains, chains.mean(chains.duration), dispersion)
         variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
-        slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
-        spread = max(slow / max(variance, 1e-9), 0.3)
+        spread = max(swing.decodes / max(variance, 1e-9), 0.3)
         if math.isfinite(capacity.kv_mean):
             scv = law.mean_kv2 / law.mean_kv**2 - 1
         queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
