@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
@@ -16,6 +17,8 @@ from planner.sizing.scheduler_replica import SchedulerReplica, mixed_cost_known
 from planner.sizing.stability import mixed_replica
 
 __all__ = ["Batching", "batching"]
+
+FloatArray = NDArray[np.float64]
 
 OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""
@@ -102,14 +105,43 @@ def _prefill_cost(alpha_p: float, tokens: float, budget: float) -> tuple[float, 
     return (alpha, 0.0) if tokens <= budget else (0.5 * alpha, alpha / budget)
 
 
-def _exclusive_throughput(replica: SchedulerReplica, slots: int, T: int, alpha_p: float) -> float:
+_POINTS = 8
+"""Points a row that stands for many requests is spread over."""
+
+
+def _lengths(replica: SchedulerReplica) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Input, output and weight of requests whose outputs differ as real ones do; means as in the workload.
+
+    A row of a compact file stands for a bin: its lengths are spread over the bin's width, or they would be taken for many
+    requests of one length, which stay in step. Where the output is only an assumed mean, it varies geometrically.
+    """
+    work = replica.workload
+    if work.provenance.length_split:
+        # means of the exponential law between its octiles
+        edges = -np.log1p(-np.arange(_POINTS) / _POINTS)
+        tail = np.append((1.0 + edges) * np.exp(-edges), 0.0)
+        inputs = np.repeat(work.input_tokens, _POINTS)
+        outputs = work.output_tokens[:, None] * (-np.diff(tail) * _POINTS)
+    else:
+        width = 2.0 * (work.total_tokens - work.lower_tokens) / (work.total_tokens + work.lower_tokens)
+        if not np.any(width > 0.0):
+            return work.input_tokens, work.output_tokens, work.weight
+        factor = 1.0 + width[:, None] * ((np.arange(_POINTS) + 0.5) / _POINTS - 0.5)
+        inputs = (work.input_tokens[:, None] * factor).ravel()
+        outputs = work.output_tokens[:, None] * factor
+    return inputs, outputs.ravel(), np.repeat(work.weight / _POINTS, _POINTS)
+
+
+def _exclusive_throughput(
+    replica: SchedulerReplica, outputs: FloatArray, weight: FloatArray, slots: int, T: int, alpha_p: float
+) -> float:
     """Throughput of phases of T decode iterations from the iteration model itself, without its linear form [1/s].
 
     In iteration t of a phase a slot decodes with probability sum_j P(D >= jT + t) / E[max(1, ceil(D/T))].
     """
-    time, D = replica.profile.iteration.time, np.ceil(replica.decodes).astype(np.int64)
-    phases = replica.mean(np.maximum(1.0, np.ceil(D / T)))
-    ended = np.bincount(D, replica.workload.weight, int(D.max()) + 1)
+    time, D = replica.profile.iteration.time, np.rint(np.maximum(outputs - 1.0, 0.0)).astype(np.int64)
+    phases = float(weight @ np.maximum(1.0, np.ceil(D / T)))
+    ended = np.bincount(D, weight, int(D.max()) + 1)
     survival = np.maximum(0.0, 1.0 - np.cumsum(ended))  # P(D > t), t = 0, 1, ...
     padded = np.zeros(-(-survival.size // T) * T)
     padded[: survival.size] = survival
@@ -137,7 +169,8 @@ def batching(replica: SchedulerReplica) -> Batching:
     mu_L, mu_O = work.mean_input, work.mean_output
     budget = float(replica.token_budget)
     chunk_range = (min(256.0, budget / 2.0), budget)
-    outputs = np.maximum(1.0, np.ceil(work.output_tokens))
+    inputs, outputs, weight = _lengths(replica)
+    outputs = np.maximum(1.0, np.rint(outputs))
     slots, theta = replica.slots, 0.5
     choice: eb.AgeAware | None = None
     # prefill attention grows with the pairs of real prompts, not of a chunk: it is added per token afterwards
@@ -150,11 +183,9 @@ def batching(replica: SchedulerReplica) -> Batching:
         alpha_d = params["alpha_d"]
         fixed, _ = _prefill_cost(params["alpha_p"], theta * slots * mu_L, budget)
         ratio = math.inf if alpha_d <= 0.0 else fixed / alpha_d
-        choice = eb.theta_age_aware(outputs=outputs, weights=work.weight, alpha_ratio=ratio)
+        choice = eb.theta_age_aware(outputs=outputs, weights=weight, alpha_ratio=ratio)
         if memory is None or choice.T != memory.T:
-            memory = exclusive_slots(
-                replica.kv_tokens, OVERFLOW, work.input_tokens, outputs, min(1.0, choice.theta), work.weight
-            )
+            memory = exclusive_slots(replica.kv_tokens, OVERFLOW, inputs, outputs, min(1.0, choice.theta), weight)
         settled = abs(choice.theta - theta) < 1e-3 and slots == memory.N
         theta, slots = choice.theta, max(1, min(memory.N, replica.option.max_num_seqs or 1024))
         if settled:
@@ -166,7 +197,7 @@ def batching(replica: SchedulerReplica) -> Batching:
     fixed, per_token = _prefill_cost(a_p, k * mu_L, budget)
     b_p += per_token + attention
     per_request = (fixed + a_d * choice.T) / max(1.0, choice.theta * slots) + b_d * mu_O + b_p * mu_L
-    TP_exclusive = _exclusive_throughput(replica, slots, choice.T, a_p)
+    TP_exclusive = _exclusive_throughput(replica, outputs, weight, slots, choice.T, a_p)
     constant = eb.theta0_of_costs(fixed, a_d, mu_O=mu_O) if fixed + a_d > 0.0 else eb.theta0(0)
     exclusive = {
         "N": slots,
