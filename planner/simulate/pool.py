@@ -335,7 +335,7 @@ def _result(
             rates.append(counts / np.diff(edges))
         for series, column in ((busy, 1), (running, 2)):
             series.append(_rates_between_marks(run.marks, column, start, end) / replicas)
-    stable = unstable * 2 <= len(runs) if len(runs) > 1 else unstable == 0
+    stable = unstable * 2 < len(runs) or unstable == 0
     sent = sum(r.times.size + r.rejected for r in runs)
     rejected = sum(r.rejected for r in runs)
     completed = sum(int(np.sum(~np.isnan(r.done))) for r in runs)
