@@ -209,8 +209,8 @@ class FleetMoments:
         if key not in self._bands:
             rows, weight = self._between(boundary, gamma * boundary)
             weight = weight * self.p_c[rows]
-            # the compressed prompt keeps at least one token beside the unchanged output
-            weight[self.output[rows] > boundary - 1.0] = 0.0
+            # the unchanged output must leave room for a prompt
+            weight[self.output[rows] >= boundary] = 0.0
             self._bands[key] = rows, weight
         return self._bands[key]
 
@@ -224,7 +224,7 @@ class FleetMoments:
             return zero, zero
         given = weight @ self.features[rows]
         outputs = self.output[rows]
-        received = weight @ self._features(np.maximum(boundary - outputs, 1.0), outputs, self.cached[rows])
+        received = weight @ self._features(np.maximum(boundary - outputs, 0.0), outputs, self.cached[rows])
         return given, received
 
     def law(self, lower: State, upper: State) -> PoolLaw | None:
@@ -245,7 +245,7 @@ class FleetMoments:
             if np.any(kept):
                 out = self.output[rows][kept]
                 compressed = float(np.sum(received))
-                inputs = np.concatenate([inputs, np.maximum(upper.boundary - out, 1.0)])
+                inputs = np.concatenate([inputs, np.maximum(upper.boundary - out, 0.0)])
                 outputs = np.concatenate([outputs, out])
                 cached = np.concatenate([cached, self.cached[rows][kept]])
                 weight = np.concatenate([weight, received[kept]])
@@ -277,7 +277,7 @@ class FleetMoments:
             upper[k] = lower[k] = below[s.boundary]
             if s.gamma > 1.0:
                 rows, weight = self.band_weights(s.boundary, s.gamma)
-                left = (1.0 - self.cached[rows]) * np.maximum(s.boundary - self.output[rows], 1.0)
+                left = (1.0 - self.cached[rows]) * np.maximum(s.boundary - self.output[rows], 0.0)
                 upper[k] += _counts(np.searchsorted(bins, left), weight, len(bins))
                 lower[k] += _counts(place[rows], weight, len(bins))
         return np.cumsum(upper, axis=1), np.cumsum(lower, axis=1)

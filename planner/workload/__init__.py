@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from planner.workload.arrivals import Arrivals, arrivals_from_times
     from planner.workload.combine import Drift, drift, mix, scaled
     from planner.workload.compact import CompactionError, compact_within, compaction_error
-    from planner.workload.flows import FlowSums, PoolLaw, pool_flows
+    from planner.workload.flows import PoolLaw, pool_flows
     from planner.workload.importing import import_files, read_workload
     from planner.workload.profiles import load_profile, profile_names
     from planner.workload.report import ImportReport
@@ -21,7 +21,7 @@ _HOMES = {
     "arrivals": ("Arrivals", "arrivals_from_times"),
     "combine": ("Drift", "drift", "mix", "scaled"),
     "compact": ("CompactionError", "compact_within", "compaction_error"),
-    "flows": ("FlowSums", "PoolLaw", "pool_flows"),
+    "flows": ("PoolLaw", "pool_flows"),
     "importing": ("import_files", "read_workload"),
     "profiles": ("load_profile", "profile_names"),
     "report": ("ImportReport",),
@@ -36,7 +36,6 @@ __all__ = [
     "Arrivals",
     "CompactionError",
     "Drift",
-    "FlowSums",
     "ImportReport",
     "PoolLaw",
     "Provenance",

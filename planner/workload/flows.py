@@ -7,7 +7,7 @@ stay where their length puts them, and every pool is described by exactly the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from planner.errors import InputError
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FlowSums", "PoolLaw", "compression_probability", "pool_flows"]
+__all__ = ["PoolLaw", "compression_probability", "pool_flows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,124 +215,3 @@ def pool_flows(
 def _lower(workload: Workload, keep: NDArray[np.bool_], edge: float) -> Floats:
     lower = workload.lower_tokens[keep]
     return np.where(lower < workload.total_tokens[keep], np.maximum(lower, edge), lower)
-
-
-Values = Callable[["Floats", "Floats"], "Floats"]
-"""(input_tokens, output_tokens), each (n,) -> quantities per request, (m, n)."""
-
-
-class FlowSums:
-    """Sums over the short and the long pool for every boundary and gamma at once, from cumulative sums over sorted rows.
-
-    Parameters
-    ----------
-    workload
-        All requests.
-    values
-        (input_tokens, output_tokens), each (n,), to m quantities per request, (m, n): 1, iterations, iterations squared, ...
-    p_c
-        As in :func:`pool_flows`.
-
-    >>> w = Workload.from_arrays([80, 140, 170, 400], [20, 10, 20, 50])
-    >>> sums = FlowSums(w, lambda i, o: np.stack([np.ones_like(i), i]), p_c=1.0)
-    >>> short, long = sums.sweep([100.0], [1.0, 1.5])
-    >>> short[0].tolist(), long[0].tolist()
-    ([[0.25, 20.0], [0.5, 42.5]], [[0.75, 177.5], [0.5, 142.5]])
-    """
-
-    __slots__ = ("_below", "_disjoint", "_lower", "_probability", "_total", "_values", "_weighted", "_workload")
-
-    def __init__(self, workload: Workload, values: Values, p_c: float | None = None) -> None:
-        self._workload = workload
-        self._values = values
-        self._probability = compression_probability(workload, p_c)
-        self._lower, self._total = workload.lower_tokens, workload.total_tokens
-        self._weighted = workload.weight * values(workload.input_tokens, workload.output_tokens)
-        self._below = _prefix(self._weighted)
-        # rows with one upper end form one bin, and bins do not overlap: then one group of rows at most is cut by a boundary
-        same = np.diff(self._total) == 0.0
-        self._disjoint = bool(
-            np.all(np.where(same, np.diff(self._lower) == 0.0, self._lower[1:] >= self._total[:-1]))
-            or np.array_equal(self._lower, self._total)
-        )
-
-    @property
-    def total(self) -> Floats:
-        """Sums over all requests, (m,)."""
-        return self._below[:, -1]
-
-    def below(self, boundaries: ArrayLike) -> Floats:
-        """Sums over the requests with total <= boundary, (m, boundaries)."""
-        at = np.atleast_1d(np.asarray(boundaries, dtype=np.float64))
-        return self._cut(self._below, at, 0, self._total.size)
-
-    def _cut(self, prefix: Floats, at: Floats, start: int, stop: int) -> Floats:
-        """Value of a prefix sum over rows start..stop at totals `at`, bins cut linearly."""
-        total, lower = self._total[start:stop], self._lower[start:stop]
-        index = np.searchsorted(total, at, side="right")
-        result = prefix[:, index]
-        if self._disjoint:
-            inside = np.minimum(index, total.size - 1)
-            width = total[inside] - lower[inside]
-            cut = (index < total.size) & (lower[inside] < at) & (width > 0.0)
-            if cut.any():
-                end = np.searchsorted(total, total[inside], side="right")
-                share = np.where(cut, (at - lower[inside]) / np.where(width > 0.0, width, 1.0), 0.0)
-                result = result + share * (prefix[:, end] - result)
-            return result
-        for k, place in enumerate(at):
-            partly = np.flatnonzero((lower < place) & (total > place))
-            share = (place - lower[partly]) / (total[partly] - lower[partly])
-            result[:, k] += (prefix[:, partly + 1] - prefix[:, partly]) @ share
-        return result
-
-    def sweep(self, boundaries: ArrayLike, gammas: ArrayLike) -> tuple[Floats, Floats]:
-        """Sums over both pools for every pair of boundary and gamma.
-
-        Parameters
-        ----------
-        boundaries
-            B [tokens], shape (b,).
-        gammas
-            gamma >= 1 [1], shape (g,).
-
-        Returns
-        -------
-        tuple of ndarray
-            Short and long pool, each (b, g, m): sums of weight x value, not divided by the pool's share.
-        """
-        bounds = np.atleast_1d(np.asarray(boundaries, dtype=np.float64))
-        factors = np.atleast_1d(np.asarray(gammas, dtype=np.float64))
-        if np.any(factors < 1.0) or np.any(bounds <= 0.0):
-            raise InputError("boundaries must be positive and gammas at least 1")
-        native = self.below(bounds).T  # (b, m)
-        shape = (bounds.size, factors.size, native.shape[1])
-        gained, lost = np.zeros(shape), np.zeros(shape)
-        starts = np.searchsorted(self._total, bounds, side="right")
-        outputs, weight = self._workload.output_tokens, self._workload.weight
-        for k, bound in enumerate(bounds):
-            reach = bound * float(factors.max())
-            start = int(starts[k])
-            # include the whole group of rows that the far end cuts
-            stop = int(np.searchsorted(self._lower, reach, side="right")) if self._disjoint else self._total.size
-            stop = max(stop, start)
-            if stop == start or reach == bound:
-                continue
-            rows = slice(start, stop)
-            success = np.where(outputs[rows] < bound, self._probability[rows], 0.0)
-            moved = outputs[rows]
-            here = (success * weight[rows]) * self._values(np.maximum(bound - moved, 0.0), moved)
-            both = _prefix(np.concatenate([here, success * self._weighted[:, rows]]))
-            at = np.concatenate([[bound], bound * factors])
-            sums = self._cut(both, at, start, stop)
-            band = (sums[:, 1:] - sums[:, :1]).T  # (g, 2m)
-            gained[k], lost[k] = band[:, : shape[2]], band[:, shape[2] :]
-        short = native[:, None, :] + gained
-        long = (self.total - native)[:, None, :] - lost
-        return short, long
-
-
-def _prefix(values: Floats) -> Floats:
-    result = np.zeros((values.shape[0], values.shape[1] + 1))
-    np.cumsum(values, axis=1, out=result[:, 1:])
-    return result

@@ -34,10 +34,10 @@ def _routed(w: Workload, lower: State, upper: State) -> tuple[float, float, floa
         p_c = w.compressible[c] or 0.0
         total = i + o
         if lower.boundary < total <= upper.boundary:
-            given = p_c if total <= lower.gamma * lower.boundary and o <= lower.boundary - 1 else 0.0
+            given = p_c if total <= lower.gamma * lower.boundary and o < lower.boundary else 0.0
             part = p * (1.0 - given)
             share, inputs, outputs = share + part, inputs + part * i, outputs + part * o
-        elif upper.boundary < total <= upper.gamma * upper.boundary and o <= upper.boundary - 1:
+        elif upper.boundary < total <= upper.gamma * upper.boundary and o < upper.boundary:
             part = p * p_c
             share, inputs, outputs = share + part, inputs + part * (upper.boundary - o), outputs + part * o
     return share, inputs, outputs

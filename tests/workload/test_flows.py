@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.workload.flows import FlowSums, pool_flows
+from planner.sizing.moments import FEATURES, FleetMoments, State
+from planner.workload.flows import pool_flows
 from planner.workload.workload import Workload
 
 Pool = dict[tuple[float, float], float]
@@ -64,11 +65,6 @@ def test_pools_are_what_counting_gives(
         assert mass == pytest.approx(truth, abs=1e-12)
 
 
-def values(i: np.ndarray, o: np.ndarray) -> np.ndarray:
-    steps = np.ceil(i / 512) + o
-    return np.stack([np.ones_like(i), steps, steps**2, i])
-
-
 @pytest.mark.parametrize("source", ["azure", "azure-conv", "long-context", "lmsys", "raw", "overlapping"])
 @pytest.mark.parametrize("p_c", [None, 0.6])
 def test_sums_of_a_sweep_equal_the_pools(source: str, p_c: float | None) -> None:
@@ -84,15 +80,17 @@ def test_sums_of_a_sweep_equal_the_pools(source: str, p_c: float | None) -> None
         w = Workload.from_file(source)
     boundaries = [100.0, 777.0, 1024.0, 1536.0, 4096.0, 9000.0]
     gammas = [1.0, 1.1, 1.5, 2.0]
-    short, long = FlowSums(w, values, p_c).sweep(boundaries, gammas)
-    assert short.shape == long.shape == (6, 4, 4)
-    for b, boundary in enumerate(boundaries):
-        for g, gamma in enumerate(gammas):
-            for pool, sums in zip(pool_flows(w, (boundary,), (gamma,), p_c), (short, long), strict=True):
-                truth = pool.share * (values(pool.input_tokens, pool.output_tokens) @ pool.weight)
-                np.testing.assert_allclose(
-                    sums[b, g], truth, rtol=1e-9, atol=1e-9 * max(1.0, float(truth.max(initial=0.0)))
-                )
+    moments = FleetMoments(w, p_c)
+    for boundary in boundaries:
+        for gamma in gammas:
+            edges = [State(0.0), State(boundary, gamma), State(max(float(w.max_total), boundary))]
+            upper, lower = moments.states(edges)
+            for k, pool in enumerate(pool_flows(w, (boundary,), (gamma,), p_c)):
+                sums = upper[k + 1] - lower[k]
+                mean = [pool.weight @ pool.input_tokens, pool.weight @ pool.output_tokens] if pool.share else [0.0, 0.0]
+                truth = pool.share * np.array([1.0, *mean])
+                found = sums[[FEATURES.index(name) for name in ("share", "input", "output")]]
+                np.testing.assert_allclose(found, truth, rtol=1e-9, atol=1e-9 * max(1.0, float(truth.max())))
 
 
 def test_without_compression_the_pools_are_the_ranges() -> None:
