@@ -48,6 +48,12 @@ def simulate(
             rich_help_panel=RUN_PANEL,
         ),
     ] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            help="Trace whose time stamps are replayed, stretched to the fleet's rate.", rich_help_panel=RUN_PANEL
+        ),
+    ] = None,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +121,13 @@ def simulate(
         raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
     if rates is not None and len(rates) > 1:
         raise InputError("--rate: one rate for a plan")
-    given = {"rate": rates[0] if rates else None, "workload": workload, "preset": preset, "arrivals": arrivals}
+    given = {
+        "rate": rates[0] if rates else None,
+        "workload": workload,
+        "preset": preset,
+        "arrivals": arrivals,
+        "replay": replay,
+    }
     _verify(plan, given, requests or 50_000, seeds, output_format, output)
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import planner
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
@@ -30,6 +33,8 @@ from planner.sizing.planfile import load_question
 from planner.workload.workload import Workload
 
 __all__ = ["Verification", "pool_settings", "verify_fleet", "verify_plan"]
+
+FloatArray = NDArray[np.float64]
 
 PRESET_OF_METHOD: Mapping[str, str] = {"mixed": "mixed", "occupancy": "slots", "mgc": "slots"}
 """Engine rules by the plan's method; ``paged`` can be asked for."""
@@ -120,6 +125,28 @@ def pool_arrival(workload: Workload, share: float, rate_per_s: float, burst: str
     return Arrival(rate_per_s)
 
 
+def read_stamps(path: str | Path, input_format: str | None = None) -> tuple[FloatArray, FloatArray]:
+    """Time stamps [s] and total lengths [tokens] of a trace in any known format, in order of time."""
+    from planner.workload.formats.base import ReadOptions, TraceBuilder
+    from planner.workload.importing import read_trace
+
+    trace = read_trace(path, input_format, ReadOptions())
+    times = np.array(trace.times) if isinstance(trace, TraceBuilder) else np.empty(0)
+    if not isinstance(trace, TraceBuilder) or times.size < 2 or not np.all(np.isfinite(times)):
+        raise InputError(f"{path}: holds no time stamps to replay")
+    order = np.argsort(times, kind="stable")
+    totals = np.array(trace.inputs) + np.array(trace.outputs)
+    return times[order], totals[order]
+
+
+def _replayed(stamps: tuple[FloatArray, FloatArray], pool: FixedPool, top: bool, rate_per_s: float) -> Arrival:
+    times, totals = stamps
+    inside = (totals > pool.law.lower.boundary) & (top | (totals <= pool.law.upper.boundary))
+    if inside.sum() < 2:
+        raise InputError(f"replay: no request of the trace belongs to pool {pool.saved.name}")
+    return Arrival(rate_per_s, "replay", times_s=tuple(times[inside].tolist()))
+
+
 def verify_fleet(
     fleet: FixedFleet,
     workload: Workload,
@@ -130,6 +157,7 @@ def verify_fleet(
     seeds: int | Sequence[int] = 2,
     max_requests: int = MAX_REQUESTS,
     arrivals: str | None = None,
+    replay: str | Path | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate every pool of a fleet and judge every promise.
@@ -146,6 +174,8 @@ def verify_fleet(
         Requests per run, runs per pool, and how far a run may grow while a verdict is open.
     arrivals
         ``"poisson"`` or ``"auto"`` (the dispersion the workload measured); default the plan's own ``burst`` option.
+    replay
+        A trace whose time stamps are replayed instead, stretched to the fleet's rate; lengths stay those of the plan.
     progress
         Called with (pool name, share of the current run).
 
@@ -165,6 +195,7 @@ def verify_fleet(
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
+    stamps = None if replay is None else read_stamps(replay)
     predictions = fleet.at(arrival_rate_per_s)
     for pool, verdict in zip(fleet.pools, predictions, strict=True):
         name = pool.saved.name
@@ -175,13 +206,17 @@ def verify_fleet(
                 progress(name, share)
 
         rate = arrival_rate_per_s * pool.law.share
+        if stamps is None:
+            arrival = pool_arrival(workload, pool.law.share, rate, arrivals or inputs.burst)
+        else:
+            arrival = _replayed(stamps, pool, pool is fleet.pools[-1], rate)
         check = verify_pool(
             own,
             predicted,
             name,
             max_requests,
             tell,
-            arrival=pool_arrival(workload, pool.law.share, rate, arrivals or inputs.burst),
+            arrival=arrival,
             requests=requests,
             seeds=seeds,
             **pool_settings(fleet, pool, preset),

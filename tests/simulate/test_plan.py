@@ -73,6 +73,19 @@ def test_bursts_of_the_workload_reach_the_simulation() -> None:
     assert all(i == pytest.approx(max(1.0, 1.0 + 0.1 * (full[w] - 1.0))) for w, i in thinned.items())
 
 
+def test_time_stamps_of_a_trace_are_replayed(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    rows += [f"2023-11-16 18:{i // 60:02d}:{i % 60:02d}.{j}000000,500,50" for i in range(600) for j in (0, 1, 2)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(rows) + "\n")
+    assert command(str(plan_file), "--replay", str(trace), "--requests", "12000", "--format", "json") in (0, 6)
+    assert json.loads(capsys.readouterr().out)["pools"]["all"]["arrival_rate_per_s"] == pytest.approx(40.0, rel=0.05)
+    assert command(str(plan_file), "--replay", "azure") == 3
+    assert "no time stamps" in capsys.readouterr().err
+
+
 def command(*arguments: str) -> int:
     with pytest.raises(SystemExit) as stop:
         run(["simulate", *arguments])
