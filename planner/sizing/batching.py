@@ -292,6 +292,7 @@ def batching(replica: SchedulerReplica) -> Batching:
         },
         assumptions=(
             *replica.assumptions(),
+            *(("outputs vary geometrically around the assumed mean",) if work.provenance.length_split else ()),
             f"exclusive batching refills {k} of {slots} slots at a time, with a backlog",
         ),
         warnings=tuple(dict.fromkeys(warnings)),

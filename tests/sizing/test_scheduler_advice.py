@@ -244,3 +244,12 @@ def test_questions_that_cannot_be() -> None:
     ]:
         with pytest.raises(InputError, match=what):
             call()
+
+
+def test_bins_and_assumed_outputs_are_not_taken_for_requests_of_one_length() -> None:
+    """A row of a compact file stands for many requests; 54 rows with one assumed output would all stay in step."""
+    r = scheduler_replica(Workload.from_file("lmsys"), {"gpu": "h100", "rate": 10.0})
+    found = batching(r)
+    assert found.exclusive["N"] > 100
+    assert any("geometrically" in line for line in found.assumptions)
+    assert not any("stay in step" in line for line in found.warnings)
