@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -614,7 +614,8 @@ def profile(
     -------
     Profile
         By `name`: exactly that one. By hardware: the first of the user's and the shipped profiles with this GPU, model,
-        dtypes and TP (those marked ``automatic: false`` excepted), else the roofline estimate.
+        dtypes and TP (those marked ``automatic: false`` excepted), else one of a model of the same shape (Llama 3 and
+        3.1), else the roofline estimate.
 
     Raises
     ------
@@ -632,12 +633,46 @@ def profile(
         raise InputError("a profile needs a name, or a GPU and a model")
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu
     network = find_model(model) if isinstance(model, str) else model
-    wanted = (device.name, network.name, tp, network.weight_dtype, network.kv_dtype)
+    wanted = (device.name, tp, network.weight_dtype, network.kv_dtype)
+    same_shape = None
     for _, file in _files():
-        found = _unchanged(str(file), file.stat().st_mtime_ns)
-        if found.automatic and (*_canonical(found), found.tp, found.weight_dtype, found.kv_dtype) == wanted:
+        modified = file.stat().st_mtime_ns
+        if _gpu_of(str(file), modified) != device.name:
+            continue
+        found = _unchanged(str(file), modified)
+        gpu_name, model_name = _canonical(found)
+        if not found.automatic or (gpu_name, found.tp, found.weight_dtype, found.kv_dtype) != wanted:
+            continue
+        if model_name == network.name:
             return found
-    return estimated_profile(device, network, tp)
+        if same_shape is None and _same_shape(model_name, network):
+            same_shape = found
+    return same_shape or estimated_profile(device, network, tp)
+
+
+@lru_cache(maxsize=256)
+def _gpu_of(file: str, _modified_ns: int) -> str:
+    """Canonical GPU of a profile file, from its one line: most files are for other hardware and need no parsing."""
+    for line in Path(file).read_text(encoding="utf-8", errors="replace").splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.strip() == "gpu":
+            name = value.partition("#")[0].strip().strip("'\"")
+            try:
+                return find_gpu(name).name
+            except InputError:
+                return name
+    # not on a line of its own: the parser will know
+    return _canonical(_unchanged(file, _modified_ns))[0]
+
+
+def _same_shape(name: str, model: ModelSpec) -> bool:
+    """Whether two models cost the same per iteration: releases that differ in context length and training only."""
+    try:
+        other = find_model(name)
+    except InputError:
+        return False
+    ignored = {"name", "aliases", "source", "max_context", "parameters_total", "parameters_active", "weight_dtype", "kv_dtype"}
+    return all(getattr(other, f.name) == getattr(model, f.name) for f in fields(ModelSpec) if f.name not in ignored)
 
 
 @lru_cache(maxsize=256)

@@ -185,3 +185,13 @@ def test_a_broken_file_of_the_user_is_not_skipped(own_directory: Path) -> None:
 def test_outside_the_covered_range() -> None:
     assert FULL.outside(decodes=300, context_tokens=4096) == ("decodes = 300 is outside the measured range 1..256",)
     assert estimated_profile(gpu("l4"), model("qwen3-8b")).outside(decodes=1e9) == ()
+
+
+def test_a_profile_of_the_same_shape_serves_a_later_release() -> None:
+    """Llama 3 8B and 3.1 8B differ in context length only: one measurement is good for both."""
+    from planner.catalog import profile
+
+    found = profile(gpu="a100", model="llama-3.1-8b")
+    assert (found.name, found.provenance) == ("llama-3-8b-a100-80gb-tp1", "measured")
+    assert profile(gpu="a100", model="llama-3-8b") == found
+    assert profile(gpu="a100", model="qwen3-8b").provenance == "estimated"
