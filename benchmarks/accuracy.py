@@ -1,0 +1,277 @@
+"""Write docs/accuracy.md, the index of docs/accuracy/*.md: cases, typical and worst optimistic errors, what is not covered.
+
+    python benchmarks/accuracy.py          # from the files as they are
+    python benchmarks/accuracy.py --all    # run every benchmark that makes one of them first (half an hour, needs the data)
+
+The numbers of the table are read from the files, which the benchmarks write. A file that no
+longer has the line a reader looks for stops this script with its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "accuracy"
+INDEX = ROOT / "docs" / "accuracy.md"
+
+HEAD = """# Accuracy
+
+How far the planner has been from the truth it could be held against, and where it could not. Written by
+`python benchmarks/accuracy.py` from the files of `docs/accuracy/`, each of which is written by a benchmark of its own; `--all` runs
+those too. Errors are predicted/true - 1; *optimistic* means that the truth is slower, or needs more, than predicted. Medians are of
+absolute errors.
+
+A number in a plan carries the error of the iteration times (measured, fitted or estimated: the profile says which), of the method, and
+of the traffic's sample. The first usually dominates: an estimate is good to about 30%, a calibrated profile to a few per cent.
+
+| part | against | cases | typical error | worst optimistic | worst where |
+|:--|:--|--:|:--|:--|:--|
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the index."""
+
+    part: str
+    against: str
+    cases: str
+    typical: str
+    worst: str
+    where: str
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of every table line of a Markdown text, rules left out."""
+    lines = [line for line in text.splitlines() if line.startswith("|") and not re.match(r"^\|[\s:|-]+\|$", line)]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def line(text: str, *start: str) -> list[str]:
+    """The first table line whose first cells are `start`."""
+    for cells in rows_of(text):
+        if tuple(cells[: len(start)]) == start:
+            return cells
+    raise LookupError(f"no table line | {' | '.join(start)} |")
+
+
+def found(pattern: str, text: str) -> re.Match[str]:
+    """The first match."""
+    match = re.search(pattern, text)
+    if match is None:
+        raise LookupError(f"nothing like {pattern!r}")
+    return match
+
+
+def percent(cell: str) -> float:
+    """``"-4.2%"`` -> -4.2."""
+    return float(cell.replace("%", "").replace("+", ""))
+
+
+def iteration(text: str) -> list[Row]:
+    every = line(text, "**all**")
+    configurations = [c for c in rows_of(text) if len(c) == 12 and c[0] not in ("GPU", "**all**")]
+    worst = max(configurations, key=lambda c: percent(c[9]))
+    servers = [c for c in rows_of(text) if len(c) == 9 and c[0] not in ("model", "**median / worst**")]
+    summary = line(text, "**median / worst**")
+    typical, largest = summary[7].strip("*").split(" / ") if summary[7] else ("", "")
+    bad = max(servers, key=lambda c: percent(c[7]))
+    return [
+        Row("iteration time, fitted to 24 points", "measured kernels", f"{len(configurations)} configurations",
+            f"mean {every[6]}, median {every[7]}", f"{every[9]} (either side)", f"{worst[0]} {worst[1]} TP{worst[2]}"),
+        Row("iteration time, estimated", "measured kernels", f"{len(configurations)} configurations", f"mean {every[3]}",
+            "band of 30% printed", "-"),
+        Row("iteration time, fitted to a server", "its TPOT at shapes left out", f"{len(servers)} servers",
+            f"median {typical}", f"mean {largest} of one server", f"{bad[0]} TP{bad[4]}"),
+    ]  # fmt: skip
+
+
+def mgc(text: str) -> list[Row]:
+    claimed = line(text, "conservative")
+    outside = found(r"(\d+ of \d+ cases), at worst (-[\d.]+%) beyond it", text)
+    return [
+        Row("waiting in M/G/c, default", "exact and simulated queues", claimed[4], f"median {claimed[5]}, p90 {claimed[6]}",
+            claimed[7], f"{outside.group(1)} below the simulation's interval, by at most {outside.group(2)[1:]}"),
+    ]  # fmt: skip
+
+
+def mixed(text: str) -> list[Row]:
+    out = []
+    hold_out = text.split("## Hold-out", 1)[1].split("## Development", 1)[0]
+    worst_cases = [c for c in rows_of(text) if len(c) == 4 and c[3].endswith("%")]
+    routings = {"random, load <= 0.7": "random", "random, load <= 0.85": "random", "join shortest queue": "jsq",
+                "round robin": "rr"}  # fmt: skip
+    for label, routing in routings.items():
+        cells = line(hold_out, label)
+        ttft, tpot = (re.split(r"\s*/\s*", cells[k]) for k in (5, 8))
+        top = float(label.rsplit(" ", 1)[1]) if "load" in label else 1.0
+        worst = [
+            c for c in worst_cases if f" {routing} " in c[0] and float(c[1]) <= top and percent(c[3]) == float(ttft[2])
+        ]
+        out.append(
+            Row(f"`mixed`, {label}", "iteration-level simulation, hold-out", cells[1],
+                f"TTFT p99 {ttft[0]}%, TPOT p99 {tpot[0]}%", f"TTFT p99 {ttft[2]}%, TPOT p99 {tpot[2]}%",
+                f"{worst[0][2]}: {worst[0][0]} at load {worst[0][1]}" if worst else "-")
+        )  # fmt: skip
+    throughput = [percent(c[2]) for c in rows_of(text) if len(c) == 3 and c[1] in ("kv", "budget", "slots")]
+    sizes = sorted(abs(e) for e in throughput)
+    out.append(
+        Row("`mixed`, largest stable rate", "saturated simulation, hold-out", str(len(sizes)),
+            f"median {sizes[len(sizes) // 2]:.1f}%", f"+{max(0.0, *throughput):.1f}%", "rate over-stated")
+    )  # fmt: skip
+    return out
+
+
+def occupancy(text: str) -> list[Row]:
+    out = []
+    for label in ("Our own iteration-level server", "A second, independent iteration-level server"):
+        part = text.split(f"## {label}", 1)[1].split("\n## ", 1)[0]
+        cases = found(r"(\d+) cases\.", part).group(1)
+        tables = [c for c in rows_of(part) if len(c) == 9 and c[0].startswith("prefill")]
+        for kind in ("prefill per slot", "prefill shares a budget"):
+            own = [c for c in tables if c[0].startswith(kind)]
+            n = sum(int(c[1]) for c in own)
+            middle = sum(int(c[1]) * float(c[5].split(" / ")[0]) for c in own) / n
+            worst = min(own, key=lambda c: float(c[5].split(" / ")[1]))
+            out.append(
+                Row(f"`occupancy`, {kind}", label[0].lower() + label[1:], f"{n} of {cases}",
+                    f"TTFT p99 {middle:.1f}% (mean of the regions' medians)", f"TTFT p99 {worst[5].split(' / ')[1]}%",
+                    worst[0].split(", ", 1)[1])
+            )  # fmt: skip
+    return out
+
+
+def simulation(text: str) -> list[Row]:
+    out = []
+    cases = [c for c in rows_of(text) if len(c) == 11 and c[1].isdigit()]
+    kinds = {
+        "Poisson, random, load <= 0.7": lambda c: c[3:5] == ["random", "Poisson"] and float(c[0]) <= 0.7,
+        "Poisson, random": lambda c: c[3:5] == ["random", "Poisson"],
+        "Poisson, JSQ": lambda c: c[3:5] == ["jsq", "Poisson"],
+        "bursts as Azure's": lambda c: c[4] == "as Azure",
+    }
+    for label, belongs in kinds.items():
+        cells = line(text, label)
+        worst = found(r"\((-?\+?[\d.]+)%", cells[3]).group(1)
+        at = min(filter(belongs, cases), key=lambda c: percent(c[7]))
+        out.append(
+            Row(f"`mixed` in a plan, {label}", "the shipped simulator", cells[1], f"TTFT p99 {cells[3].split(' ')[0]}",
+                f"TTFT p99 {worst}%", f"load {at[0]}, {at[2]} replicas; the simulation is sure to {at[8]} there")
+        )  # fmt: skip
+    return out
+
+
+def bursts(text: str) -> list[Row]:
+    cases = [c for c in rows_of(text) if len(c) == 10 and c[0].isdigit()]
+    worst = min(cases, key=lambda c: percent(c[6]))
+    poisson = min(percent(c[9]) for c in cases)
+    sizes = sorted(abs(percent(c[6])) for c in cases)
+    return [
+        Row("bursts in `mixed`", "replayed Azure time stamps", str(len(cases)), f"TTFT p99 {sizes[len(sizes) // 2]:.0f}%",
+            f"TTFT p99 {worst[6]}", f"{worst[2]} replicas, {worst[1]}; taken as Poisson: {poisson:.0f}%")
+    ]  # fmt: skip
+
+
+def disaggregated(text: str) -> list[Row]:
+    cases = found(r"(\d+) settings", text).group(1)
+    table = [c for c in rows_of(text) if "±" in c[-1]]
+    worst = min(percent(cell.split(" ±")[0]) for c in table for cell in c[5:8])
+    ttft = line(text, "TTFT")
+    return [
+        Row("disaggregated fleets", "the shipped simulator", cases, f"TTFT {ttft[1]}", f"TTFT {worst:+.1f}%",
+            f"{ttft[4]} beyond four standard errors")
+    ]  # fmt: skip
+
+
+def schedulers(text: str) -> list[Row]:
+    kept = found(r"kept it in (\d+) of (\d+) settings", text)
+    table = [c for c in rows_of(text) if len(c) == 7 and re.fullmatch(r"[+-][\d.]+%", c[5])]
+    sizes = sorted(abs(percent(c[5])) for c in table)
+    return [
+        Row("exclusive batching, throughput", "simulation of the engine", str(len(table)),
+            f"median {sizes[len(sizes) // 2]:.1f}%", f"+{max(percent(c[5]) for c in table):.1f}%", "rate over-stated"),
+        Row("exclusive batching, memory promise", "simulation", kept.group(2), f"kept in {kept.group(1)}", "-", "-"),
+    ]  # fmt: skip
+
+
+READERS: dict[str, Callable[[str], list[Row]]] = {
+    "iteration": iteration,
+    "mixed": mixed,
+    "simulation": simulation,
+    "bursts": bursts,
+    "occupancy": occupancy,
+    "mgc": mgc,
+    "disaggregated": disaggregated,
+    "schedulers": schedulers,
+}
+
+
+def title(text: str) -> str:
+    """The heading of a file."""
+    return text.splitlines()[0].removeprefix("# ").strip()
+
+
+def not_covered(text: str) -> str:
+    """What a file says is not covered: its section of that name, or the paragraph that starts so."""
+    section = re.search(r"## What is not covered\n+(.*?)(?=\n## |\Z)", text, flags=re.DOTALL)
+    if section:
+        return section.group(1).strip()
+    paragraph = re.search(r"^Not covered: .*?(?=\n\n|\Z)", text, flags=re.DOTALL | re.MULTILINE)
+    return paragraph.group(0).strip() if paragraph else ""
+
+
+def index() -> str:
+    """The whole of docs/accuracy.md."""
+    files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
+    out = HEAD
+    for name in [*(n for n in READERS if n in files), *(n for n in files if n not in READERS)]:
+        text, link = files[name], f"[{title(files[name])}](accuracy/{name}.md)"
+        if name not in READERS:
+            out += f"| {link} | | | | | |\n"
+            continue
+        try:
+            found_rows = READERS[name](text)
+        except (LookupError, ValueError) as error:
+            raise SystemExit(f"docs/accuracy/{name}.md: {error}") from error
+        for row in found_rows:
+            part = f"[{row.part}](accuracy/{name}.md)"
+            out += f"| {part} | {row.against} | {row.cases} | {row.typical} | {row.worst} | {row.where} |\n"
+    out += (
+        "\nKV memory of replicas against what real servers report, and overflow and preemptions against simulation, are held by\n"
+        "`tests/catalog/test_kv.py` and `tests/queueing/test_memory.py`.\n"
+        "\n## What is not covered\n"
+    )
+    for name, text in files.items():
+        if gap := not_covered(text):
+            out += f"\n### {title(text)}\n\n{gap}\n"
+    out += (
+        "\n### Everywhere\n\nPipeline and expert parallelism, speculative decoding, priorities, prefix-cache contents, "
+        "correlated requests, failures while\nserving, and lengths that change with the hour. Where a prediction leaves the "
+        "measured region its pool carries a warning.\n"
+    )
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="run every benchmarks/accuracy_*.py first")
+    if parser.parse_args().all:
+        for script in sorted(ROOT.glob("benchmarks/accuracy_*.py")):
+            print(f"== {script.name}", flush=True)
+            done = subprocess.run([sys.executable, str(script)], cwd=ROOT, check=True, capture_output=True, text=True)
+            target = FOLDER / f"{script.stem.removeprefix('accuracy_')}.md"
+            if done.stdout.startswith("# "):  # some write their file, some print it
+                target.write_text(done.stdout, encoding="utf-8")
+    INDEX.write_text(index(), encoding="utf-8")
+    print(f"wrote {INDEX}")
+
+
+if __name__ == "__main__":
+    main()
