@@ -86,6 +86,10 @@ def _nonnegative(matrix: FloatArray, target: FloatArray) -> FloatArray:
     return x
 
 
+MAX_PIECES = 1 << 19
+"""Pieces of one time scale in a path; swings that would need more are too fast for the arrivals to feel."""
+
+
 class BurstSequence:
     """A fixed sequence of arrivals in operational time, with the path of the rate and the work each brings.
 
@@ -185,12 +189,17 @@ def _integrated_rate(scales: tuple[tuple[float, float], ...], span: float) -> tu
     # A fast factor's variance is multiplied by the slower ones', so theirs is taken out of it.
     slower = 1.0
     for scale, variance in sorted(scales, reverse=True):
+        if span > MAX_PIECES * scale:
+            # arrivals are so rare that hardly two fall into one swing
+            continue
         own = variance / slower
         slower *= 1.0 + own
         count = int(np.ceil(span / scale)) + 2
         drawn = _stratified(rng.standard_gamma(1.0 / own, count * STRATA), rng)
         factors.append(drawn / np.mean(drawn))
         edges.append((np.arange(count) - rng.random()) * scale)
+    if not edges:
+        return np.array([0.0, span]), np.array([0.0, span])
     cuts = np.concatenate(edges)
     grid = np.unique(np.concatenate([[0.0], cuts[(cuts > 0.0) & (cuts < span)], [span]]))
     rate = np.ones(grid.size - 1)

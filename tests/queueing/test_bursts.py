@@ -113,3 +113,9 @@ def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, repl
     true = seen.quantile("ttft_s", 0.99).value
     low, high = at.bands["ttft_s"][2]
     assert at.ttft_s[2] * (1 + low) * 0.9 <= true <= at.ttft_s[2] * (1 + high) * 1.1
+
+
+def test_rare_arrivals_neither_feel_bursts_nor_cost_memory() -> None:
+    wild = BurstSequence(rate_variances(AZURE, 8.0), [1.0], [1.0])
+    assert float(wild.waits(1e-9, 0.05, [0.99])[0]) == 0.0
+    assert float(wild.waits(1e-3, 0.05, [0.99])[0]) < 0.05
