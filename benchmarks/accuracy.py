@@ -28,8 +28,8 @@ How far the planner has been from the truth it could be held against, and where 
 those too. Errors are predicted/true - 1; *optimistic* means that the truth is slower, or needs more, than predicted. Medians are of
 absolute errors.
 
-A number in a plan carries the error of the iteration times (measured, fitted or estimated: the profile says which), of the method, and
-of the traffic's sample. The first usually dominates: an estimate is good to about 30%, a calibrated profile to a few per cent.
+A number in a plan carries the error of the iteration times (measured, fitted or estimated: the profile says which), of the method,
+and of the traffic's sample. The first usually dominates: an estimate is good to about 30%, a calibrated profile to a few per cent.
 
 | part | against | cases | typical error | worst optimistic | worst where |
 |:--|:--|--:|:--|:--|:--|
@@ -163,7 +163,7 @@ def simulation(text: str) -> list[Row]:
         at = min(filter(belongs, cases), key=lambda c: percent(c[7]))
         out.append(
             Row(f"`mixed` in a plan, {label}", "the shipped simulator", cells[1], f"TTFT p99 {cells[3].split(' ')[0]}",
-                f"TTFT p99 {worst}%", f"load {at[0]}, {at[2]} replicas; the simulation is sure to {at[8]} there")
+                f"TTFT p99 {worst}%", f"load {at[0]}, {at[2]} replicas; the simulation itself is known to ±{at[8]} there")
         )  # fmt: skip
     return out
 
@@ -248,7 +248,7 @@ def index() -> str:
         "`tests/catalog/test_kv.py` and `tests/queueing/test_memory.py`.\n"
         "\n## What is not covered\n"
     )
-    for name, text in files.items():
+    for text in files.values():
         if gap := not_covered(text):
             out += f"\n### {title(text)}\n\n{gap}\n"
     out += (

@@ -1,0 +1,80 @@
+"""Write docs/cli.md from the command line itself: ``python benchmarks/cli_docs.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from planner.cli.main import app
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+
+HEAD = """# Command line
+
+Written by `python benchmarks/cli_docs.py` from the commands themselves; `fleetopt COMMAND --help` says the same.
+
+Data goes to stdout, everything else (progress, warnings, assumptions) to stderr. `--format` is table, json, yaml, csv or
+markdown; `-o FILE` is written only after success, atomically. A bare number is seconds and `500ms` is understood. Exit codes:
+0 ok, 1 a bug (with its traceback), 2 wrong usage, 3 wrong input, 4 infeasible (what binds and what would help is printed),
+5 calibration failed, 6 a check failed (a simulated promise does not hold), 130 interrupted.
+"""
+
+
+def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it, groups' in order."""
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from commands(inner, (*path, name))
+    else:
+        yield path, command
+
+
+def cell(text: str | None) -> str:
+    """Help text as one table cell."""
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def usage(path: tuple[str, ...], command: Any) -> str:
+    """``fleetopt evaluate [OPTIONS] PLAN``."""
+    words = [
+        p.name.upper() if p.required else f"[{p.name.upper()}]"
+        for p in command.params
+        if p.param_type_name == "argument"
+    ]
+    return " ".join([*path, "[OPTIONS]", *words])
+
+
+def section(path: tuple[str, ...], command: Any) -> str:
+    """One command: what it does, its arguments and options."""
+    lines = [f"## {' '.join(path)}", "", (command.help or "").strip(), "", f"    {usage(path, command)}", ""]
+    rows = []
+    for p in command.params:
+        if p.name == "help" or getattr(p, "hidden", False):
+            continue
+        if p.param_type_name == "argument":
+            rows.append(f"| `{p.name.upper()}` | {cell(getattr(p, 'help', None))} |")
+        else:
+            names = ", ".join(f"`{o}`" for o in [*p.opts, *p.secondary_opts])
+            default = p.default if not callable(p.default) else None
+            known = f" Default: {default}." if isinstance(default, (int, float, str)) and not p.is_flag else ""
+            told = cell(p.help)
+            rows.append(f"| {names} | {told}{'' if 'Default' in told else known} |")
+    return "\n".join([*lines, "| | |", "|:--|:--|", *rows, ""]) if rows else "\n".join(lines)
+
+
+def document() -> str:
+    """The whole of docs/cli.md."""
+    found = list(commands(get_command(app), ("fleetopt",)))
+    links = [
+        f"- [`{' '.join(path)}`](#{'-'.join(path)}): {cell(command.help).split('. ')[0].rstrip('.')}"
+        for path, command in found
+    ]
+    return "\n".join([HEAD, *links, "", *(section(path, command) for path, command in found)]).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")
+    print(f"wrote {DOCUMENT}")
