@@ -56,6 +56,8 @@ def _lean(*quartiles: float) -> dict[str, float]:
     return {m: q / 100 for m, q in zip(METRICS, quartiles, strict=True)}
 
 
+# The band of join-shortest-queue with waiting is wider than its seven cases (-5..+47% for TTFT p99): at load 0.96 slot-bound
+# pools of four came out 20-45% optimistic.
 # fmt: off
 REGIONS: Mapping[str, Region] = {r.name: r for r in (
     Region("random, load <= 0.7", 56,
@@ -77,18 +79,18 @@ REGIONS: Mapping[str, Region] = {r.name: r for r in (
            reliable=False,
            warning="requests wait for slots or KV memory: TTFT p99 is off by up to -35..+90%; leave room or simulate"),
     Region("jsq, load <= 0.7", 31,
-           _band(-3, 4, -1, 10, -3, 9, -1, 2, -0, 6, -1, 19, -1, 3, -1, 1, -3, 2),
-           _lean(-0.3, 0.4, -1.6, -0.1, 0.5, 1.6, -0.6, -0.4, -1.6)),
-    Region("jsq, load <= 0.87", 35,
-           _band(-11, 3, -6, 5, -12, 13, -1, 6, -3, 6, -8, 4, -2, 4, -3, 2, -3, 1),
-           _lean(-6.8, -2.8, -5.9, -0.3, -1.4, -1.4, -1.6, -1.2, -2.2)),
-    Region("jsq, load > 0.87", 14,
-           _band(-21, 3, -8, 6, -21, 6, -2, 22, -4, 20, -7, 24, -4, 19, -3, 18, -3, 17),
-           _lean(-5.1, -0.9, -4.7, 0.1, -0.3, 0.4, -0.8, -0.6, -1.2),
+           _band(-3, 4, -1, 10, -3, 9, -1, 2, -1, 6, -1, 19, -1, 3, -1, 1, -3, 2),
+           _lean(-0.3, 0.4, -1.4, -0.1, 0.2, 1.6, -0.9, -0.4, -1.7)),
+    Region("jsq, load <= 0.87", 34,
+           _band(-11, 3, -7, 5, -12, 13, -2, 6, -3, 6, -8, 4, -2, 4, -3, 3, -4, 1),
+           _lean(-6.8, -2.8, -5.5, -0.3, -1.8, -2.6, -1.5, -1.3, -2.2)),
+    Region("jsq, load > 0.87", 9,
+           _band(-22, 4, -11, 7, -14, 6, -3, 22, -5, 21, -7, 27, -5, 20, -4, 19, -5, 17),
+           _lean(-8.8, -1.0, -4.7, 0.2, -0.7, -0.0, 0.6, -0.6, -1.2),
            warning="near saturation every percent of the rate moves the tail of TTFT: expect -40..+10% at the 99th percentile"),
     Region("jsq, short outputs", 24,
-           _band(-19, 12, -21, 4, -28, 3, 0, 26, -10, 28, -22, 22, -3, 12, -4, 11, -2, 10),
-           _lean(-6.8, -14.6, -20.9, 9.1, -0.8, -0.7, -0.0, 0.3, 1.2),
+           _band(-19, 12, -21, 3, -28, 3, 0, 26, -12, 28, -23, 23, -4, 12, -4, 11, -2, 10),
+           _lean(-7.0, -16.7, -21.5, 7.6, -0.8, -0.7, -0.0, 0.1, 1.2),
            warning="few, short requests per replica: TTFT is off by up to -30..+15%, TPOT by up to -20..+35%"),
     Region("jsq, waiting for slots or memory", 13,
            _band(-45, 5, -45, 5, -40, 20, -3, 30, -5, 36, -5, 52, -10, 26, -20, 21, -30, 16),
