@@ -1,0 +1,162 @@
+"""What documents say holds: command lines parse, fast ones run, links and named files exist, generated parts are current."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from planner.cli.main import app
+from planner.errors import InputError
+from planner.workload.resolve import resolve_workload
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
+GENERATED = {"cli.md"}
+FAST = ("plan", "evaluate", "profile", "workload", "batching", "stability", "wait", "reproduce")
+
+
+def _code_lines(text: str) -> Iterator[str]:
+    """Lines of fenced blocks and of indented ones, continuations joined."""
+    fenced, pending = False, ""
+    for raw in text.splitlines():
+        if raw.strip().startswith("```"):
+            fenced = not fenced
+            continue
+        if fenced or raw.startswith("    "):
+            line = pending + raw.strip()
+            pending = line.removesuffix("\\") if line.endswith("\\") else ""
+            if not pending:
+                yield line
+
+
+def _commands() -> list[tuple[str, list[str]]]:
+    """Every ``fleetopt ...`` of the documents: (where, arguments)."""
+    found = []
+    for path in DOCUMENTS:
+        if path.name in GENERATED:
+            continue
+        for line in _code_lines(path.read_text(encoding="utf-8")):
+            for part in re.split(r"&&|;|\s\|\s|\s>\s", line.removeprefix("$ ")):
+                if not re.match(r"^\s*(\.venv/bin/)?fleetopt\s", part):
+                    continue
+                # optional parts are written in brackets, what it is for as a comment
+                words = shlex.split(part.replace("[", " ").replace("]", " "), comments=True)
+                found.append((f"{path.relative_to(ROOT)}: {' '.join(words)}", words[1:]))
+    return found
+
+
+COMMANDS = _commands()
+
+
+def _parse(arguments: list[str]) -> list[str]:
+    """Walk to the command and parse its options; the words that name it."""
+    command: Any = get_command(app)
+    words, rest = [], list(arguments)
+    while hasattr(command, "commands"):
+        if rest and rest[0] in ("--version", "--help", "-h"):
+            return words
+        assert rest and rest[0] in command.commands, f"no command {' '.join([*words, *rest[:1]])}"
+        command = command.commands[rest[0]]
+        words.append(rest.pop(0))
+    if not {"--help", "-h"} & set(rest):
+        command.make_context(" ".join(words), rest)
+    return words
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up while it is being made
+    import sys
+
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _exists(word: str) -> bool:
+    try:
+        resolve_workload(word)
+    except InputError:
+        return Path(word).exists()
+    return True
+
+
+def test_documents_have_commands() -> None:
+    assert len(COMMANDS) > 10
+
+
+@pytest.mark.parametrize(("where", "arguments"), COMMANDS, ids=[where for where, _ in COMMANDS])
+def test_command_lines_parse(where: str, arguments: list[str]) -> None:
+    _parse(arguments)
+
+
+def _runs_here(arguments: list[str]) -> bool:
+    files = [w for w in arguments if re.search(r"\.(csv|jsonl?|ya?ml)$", w)]
+    return (
+        arguments[0] in FAST
+        and not {"-o", "--output", "--verify", "-"} & set(arguments)
+        and all(_exists(w) for w in files)
+        and "mine" not in arguments
+    )
+
+
+RUNNABLE = [(where, arguments) for where, arguments in COMMANDS if _runs_here(arguments)]
+
+
+@pytest.mark.parametrize(("where", "arguments"), RUNNABLE, ids=[where for where, _ in RUNNABLE])
+def test_fast_command_lines_run(where: str, arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, f"{where}\n{result.output}\n{result.exception!r}"
+    assert result.stdout.strip()
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+def test_named_files_exist() -> None:
+    """Scripts, tests and modules that a document names in full."""
+    pattern = re.compile(r"\b((?:benchmarks|tests|examples|planner|docs)/[\w/.-]*\w\.(?:py|md|json|yaml|csv))\b")
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in DOCUMENTS
+        for name in pattern.findall(path.read_text(encoding="utf-8"))
+        if not (ROOT / name).exists()
+    ]
+    assert not missing
+
+
+def test_command_reference_is_current() -> None:
+    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert written == _script("cli_docs").document(), "run python benchmarks/cli_docs.py"
+
+
+def test_papers_are_current() -> None:
+    written = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert written == _script("papers").filled(written), "run python benchmarks/papers.py"
+
+
+def test_every_accuracy_file_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    missing = [p.name for p in ROOT.glob("docs/accuracy/*.md") if f"accuracy/{p.name}" not in index]
+    assert not missing, "run python benchmarks/accuracy.py"
+
+
+def test_accuracy_files_can_be_read() -> None:
+    assert _script("accuracy").index().startswith("# Accuracy")
