@@ -110,7 +110,7 @@ class BurstSequence:
     Examples
     --------
     >>> calm = BurstSequence([], [1.0], [1.0])
-    >>> float(calm.waits(0.5, 1.0, [0.5])[0])     # M/D/1 at load 1/2 is idle half the time
+    >>> float(calm.waits(0.5, 1.0, [0.4])[0])     # M/D/1 at load 1/2 is idle half the time
     0.0
     >>> wild = BurstSequence([(10.0, 0.5)], [1.0], [1.0])
     >>> bool(wild.waits(0.5, 1.0, [0.99])[0] > 2 * calm.waits(0.5, 1.0, [0.99])[0])
