@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.mgc import wait_probability, wait_quantile
 from planner.queueing.mixture import mixture_quantiles, persistence, strata
-from planner.queueing.occupancy import OccupancyChain, replica_dispersion
+from planner.queueing.occupancy import OccupancyChain
 from planner.queueing.service import ServiceLaw
 from planner.queueing.slot_wait import WAIT_SURVIVAL, SlotWait
 
@@ -119,7 +119,7 @@ class PrefillNodes:
     >>> nodes = PrefillNodes(np.array([0.1]), np.array([1.0]))
     >>> round(nodes.capacity_per_s, 9)
     10.0
-    >>> nodes.ttft(1e-9, 1).quantiles([0.99]).round(6).tolist()
+    >>> nodes.first_token(nodes.wait(1e-9, 1)).quantiles([0.99]).round(6).tolist()
     [0.1]
     """
 
@@ -136,17 +136,13 @@ class PrefillNodes:
         """Largest stable rate of one node [1/s]."""
         return 1.0 / self.law.mean
 
-    def relaxation_s(self, load: float) -> float:
-        """About how long a queue at `load` remembers a burst [s]."""
-        return 0.5 * self.law.mean * (1.0 + self.law.scv) / (1.0 - load) ** 2
-
     def wait_probability(self, arrival_rate: float, nodes: int, one_queue: bool = False) -> float:
         """Share of the requests that wait [1]; arrival_rate of all nodes [1/s]."""
         rate, servers = (arrival_rate, nodes) if one_queue else (arrival_rate / nodes, 1)
         return float(wait_probability(rate, self.law.mean, servers, law=self.law))
 
-    def wait(self, arrival_rate: float, nodes: int, one_queue: bool = False, dispersion: float = 1.0) -> Pieces:
-        """Law of the wait for a node.
+    def wait(self, arrival_rate: float, nodes: int, one_queue: bool = False) -> Pieces:
+        """Law of the wait for a node under Poisson arrivals.
 
         Parameters
         ----------
@@ -156,9 +152,6 @@ class PrefillNodes:
             n [nodes].
         one_queue
             Idle nodes pull from one queue; otherwise requests are split at random.
-        dispersion
-            Index of dispersion of all arrivals over one relaxation time, 1 = Poisson [1]; the wait is scaled by
-            (I + C_s^2)/(1 + C_s^2), as Allen and Cunneen scale it.
         """
         rate, servers = (arrival_rate, nodes) if one_queue else (arrival_rate / nodes, 1)
         waiting = self.wait_probability(arrival_rate, nodes, one_queue)
@@ -168,8 +161,6 @@ class PrefillNodes:
         knots = np.asarray(wait_quantile(rate, self.law.mean, servers, quantile=levels, law=self.law))
         knots[0] = 0.0
         knots = np.maximum.accumulate(knots)
-        seen = dispersion if one_queue else replica_dispersion(dispersion, nodes, "random")
-        knots = knots * (max(seen, 0.0) + self.law.scv) / (1.0 + self.law.scv)
         mass = waiting * -np.diff(WAIT_KNOTS, append=0.0)
         # beyond the last knot: a point there
         return Pieces(
@@ -178,9 +169,8 @@ class PrefillNodes:
             np.concatenate(([1.0 - waiting], mass)),
         )
 
-    def ttft(self, arrival_rate: float, nodes: int, one_queue: bool = False, dispersion: float = 1.0) -> Pieces:
-        """Law of the time to first token; arguments as :meth:`wait`."""
-        wait = self.wait(arrival_rate, nodes, one_queue, dispersion)
+    def first_token(self, wait: Pieces) -> Pieces:
+        """Law of the time to first token after a wait of that law."""
         (service,), mass = self._groups
         return Pieces(
             (service[:, None] + wait.start).ravel(),

@@ -11,7 +11,8 @@ import numpy as np
 import planner
 from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
-from planner.queueing.disaggregated import DecodeNodes, DecodeState, PrefillNodes, end_to_end
+from planner.queueing.bursts import BurstSequence
+from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes, end_to_end
 from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots, slot_law
 from planner.queueing.occupancy import replica_dispersion
 from planner.sizing.burst import Burst
@@ -57,6 +58,18 @@ PREFILL, DECODE = "prefill", "decode"
 BANDS = {"ttft_s": (-0.05, 0.05), "tpot_s": (-0.05, 0.05), "e2e_s": (-0.05, 0.05)}
 """Errors against simulation with Poisson arrivals: docs/accuracy/disaggregated.md."""
 
+WAIT_LEVELS = np.concatenate(
+    (np.linspace(0.0, 0.9, 19), [0.93, 0.95, 0.965, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998, 0.999, 0.9995])
+)
+"""Levels at which the wait behind bursts is known [1]."""
+
+BURST_LOADS = 1.0 - np.geomspace(0.9, 0.004, 28)
+"""Loads of a replica at which it is found."""
+
+BURST_BAND = (-0.45, 2.0)
+"""Truth over prediction - 1 of a TTFT that is all burst: the real Azure time stamps, where bursts bring long prompts, gave
+-20% to +190% on 1 to 4 prefill replicas of three GPU types."""
+
 MAX_STEPS = 4000
 """Pairs of pool sizes tried for an end-to-end promise before the cheapest found is taken."""
 
@@ -66,38 +79,98 @@ def is_disaggregated(pools: Sequence[SavedPool]) -> bool:
     return {p.name for p in pools} == {PREFILL, DECODE}
 
 
+def _burst_bands(usual: tuple[float, float], part: np.ndarray) -> tuple[tuple[float, float], ...]:
+    """Bands of latencies of which `part` is the work of bursts, by level."""
+    shares = np.clip(part, 0.0, 1.0).tolist()
+    return tuple((usual[0] + p * (BURST_BAND[0] - usual[0]), usual[1] + p * (BURST_BAND[1] - usual[1])) for p in shares)
+
+
+def _rising(values: np.ndarray) -> np.ndarray:
+    """The nearest non-decreasing row in least squares, by pooling neighbours that fall.
+
+    >>> _rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
+    [1.0, 2.5, 2.5, 4.0]
+    """
+    blocks: list[list[float]] = []
+    for value in values.tolist():
+        blocks.append([value, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, m), (b, n) = blocks[-2], blocks[-1]
+            blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
+    return np.array([v for v, n in blocks for _ in range(int(n))])
+
+
 class PrefillPool:
     """The prefill pool as the pool sizer sees it: its latency is TTFT, the others are nan (not this pool's)."""
 
     def __init__(self, nodes: PrefillNodes, one_queue: bool, burst: Burst, overhead_s: float) -> None:
         self.nodes, self.one_queue, self.burst, self.overhead_s = nodes, one_queue, burst, overhead_s
+        self._table: np.ndarray | None = None
+        self._sequences: tuple[BurstSequence, BurstSequence] | None = None
 
     @property
     def capacity_per_s(self) -> float:
         """Prompts per second of one replica."""
         return self.nodes.capacity_per_s
 
-    def dispersion(self, load: float) -> float:
-        """Of the pool's arrivals over the time a queue remembers [1]."""
-        return self.burst.pool_dispersion(self.nodes.relaxation_s(load))
+    def wait(self, arrival_rate_per_s: float, replicas: int) -> Pieces:
+        """Law of the wait for a replica: exact for Poisson arrivals, and what bursts add at every level."""
+        calm = self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue)
+        if not self.burst.present:
+            return calm
+        # the pieces follow each other: their left ends are the quantiles at the mass before them
+        knots = np.interp(WAIT_LEVELS, np.cumsum(calm.mass) - calm.mass, calm.start)
+        knots = knots + self._burst_wait(arrival_rate_per_s, replicas)
+        knots = np.maximum.accumulate(np.maximum(knots, 0.0))
+        return Pieces(knots, np.append(np.diff(knots), 0.0), np.diff(WAIT_LEVELS, append=1.0))
+
+    def _burst_wait(self, rate: float, replicas: int) -> np.ndarray:
+        """Bursty minus Poisson quantiles at WAIT_LEVELS [s]."""
+        if self.one_queue:
+            return self._added(rate, self.nodes.law.mean / replicas)
+        # requests split at random: the load of a replica says it all, so a table over loads is made once
+        if self._table is None:
+            found = [self._added(x * self.capacity_per_s, self.nodes.law.mean) for x in BURST_LOADS]
+            # one finite sequence of arrivals: its noise must not let a busier replica wait less
+            self._table = np.stack([_rising(column) for column in np.array(found).T], axis=1)
+        load = rate / (replicas * self.capacity_per_s)
+        place = np.interp(-math.log1p(-load), -np.log1p(-BURST_LOADS), np.arange(len(BURST_LOADS)))
+        low = min(int(place), len(BURST_LOADS) - 2)
+        added: np.ndarray = self._table[low] + (place - low) * (self._table[low + 1] - self._table[low])
+        # an idle replica meets no burst
+        added *= min(1.0, load / BURST_LOADS[0])
+        return added
+
+    def _added(self, rate: float, service: float) -> np.ndarray:
+        if self._sequences is None:
+            work, weight = self.nodes.service_s, self.nodes.weight
+            self._sequences = BurstSequence(self.burst.scales(), work, weight), BurstSequence([], work, weight)
+        bursty, poisson = self._sequences
+        added = bursty.waits(rate, service, WAIT_LEVELS) - poisson.waits(rate, service, WAIT_LEVELS)
+        return np.asarray(np.maximum(added, 0.0))
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.sizing.predict.PoolModel`."""
         load = arrival_rate_per_s / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        law = self.nodes.ttft(arrival_rate_per_s, replicas, self.one_queue, self.dispersion(load))
+        ttft = self.nodes.first_token(self.wait(arrival_rate_per_s, replicas)).quantiles(quantiles) + self.overhead_s
+        bands = {metric: same_band(quantiles, *band) for metric, band in BANDS.items()}
+        if self.burst.present:
+            calm = self.nodes.first_token(self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue))
+            part = 1.0 - (calm.quantiles(quantiles) + self.overhead_s) / ttft
+            bands["ttft_s"] = _burst_bands(BANDS["ttft_s"], part)
         other = (math.nan,) * len(quantiles)
         return Prediction(
             quantiles=quantiles,
-            ttft_s=tuple((law.quantiles(quantiles) + self.overhead_s).tolist()),
+            ttft_s=tuple(ttft.tolist()),
             tpot_s=other,
             e2e_s=other,
             load=load,
             slot_occupancy=load,
             mean_running=load,
             wait_probability=self.nodes.wait_probability(arrival_rate_per_s, replicas, self.one_queue),
-            bands={metric: same_band(quantiles, *band) for metric, band in BANDS.items()},
+            bands=bands,
         )
 
 
@@ -163,6 +236,8 @@ class Disaggregated:
         The traffic.
     prefill_option, decode_option
         Engines of the two pools, of one model.
+    prefill
+        The prefill pool of the same question and prefill engine, where it is known already.
 
     Raises
     ------
@@ -171,7 +246,12 @@ class Disaggregated:
     """
 
     def __init__(
-        self, inputs: PlanInputs, workload: Workload, prefill_option: EngineOption, decode_option: EngineOption
+        self,
+        inputs: PlanInputs,
+        workload: Workload,
+        prefill_option: EngineOption,
+        decode_option: EngineOption,
+        prefill: PrefillPool | None = None,
     ) -> None:
         self.inputs = inputs
         self.prefill_option, self.decode_option = prefill_option, decode_option
@@ -183,10 +263,11 @@ class Disaggregated:
         self.decode_share = float(weight[self.moving].sum())
         self.levels = prediction_levels(inputs.promises)
         arrivals = workload.arrivals if inputs.burst == "auto" else None
-        self.prefill = PrefillPool(
+        fleet_rate = inputs.rate or workload.arrivals.rate_per_s or 1.0
+        self.prefill = prefill or PrefillPool(
             PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
             inputs.routing == "jsq",
-            Burst(arrivals, inputs.rate or workload.arrivals.rate_per_s or 1.0),
+            Burst(arrivals, fleet_rate),
             prefill_option.profile.api_overhead_s,
         )
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
@@ -201,7 +282,10 @@ class Disaggregated:
         self.decode: DecodePool | None = None
         if self.decode_share > 0.0:
             self._build_decode(
-                length[self.moving], output[self.moving], weight[self.moving], Burst(arrivals, self.decode_share)
+                length[self.moving],
+                output[self.moving],
+                weight[self.moving],
+                Burst(arrivals, fleet_rate, self.decode_share),
             )
 
     def _build_decode(self, length: np.ndarray, output: np.ndarray, weight: np.ndarray, burst: Burst) -> None:
@@ -278,12 +362,16 @@ class Disaggregated:
         second = self.decode.predict(rate_per_s * self.decode_share, decodes, levels)
         if first.load >= 1.0 or second.load >= 1.0:
             return first, replace(second, e2e_s=(math.inf,) * len(levels))
-        wait = self.prefill.nodes.wait(
-            rate_per_s, prefills, self.prefill.one_queue, self.prefill.dispersion(first.load)
-        )
+        wait = self.prefill.wait(rate_per_s, prefills)
         state = self.decode.state(rate_per_s * self.decode_share, decodes)
         law = end_to_end(self.prefill.nodes, wait, self.decode.nodes, state, self.moving)
-        return first, replace(second, e2e_s=tuple((law.quantiles(levels) + self.prefill.overhead_s).tolist()))
+        e2e = law.quantiles(levels) + self.prefill.overhead_s
+        # as much of the TTFT as bursts make is as uncertain here
+        part = np.array(
+            [(high - BANDS["ttft_s"][1]) / (BURST_BAND[1] - BANDS["ttft_s"][1]) for _, high in first.bands["ttft_s"]]
+        )
+        bands = dict(second.bands) | {"e2e_s": _burst_bands(BANDS["e2e_s"], part * np.array(first.ttft_s) / e2e)}
+        return first, replace(second, e2e_s=tuple(e2e.tolist()), bands=bands)
 
     # --- sizes ----------------------------------------------------------------------------------------------------
 
@@ -470,12 +558,14 @@ def make_disaggregated(inputs: PlanInputs, workload: Workload) -> Plan:
     options = pool_options(inputs, workload.max_total)
     pairs = [(p, d) for p in options for d in options if p.model.name == d.model.name]
     short = False
+    known: dict[str, PrefillPool] = {}
     for prefill_option, decode_option in pairs:
         try:
-            fleet = Disaggregated(inputs, workload, prefill_option, decode_option)
+            fleet = Disaggregated(inputs, workload, prefill_option, decode_option, known.get(prefill_option.label))
         except InputError as error:
             refused.append(error)
             continue
+        known[prefill_option.label] = fleet.prefill
         sizes = fleet.size(rate, inputs.promises)
         if isinstance(sizes, Shortfall):
             shortfalls.append(sizes)

@@ -668,8 +668,8 @@ def planned_demands(inputs: PlanInputs, workload: Workload, peak_rate_per_s: flo
         As :func:`planner.sizing.build.make_plan`.
     """
     if inputs.shape != "colocated":
-        plan = make_plan(replace(inputs, rate=peak_rate_per_s), workload)
-        return standing_demands(inputs, workload, saved_pools(plan))
+        busiest = replace(inputs, rate=peak_rate_per_s)
+        return standing_demands(busiest, workload, saved_pools(make_plan(busiest, workload)))
     problem = FleetProblem(inputs, workload, peak_rate_per_s, engine_options(inputs, workload.max_total))
     fleet = problem.solve()
     if not fleet.pools:

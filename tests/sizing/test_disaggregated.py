@@ -118,9 +118,26 @@ def test_a_prefill_node_is_an_exact_queue() -> None:
         walk = np.concatenate(([0.0], np.cumsum(service[:-1] - gaps[1:])))
         ttft = walk - np.minimum.accumulate(walk) + service
         blocks = np.array([np.quantile(b, LEVELS) for b in np.split(ttft, 20)])
-        value = nodes.ttft(load * nodes.capacity_per_s, 1).quantiles(LEVELS)
+        value = nodes.first_token(nodes.wait(load * nodes.capacity_per_s, 1)).quantiles(LEVELS)
         error = 4.0 * blocks.std(axis=0, ddof=1) / math.sqrt(20)
         assert np.all(np.abs(value - blocks.mean(axis=0)) <= error + 0.005 * value)
+
+
+def test_bursts_add_and_more_replicas_never_hurt() -> None:
+    workload = Workload.from_file("azure")
+    laws = []
+    for burst in ("auto", "poisson"):
+        inputs = question(cdf="azure", rate=200.0, burst=burst)
+        option = pool_options(inputs, workload.max_total)[0]
+        laws.append(Disaggregated(inputs, workload, option, option))
+    bursty, poisson = laws
+    before: tuple[float, ...] | None = None
+    for replicas in range(10, 30):
+        found = bursty.prefill.predict(200.0, replicas, LEVELS).ttft_s
+        calm = poisson.prefill.predict(200.0, replicas, LEVELS).ttft_s
+        assert all(a >= 0.999 * b for a, b in zip(found, calm, strict=True))
+        assert before is None or all(a <= 1.001 * b for a, b in zip(found, before, strict=True))
+        before = found
 
 
 def test_one_queue_waits_less_than_a_split() -> None:
