@@ -92,7 +92,7 @@ REGIONS: Mapping[str, Region] = {r.name: r for r in (
            _band(-19, 12, -21, 3, -28, 3, 0, 26, -12, 28, -23, 23, -4, 12, -4, 11, -2, 10),
            _lean(-7.0, -16.7, -21.5, 7.6, -0.8, -0.7, -0.0, 0.1, 1.2),
            warning="few, short requests per replica: TTFT is off by up to -30..+15%, TPOT by up to -20..+35%"),
-    Region("jsq, waiting for slots or memory", 13,
+    Region("jsq, waiting for slots or memory", 7,
            _band(-45, 5, -45, 5, -40, 20, -3, 30, -5, 36, -5, 52, -10, 26, -20, 21, -30, 16),
            _lean(-25, -25, -30, -1, -2, -2, -5, -10, -15),
            reliable=False,
