@@ -56,8 +56,8 @@ def _lean(*quartiles: float) -> dict[str, float]:
     return {m: q / 100 for m, q in zip(METRICS, quartiles, strict=True)}
 
 
-# The band of join-shortest-queue with waiting is wider than its seven cases (-5..+47% for TTFT p99): at load 0.96 slot-bound
-# pools of four came out 20-45% optimistic.
+# The row of join-shortest-queue with waiting is wider than its seven cases (-5..+47% for TTFT p99), by hand: at load 0.96
+# slot-bound pools of four came out 20-45% optimistic.
 # fmt: off
 REGIONS: Mapping[str, Region] = {r.name: r for r in (
     Region("random, load <= 0.7", 56,
@@ -93,8 +93,8 @@ REGIONS: Mapping[str, Region] = {r.name: r for r in (
            _lean(-7.0, -16.7, -21.5, 7.6, -0.8, -0.7, -0.0, 0.1, 1.2),
            warning="few, short requests per replica: TTFT is off by up to -30..+15%, TPOT by up to -20..+35%"),
     Region("jsq, waiting for slots or memory", 7,
-           _band(-45, 5, -45, 5, -40, 20, -3, 30, -5, 36, -5, 52, -10, 26, -20, 21, -30, 16),
-           _lean(-25, -25, -30, -1, -2, -2, -5, -10, -15),
+           _band(-35, 8, -40, 8, -35, 47, -1, 25, -2, 25, -5, 37, -5, 22, -15, 17, -25, 11),
+           _lean(-5, -5, -10, -1, -1, -1, -1, -3, -5),
            reliable=False,
            warning="requests wait for slots or KV memory: TTFT is up to 45% optimistic; leave room or simulate"),
     Region("rr", 65,
