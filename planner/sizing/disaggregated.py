@@ -792,6 +792,29 @@ def _explanation(fleet: Disaggregated, sizes: Sizes, rate: float) -> list[str]:
     if counts[DECODE]:
         lines.append(
             f"P:D is {counts[PREFILL]}:{counts[DECODE]} ({counts[PREFILL] / counts[DECODE]:.2f}); "
-            f"{format_count(100.0 * fleet.decode_share)}% of the requests decode."
+            f"{format_percent(fleet.decode_share)} of the requests decode."
         )
+    spare = _headroom(fleet, rate, counts[PREFILL], counts[DECODE])
+    lines.append(f"The fleet keeps its promises up to {format_count(spare * rate)} requests/s ({spare:.2f}x).")
     return lines
+
+
+def _headroom(fleet: Disaggregated, rate: float, prefills: int, decodes: int) -> float:
+    """Largest factor on the traffic within all promises and the utilization cap, to 2%, rounded down."""
+    inputs = fleet.inputs
+
+    def holds(factor: float) -> bool:
+        first, second = fleet.predict(rate * factor, prefills, max(decodes, 1))
+        parts = [first] if second is None else [first, second]
+        if max(p.load for p in parts) > inputs.utilization_cap * (1.0 + 1e-9):
+            return False
+        return not any(p.held(o.metric, o.quantile) > o.limit_s for p in parts for o in inputs.promises)
+
+    loads = [p.load for p in fleet.predict(rate, prefills, max(decodes, 1)) if p is not None]
+    low, high = 1.0, max(inputs.utilization_cap / max(loads), 1.0)
+    if holds(high):
+        return high
+    while high / low > 1.02:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
