@@ -82,7 +82,7 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
     explanation.extend(fleet_tails(problem, fleet.pools))
     spare = headroom(problem, fleet.pools)
     explanation.append(
-        f"The fleet keeps its promises up to {format_count(spare * problem.rate)} requests/s ({spare:.2f}x)."
+        f"The fleet keeps its promises at least up to {format_count(spare * problem.rate)} requests/s ({spare:.2f}x)."
     )
     one = fleet.one_pool
     baseline = None
@@ -232,11 +232,11 @@ def _assumptions(problem: FleetProblem, fleet: Fleet) -> list[str]:
         lines.append("Poisson arrivals assumed")
     elif arrivals.dispersion:
         windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
-        scaled = (
-            f", at {format_count(problem.rate)} requests/s as of that many more independent users"
-            if inputs.rate is not None
-            else ""
-        )
+        scaled = ""
+        if inputs.rate is not None and arrivals.rate_per_s is not None:
+            own = f"; the trace has {format_count(arrivals.rate_per_s)} requests/s, {format_count(problem.rate)} are taken "
+            more = problem.rate > arrivals.rate_per_s
+            scaled = own + ("as more independent users" if more else "as a random part of them")
         lines.append(
             f"bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)"
         )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from planner.queueing.bursts import BurstSequence, rate_variances
 from planner.sizing.moments import PoolLaw
 from planner.workload.arrivals import Arrivals
 
 __all__ = ["Burst", "replica_rates"]
+
+FEW_PER_SWING = 0.05
+"""Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +26,9 @@ class Burst:
     arrivals
         The fleet's arrival process; ``None`` = Poisson.
     fleet_rate
-        Rate planned for [1/s]. Counts keep the index of dispersion measured at the trace's own rate, as if the traffic
-        were that many more independent users: relative swings shrink as the rate grows.
+        Rate planned for [1/s]. Above the trace's own rate counts keep the index of dispersion measured there, as if the
+        traffic were that many more independent users: relative swings shrink as the rate grows. Below it the traffic is a
+        random part of the trace's (``Arrivals.thinned`` by the caller): relative swings stay.
     share
         Fraction of the requests the pool gets.
     """
@@ -42,17 +49,27 @@ class Burst:
         fleet = self.arrivals.dispersion_at(window_s)
         return max(1.0, 1.0 + self.share * (fleet - 1.0))
 
-    def scales(self) -> list[tuple[float, float]]:
-        """Time scales [s] and variances of the relative rate; thinning leaves them as they are."""
-        if self.arrivals is None or not self.present:
-            return []
-        return rate_variances(self.arrivals.dispersion, self.fleet_rate)
+    def scales(self, server_rate: float = math.inf) -> tuple[tuple[float, float], ...]:
+        """Time scales [s] and variances of the relative rate that a server with `server_rate` [1/s] can feel.
 
-    def sequence(self, law: PoolLaw, decode_weight: float, calm: bool = False) -> BurstSequence:
+        Thinning leaves the variances as they are; a swing too short for a second request to fall into it is none.
+        """
+        if self.arrivals is None or not self.present:
+            return ()
+        found = _variances(self.arrivals.dispersion, self.fleet_rate)
+        return tuple((scale, v) for scale, v in found if server_rate * scale >= FEW_PER_SWING)
+
+    @staticmethod
+    def sequence(law: PoolLaw, decode_weight: float, scales: Sequence[tuple[float, float]]) -> BurstSequence:
         """The fixed sequence of this pool: work = new prompt tokens + `decode_weight` per output token."""
         kept = 1.0 - law.cached_share
         work = kept * law.input_tokens + decode_weight * law.output_tokens
-        return BurstSequence([] if calm else self.scales(), work, law.weight)
+        return BurstSequence(scales, work, law.weight)
+
+
+@lru_cache(maxsize=64)
+def _variances(dispersion: tuple[tuple[float, float], ...], rate: float) -> tuple[tuple[float, float], ...]:
+    return tuple(rate_variances(dispersion, rate))
 
 
 def replica_rates(rate: float, service: float, replicas: int, routing: str) -> tuple[float, float]:

@@ -582,7 +582,11 @@ def pool_model(
     # each method is loaded when it is used: a plan pays for the start of one of them
     iteration = option.profile.iteration
     rate = inputs.rate or workload.arrivals.rate_per_s or 1.0
-    burst = Burst(workload.arrivals if inputs.burst == "auto" else None, rate, law.share)
+    arrivals = workload.arrivals
+    if arrivals.rate_per_s is not None and rate < arrivals.rate_per_s:
+        # less than the trace's own traffic is a random part of it: thinner, its counts come closer to Poisson
+        arrivals = arrivals.thinned(rate / arrivals.rate_per_s)
+    burst = Burst(arrivals if inputs.burst == "auto" else None, rate, law.share)
     if inputs.method == "mgc":
         from planner.sizing.method_mgc import MgcPool
 

@@ -72,7 +72,7 @@ class MixedPool:
         limit = self._replica.max_throughput()
         self._capacity = limit.per_s
         self.bound_by = limit.binding
-        self._sequences: tuple[BurstSequence, BurstSequence] | None = None
+        self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
     @property
     def capacity_per_s(self) -> float:
@@ -110,6 +110,9 @@ class MixedPool:
         A short backlog drains at the speed of prefill beside the usual decodes, a long one at the maximum throughput, as
         its own decodes join: the two are blended over half a decode's life.
         """
+        scales = self.burst.scales(replica_rates(arrival_rate_per_s, 1.0, replicas, self.routing)[0])
+        if not scales:
+            return calm
         levels = np.array(calm.quantiles)
         running = min(at.running_mean, 0.9 * self.token_budget)
         room = self.token_budget - running
@@ -120,12 +123,7 @@ class MixedPool:
         full_s = float(self._iteration.time(running, running * context, room, room * pairs))
         slow_service = 1.0 / self._capacity
         fast_service = min(full_s * new / room, slow_service)
-        if self._sequences is None:
-            # a decode step weighs what a token of it costs against one of prefill
-            weight = float(self._iteration.time(1.0, context) - self._iteration.t0 - self._iteration.w) * room / full_s
-            weight = max(weight, 0.0)
-            self._sequences = self.burst.sequence(self.law, weight), self.burst.sequence(self.law, weight, calm=True)
-        bursty, poisson = self._sequences
+        bursty, poisson = self._sequence(scales, context, pairs), self._sequence((), context, pairs)
         rate, fast = replica_rates(arrival_rate_per_s, fast_service, replicas, self.routing)
         _, slow = replica_rates(arrival_rate_per_s, slow_service, replicas, self.routing)
         short = bursty.waits(rate, fast, levels)
@@ -156,6 +154,15 @@ class MixedPool:
             e2e_s=tuple(np.maximum.accumulate(e2e).tolist()),
             bands=bands,
         )
+
+    def _sequence(self, scales: tuple[tuple[float, float], ...], context: float, pairs: float) -> BurstSequence:
+        if scales not in self._sequences:
+            # a decode step weighs what a token of it costs against one of prefill
+            prefill = float(self._iteration.time(0.0, 0.0, self.token_budget, self.token_budget * pairs))
+            decode = float(self._iteration.time(1.0, context) - self._iteration.t0 - self._iteration.w)
+            weight = max(decode, 0.0) * self.token_budget / prefill
+            self._sequences[scales] = self.burst.sequence(self.law, weight, scales)
+        return self._sequences[scales]
 
 
 def _truth_bands(
