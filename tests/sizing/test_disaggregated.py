@@ -106,6 +106,26 @@ def test_against_simulation(options: dict[str, Any], rate: float, prefills: int,
     assert np.all(np.abs(value - runs.mean(axis=0)) <= error + tolerance * value), (value, runs.mean(axis=0), error)
 
 
+def test_the_simulation_too_keeps_the_promises_and_breaks_them_with_one_fewer() -> None:
+    rate = 90.0
+    inputs = question(rate=rate, slo="p90=0.15", tpot="p90=10.8ms")
+    option = pool_options(inputs, WORKLOAD.max_total)[0]
+    model = Disaggregated(inputs, WORKLOAD, option, option)
+    sizes = model.size(rate, inputs.promises)
+    assert isinstance(sizes, Sizes)
+    prefills, decodes = sizes.prefill.replicas, sizes.decode.replicas
+
+    def measured(first: int, second: int) -> tuple[float, float]:
+        runs = np.array([simulated(model, rate, first, second, seed, 3000) for seed in range(3)]).mean(axis=0)
+        return float(runs[1]), float(runs[4])
+
+    ttft, tpot = measured(prefills, decodes)
+    assert ttft <= 0.15
+    assert tpot <= 0.0108
+    assert measured(prefills - 1, decodes)[0] > 0.15
+    assert measured(prefills, decodes - 1)[1] > 0.0108
+
+
 def test_a_prefill_node_is_an_exact_queue() -> None:
     """Lindley's recursion over many more requests than an engine simulates."""
     model = fleet()
