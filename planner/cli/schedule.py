@@ -25,7 +25,7 @@ def schedule(
     base: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PLAN]", help="Plan file, whose pools are scaled, or configuration file. Default: plan first."
+            metavar="PLAN", help="Plan file, whose pools are scaled, or configuration file. Default: plan first."
         ),
     ] = None,
     hours: Annotated[
