@@ -21,7 +21,7 @@ from planner.workload.resolve import resolve_workload
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 GENERATED = {"cli.md"}
-FAST = ("plan", "evaluate", "profile", "workload", "batching", "stability", "wait", "reproduce")
+FAST = ("plan", "evaluate", "what-if", "profile", "workload", "batching", "stability", "wait", "reproduce")
 
 
 def _code_lines(text: str) -> Iterator[str]:
