@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import planner
+from planner.catalog.load import gpu as find_gpu
 from planner.errors import InputError
 from planner.sizing import moments as m
 from planner.sizing.engine import engine_options
@@ -90,6 +91,7 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
         low, high, _ = replica_band(problem, one)
         baseline = (pool_plan(problem, one, "all", low, high),)
     warnings.extend(_floor_warnings(problem, fleet))
+    warnings.extend(_without_effect(problem))
     return Plan(
         pools=tuple(pools),
         baseline=baseline,
@@ -99,7 +101,7 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
         arrival_rate_per_s=problem.rate,
         method=inputs.method,
         search=search_report(problem, fleet),
-        assumptions=tuple(_assumptions(problem, fleet)),
+        assumptions=tuple(dict.fromkeys(_assumptions(problem, fleet))),
         warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(_notes(problem, fleet)),
         explanation=tuple(explanation),
@@ -196,7 +198,8 @@ def search_report(problem: FleetProblem, fleet: Fleet) -> SearchReport:
     boundaries = len(problem.boundary_grid())
     gammas = len(inputs.gammas) if problem.moments.compressible else 1
     kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
-    words = "1 pool" if inputs.pools == 1 else f"1 to {inputs.pools} pools, {boundaries} boundaries x {gammas} gammas"
+    grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
+    words = "1 pool" if inputs.pools == 1 else f"1 to {inputs.pools} pools, {grid}"
     bound = min(fleet.outcome.lower_bound, cost)
     return SearchReport(
         candidates=fleet.candidates,
@@ -242,6 +245,11 @@ def _assumptions(problem: FleetProblem, fleet: Fleet) -> list[str]:
         )
     else:
         lines.append(arrivals.assumed or "Poisson assumed")
+    if inputs.availability_target is not None:
+        lines.append(
+            f"a replica fails {inputs.failures_per_hour:g} times an hour and is back after {inputs.repair_hours:g} h "
+            "(failures_per_hour, repair_hours in a configuration file)"
+        )
     if workload.provenance.length_split:
         lines.append(f"lengths: {workload.provenance.length_split}")
     if inputs.pools > 1 and inputs.p_c is None and not problem.moments.compressible:
@@ -274,13 +282,18 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
         notes.append(
             f"a fleet of this size is what the trace's own {format_count(problem.rate)} requests/s need; try --rate 1000"
         )
+    for name, pool in zip(pool_names(len(fleet.pools)), fleet.pools, strict=True):
+        if spot := pool.option.price.spot_replicas(pool.bought):
+            price = format_usd(pool.option.price.spot_usd_per_gpu_hour or 0.0)
+            notes.append(f"{name}: {spot:,} of the {pool.bought:,} replicas on spot at {price} per GPU and hour")
     if smooth := _without_bursts(problem, fleet):
         notes.append(smooth)
     if not fleet.outcome.proven:
         gap = math.fsum(p.cost_usd_per_hour for p in fleet.pools) - fleet.outcome.lower_bound
         notes.append(
-            f"{problem.evaluations} pools sized of a grid of {format_count(fleet.candidates)} fleets; no other is expected to be "
-            f"cheaper, but proven is only that none is cheaper by more than {format_usd(gap)}/hour (--max-evaluations 0 proves)"
+            f"{problem.evaluations} pool{'s' if problem.evaluations != 1 else ''} sized of a grid of "
+            f"{format_count(fleet.candidates)} fleets; no other is expected to be cheaper, but proven "
+            f"is only that none is cheaper by more than {format_usd(gap)}/hour (--max-evaluations 0 proves)"
         )
     return notes
 
@@ -309,6 +322,21 @@ def _without_bursts(problem: FleetProblem, fleet: Fleet) -> str | None:
         f"bursts cost {needed - total:,} of the {needed:,} replicas: Poisson arrivals would need {total:,} (--burst poisson); "
         "--routing jsq shares them better"
     )
+
+
+def _without_effect(problem: FleetProblem) -> list[str]:
+    """Options given that change nothing."""
+    inputs, lines = problem.inputs, []
+    searched = {option.gpu.name for option in problem.options}
+    for key in ("price", "spot_price", "inventory"):
+        if idle := [name for name in getattr(inputs, key) if find_gpu(name).name not in searched]:
+            option = f"--{key.replace('_', '-')}"
+            lines.append(f"{option} of {', '.join(idle)} changes nothing: not among the GPU types searched (--gpu)")
+    if inputs.spot_share > 0.0 and not inputs.spot_price:
+        lines.append("--spot-share changes nothing without a spot price (--spot-price GPU=USD)")
+    if inputs.spot_price and inputs.spot_share == 0.0:
+        lines.append("--spot-price changes nothing without --spot-share: all replicas are on demand")
+    return lines
 
 
 def _floor_warnings(problem: FleetProblem, fleet: Fleet) -> list[str]:

@@ -169,7 +169,7 @@ def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOpti
             try:
                 tp = named.tp if named else _tp(inputs, model, gpu, max_len, budget)
             except InputError as error:
-                problems.append(str(error))
+                problems.append(error.message)
                 hint = error.hint
                 continue
             profile = named or find_profile(gpu=gpu, model=model, tp=tp)
@@ -267,10 +267,11 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
                 capacity = option.kv_tokens(option.max_num_seqs) / BLOCK_TOKENS
                 overflow = overflow_probability(blocks, option.max_num_seqs, capacity)
                 preemptions = 1000.0 * preemption(blocks, option.max_num_seqs, capacity).per_request
-                warnings.append(
-                    f"max_num_seqs {option.max_num_seqs} is beyond the memory-safe {slots}: "
-                    f"{overflow:.1%} of full iterations would not fit, {preemptions:.0f} preemptions per 1,000 requests"
-                )
+                if safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
+                    warnings.append(
+                        f"max_num_seqs {option.max_num_seqs} is beyond the memory-safe {slots}: "
+                        f"{overflow:.1%} of full iterations would not fit, {preemptions:.0f} preemptions per 1,000 requests"
+                    )
             else:
                 overflow, preemptions = 0.0, 0.0
             slots, why = option.max_num_seqs, "as given"
@@ -283,6 +284,9 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
     if slots < 1:
         return None
     kv = option.kv_tokens(slots)
+    if kv < min(high_tokens, law.longest_tokens):
+        # slots as given: what the sampler keeps for so many leaves no cache for one long request
+        return None
     budget_why = (
         "as given"
         if inputs.token_budget

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.errors import InfeasibleError
 from planner.sizing import moments as m
 from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.fleet_scope import tail_at
-from planner.sizing.pool import Shortfall, broken, evaluate_pool, smallest_pool
+from planner.sizing.pool import PoolSize, Shortfall, broken, evaluate_pool, smallest_pool
 from planner.types import Promise
 from planner.units import format_count, format_duration, format_percent, format_usd
 
@@ -49,19 +50,49 @@ def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, 
     Scaling all times by s at rate lambda is the same as the unscaled pool at rate s lambda with limits divided by s.
     """
     band = math.hypot(pool.option.profile.band, 2.0 * sampling_error(problem, pool))
-    least = problem.inputs.min_replicas
-    low = (
-        least
-        if problem.fleet_promises or pool.size.replicas == least
-        else _at_scale(problem, pool, max(1.0 - band, 0.05))
-    )
-    high = least if problem.fleet_promises else _at_scale(problem, pool, 1.0 + band)
-    n = pool.size.replicas
+    least, n = problem.inputs.min_replicas, pool.size.replicas
     if problem.fleet_promises:
         # what one pool needs depends on the others: the load alone scales with the iteration time
         return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * (1.0 + band)), True
-    slowest = n if isinstance(high, Shortfall) else high
-    return min(low if isinstance(low, int) else n, n), max(slowest, n), not isinstance(high, Shortfall)
+    low = _fewest(problem, pool, max(1.0 - band, 0.05), least, n)
+    slow = 1.0 + band
+    size = pool.size
+    if not _keeps(problem, pool, size, n, slow):
+        # one more trial, far enough for the slow end in most cases
+        far = math.ceil(n * slow * slow) + 1
+        more = pool.model.predict(pool.arrival_rate_per_s, far, problem.levels)
+        values = tuple(more.held(p.metric, p.quantile) for p in problem.promises)
+        size = replace(size, trials=(*size.trials, (far, values)) if far > size.trials[-1][0] else size.trials)
+    top = size.trials[-1][0] * slow
+    if _keeps(problem, pool, size, math.ceil(top), slow):
+        high: int | Shortfall = _fewest(problem, pool, slow, n, math.ceil(top), size)
+    else:
+        high = _at_scale(problem, pool, slow)
+    return low, n if isinstance(high, Shortfall) else max(high, n), not isinstance(high, Shortfall)
+
+
+def _keeps(problem: FleetProblem, pool: PoolCandidate, size: PoolSize, n: int, scale: float) -> bool:
+    """Whether n replicas would do if every time were `scale` times as long, judged from the trials of `size`."""
+    same = n / scale
+    load = pool.arrival_rate_per_s / (same * pool.model.capacity_per_s)
+    values = size.held_at(same)
+    if load > problem.inputs.utilization_cap * (1.0 + 1e-12) or values is None:
+        return False
+    return all(v * scale <= p.limit_s for v, p in zip(values, problem.promises, strict=True))
+
+
+def _fewest(
+    problem: FleetProblem, pool: PoolCandidate, scale: float, low: int, high: int, size: PoolSize | None = None
+) -> int:
+    """Smallest number in low..high that :func:`_keeps` accepts; `high` when none below does."""
+    size = size or pool.size
+    while low < high:
+        middle = (low + high) // 2
+        if _keeps(problem, pool, size, middle, scale):
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 def sampling_error(problem: FleetProblem, pool: PoolCandidate) -> float:
@@ -84,9 +115,9 @@ def _at_scale(problem: FleetProblem, pool: PoolCandidate, scale: float) -> int |
         pool.arrival_rate_per_s * scale,
         promises,
         problem.inputs.utilization_cap,
-        problem.inputs.min_replicas,
+        max(problem.inputs.min_replicas, pool.size.replicas),
         problem.levels,
-        start=math.ceil(pool.size.replicas * (scale * scale if scale > 1.0 else 1.0)),
+        start=math.ceil(pool.size.replicas * scale * scale),
     )
     return size if isinstance(size, Shortfall) else size.replicas
 
@@ -161,27 +192,43 @@ def marginal_traffic(problem: FleetProblem, pools: Sequence[PoolCandidate], fact
 
 
 def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
-    """Largest factor on the traffic that the fleet as it stands still serves within all promises, to 5%, rounded down."""
+    """Largest factor on the traffic that the fleet as it stands still serves within all promises, to 8%, rounded down."""
+    if problem.inputs.routing == "random" and not problem.fleet_promises:
+        known = [_known_headroom(problem, pool) for pool in pools]
+        found = [f for f in known if f is not None]
+        if len(found) == len(known):
+            return min(found)
     high = math.inf
     for pool in pools:
         n = pool.size.replicas
         high = min(high, problem.inputs.utilization_cap * n * pool.model.capacity_per_s / pool.arrival_rate_per_s)
-        if (
-            problem.inputs.routing == "random"
-            and not problem.fleet_promises
-            and n > 1
-            and "one replica fewer" in pool.size.binding
-        ):
-            # one replica fewer breaks a promise, and only the rate per replica matters
-            high = min(high, n / (n - 1.0))
     low = 1.0
-    if high <= 1.05:
+    if high <= 1.08:
         return low
     if _holds(problem, pools, high * (1.0 - 1e-9)):
         return high
-    while high / low > 1.05:
+    while high / low > 1.08:
         middle = math.sqrt(low * high)
         if _holds(problem, pools, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _known_headroom(problem: FleetProblem, pool: PoolCandidate) -> float | None:
+    """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried."""
+    n = pool.size.replicas
+    cap = problem.inputs.utilization_cap * n * pool.model.capacity_per_s / pool.arrival_rate_per_s
+    if cap <= 1.02:
+        return max(cap, 1.0)
+    if pool.size.trials[0][0] >= n:
+        return None
+    low, high = 1.0, min(cap, n / pool.size.trials[0][0])
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        values = pool.size.held_at(n / middle)
+        if values is not None and all(v <= p.limit_s for v, p in zip(values, problem.promises, strict=True)):
             low = middle
         else:
             high = middle

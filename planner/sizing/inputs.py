@@ -21,7 +21,7 @@ SHAPES = ("colocated", "disaggregated", "both")
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
 
-_PROMISE = re.compile(r"^\s*(?:(ttft|tpot|e2e)\s*:\s*)?(?:p(\d+(?:\.\d+)?)\s*[=<]\s*)?(.+?)\s*$", re.IGNORECASE)
+_PROMISE = re.compile(r"^\s*(?:(ttft|tpot|e2e)\s*:\s*)?(?:p(\d+(?:\.\d+)?)\s*(?:<=|=|<)\s*)?(.+?)\s*$", re.IGNORECASE)
 
 
 def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.99, scope: str = "pool") -> Promise:
@@ -240,7 +240,8 @@ def _typed(data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[st
             else:
                 values[key] = _convert(key, value, place)
         except InputError as error:
-            problems.extend(f"{place}: {p}" for p in error.problems or (error.message,))
+            for p in error.problems or (error.message,):
+                problems.append(p if p.startswith(f"{place}: ") else f"{place}: {p}")
     if promises:
         values["promises"] = tuple(promises)
     return values, problems

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.sizing.predict import PoolModel, Prediction, unstable
@@ -30,11 +31,34 @@ class PoolSize:
         At that number.
     binding
         Why one fewer would not do, in words.
+    trials
+        What was tried on the way: (replicas, value held against each promise), ascending.
     """
 
     replicas: int
     prediction: Prediction
     binding: str
+    trials: tuple[tuple[int, tuple[float, ...]], ...] = ()
+
+    def held_at(self, replicas: float) -> tuple[float, ...] | None:
+        """Values against the promises at a fractional number of replicas, from the trials: log-log interpolation.
+
+        Beyond the most replicas tried the values there are an upper bound, which is returned; ``None`` below the fewest.
+        Where only the rate per replica matters, n replicas at f times the rate are n/f at the rate itself.
+        """
+        if not self.trials or replicas < self.trials[0][0]:
+            return None
+        for (low, a), (high, b) in itertools.pairwise(self.trials):
+            if low <= replicas <= high:
+                part = math.log(replicas / low) / math.log(high / low)
+                return tuple(_between(x, y, part) for x, y in zip(a, b, strict=True))
+        return self.trials[-1][1]
+
+
+def _between(x: float, y: float, part: float) -> float:
+    if math.isinf(x) or not (x > 0.0 and y > 0.0):
+        return x if part < 1.0 else y
+    return math.exp((1.0 - part) * math.log(x) + part * math.log(y))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +139,8 @@ def smallest_pool(
         return trials[n][1]
 
     if excess(floor) <= 0.0:
-        return PoolSize(floor, trials[floor][0], _why_cap(by_cap, floor, min_replicas, utilization_cap))
+        why = _why_cap(by_cap, floor, min_replicas, utilization_cap)
+        return PoolSize(floor, trials[floor][0], why, _tried(trials, promises))
     low = floor
     high = min(max(start or 0, low + max(1, round(0.3 * low))), MAX_REPLICAS)
     checked_idle = False
@@ -135,7 +160,14 @@ def smallest_pool(
         high, low = _narrow(excess, low, high)
     missed = broken(trials[low][0], promises)
     assert missed is not None
-    return PoolSize(high, trials[high][0], f"{missed.label} (one replica fewer breaks it)")
+    why = f"{missed.label} (one replica fewer breaks it)"
+    return PoolSize(high, trials[high][0], why, _tried(trials, promises))
+
+
+def _tried(
+    trials: Mapping[int, tuple[Prediction, float]], promises: Sequence[Promise]
+) -> tuple[tuple[int, tuple[float, ...]], ...]:
+    return tuple((n, tuple(p.held(q.metric, q.quantile) for q in promises)) for n, (p, _) in sorted(trials.items()))
 
 
 def _excess(prediction: Prediction, promises: Sequence[Promise]) -> float:
