@@ -22,6 +22,8 @@ def emit(text: str, output: Path | None) -> None:
     folder = output.expanduser().resolve().parent
     if not folder.is_dir():
         raise InputError(f"{output}: folder {folder} does not exist")
+    if output.expanduser().is_dir():
+        raise InputError(f"{output}: is a folder", "Name a file in it.")
     try:
         handle, name = tempfile.mkstemp(dir=folder, prefix=f".{output.name}.")
     except OSError as error:
