@@ -143,3 +143,13 @@ def test_simulated_utilizations_are_out_of_reach(findings: tuple[Finding, ...]) 
     arrived = rng.uniform(0.0, horizon, times.size)
     busy = rate * np.mean(np.minimum(times, horizon - arrived))
     assert rows["table 5, Agent-heavy: simulated utilization, short"] == pytest.approx(busy / (229 * 128), abs=0.005)
+
+
+def test_the_savings_formulas_contradict_the_tables(findings: tuple[Finding, ...]) -> None:
+    rows = {f.quantity: f for f in findings if f.quantity.startswith(("section 2.2", "section 5.1"))}
+    # 0.898 (1 - 1/16), 0.909 (1 - 16/682), 0.740 (1 - 1/8) with the printed alpha
+    for name, expected in (("Azure", 0.898 * 15 / 16), ("LMSYS", 0.909 * 666 / 682), ("Agent-heavy", 0.740 * 7 / 8)):
+        found = rows[f"section 2.2, {name}: saving of pool routing"]
+        assert float(found.ours.rstrip("%")) == pytest.approx(100 * expected, abs=0.15)
+        assert found.verdict == "differs"
+    assert len(rows) == 6

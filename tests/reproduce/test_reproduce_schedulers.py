@@ -88,6 +88,13 @@ def test_exclusive_batching_statements(by_quantity: dict[tuple[str, str], Findin
         assert _one(by_quantity, f"table 2, {name}").verdict == "agrees"
 
 
+def test_hardware_table_mixes_sparse_and_dense_rates(by_quantity: dict[tuple[str, str], Finding]) -> None:
+    # NVIDIA data sheets: H200 989 TFLOPS dense and 4.8 TB/s, L40S 362 and 0.864
+    assert _one(by_quantity, "table 1, h200-141gb").ours == f"989, {989 / 4.8:.0f}"
+    assert _one(by_quantity, "table 1, l40s-48gb").ours == f"362, {362 / 0.864:.0f}"
+    assert _one(by_quantity, "table 1, l40s-48gb").verdict == "agrees"
+
+
 def test_wait_statements(by_quantity: dict[tuple[str, str], Finding]) -> None:
     assert _one(by_quantity, "example 2: memory").ours == "12"
     assert _one(by_quantity, "example 2: completions").ours == "4.00"
