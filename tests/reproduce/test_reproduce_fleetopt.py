@@ -96,8 +96,8 @@ def test_fleets_of_the_real_pairs_against_the_raw_trace(shared_data: Path) -> No
     prompt, output = lengths.T
     total = prompt + output
 
-    def gpus(inputs: np.ndarray, outputs: np.ndarray, slots: int) -> float:
-        step = 0.008 + 0.00065 * slots * (inputs + outputs) / 8192
+    def gpus(inputs: np.ndarray, outputs: np.ndarray, slots: int, scaled: bool = True) -> float:
+        step = 0.008 + 0.00065 * slots * ((inputs + outputs) / 8192 if scaled else 1.0)
         service = (np.ceil(inputs / 512) + outputs) * step
         return 1000.0 * service.sum() / total.size / (slots * 0.85)
 
@@ -111,6 +111,15 @@ def test_fleets_of_the_real_pairs_against_the_raw_trace(shared_data: Path) -> No
     rest = long & ~band
     compressed = math.ceil(gpus(short_in, short_out, 256)) + math.ceil(gpus(prompt[rest], output[rest], 16))
     assert fleet("azure", 4096, 256, 1.0, 2.0, 1000.0, PAIRS).replicas == compressed == 28
+    constant = Reading("pairs, eq. 3", pairs=True, scaled=False)
+    two = math.ceil(gpus(prompt[short], output[short], 256, False)) + math.ceil(
+        gpus(prompt[long], output[long], 16, False)
+    )
+    assert fleet("azure", 4096, 256, 1.0, 1.0, 1000.0, constant).replicas == two == 130
+    compressed = math.ceil(gpus(short_in, short_out, 256, False)) + math.ceil(
+        gpus(prompt[rest], output[rest], 16, False)
+    )
+    assert fleet("azure", 4096, 256, 1.0, 2.0, 1000.0, constant).replicas == compressed == 127
 
 
 def test_false_statements_are_called_false(findings: tuple[Finding, ...]) -> None:
