@@ -148,6 +148,18 @@ def occupancy(text: str) -> list[Row]:
     return out
 
 
+def fleetopt(text: str) -> list[Row]:
+    cases = found(r"(\d+) cases\.", text).group(1)
+    table = [c for c in rows_of(text) if len(c) == 8 and c[1].isdigit()]
+    medians = [float(c[5].split(" / ")[0]) for c in table]
+    worst = min(table, key=lambda c: float(c[5].split(" / ")[1]))
+    return [
+        Row("`mgc`, FleetOpt's queue", "iteration-level servers, free prefill", cases,
+            f"TTFT p99 {min(medians):.0f}% to {max(medians):.0f}% by region, pessimistic",
+            f"TTFT p99 {worst[5].split(' / ')[1]}%", worst[0])
+    ]  # fmt: skip
+
+
 def simulation(text: str) -> list[Row]:
     out = []
     cases = [c for c in rows_of(text) if len(c) == 11 and c[1].isdigit()]
@@ -208,6 +220,7 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "bursts": bursts,
     "occupancy": occupancy,
     "mgc": mgc,
+    "fleetopt": fleetopt,
     "disaggregated": disaggregated,
     "schedulers": schedulers,
 }
