@@ -10,7 +10,7 @@ from planner.errors import InfeasibleError
 from planner.sizing import moments as m
 from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.fleet_scope import tail_at
-from planner.sizing.pool import PoolSize, Shortfall, broken, evaluate_pool, smallest_pool
+from planner.sizing.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, evaluate_pool, smallest_pool
 from planner.types import Promise
 from planner.units import format_count, format_duration, format_percent, format_usd
 
@@ -125,7 +125,8 @@ def _at_scale(problem: FleetProblem, pool: PoolCandidate, scale: float) -> int |
 def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
     shortfalls = fleet.shortfalls
-    if not shortfalls:
+    best = _nearest_fleet(problem)
+    if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
         if problem.inputs.inventory:
             limits = ", ".join(f"{k}: {v}" for k, v in problem.inputs.inventory.items())
             return InfeasibleError(
@@ -134,13 +135,13 @@ def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
             )
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
-            "Take more memory per replica (--tp), a shorter --max-model-len, or quantized weights.",
+            "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
         )
-    worst = _best_shortfall(shortfalls)
+    worst = best or _best_shortfall(shortfalls)
     p = worst.promise
     message = (
         f"{p.label} <= {format_duration(p.limit_s)} cannot be kept by any number of replicas: "
-        f"an idle replica of the best pool needs {format_duration(worst.best_s)}"
+        f"even idle, the best fleet needs {format_duration(worst.best_s)}"
     )
     lines = [f"relax {p.label} to {format_duration(1.05 * worst.best_s)} or more"]
     if p.metric == "ttft_s":
@@ -166,9 +167,40 @@ def _slots(problem: FleetProblem) -> list[int]:
     return [built[1].slots for built in problem._models.values() if built is not None] or [0]
 
 
+def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
+    """What breaks first in the idle fleet of one or two pools that comes nearest to its promises; ``None`` if unknown.
+
+    A single pool may come nearer, but a fleet serves every request: the worst of its pools is what it achieves.
+    """
+    if problem.fleet_promises:
+        return None
+    top = len(problem.states) - 1
+
+    def idle(i: int, j: int) -> Shortfall | None:
+        found = []
+        for k in range(len(problem.options)):
+            if (built := problem._build(i, j, k)) is not None:
+                prediction = built[2].predict(FEW_PER_REPLICA, 1, problem.levels)
+                values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in problem.promises]
+                found.append(max(values, key=_miss))
+        return min(found, key=_miss, default=None)
+
+    fleets = [idle(0, top)]
+    inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0] if problem.inputs.pools > 1 else []
+    for s in inner[:: max(1, len(inner) // 8)]:
+        parts = [idle(0, s), idle(s, top)]
+        known = [part for part in parts if part is not None]
+        fleets.append(max(known, key=_miss) if len(known) == 2 else None)
+    return min((f for f in fleets if f is not None), key=_miss, default=None)
+
+
+def _miss(shortfall: Shortfall) -> float:
+    return shortfall.best_s / shortfall.promise.limit_s
+
+
 def _best_shortfall(shortfalls: Sequence[Shortfall]) -> Shortfall:
     """The one nearest to its promise: what the best fleet of the grid fails on."""
-    return min(shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
+    return min(shortfalls, key=_miss)
 
 
 def marginal_traffic(problem: FleetProblem, pools: Sequence[PoolCandidate], factor: float) -> tuple[int, float] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -333,6 +333,8 @@ class FleetProblem:
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
+                if size.replicas == least > self.inputs.min_replicas and size.binding.startswith("the minimum"):
+                    size = replace(size, binding="what the arithmetic alone takes at the GPU's peak")
                 bought = option.price.bought(size.replicas)
                 cost = option.price.cost_usd_per_hour(bought)
                 result = PoolCandidate(law, option, setup, model, rate, size, bought, cost)
