@@ -159,12 +159,13 @@ def memory(text: str) -> list[Row]:
     cases = sum(int(c[1]) for c in measured)
     least = min(measured, key=lambda c: float(found(r"\(([\d.]+),", c[4]).group(1)))
     rates = [float(v) for c in measured for v in found(r"\(([\d.]+), ([\d.]+)\)", c[3]).groups()]
+    middle = [float(c[4].split(" ")[0]) for c in measured]
     kept = found(r"promise of 1% in (\d+) of (\d+)", text)
     return [
         Row("KV capacity of a replica", "what vLLM servers reported", servers.group(1), f"median {servers.group(2)}",
             f"{over[5]}", f"{over[0]}; largest either side {servers.group(3)}"),
         Row("memory overflow of full slots", "paged simulation", str(cases),
-            f"medians x{min(float(c[4].split(' ')[0]) for c in measured):.2f} to x{max(float(c[4].split(' ')[0]) for c in measured):.2f}",
+            f"medians x{min(middle):.2f} to x{max(middle):.2f}",
             f"x{found(r'[(]([0-9.]+),', least[4]).group(1)}",
             f"{least[0]}; the promise of 1% was kept in {kept.group(1)} of {kept.group(2)}"),
         Row("throughput at full memory", "paged simulation", str(cases), f"x{min(rates):.2f} to x{max(rates):.2f}",
