@@ -8,23 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.reproduce.papers import reproduce
 from planner.sizing.build import arrival_rate_of, make_plan
-from planner.sizing.disaggregated_fixed import standing_fleet
-from planner.sizing.evaluation import Evaluation, evaluation_of
-from planner.sizing.fixed import FixedFleet
 from planner.sizing.inputs import PlanInputs
-from planner.sizing.planfile import Question, SavedPool, load_question, saved_pools
-from planner.sizing.schedule import Elasticity, Schedule, make_schedule, planned_demands, standing_demands
-from planner.sizing.tiers import TieredPlan, plan_classes
-from planner.sizing.whatif import Sweep, combinations, sweep
 from planner.types import Plan, Slo
-from planner.units import parse_duration, parse_fraction
-from planner.workload.hours import hourly_rates
 from planner.workload.workload import Workload
 
+# A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
+    from planner.reproduce.result import Reproduction
     from planner.simulate.plan import Verification
+    from planner.sizing.evaluation import Evaluation
+    from planner.sizing.planfile import SavedPool
+    from planner.sizing.schedule import Schedule
+    from planner.sizing.tiers import TieredPlan
+    from planner.sizing.whatif import Sweep
 
 __all__ = ["evaluate", "plan", "plan_tiers", "reproduce", "schedule", "verify", "what_if"]
 
@@ -83,6 +80,8 @@ def plan(
     if config is None:
         question, folder = PlanInputs.from_dict(data), None
     else:
+        from planner.sizing.planfile import load_question
+
         saved = load_question(config)
         question, folder = saved.inputs(scenario, data), saved.folder
     loaded = workload if isinstance(workload, Workload) else load_workload(question.cdf, folder)
@@ -103,6 +102,9 @@ def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
     -------
     TieredPlan
     """
+    from planner.sizing.planfile import load_question
+    from planner.sizing.tiers import plan_classes
+
     saved = load_question(config)
     if not saved.classes:
         raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
@@ -141,6 +143,9 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
+    from planner.sizing.disaggregated_fixed import standing_fleet
+    from planner.sizing.evaluation import evaluation_of
+
     question, pools, folder = _standing(fleet)
     inputs = question.override(changes) if changes else question
     if isinstance(workload, Workload):
@@ -185,6 +190,7 @@ def verify(
     Verification
     """
     from planner.simulate.plan import verify_fleet
+    from planner.sizing.fixed import FixedFleet
 
     inputs, pools, folder = _standing(fleet)
     if isinstance(workload, Workload):
@@ -225,6 +231,9 @@ def what_if(
     Sweep
         Infeasible points are rows with their reason.
     """
+    from planner.sizing.planfile import load_question
+    from planner.sizing.whatif import combinations, sweep
+
     folder = None
     named: Mapping[str, Mapping[str, Any]] = {}
     if isinstance(base, PlanInputs):
@@ -296,6 +305,11 @@ def schedule(
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
+    from planner.sizing.planfile import load_question
+    from planner.sizing.schedule import Elasticity, make_schedule, planned_demands, standing_demands
+    from planner.units import parse_duration, parse_fraction
+    from planner.workload.hours import hourly_rates
+
     elasticity = Elasticity(
         parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), rate_is
     )
@@ -330,6 +344,23 @@ def schedule(
     return make_schedule(question, demands, by_hour, rate, elasticity, progress)
 
 
+def reproduce(paper: str = "all") -> Reproduction:
+    """The printed numbers of a paper beside ours, and why they differ.
+
+    Parameters
+    ----------
+    paper
+        ``fleetopt``, ``rad-slai``, ``exclusive-batching``, ``wait`` or ``all``.
+
+    Returns
+    -------
+    Reproduction
+    """
+    from planner.reproduce.papers import reproduce as findings_of
+
+    return findings_of(paper)
+
+
 def load_workload(name: str, folder: Path | None = None) -> Workload:
     """A workload named in a file: beside that file first, then as the user would name it."""
     beside = folder / name if folder is not None else None
@@ -337,9 +368,11 @@ def load_workload(name: str, folder: Path | None = None) -> Workload:
 
 
 def _standing(fleet: Plan | str | Path) -> tuple[PlanInputs, tuple[SavedPool, ...], Path | None]:
+    from planner.sizing.planfile import load_question, saved_pools
+
     if isinstance(fleet, Plan):
         return PlanInputs.from_dict(dict(fleet.inputs)), saved_pools(fleet), None
-    saved: Question = load_question(fleet)
+    saved = load_question(fleet)
     if not saved.pools:
         raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
     return saved.inputs(), saved.pools, saved.folder

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BurstSequence", "rate_variances"]
+__all__ = ["BurstSequence", "rate_variances", "rising"]
 
 FloatArray = NDArray[np.float64]
 
@@ -208,6 +208,33 @@ def _integrated_rate(scales: tuple[tuple[float, float], ...], span: float) -> tu
     passed = np.concatenate([[0.0], np.cumsum(rate * np.diff(grid))])
     # the path's own mean is one over the span, whatever the draw: a load is what it says
     return grid, passed * (span / passed[-1])
+
+
+def rising(values: FloatArray) -> FloatArray:
+    """The nearest non-decreasing row in least squares, by pooling neighbours that fall.
+
+    A sequence of arrivals is finite: its noise must not let a busier server wait less.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Any unit.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Same unit.
+
+    >>> rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
+    [1.0, 2.5, 2.5, 4.0]
+    """
+    blocks: list[list[float]] = []
+    for value in values.tolist():
+        blocks.append([value, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, m), (b, n) = blocks[-2], blocks[-1]
+            blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
+    return np.array([v for v, n in blocks for _ in range(int(n))])
 
 
 def _stratified(sample: FloatArray, rng: np.random.Generator) -> FloatArray:

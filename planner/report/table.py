@@ -6,15 +6,15 @@ import io
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.report import plan_text as text
-from planner.report import reproduction_text, schedule_text
-from planner.reproduce.result import Reproduction
-from planner.sizing.schedule import Schedule
-from planner.sizing.tiers import TieredPlan
 from planner.types import Plan
 from planner.units import format_usd
+
+if TYPE_CHECKING:
+    from planner.reproduce.result import Reproduction
+    from planner.sizing.schedule import Schedule
 
 __all__ = ["render", "rows_to_table"]
 
@@ -43,6 +43,13 @@ def rows_to_table(columns: list[str], rows: list[list[str]], right: set[str] | N
 
 def render(result: Any) -> str:
     """A plan or a schedule in full, classes of requests group by group; any other result by its rows."""
+    if isinstance(result, Plan):
+        return _plan(result)
+    # the commonest result is recognised before the modules of the others are loaded
+    from planner.reproduce.result import Reproduction
+    from planner.sizing.schedule import Schedule
+    from planner.sizing.tiers import TieredPlan
+
     if isinstance(result, TieredPlan):
         total = f"{result.gpus:,} GPUs, {format_usd(result.cost_usd_per_hour)}/hour in all"
         groups = [f"== {' + '.join(g)}\n{_plan(p)}" for g, p in zip(result.groups, result.plans, strict=True)]
@@ -51,16 +58,20 @@ def render(result: Any) -> str:
         return _schedule(result)
     if isinstance(result, Reproduction):
         return _reproduction(result)
-    return _plan(result) if isinstance(result, Plan) else _rows(result)
+    return _rows(result)
 
 
 def _reproduction(result: Reproduction) -> str:
+    from planner.report import reproduction_text
+
     rows, notes = reproduction_text.noted_rows(result)
     columns = [*reproduction_text.COLUMNS]
     return "\n".join([rows_to_table(columns, rows, right={"printed", "ours"}), "", *notes])
 
 
 def _schedule(schedule: Schedule) -> str:
+    from planner.report import schedule_text
+
     columns, rows = schedule_text.by_hour(schedule)
     costs = [*schedule_text.COLUMNS]
     return "\n".join(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import planner
 from planner.catalog.load import gpu as find_gpu
@@ -12,7 +11,7 @@ from planner.errors import InputError
 from planner.sizing import moments as m
 from planner.sizing.engine import engine_options
 from planner.sizing.explain import explain_pool, fleet_tails, headroom, infeasible, replica_band
-from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate, pool_model
+from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.floor import hardware_floor
 from planner.sizing.inputs import PlanInputs
 from planner.sizing.pool import Shortfall, smallest_pool
@@ -304,13 +303,18 @@ def _without_bursts(problem: FleetProblem, fleet: Fleet) -> str | None:
         return None
     if not problem.workload.arrivals.dispersion:
         return None
-    calm = replace(problem.inputs, burst="poisson")
+    from planner.sizing.method_mixed import MixedPool
+
     total = 0
     for pool in fleet.pools:
-        model = pool_model(calm, pool.option, pool.setup, pool.law, problem.workload)
-        least = problem.inputs.min_replicas
+        assert isinstance(pool.model, MixedPool)
         size = smallest_pool(
-            model, pool.arrival_rate_per_s, problem.promises, calm.utilization_cap, least, problem.levels
+            pool.model.without_bursts(),
+            pool.arrival_rate_per_s,
+            problem.promises,
+            problem.inputs.utilization_cap,
+            problem.inputs.min_replicas,
+            problem.levels,
         )
         if isinstance(size, Shortfall):
             return None

@@ -11,7 +11,7 @@ import numpy as np
 import planner
 from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
-from planner.queueing.bursts import BurstSequence
+from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes, end_to_end
 from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots, slot_law
 from planner.queueing.occupancy import replica_dispersion
@@ -85,21 +85,6 @@ def _burst_bands(usual: tuple[float, float], part: np.ndarray) -> tuple[tuple[fl
     return tuple((usual[0] + p * (BURST_BAND[0] - usual[0]), usual[1] + p * (BURST_BAND[1] - usual[1])) for p in shares)
 
 
-def _rising(values: np.ndarray) -> np.ndarray:
-    """The nearest non-decreasing row in least squares, by pooling neighbours that fall.
-
-    >>> _rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
-    [1.0, 2.5, 2.5, 4.0]
-    """
-    blocks: list[list[float]] = []
-    for value in values.tolist():
-        blocks.append([value, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (a, m), (b, n) = blocks[-2], blocks[-1]
-            blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
-    return np.array([v for v, n in blocks for _ in range(int(n))])
-
-
 class PrefillPool:
     """The prefill pool as the pool sizer sees it: its latency is TTFT, the others are nan (not this pool's)."""
 
@@ -132,7 +117,7 @@ class PrefillPool:
         if self._table is None:
             found = [self._added(x * self.capacity_per_s, self.nodes.law.mean) for x in BURST_LOADS]
             # one finite sequence of arrivals: its noise must not let a busier replica wait less
-            self._table = np.stack([_rising(column) for column in np.array(found).T], axis=1)
+            self._table = np.stack([rising(column) for column in np.array(found).T], axis=1)
         load = rate / (replicas * self.capacity_per_s)
         place = np.interp(-math.log1p(-load), -np.log1p(-BURST_LOADS), np.arange(len(BURST_LOADS)))
         low = min(int(place), len(BURST_LOADS) - 2)
