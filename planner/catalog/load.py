@@ -112,7 +112,7 @@ def gpu(name: str) -> GpuSpec:
     if key not in index:
         raise InputError(
             f"unknown GPU {name!r}{did_you_mean(key, index)}",
-            f"Known: {', '.join(gpus())}. `fleetopt catalog gpus` lists them.",
+            f"Known: {', '.join(gpus())}.",
         )
     return gpus()[index[key]]
 

@@ -99,6 +99,8 @@ def simulate(
     from planner.errors import InputError
     from planner.units import parse_duration, parse_fraction, parse_number
 
+    if requests is not None and requests < 1:
+        raise InputError(f"--requests: must be at least 1, got {requests}")
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
     if policies is not None:
         if plan is not None:
@@ -153,7 +155,7 @@ def _verify(
         for word in ("holds", "fails", "cannot tell")
         if (n := sum(c.verdict == word for c in result.checks))
     ]
-    say([f"{len(result.checks)} promises: {', '.join(counts)}"])
+    say([f"{len(result.checks)} promise{'s' if len(result.checks) != 1 else ''}: {', '.join(counts)}"])
     if result.verdict == "fails":
         failed = next(c for c in result.checks if c.verdict == "fails")
         raise CheckFailedError(
@@ -177,6 +179,7 @@ def _compare(
     from planner.catalog.load import model as find_model
     from planner.catalog.profiles import profile as find_profile
     from planner.cli.output import emit, progress_bar, say
+    from planner.errors import InputError
     from planner.report import formatter
     from planner.simulate.compare import Setting, compare_policies
     from planner.workload.workload import Workload
@@ -189,6 +192,11 @@ def _compare(
     memory = profile.kv_tokens or kv_capacity_tokens(
         model, gpu, tp, max_num_seqs=settings["slots"], token_budget=settings["token_budget"]
     )
+    if memory <= 0:
+        raise InputError(
+            f"{model.name} leaves no KV cache on {gpu.name} x TP{tp} with {settings['slots']} slots",
+            "Take more GPUs per replica (--tp), a larger GPU, or fewer --slots.",
+        )
     with progress_bar("simulating") as bar:
         result = compare_policies(
             names,

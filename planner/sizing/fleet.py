@@ -210,9 +210,10 @@ class FleetProblem:
             shortest = np.where(long_prompt > edges[0], long_prompt * edges[0] / edges[1], 0.0)
         # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
         self.exact_bounds = self.inputs.method == "mgc" and self.inputs.kv == "reserved" and not self._promised("e2e_s")
-        if self.exact_bounds:
-            from planner.sizing.method_mgc import mgc_replicas
+        if self.inputs.method == "mgc":
+            from planner.sizing.method_mgc import mgc_capacity, mgc_replicas
 
+        if self.exact_bounds:
             chunk = float(self.inputs.chunk)
             edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
             chunks = self._prompt_quantile(i, j, share, edges) / chunk
@@ -228,14 +229,22 @@ class FleetProblem:
                     for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
                 ]
                 continue
-            x = capacity_upper_bound(
-                pools,
-                option.profile.iteration,
-                option.token_budget if self.inputs.method == "mixed" else math.inf,
-                slots[j],
-                option.kv_tokens(1) if option.kv == "paged" else math.inf,
-            )
+            if self.inputs.method == "mgc":
+                # its prefill costs no compute, so work done is no bound: its own capacity, which grows with the slots, is
+                x = mgc_capacity(pools, option.profile.iteration.at_batch(1.0), slots[j])
+            else:
+                x = capacity_upper_bound(
+                    pools,
+                    option.profile.iteration,
+                    option.token_budget if self.inputs.method == "mixed" else math.inf,
+                    slots[j],
+                    option.kv_tokens(1) if option.kv == "paged" else math.inf,
+                )
             self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
+            if self.inputs.method == "mgc":
+                floor = np.where(share <= 1e-12, 0.0, self._least_replicas(option, pools))
+                by_floor = floor * option.price.least_usd_per_replica_hour
+                self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
             if guided:
                 hopeless = (share > 1e-12) & self._too_slow(option, shortest)
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf

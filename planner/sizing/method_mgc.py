@@ -16,7 +16,7 @@ from planner.sizing.moments import PoolLaw
 from planner.sizing.predict import Prediction, same_band, unstable
 from planner.types import Promise
 
-__all__ = ["MgcPool", "full_iteration_time", "mgc_replicas"]
+__all__ = ["MgcPool", "full_iteration_time", "mgc_capacity", "mgc_replicas"]
 
 FloatArray = NDArray[np.float64]
 
@@ -98,6 +98,17 @@ class MgcPool:
                 "e2e_s": same_band(quantiles, -0.7, 1.0),
             },
         )
+
+
+def mgc_capacity(moments: FloatArray, iteration: IterationModel, slots: FloatArray) -> FloatArray:
+    """slots / E[S] of many pools at once [1/s], shape (pools,); `moments` as :func:`mgc_replicas` takes them."""
+    mean = moments / np.maximum(moments[:, m.SHARE], 1e-12)[:, None]
+    decode = np.maximum(mean[:, m.DECODE], 1e-9)
+    context = np.where(mean[:, m.DECODE] > 0.0, mean[:, m.KV] / decode, mean[:, m.INPUT])
+    step = np.asarray(iteration.time(slots, slots * context))
+    with np.errstate(divide="ignore"):
+        capacity: FloatArray = slots / (np.maximum(mean[:, m.ITERATIONS], 1e-9) * step)
+    return capacity
 
 
 def mgc_replicas(
