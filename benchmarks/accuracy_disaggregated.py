@@ -105,7 +105,9 @@ def main() -> None:
         first, second = model.predict(rate, prefills, decodes, LEVELS)
         assert second is not None
         value = np.array([*first.ttft_s, *second.tpot_s, *second.e2e_s])
-        runs = np.array([simulate(model, w, rate, prefills, decodes, seed) for seed in range(100 * case, 100 * case + SEEDS)])
+        runs = np.array(
+            [simulate(model, w, rate, prefills, decodes, seed) for seed in range(100 * case, 100 * case + SEEDS)]
+        )
         mean, error = runs.mean(axis=0), runs.std(axis=0, ddof=1) / math.sqrt(SEEDS)
         relative = value / mean - 1.0
         errors.append(relative)

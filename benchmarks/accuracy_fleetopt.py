@@ -18,15 +18,15 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from accuracy_occupancy import NAMES  # noqa: E402
-from iteration_server import draw  # noqa: E402
+from accuracy_occupancy import NAMES
+from iteration_server import draw
 
-from planner.iteration.model import IterationModel  # noqa: E402
-from planner.queueing.latency import ReplicaLatency  # noqa: E402
-from planner.queueing.occupancy import iteration_times  # noqa: E402
-from planner.sizing.method_mgc import MgcPool  # noqa: E402
-from planner.sizing.moments import FleetMoments, State  # noqa: E402
-from planner.workload.workload import Workload  # noqa: E402
+from planner.iteration.model import IterationModel
+from planner.queueing.latency import ReplicaLatency
+from planner.queueing.occupancy import iteration_times
+from planner.sizing.method_mgc import MgcPool
+from planner.sizing.moments import FleetMoments, State
+from planner.workload.workload import Workload
 
 ROOT = HERE.parent
 TARGET = ROOT / "docs" / "accuracy" / "fleetopt.md"

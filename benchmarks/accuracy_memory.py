@@ -17,11 +17,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "queueing"))
-from test_memory import lengths  # noqa: E402
+from test_memory import lengths
 
-from planner.catalog import gpu, model  # noqa: E402
-from planner.catalog.kv import kv_capacity  # noqa: E402
-from planner.queueing.memory import (  # noqa: E402
+from planner.catalog import gpu, model
+from planner.catalog.kv import kv_capacity
+from planner.queueing.memory import (
     overflow_probability,
     paged_throughput,
     preemption,

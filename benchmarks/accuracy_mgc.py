@@ -22,8 +22,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from planner.queueing.mgc import METHODS, wait_quantile  # noqa: E402
-from planner.queueing.service import ServiceLaw  # noqa: E402
+from planner.queueing.mgc import METHODS, wait_quantile
+from planner.queueing.service import ServiceLaw
 
 GOLDEN = ROOT / "tests" / "golden"
 SHOWN = ["conservative", "tijms", "whitt", "cosmetatos", "kimura", "fleetopt"]

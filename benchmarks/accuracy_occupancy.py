@@ -20,10 +20,10 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
-from iteration_server import draw  # noqa: E402
+from iteration_server import draw
 
-from planner.queueing.latency import ReplicaLatency  # noqa: E402
-from planner.queueing.occupancy import iteration_times  # noqa: E402
+from planner.queueing.latency import ReplicaLatency
+from planner.queueing.occupancy import iteration_times
 
 COLUMNS = ("occupancy", "TTFT p50", "TTFT p90", "TTFT p99", "TPOT p50", "TPOT p90", "TPOT p99")
 NAMES = {"geom": "geometric", "const": "constant", "bimodal": "two", "lognormal": "lognormal"}

@@ -17,22 +17,22 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "sizing")]
 
-import test_exclusive  # noqa: E402
-import test_exclusive_memory as memory_tests  # noqa: E402
-import test_fluid_golden as golden  # noqa: E402
-import test_nested_wait  # noqa: E402
-import test_scheduler_advice as advice_tests  # noqa: E402
-import test_wait  # noqa: E402
+import test_exclusive
+import test_exclusive_memory as memory_tests
+import test_fluid_golden as golden
+import test_nested_wait
+import test_scheduler_advice as advice_tests
+import test_wait
 
-from planner.errors import FleetOptError  # noqa: E402
-from planner.fluid import exclusive as eb  # noqa: E402
-from planner.fluid import nested_wait as nested  # noqa: E402
-from planner.fluid import wait  # noqa: E402
-from planner.fluid.exclusive_memory import N_bounds, N_corr, exclusive_slots  # noqa: E402
-from planner.sizing.batching import batching  # noqa: E402
-from planner.sizing.scheduler_replica import scheduler_replica  # noqa: E402
-from planner.workload.resolve import shipped_names  # noqa: E402
-from planner.workload.workload import Workload  # noqa: E402
+from planner.errors import FleetOptError
+from planner.fluid import exclusive as eb
+from planner.fluid import nested_wait as nested
+from planner.fluid import wait
+from planner.fluid.exclusive_memory import N_bounds, N_corr, exclusive_slots
+from planner.sizing.batching import batching
+from planner.sizing.scheduler_replica import scheduler_replica
+from planner.workload.resolve import shipped_names
+from planner.workload.workload import Workload
 
 
 def rounding() -> Iterator[str]:

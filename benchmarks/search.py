@@ -1,6 +1,6 @@
 """Time of the fleet search and of sweeps over a fixed fleet, and of the same question put to `vllm-sr-sim`.
 
-Run by hand: ``python benchmarks/search.py [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Medians within one run; machines are shared, so read
+Run by hand: ``python benchmarks/search.py [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Medians of one run; machines are shared, so read
 the ratios. The peer is started as its command; its start-up is part of its time, as ours is in the last row.
 """
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from planner.api import evaluate, plan, plan_tiers, schedule, what_if
+    from planner.api import evaluate, plan, plan_tiers, schedule, verify, what_if
     from planner.errors import FleetOptError, InfeasibleError, InputError
     from planner.types import Plan, PoolPlan, Promise, Slo
     from planner.workload.workload import Workload
@@ -30,6 +30,7 @@ __all__ = [
     "plan",
     "plan_tiers",
     "schedule",
+    "verify",
     "what_if",
 ]
 
@@ -46,6 +47,7 @@ _HOME = {
     "plan": "api",
     "plan_tiers": "api",
     "schedule": "api",
+    "verify": "api",
     "what_if": "api",
 }
 

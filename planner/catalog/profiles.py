@@ -671,7 +671,16 @@ def _same_shape(name: str, model: ModelSpec) -> bool:
         other = find_model(name)
     except InputError:
         return False
-    ignored = {"name", "aliases", "source", "max_context", "parameters_total", "parameters_active", "weight_dtype", "kv_dtype"}
+    ignored = {
+        "name",
+        "aliases",
+        "source",
+        "max_context",
+        "parameters_total",
+        "parameters_active",
+        "weight_dtype",
+        "kv_dtype",
+    }
     return all(getattr(other, f.name) == getattr(model, f.name) for f in fields(ModelSpec) if f.name not in ignored)
 
 

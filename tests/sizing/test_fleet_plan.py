@@ -161,7 +161,7 @@ def test_a_fleet_wide_promise_never_costs_more_than_the_same_in_every_pool(azure
 def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) -> None:
     """The tail of the fleet from each pool's own distribution, recomputed on a fine grid of quantiles."""
     promise = {"metric": "ttft_s", "limit_s": 0.4, "quantile": 0.99, "scope": "fleet"}
-    problem, fleet = _solved(azure, promises=[promise], rate=300.0, method="occupancy")
+    _problem, fleet = _solved(azure, promises=[promise], rate=300.0, method="occupancy")
     levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
     tail = 0.0
     for pool in fleet.pools:
