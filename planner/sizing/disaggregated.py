@@ -68,7 +68,7 @@ BURST_LOADS = 1.0 - np.geomspace(0.9, 0.004, 28)
 
 BURST_BAND = (-0.45, 2.0)
 """Truth over prediction - 1 of a TTFT that is all burst: the real Azure time stamps, where bursts bring long prompts, gave
--20% to +190% on 1 to 4 prefill replicas of three GPU types."""
+-20% to +190% on 1 to 4 prefill replicas of three GPU types, and +320% once: a band that holds most of them, not all."""
 
 MAX_STEPS = 4000
 """Pairs of pool sizes tried for an end-to-end promise before the cheapest found is taken."""

@@ -37,7 +37,9 @@ def explain_pool(problem: FleetProblem, pool: PoolCandidate, name: str) -> list[
             continue
         value = prediction.held(p.metric, p.quantile)
         if value > 0.9 * p.limit_s:
-            lines.append(f"{name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
+            margin = prediction.margin(p.metric, p.quantile)
+            kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
+            lines.append(f"{name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
     return lines
 
 

@@ -82,8 +82,9 @@ class Sweep:
         return [p.plan for p in self.points if p.plan is not None]
 
     def to_rows(self) -> list[dict[str, object]]:
-        """One row per point."""
-        return [p.to_row() for p in self.points]
+        """One row per point; every option that some point changes is a column, in front."""
+        changed = dict.fromkeys(name for p in self.points for name in p.changes)
+        return [{**changed, **p.to_row()} for p in self.points]
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: base, and for each point its changes and plan or reason."""
@@ -152,6 +153,7 @@ def sweep(
     changes: Sequence[Mapping[str, Any]],
     load: Callable[[str], Workload],
     progress: Callable[[int, int], None] | None = None,
+    scenarios: Sequence[str] | None = None,
 ) -> Sweep:
     """A plan per change.
 
@@ -165,6 +167,8 @@ def sweep(
         Workload by name; called once per name.
     progress
         Told (done, all) after every point.
+    scenarios
+        Name of the scenario each change comes from; a column of its own.
 
     Raises
     ------
@@ -182,6 +186,8 @@ def sweep(
         raise InputError.from_problems(list(dict.fromkeys(problems)))
     workloads: dict[str, Workload] = {}
     points = []
+    if scenarios is not None:
+        changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
     for done, (change, question) in enumerate(zip(changes, questions, strict=True), start=1):
         if question.cdf not in workloads:
             workloads[question.cdf] = load(question.cdf)
