@@ -25,6 +25,32 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "plan", "plan_tiers", "reproduce", "schedule", "verify", "what_if"]
 
+_BOUGHT = {
+    "gpu",
+    "gpus",
+    "tp",
+    "pools",
+    "max_pools",
+    "boundaries",
+    "boundary",
+    "gammas",
+    "gamma",
+    "max_num_seqs",
+    "token_budget",
+    "min_replicas",
+    "redundancy",
+    "availability_target",
+    "failures_per_hour",
+    "repair_hours",
+    "inventory",
+    "price",
+    "spot_price",
+    "spot_share",
+    "max_evaluations",
+    "shape",
+}
+"""Options that say what to buy or how to search for it: they change nothing of a fleet that stands."""
+
 _ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
 
 
@@ -147,6 +173,11 @@ def evaluate(
     from planner.sizing.evaluation import evaluation_of
 
     question, pools, folder = _standing(fleet)
+    if bought := [k for k in changes if k.replace("-", "_") in _BOUGHT]:
+        raise InputError(
+            f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
+            "Plan again with it: fleetopt what-if, or plan --config.",
+        )
     inputs = question.override(changes) if changes else question
     if isinstance(workload, Workload):
         loaded = workload
@@ -247,13 +278,15 @@ def what_if(
             saved.inputs(name)
     lists = {_ALIASES.get(k, k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
     changes = combinations(lists, zipped)
+    origin: list[str] | None = None
     if scenarios:
+        origin = [name for name in scenarios for _ in changes]
         changes = [{**named[name], **change} for name in scenarios for change in changes]
 
     def load(name: str) -> Workload:
         return workload if workload is not None and name == question.cdf else load_workload(name, folder)
 
-    return sweep(question, changes, load, progress)
+    return sweep(question, changes, load, progress, origin)
 
 
 def schedule(

@@ -212,13 +212,17 @@ def show(
 ) -> None:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
     from planner.cli.output import emit, say
+    from planner.errors import InputError
     from planner.report import formatter
     from planner.report.workload_text import summary_text
     from planner.units import parse_tokens
     from planner.workload.summary import summary
 
     loaded = _load(workload, input_format, output_share)
-    described = summary(loaded, parse_tokens(boundary, "--boundary"), gamma, chunk)
+    split = parse_tokens(boundary, "--boundary")
+    if not (split > 0.0 and gamma >= 1.0):
+        raise InputError(f"--boundary must be positive and --gamma at least 1, got {boundary} and {gamma:g}")
+    described = summary(loaded, split, gamma, chunk)
     if output_format in ("table", "markdown"):
         text = summary_text(described, markdown=output_format == "markdown")
     else:

@@ -92,6 +92,7 @@ def test_what_if_scenarios_and_an_infeasible_row(folder: Path) -> None:
     done = fleetopt("what-if", "base.yaml", "--scenario", "all", "--format", "csv", cwd=folder)
     assert done.returncode == 0, done.stderr
     double, hopeless = rows(done.stdout)
+    assert (double["scenario"], hopeless["scenario"]) == ("double", "hopeless")
     assert (double["feasible"], double["reason"]) == ("True", "")
     assert hopeless["feasible"] == "False"
     assert "cannot be kept by any number of replicas" in hopeless["reason"]
@@ -134,6 +135,9 @@ BAD = [
     (("evaluate", "plan.yaml", "--rate", "many"), "is not a number"),
     (("evaluate", "plan.yaml", "--set", "foo=1"), "foo: unknown option"),
     (("evaluate", "plan.yaml", "--format", "vllm"), "none of table"),
+    (("evaluate", "plan.yaml", "--set", "gpu=l4"), "gpu: fixed by the plan"),
+    (("workload", "show", "azure", "--boundary", "0"), "--boundary must be positive"),
+    (("workload", "show", "azure", "--gamma", "0.5"), "--gamma at least 1"),
     (("what-if", "base.yaml"), "nothing to change"),
     (("what-if", "base.yaml", "--set", "rate"), "is not OPTION=VALUE"),
     (("what-if", "base.yaml", "--set", "rate=1,2", "--set", "gpu=h100", "--zip"), "equally many values"),
