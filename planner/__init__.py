@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from planner.api import evaluate, plan, plan_tiers, schedule, verify, what_if
+    from planner.calibrate.run import calibrate_device, calibrate_files, calibrate_server
     from planner.errors import FleetOptError, InfeasibleError, InputError
     from planner.types import Plan, PoolPlan, Promise, Slo
     from planner.workload.workload import Workload
@@ -26,6 +27,9 @@ __all__ = [
     "Slo",
     "Workload",
     "__version__",
+    "calibrate_device",
+    "calibrate_files",
+    "calibrate_server",
     "evaluate",
     "plan",
     "plan_tiers",
@@ -43,6 +47,9 @@ _HOME = {
     "Promise": "types",
     "Slo": "types",
     "Workload": "workload.workload",
+    "calibrate_device": "calibrate.run",
+    "calibrate_files": "calibrate.run",
+    "calibrate_server": "calibrate.run",
     "evaluate": "api",
     "plan": "api",
     "plan_tiers": "api",

@@ -285,6 +285,8 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
         if spot := pool.option.price.spot_replicas(pool.bought):
             price = format_usd(pool.option.price.spot_usd_per_gpu_hour or 0.0)
             notes.append(f"{name}: {spot:,} of the {pool.bought:,} replicas on spot at {price} per GPU and hour")
+    if tight := _full_occupancy(problem):
+        notes.append(tight)
     if smooth := _without_bursts(problem, fleet):
         notes.append(smooth)
     if not fleet.outcome.proven:
@@ -295,6 +297,28 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
             f"is only that none is cheaper by more than {format_usd(gap)}/hour (--max-evaluations 0 proves)"
         )
     return notes
+
+
+def _full_occupancy(problem: FleetProblem) -> str | None:
+    """Why the paper's own pools break the promise: the method times every iteration with all slots busy."""
+    if problem.inputs.method != "mgc" or problem.inputs.kv != "reserved":
+        return None
+    from planner.sizing.method_mgc import MgcPool
+
+    broken = [
+        (built[0].upper.boundary, built[2])
+        for key, built in problem.built().items()
+        if isinstance(built[2], MgcPool) and problem.is_hopeless(*key)
+    ]
+    if not broken:
+        return None
+    boundary, pool = min(broken, key=lambda b: abs(b[0] - 4096.0))
+    level = max((p.quantile for p in problem.promises if p.metric == "ttft_s"), default=0.99)
+    need = pool.prefill_s(level) + pool.iteration_s
+    return (
+        f"a pool up to {format_count(boundary)} tokens has {pool.slots} slots, its iterations take {format_duration(pool.iteration_s)} "
+        f"when all are busy, and a long prompt's prefill and first token {format_duration(need)}: eq. 8 leaves nothing below that"
+    )
 
 
 def _without_bursts(problem: FleetProblem, fleet: Fleet) -> str | None:

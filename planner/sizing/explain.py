@@ -166,7 +166,7 @@ def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
 
 
 def _slots(problem: FleetProblem) -> list[int]:
-    return [built[1].slots for built in problem._models.values() if built is not None] or [0]
+    return [setup.slots for _, setup, _ in problem.built().values()] or [0]
 
 
 def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:

@@ -353,6 +353,14 @@ class FleetProblem:
         self._pools[key] = result
         return result
 
+    def built(self) -> dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel]]:
+        """Every pool that was set up: (lower state, upper state, option) -> its parts."""
+        return {key: parts for key, parts in self._models.items() if parts is not None}
+
+    def is_hopeless(self, i: int, j: int, k: int) -> bool:
+        """Whether a pool was sized and keeps its promises at no number of replicas."""
+        return (i, j, k) in self._pools and self._pools[i, j, k] is None
+
     def best(self, i: int, j: int) -> PoolCandidate | None:
         """The cheapest pool between two states over all options, bounds first."""
         best: PoolCandidate | None = None
