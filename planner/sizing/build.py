@@ -316,8 +316,9 @@ def _full_occupancy(problem: FleetProblem) -> str | None:
     level = max((p.quantile for p in problem.promises if p.metric == "ttft_s"), default=0.99)
     need = pool.prefill_s(level) + pool.iteration_s
     return (
-        f"a pool up to {format_count(boundary)} tokens has {pool.slots} slots, its iterations take {format_duration(pool.iteration_s)} "
-        f"when all are busy, and a long prompt's prefill and first token {format_duration(need)}: eq. 8 leaves nothing below that"
+        f"a pool up to {format_count(boundary)} tokens has {pool.slots} slots, its iterations take "
+        f"{format_duration(pool.iteration_s)} when all are busy, and a long prompt's prefill and first token "
+        f"{format_duration(need)}: eq. 8 leaves nothing below that"
     )
 
 
