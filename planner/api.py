@@ -104,6 +104,8 @@ def plan(
     elif workload is not None:
         data["cdf"] = str(workload)
     if config is None:
+        if scenario is not None:
+            raise InputError(f"scenario {scenario!r} of which file?", "Give it: --config FILE.")
         question, folder = PlanInputs.from_dict(data), None
     else:
         from planner.sizing.planfile import load_question

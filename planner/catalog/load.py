@@ -29,11 +29,37 @@ def normalized(name: str) -> str:
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Parse YAML with libyaml where it is compiled in (ten times faster), else in pure Python."""
+    """Parse YAML with libyaml where it is compiled in (ten times faster), else in pure Python.
+
+    A key given twice is an error: the last one would win silently.
+    """
     import yaml
 
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    return yaml.load(text, Loader=loader)  # safe: both loaders build plain data only
+    loader = (yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)(text)
+    try:
+        node = loader.get_single_node()
+        open_nodes, walked = [node], set()
+        while open_nodes:
+            part = open_nodes.pop()
+            if id(part) in walked:
+                continue
+            walked.add(id(part))
+            if isinstance(part, yaml.MappingNode):
+                seen: set[str] = set()
+                for key, value in part.value:
+                    if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                        if key.value in seen:
+                            raise yaml.MarkedYAMLError(
+                                problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
+                            )
+                        seen.add(key.value)
+                    open_nodes.append(value)
+            elif isinstance(part, yaml.SequenceNode):
+                open_nodes.extend(part.value)
+        # safe: both loaders build plain data only
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def shipped(file: str) -> Any:

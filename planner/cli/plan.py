@@ -189,11 +189,15 @@ def plan(
     given: dict[str, Any] = {k: v for k, v in locals().items() if k not in ("output_format", "output", "verify")}
     from planner import api
     from planner.cli.output import emit, say
+    from planner.errors import InputError
     from planner.report import formatter
 
     render = formatter(output_format, ("table", "markdown", "vllm"))
     data = question(given)
     if config is not None and _has_classes(config):
+        if verify or scenario is not None:
+            option = "--verify" if verify else "--scenario"
+            raise InputError(f"{option}: not for a file with classes", "Plan each class by itself to use it.")
         tiers = api.plan_tiers(config, **{k: v for k, v in data.items() if k not in ("config", "scenario")})
         emit(formatter(output_format)(tiers), output)
         say(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import planner
 from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import model as find_model
 from planner.errors import InputError
 from planner.sizing import moments as m
 from planner.sizing.engine import engine_options
@@ -62,6 +63,10 @@ def make_plan(inputs: PlanInputs, workload: Workload) -> Plan:
 def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
     """The plan of a solved problem."""
     inputs, workload = problem.inputs, problem.workload
+    question = inputs.to_dict()
+    if inputs.profile is not None:
+        # a profile by name is of its own GPU and model, whatever the defaults of the others are
+        question |= {"gpu": [problem.options[0].gpu.name], "model": problem.options[0].model.name}
     names = pool_names(len(fleet.pools))
     explanation: list[str] = []
     warnings: list[str] = []
@@ -94,7 +99,7 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
     return Plan(
         pools=tuple(pools),
         baseline=baseline,
-        inputs=inputs.to_dict(),
+        inputs=question,
         workload=workload_summary(workload),
         slo=Slo(promises=inputs.promises),
         arrival_rate_per_s=problem.rate,
@@ -224,6 +229,8 @@ def _assumptions(problem: FleetProblem, fleet: Fleet) -> list[str]:
             + (
                 ""
                 if option.gpu.name in inputs.price
+                else f" (of profile {profile.name}; --price overrides)"
+                if profile.replica_usd_per_hour is not None
                 else f" ({option.gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
             )
         )
@@ -361,6 +368,16 @@ def _without_effect(problem: FleetProblem) -> list[str]:
         if idle := [name for name in getattr(inputs, key) if find_gpu(name).name not in searched]:
             option = f"--{key.replace('_', '-')}"
             lines.append(f"{option} of {', '.join(idle)} changes nothing: not among the GPU types searched (--gpu)")
+    if inputs.profile is not None:
+        own, usual = problem.options[0], PlanInputs(promises=inputs.promises)
+        for name, given, default, taken in (
+            ("model", find_model(inputs.model).name, find_model(usual.model).name, own.model.name),
+            ("gpu", [find_gpu(g).name for g in inputs.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
+        ):
+            if given not in (default, taken):
+                lines.append(
+                    f"--{name} changes nothing: profile {own.profile.name} is of {own.model.name} on {own.gpu.name}"
+                )
     if inputs.spot_share > 0.0 and not inputs.spot_price:
         lines.append("--spot-share changes nothing without a spot price (--spot-price GPU=USD)")
     if inputs.spot_price and inputs.spot_share == 0.0:

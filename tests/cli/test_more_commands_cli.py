@@ -40,6 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cdf: azure\nrate: 50\nslo: 0.5\nmethod: occupancy\npools: 1\n"
         "scenarios:\n  double: {rate: 100}\n  hopeless: {slo: 10ms}\n"
     )
+    (path / "twice.yaml").write_text("slo: 0.5\nslo: 0.6\n")
+    (path / "classes.yaml").write_text("slo: 0.5\nclasses:\n  paying: {rate: 20}\n")
     (path / "hours.txt").write_text("\n".join(str(h) for h in range(1, 25)))
     return path
 
@@ -148,6 +150,9 @@ BAD = [
     (("schedule", "plan.yaml", "--hours", "hours.txt", "--rate-is", "max"), "rate_is"),
     (("simulate", "plan.yaml", "--requests", "0"), "--requests: must be at least 1"),
     (("simulate", "--policies", "sarathi", "--rates", "5", "--model", "llama-3.1-70b"), "leaves no KV cache"),
+    (("plan", "--slo", "0.5", "--scenario", "x"), "of which file"),
+    (("plan", "--config", "twice.yaml"), "twice.yaml:2: not YAML: 'slo' is given twice"),
+    (("plan", "--config", "classes.yaml", "--verify"), "--verify: not for a file with classes"),
     (("plan", "--slo", "0.5", "--gammas", "a"), "error: gammas: 'a' is not a number"),
     ((*FAST, "-o", "."), "is a folder"),
 ]
@@ -204,3 +209,12 @@ def test_fewer_pools_win_ties_with_the_paper_s_method(tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert len(data["pools"]) == 1
     assert data["search"]["gap_usd_per_hour"] == 0.0
+
+
+def test_a_profile_by_name_is_of_its_own_model_and_gpu(tmp_path: Path) -> None:
+    paper = ("--profile", "fleetopt-paper", "--method", "mgc", "--kv", "reserved", "--rate", "1000", "--slo", "0.5")
+    done = fleetopt("plan", *paper, "--gpu", "l4", cwd=tmp_path)
+    assert "requests/s, llama-3.1-70b: P99 TTFT" in done.stdout
+    assert "--gpu changes nothing: profile fleetopt-paper is of llama-3.1-70b on a100-80gb" in done.stderr
+    assert "of profile fleetopt-paper; --price overrides" in done.stderr
+    assert "changes nothing" not in fleetopt("plan", *paper, cwd=tmp_path).stderr
