@@ -167,6 +167,8 @@ def import_(
         workload = workload.renamed(workload.name, source, licence)
     account = [line for one in reports for line in one.lines()]
     bound = parse_fraction(max_error, "--max-error")
+    if bound < 0.0:
+        raise InputError(f"--max-error: must not be negative, got {max_error}")
     reached: dict[str, float] | None = None
     if rows is not None:
         small = compact(workload, rows)

@@ -189,7 +189,9 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
 
     fleets = [idle(0, top)]
     inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0] if problem.inputs.pools > 1 else []
-    for s in inner[:: max(1, len(inner) // 8)]:
+    # every option costs the same again: fewer boundaries then
+    tried = max(2, 8 // len(problem.options))
+    for s in inner[:: max(1, len(inner) // tried)]:
         parts = [idle(0, s), idle(s, top)]
         known = [part for part in parts if part is not None]
         fleets.append(max(known, key=_miss) if len(known) == 2 else None)
