@@ -50,6 +50,14 @@ Tp = Annotated[
     int | None,
     typer.Option("--tp", help="GPUs per replica. Default: the smallest that fits.", rich_help_panel=HARDWARE),
 ]
+TpChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--tp",
+        help="GPUs per replica: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that fits.",
+        rich_help_panel=HARDWARE,
+    ),
+]
 ProfileName = Annotated[
     str | None,
     typer.Option("--profile", help="Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate.",

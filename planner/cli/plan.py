@@ -63,7 +63,7 @@ def plan(
     ] = None,
     gpu: opt.Gpu = None,
     model: opt.Model = None,
-    tp: opt.Tp = None,
+    tp: opt.TpChoice = None,
     profile: opt.ProfileName = None,
     price: Annotated[
         list[str] | None, typer.Option(help="Price of a GPU, USD/hour: h100=2.5. Repeat.", rich_help_panel=opt.HARDWARE)

@@ -28,7 +28,7 @@ def headline(plan: Plan) -> list[str]:
         f"{name}{known} at {format_count(plan.arrival_rate_per_s)} requests/s, {model}: {promises}",
         " + ".join(gpu_phrase(p) for p in plan.pools),
         f"{format_usd(plan.cost_usd_per_hour)}/hour, {format_usd(plan.cost_usd_per_year)}/year, "
-        f"{format_usd(tokens)} per million tokens",
+        f"${format_count(tokens)} per million tokens",
     ]
 
 

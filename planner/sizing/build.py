@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import planner
+from planner.catalog.kv import tensor_parallel_sizes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.errors import InputError
@@ -292,6 +293,14 @@ def _notes(problem: FleetProblem, fleet: Fleet) -> list[str]:
         if spot := pool.option.price.spot_replicas(pool.bought):
             price = format_usd(pool.option.price.spot_usd_per_gpu_hour or 0.0)
             notes.append(f"{name}: {spot:,} of the {pool.bought:,} replicas on spot at {price} per GPU and hour")
+    if inputs.tp is None and not inputs.tp_options and inputs.profile is None and inputs.method != "mgc":
+        by_latency = [p for p in fleet.pools if "one replica fewer" in p.size.binding]
+        if by_latency and any(
+            max(tensor_parallel_sizes(p.option.model, p.option.gpu)) > p.option.tp for p in by_latency
+        ):
+            notes.append(
+                "a latency promise, not throughput, fixes the replicas: larger tensor-parallel groups may be cheaper (--tp all)"
+            )
     if tight := _full_occupancy(problem):
         notes.append(tight)
     if smooth := _without_bursts(problem, fleet):

@@ -26,7 +26,7 @@ def standing_disaggregated(inputs: PlanInputs, workload: Workload, pools: Sequen
     """
     by_name = {p.name: p for p in pools}
     first, second = (
-        pool_options(replace(inputs, gpu=(p.gpu,), tp=p.tp), workload.max_total)[0]
+        pool_options(replace(inputs, gpu=(p.gpu,), tp=p.tp, tp_options=()), workload.max_total)[0]
         for p in (by_name[PREFILL], by_name[DECODE])
     )
     slots = by_name[DECODE].slots if inputs.kv == "paged" else inputs.max_num_seqs

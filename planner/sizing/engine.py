@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.catalog.kv import kv_capacity_tokens, smallest_tp
+from planner.catalog.kv import kv_capacity_tokens, smallest_tp, tensor_parallel_sizes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
@@ -167,16 +167,31 @@ def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOpti
             )
         for budget in budgets:
             try:
-                tp = named.tp if named else _tp(inputs, model, gpu, max_len, budget)
+                sizes = (named.tp,) if named else _tp_sizes(inputs, model, gpu, max_len, budget)
             except InputError as error:
                 problems.append(error.message)
                 hint = error.hint
                 continue
-            profile = named or find_profile(gpu=gpu, model=model, tp=tp)
-            options.append(_option(inputs, gpu, model, profile, tp, budget, max_len))
+            for tp in sizes:
+                profile = named or find_profile(gpu=gpu, model=model, tp=tp)
+                options.append(_option(inputs, gpu, model, profile, tp, budget, max_len))
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
+
+
+def _tp_sizes(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[int, ...]:
+    """Groups the search may use: those asked for that fit, else the one of :func:`_tp`."""
+    one = _tp(inputs, model, gpu, max_len, budget)
+    if not inputs.tp_options:
+        return (one,)
+    possible = [t for t in tensor_parallel_sizes(model, gpu) if t >= one and t in inputs.tp_options]
+    if not possible:
+        asked = ", ".join(map(str, inputs.tp_options))
+        raise InputError(
+            f"tp {asked}: none fits {model.name} on {gpu.name}; it takes at least TP{one} in a node of {gpu.gpus_per_node}"
+        )
+    return tuple(possible)
 
 
 def _tp(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> int:
@@ -299,6 +314,8 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
         "max_num_batched_tokens": budget_why,
         "tensor_parallel_size": "as given"
         if inputs.tp
+        else f"the cheapest of TP {', '.join(map(str, inputs.tp_options))}"
+        if inputs.tp_options
         else f"the smallest group that holds weights and a {model_len:,}-token request",
         "gpu_memory_utilization": f"KV cache for {kv:,} tokens at this share",
     }

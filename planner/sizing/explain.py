@@ -148,13 +148,15 @@ def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
     lines = [f"relax {p.label} to {format_duration(1.05 * worst.best_s)} or more"]
     if p.metric == "ttft_s":
         lines.append(
-            "a faster prefill: more GPUs per replica (--tp), a faster GPU (--gpu), or a prefix cache (--cached-share)"
+            "a faster prefill: more GPUs per replica (--tp all), a faster GPU (--gpu), or a prefix cache (--cached-share)"
         )
         if p.quantile >= 0.99 and problem.inputs.pools == 1:
             lines.append("serve the longest prompts in a pool of their own (--pools 2)")
         lines.append("promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)")
     elif p.metric == "tpot_s":
-        lines.append("a smaller --token-budget, more GPUs per replica (--tp), or memory with more bandwidth (--gpu)")
+        lines.append(
+            "a smaller --token-budget, more GPUs per replica (--tp all), or memory with more bandwidth (--gpu)"
+        )
     else:
         lines.append("shorter outputs, or a GPU with more memory bandwidth (--gpu)")
     if problem.inputs.method == "mgc":

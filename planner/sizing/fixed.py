@@ -207,6 +207,7 @@ def _option(inputs: PlanInputs, saved: SavedPool, longest: float) -> EngineOptio
         inputs,
         gpu=(saved.gpu,),
         tp=saved.tp,
+        tp_options=(),
         token_budget=saved.token_budget,
         max_num_seqs=saved.slots if inputs.kv == "paged" else inputs.max_num_seqs,
         profile=inputs.profile,

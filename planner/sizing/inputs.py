@@ -18,6 +18,9 @@ METHODS = ("mixed", "occupancy", "mgc")
 KV_POLICIES = ("paged", "reserved")
 ROUTINGS = ("random", "jsq", "rr")
 SHAPES = ("colocated", "disaggregated", "both")
+ALL_TP = (1, 2, 4, 8, 16, 32, 64)
+"""Sizes of tensor-parallel groups tried by ``tp: all``, as far as the node and the model allow."""
+
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
 
@@ -60,8 +63,9 @@ class PlanInputs:
         GPU types that may be used; every pool takes one.
     model
         Model name or path of a Hugging Face ``config.json``.
-    tp
-        GPUs per replica; ``None`` = the smallest that fits.
+    tp, tp_options
+        GPUs per replica; ``None`` = the smallest that fits, or the sizes of `tp_options` (written ``tp: 1,2,4`` or
+        ``tp: all``), of which every pool takes the cheapest.
     profile
         Profile name or path; overrides the search by GPU and model.
     method
@@ -122,6 +126,7 @@ class PlanInputs:
     gpu: tuple[str, ...] = ("h100",)
     model: str = "llama-3.1-8b"
     tp: int | None = None
+    tp_options: tuple[int, ...] = ()
     profile: str | None = None
     method: str = "mixed"
     kv: str = "paged"
@@ -237,6 +242,8 @@ def _typed(data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[st
             elif key not in known:
                 names = (*known, *_PROMISE_KEYS, "promises", "quantile", *_ALIASES)
                 problems.append(f"{place}: unknown option{did_you_mean(key, names)}")
+            elif key == "tp" and (isinstance(value, (list, tuple)) or value == "all" or "," in str(value)):
+                values["tp"], values["tp_options"] = None, _tp_options(value)
             else:
                 values[key] = _convert(key, value, place)
         except InputError as error:
@@ -245,6 +252,14 @@ def _typed(data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[st
     if promises:
         values["promises"] = tuple(promises)
     return values, problems
+
+
+def _tp_options(value: Any) -> tuple[int, ...]:
+    """``"all"`` or ``"1,2,4"`` as sizes of tensor-parallel groups."""
+    if value == "all":
+        return ALL_TP
+    items = value.split(",") if isinstance(value, str) else value
+    return tuple(sorted({int(_convert("tp", item, "tp")) for item in items}))
 
 
 def _promises(value: Any, place: str) -> list[Promise]:
@@ -266,7 +281,7 @@ def _promises(value: Any, place: str) -> list[Promise]:
     return result
 
 
-_INTEGERS = {"tp", "pools", "token_budget", "max_num_seqs", "max_model_len", "chunk"}
+_INTEGERS = {"token_budget", "max_num_seqs", "max_model_len", "chunk"}
 _COUNTS = {"min_replicas", "redundancy", "max_evaluations"}
 _FRACTIONS = {"utilization_cap", "memory_utilization", "p_c", "availability_target", "spot_share"}
 _NUMBERS = {"rate", "failures_per_hour", "repair_hours", "kv_transfer_gbps"}
@@ -283,6 +298,8 @@ def _convert(key: str, value: Any, place: str) -> Any:
         if not isinstance(names, (list, tuple)) or not all(isinstance(v, str) and v for v in names):
             raise InputError(f"expected a GPU name or a list of them, got {value!r}")
         return tuple(names)
+    if key == "tp_options":
+        return _tp_options(value)
     if key in ("boundaries", "gammas"):
         items = value.split(",") if isinstance(value, str) else value
         items = [items] if isinstance(items, (int, float)) else items
@@ -341,6 +358,7 @@ def _problems(q: PlanInputs) -> list[str]:
     )
     check(q.kv_transfer_base >= 0.0, f"kv_transfer_base: must not be negative, got {q.kv_transfer_base}")
     check(q.tp is None or q.tp >= 1, f"tp: must be at least 1, got {q.tp}")
+    check(all(t >= 1 for t in q.tp_options), f"tp: each must be at least 1, got {list(q.tp_options)}")
     check(0.0 < q.utilization_cap < 1.0, f"utilization_cap: must lie between 0 and 1, got {q.utilization_cap}")
     check(1 <= q.pools <= 4, f"pools: 1 to 4, got {q.pools}")
     check(all(g >= 1.0 for g in q.gammas) and bool(q.gammas), f"gammas: each must be at least 1, got {list(q.gammas)}")

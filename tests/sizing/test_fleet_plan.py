@@ -257,3 +257,16 @@ def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) 
             path = (0, *inner, n - 1)
             best = min(best, sum(cost[i, j] for i, j in itertools.pairwise(path)))
     assert sum(p.cost_usd_per_hour for p in fleet.pools) == pytest.approx(best) if fleet.pools else math.isinf(best)
+
+
+@pytest.mark.parametrize("method", ["occupancy", "mixed"])
+def test_a_choice_of_group_sizes_never_costs_more(azure: Workload, method: str) -> None:
+    base: dict[str, Any] = {"slo": 0.5, "rate": 60.0, "method": method, "pools": 1, "burst": "poisson"}
+    one = fo.plan(azure, **base)
+    every = fo.plan(azure, **base, tp="all")
+    assert every.cost_usd_per_hour <= one.cost_usd_per_hour
+    assert min(fo.plan(azure, **base, tp=k).cost_usd_per_hour for k in (1, 2)) >= every.cost_usd_per_hour
+    assert (
+        PlanInputs.from_dict(every.to_dict()["inputs"]).tp_options
+        == PlanInputs.from_dict({**base, "tp": "all"}).tp_options
+    )
