@@ -65,7 +65,9 @@ app.add_typer(workload.app, name="workload")
 def run(arguments: list[str] | None = None) -> None:
     """Entry point: exit codes as in :mod:`planner.errors`; an unexpected exception keeps its traceback (exit 1)."""
     # a short life makes little garbage; looking for it is a tenth of the start
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(500_000, 20, 50)
+    # the framework checks options with pydantic, whose search for plugins nobody here has costs 10 ms
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # the solves are small: threads of the linear algebra would only wait for each other
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
