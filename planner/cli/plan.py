@@ -86,7 +86,11 @@ def plan(
         ),
     ] = None,
     kv: Annotated[
-        str | None, typer.Option(help="paged (vLLM) or reserved (FleetOpt). Default paged.", rich_help_panel=opt.SEARCH)
+        str | None,
+        typer.Option(
+            help="paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default paged.",
+            rich_help_panel=opt.SEARCH,
+        ),
     ] = None,
     routing: Annotated[
         str | None, typer.Option(help="random, jsq or rr inside a pool. Default random.", rich_help_panel=opt.SEARCH)

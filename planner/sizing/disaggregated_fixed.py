@@ -29,7 +29,7 @@ def standing_disaggregated(inputs: PlanInputs, workload: Workload, pools: Sequen
         pool_options(replace(inputs, gpu=(p.gpu,), tp=p.tp, tp_options=()), workload.max_total)[0]
         for p in (by_name[PREFILL], by_name[DECODE])
     )
-    slots = by_name[DECODE].slots if inputs.kv == "paged" else inputs.max_num_seqs
+    slots = by_name[DECODE].slots if inputs.kv != "reserved" else inputs.max_num_seqs
     return Disaggregated(replace(inputs, max_num_seqs=slots), workload, first, second)
 
 

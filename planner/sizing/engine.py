@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -172,9 +173,9 @@ def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOpti
                 problems.append(error.message)
                 hint = error.hint
                 continue
-            for tp in sizes:
+            for tp, kv in itertools.product(sizes, ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,)):
                 profile = named or find_profile(gpu=gpu, model=model, tp=tp)
-                options.append(_option(inputs, gpu, model, profile, tp, budget, max_len))
+                options.append(_option(inputs, gpu, model, profile, tp, kv, budget, max_len))
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
@@ -213,7 +214,7 @@ def _tp(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget
 
 
 def _option(
-    inputs: PlanInputs, gpu: GpuSpec, model: ModelSpec, profile: Profile, tp: int, budget: int, max_len: int
+    inputs: PlanInputs, gpu: GpuSpec, model: ModelSpec, profile: Profile, tp: int, kv: str, budget: int, max_len: int
 ) -> EngineOption:
     def of(prices: object) -> float | None:
         found = None
@@ -238,7 +239,7 @@ def _option(
         repair_hours=inputs.repair_hours,
     )
     return EngineOption(
-        gpu, model, profile, tp, rule, inputs.kv, budget, inputs.max_num_seqs, inputs.memory_utilization, max_len
+        gpu, model, profile, tp, rule, kv, budget, inputs.max_num_seqs, inputs.memory_utilization, max_len
     )
 
 

@@ -209,7 +209,7 @@ def _option(inputs: PlanInputs, saved: SavedPool, longest: float) -> EngineOptio
         tp=saved.tp,
         tp_options=(),
         token_budget=saved.token_budget,
-        max_num_seqs=saved.slots if inputs.kv == "paged" else inputs.max_num_seqs,
+        max_num_seqs=saved.slots if inputs.kv != "reserved" else inputs.max_num_seqs,
         profile=inputs.profile,
     )
     return engine_options(wanted, longest)[0]

@@ -15,7 +15,7 @@ from planner.units import parse_duration, parse_fraction, parse_number, parse_to
 __all__ = ["DEFAULT_GAMMAS", "KV_POLICIES", "METHODS", "ROUTINGS", "SHAPES", "PlanInputs", "parse_promise"]
 
 METHODS = ("mixed", "occupancy", "mgc")
-KV_POLICIES = ("paged", "reserved")
+KV_POLICIES = ("paged", "reserved", "both")
 ROUTINGS = ("random", "jsq", "rr")
 SHAPES = ("colocated", "disaggregated", "both")
 ALL_TP = (1, 2, 4, 8, 16, 32, 64)
@@ -71,7 +71,7 @@ class PlanInputs:
     method
         ``mixed``, ``occupancy`` or ``mgc``.
     kv
-        ``paged`` or ``reserved`` memory.
+        ``paged`` or ``reserved`` memory, or ``both``: every pool takes the cheaper.
     routing
         How a pool spreads requests over its replicas.
     utilization_cap

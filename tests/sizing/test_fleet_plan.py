@@ -270,3 +270,11 @@ def test_a_choice_of_group_sizes_never_costs_more(azure: Workload, method: str) 
         PlanInputs.from_dict(every.to_dict()["inputs"]).tp_options
         == PlanInputs.from_dict({**base, "tp": "all"}).tp_options
     )
+
+
+def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
+    base: dict[str, Any] = {"slo": 1.0, "rate": 200.0, "method": "occupancy"}
+    costs = {kv: fo.plan(azure, **base, kv=kv).cost_usd_per_hour for kv in ("paged", "reserved", "both")}
+    assert costs["both"] <= min(costs["paged"], costs["reserved"])
+    chosen = fo.plan(azure, **base, kv="both")
+    assert fo.evaluate(chosen, workload=azure).holds
