@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# machines that run the tests are shared: how long an example takes says nothing about the code
+settings.register_profile("fleetopt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fleetopt")
 
 SHARED_VARIABLE = "FLEETOPT_SHARED_DATA"
 
