@@ -10,7 +10,6 @@ keeps its share of every token.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.errors import InputError
@@ -467,14 +466,3 @@ def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: list[tu
         "Take larger GPUs, quantized weights or KV cache, or shorter requests; groups across nodes are not modelled.",
         [line(tp, c) for tp, c in tried],
     )
-
-
-def memory_report(capacity: KvCapacity) -> Mapping[str, float]:
-    """GiB by use, for people."""
-    return {
-        "device": capacity.memory_bytes / GIB,
-        "usable": capacity.usable_bytes / GIB,
-        "weights": capacity.weight_bytes / GIB,
-        "overhead": capacity.overhead_bytes / GIB,
-        "kv_cache": capacity.kv_bytes / GIB,
-    }

@@ -12,7 +12,7 @@ from planner.sizing.fleet import Fleet, FleetProblem, PoolCandidate
 from planner.sizing.fleet_scope import tail_at
 from planner.sizing.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, evaluate_pool, smallest_pool
 from planner.types import Promise
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.units import format_count, format_duration, format_percent
 
 __all__ = ["explain_pool", "infeasible", "replica_band"]
 
@@ -209,26 +209,6 @@ def _best_shortfall(shortfalls: Sequence[Shortfall]) -> Shortfall:
     return min(shortfalls, key=_miss)
 
 
-def marginal_traffic(problem: FleetProblem, pools: Sequence[PoolCandidate], factor: float) -> tuple[int, float] | None:
-    """Replicas and cost [USD/hour] of the same pools at another rate; ``None`` when a promise breaks at any size."""
-    replicas, cost = 0, 0.0
-    for pool in pools:
-        size = smallest_pool(
-            pool.model,
-            pool.arrival_rate_per_s * factor,
-            problem.promises,
-            problem.inputs.utilization_cap,
-            problem.inputs.min_replicas,
-            problem.levels,
-        )
-        if isinstance(size, Shortfall):
-            return None
-        bought = pool.option.price.bought(size.replicas)
-        replicas += bought
-        cost += pool.option.price.cost_usd_per_hour(bought)
-    return replicas, cost
-
-
 def headroom(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> float:
     """Largest factor on the traffic that the fleet as it stands still serves within all promises, to 8%, rounded down."""
     if problem.inputs.routing == "random" and not problem.fleet_promises:
@@ -298,8 +278,3 @@ def fleet_tails(problem: FleetProblem, pools: Sequence[PoolCandidate]) -> list[s
             f"{p.metric.removesuffix('_s').upper()} (promised: at most {format_percent(1.0 - p.quantile)})."
         )
     return lines
-
-
-def money(value: float) -> str:
-    """Dollars per hour in words."""
-    return f"{format_usd(value)}/hour"
