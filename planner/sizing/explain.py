@@ -14,7 +14,7 @@ from planner.sizing.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, ev
 from planner.types import Promise
 from planner.units import format_count, format_duration, format_percent
 
-__all__ = ["explain_pool", "infeasible", "replica_band"]
+__all__ = ["explain_pool", "fleet_tails", "headroom", "infeasible", "marginal_replicas", "replica_band"]
 
 
 def explain_pool(problem: FleetProblem, pool: PoolCandidate, name: str) -> list[str]:
@@ -40,7 +40,39 @@ def explain_pool(problem: FleetProblem, pool: PoolCandidate, name: str) -> list[
             margin = prediction.margin(p.metric, p.quantile)
             kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
             lines.append(f"{name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
+    if problem.inputs.routing == "random" and not problem.fleet_promises:
+        line = f"{name}: about {marginal_replicas(problem, pool, traffic=1.1):,} replicas for 10% more traffic"
+        if any(p.metric == "ttft_s" for p in problem.promises):
+            line += f", {marginal_replicas(problem, pool, ttft_slack_s=0.01):,} if TTFT may take 10 ms longer"
+        lines.append(line + ".")
     return lines
+
+
+def marginal_replicas(
+    problem: FleetProblem, pool: PoolCandidate, traffic: float = 1.0, ttft_slack_s: float = 0.0
+) -> int:
+    """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
+
+    Read from the trials of its sizing: under random routing only the rate per replica matters, so k replicas at f times
+    the rate are k/f at the rate itself. Interpolated between the trials, so to about one replica; a number below the
+    fewest tried is predicted. Engine settings stay as they are.
+    """
+    limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in problem.promises]
+    n = pool.size.replicas
+    low = int(problem.least_replicas(pool.option, pool.law.moments, traffic))
+    high = max(math.ceil(n * traffic - 1e-9), low)  # as many per unit of traffic as now always suffice
+    while low < high:
+        middle = (low + high) // 2
+        size = pool.size
+        if middle / traffic < size.trials[0][0] and traffic > 1.0:
+            more = pool.model.predict(pool.arrival_rate_per_s * traffic, middle, problem.levels)
+            values = tuple(more.held(p.metric, p.quantile) for p in problem.promises)
+            size = replace(size, trials=((middle / traffic, values),))
+        if _within(problem, pool, size, middle / traffic, limits):
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, bool]:
@@ -75,12 +107,18 @@ def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, 
 
 def _keeps(problem: FleetProblem, pool: PoolCandidate, size: PoolSize, n: int, scale: float) -> bool:
     """Whether n replicas would do if every time were `scale` times as long, judged from the trials of `size`."""
-    same = n / scale
-    load = pool.arrival_rate_per_s / (same * pool.model.capacity_per_s)
-    values = size.held_at(same)
+    return _within(problem, pool, size, n / scale, [p.limit_s / scale for p in problem.promises])
+
+
+def _within(
+    problem: FleetProblem, pool: PoolCandidate, size: PoolSize, replicas: float, limits_s: Sequence[float]
+) -> bool:
+    """Whether a fractional number of replicas keeps the utilization cap and these limits, judged from the trials."""
+    load = pool.arrival_rate_per_s / (replicas * pool.model.capacity_per_s)
+    values = size.held_at(replicas)
     if load > problem.inputs.utilization_cap * (1.0 + 1e-12) or values is None:
         return False
-    return all(v * scale <= p.limit_s for v, p in zip(values, problem.promises, strict=True))
+    return all(v <= limit for v, limit in zip(values, limits_s, strict=True))
 
 
 def _fewest(

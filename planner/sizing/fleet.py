@@ -226,7 +226,7 @@ class FleetProblem:
             slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
             if self.exact_bounds:
                 needed = mgc_replicas(pools, chunks, option.profile.iteration, slots[j], self.rate, self.promises, cap)
-                needed = np.maximum(needed, self._least_replicas(option, pools))
+                needed = np.maximum(needed, self.least_replicas(option, pools))
                 self.option_bounds[k, i, j] = [
                     option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
                     for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
@@ -245,7 +245,7 @@ class FleetProblem:
                 )
             self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
             if self.inputs.method == "mgc":
-                floor = np.where(share <= 1e-12, 0.0, self._least_replicas(option, pools))
+                floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
                 by_floor = floor * option.price.least_usd_per_replica_hour
                 self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
             if guided:
@@ -255,10 +255,11 @@ class FleetProblem:
                 self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
         self.bounds = np.min(self.option_bounds, axis=0)
 
-    def _least_replicas(self, option: EngineOption, sums: FloatArray) -> FloatArray:
+    def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
         """Replicas below which no pool goes: the user's minimum, and for ``mgc``, which takes prefill for free, the physics.
 
-        A profile that is only used by name (the paper's) is left as printed; the plan then warns.
+        At `traffic` times the rate. A profile that is only used by name (the paper's) is left as printed; the plan then
+        warns.
         """
         least = np.full(sums.shape[:-1], float(self.inputs.min_replicas))
         if self.inputs.method != "mgc" or not option.profile.automatic:
@@ -266,7 +267,7 @@ class FleetProblem:
         floor = hardware_floor(
             option.gpu,
             option.model,
-            self.rate,
+            self.rate * traffic,
             sums[..., m.NEW_INPUT],
             sums[..., m.OUTPUT],
             sums[..., m.KV],
@@ -340,7 +341,7 @@ class FleetProblem:
             option = self.options[k]
             rate = self.rate * law.share
             self.evaluations += 1
-            least = int(self._least_replicas(option, law.moments))
+            least = int(self.least_replicas(option, law.moments))
             size = smallest_pool(model, rate, self.promises, self.inputs.utilization_cap, least, self.levels)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
@@ -471,7 +472,7 @@ class FleetProblem:
                 rate,
                 self.promises,
                 self.inputs.utilization_cap,
-                int(self._least_replicas(option, law.moments)),
+                int(self.least_replicas(option, law.moments)),
                 self.levels,
             )
             if isinstance(size, Shortfall):

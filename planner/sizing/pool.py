@@ -38,7 +38,7 @@ class PoolSize:
     replicas: int
     prediction: Prediction
     binding: str
-    trials: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    trials: tuple[tuple[float, tuple[float, ...]], ...] = ()
 
     def held_at(self, replicas: float) -> tuple[float, ...] | None:
         """Values against the promises at a fractional number of replicas, from the trials: log-log interpolation.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -278,3 +279,18 @@ def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
     assert costs["both"] <= min(costs["paged"], costs["reserved"])
     chosen = fo.plan(azure, **base, kv="both")
     assert fo.evaluate(chosen, workload=azure).holds
+
+
+@pytest.mark.parametrize("method", ["occupancy", "mixed", "mgc"])
+@pytest.mark.parametrize("rate", [5, 50, 400])
+def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: float) -> None:
+    """Golden: the plan sized anew at 1.1 x the rate, and with 10 ms more; read between trials, so one replica apart."""
+    options = {"method": method, "pools": 1}
+    plan = fo.plan("azure", rate=rate, slo=0.5, **options)
+    (line,) = [text for text in plan.explanation if "more traffic" in text]
+    found = re.search(r"about ([\d,]+) replicas for 10% more traffic, ([\d,]+) if TTFT may", line)
+    assert found is not None, line
+    traffic, slack = (int(text.replace(",", "")) for text in found.groups())
+    assert abs(traffic - fo.plan("azure", rate=1.1 * rate, slo=0.5, **options).pools[0].replicas) <= 1
+    assert abs(slack - fo.plan("azure", rate=rate, slo=0.51, **options).pools[0].replicas) <= 1
+    assert slack <= plan.pools[0].replicas <= traffic
