@@ -308,8 +308,10 @@ def _convert(key: str, value: Any, place: str) -> Any:
         parse = parse_tokens if key == "boundaries" else parse_number
         return tuple(sorted({parse(v, key) for v in items}))
     if key in ("inventory", "price", "spot_price"):
+        if isinstance(value, str) and value.count("=") == 1:
+            value = dict([value.split("=")])  # as the flag takes it, for `what-if --set price=h100-80gb=2,h100-80gb=3`
         if not isinstance(value, Mapping):
-            raise InputError(f"expected GPU: number pairs, got {value!r}")
+            raise InputError(f"expected GPU=number, or GPU: number pairs in a file, got {value!r}")
         numbers = {str(k): parse_number(v, f"{key}.{k}") for k, v in value.items()}
         return {k: int(v) for k, v in numbers.items()} if key == "inventory" else numbers
     if key == "cached_share":

@@ -218,3 +218,14 @@ def test_a_profile_by_name_is_of_its_own_model_and_gpu(tmp_path: Path) -> None:
     assert "--gpu changes nothing: profile fleetopt-paper is of llama-3.1-70b on a100-80gb" in done.stderr
     assert "of profile fleetopt-paper; --price overrides" in done.stderr
     assert "changes nothing" not in fleetopt("plan", *paper, cwd=tmp_path).stderr
+
+
+def test_what_if_takes_prices_as_the_flag_does(folder: Path) -> None:
+    """The same fleet at 2 and 3 USD per GPU and hour costs 3/2 as much."""
+    result = fleetopt("what-if", "base.yaml", "--set", "price=h100-80gb=2,h100-80gb=3", "--format", "csv", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    low, high = (float(row["cost_usd_per_hour"]) for row in csv.DictReader(io.StringIO(result.stdout)))
+    assert high == pytest.approx(1.5 * low)
+    bad = fleetopt("what-if", "base.yaml", "--set", "price=2", cwd=folder)
+    assert bad.returncode == 3
+    assert "price: expected GPU=number" in bad.stderr
