@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.fleet.disaggregated import Disaggregated, pool_options
+from planner.question.inputs import PlanInputs
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Node, Request
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
-from planner.sizing.disaggregated import Disaggregated, pool_options
-from planner.sizing.inputs import PlanInputs
 from planner.workload.workload import Workload
 
 LEVELS = (0.5, 0.9, 0.99)

@@ -22,10 +22,10 @@ from accuracy_occupancy import NAMES
 from iteration_server import draw
 
 from planner.iteration.model import IterationModel
-from planner.queueing.latency import ReplicaLatency
-from planner.queueing.occupancy import iteration_times
-from planner.sizing.method_mgc import MgcPool
-from planner.sizing.moments import FleetMoments, State
+from planner.methods.mgc import MgcPool
+from planner.queueing.slots.chain import iteration_times
+from planner.queueing.slots.latency import ReplicaLatency
+from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
 ROOT = HERE.parent

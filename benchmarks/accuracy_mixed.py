@@ -5,7 +5,7 @@
 
 Two sets: `development`, the simulated cases of ../shared/data/mixed/truth.json (set FLEETOPT_SHARED_DATA if the data is
 elsewhere), and `hold-out`, other GPUs, workloads and budgets simulated here by `mixed_simulator.py`. Prints the rows of
-`planner/queueing/mixed_accuracy.py` as well.
+`planner/queueing/mixed/accuracy.py` as well.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mixed_simulator import simulate
 
 from planner.catalog.load import gpu, model
 from planner.iteration.roofline import roofline
-from planner.queueing.mixed import MixedReplica
-from planner.queueing.mixed_accuracy import METRICS, REGIONS
+from planner.queueing.mixed.accuracy import METRICS, REGIONS
+from planner.queueing.mixed.replica import MixedReplica
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA") or ROOT.parent / "shared" / "data")
@@ -272,7 +272,7 @@ def main() -> None:
             ]
         )
         text.append("")
-    text += ["## By region (both sets)", "", "The regions of `planner/queueing/mixed_accuracy.py`.", ""]
+    text += ["## By region (both sets)", "", "The regions of `planner/queueing/mixed/accuracy.py`.", ""]
     groups = defaultdict(list)
     for c in dev + held:
         groups[c["out"].region].append(c)

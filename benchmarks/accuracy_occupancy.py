@@ -22,8 +22,8 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 from iteration_server import draw
 
-from planner.queueing.latency import ReplicaLatency
-from planner.queueing.occupancy import iteration_times
+from planner.queueing.slots.chain import iteration_times
+from planner.queueing.slots.latency import ReplicaLatency
 
 COLUMNS = ("occupancy", "TTFT p50", "TTFT p90", "TTFT p99", "TPOT p50", "TPOT p90", "TPOT p99")
 NAMES = {"geom": "geometric", "const": "constant", "bimodal": "two", "lognormal": "lognormal"}

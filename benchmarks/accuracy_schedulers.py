@@ -1,7 +1,7 @@
 """What the schedulers' closed forms get right and wrong, as tables for docs/accuracy/schedulers.md.
 
 Run ``python benchmarks/accuracy_schedulers.py [-o docs/accuracy/schedulers.md]`` (about two minutes). The truths are the exact
-death chain and the event simulations of ``tests/fluid`` and ``tests/sizing``, longer than the tests run them.
+death chain and the event simulations of ``tests/fluid`` and ``tests/advice``, longer than the tests run them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import test_nested_wait
 import test_scheduler_advice as advice_tests
 import test_wait
 
+from planner.advice.batching import batching
+from planner.advice.replica import scheduler_replica
 from planner.errors import FleetOptError
 from planner.fluid import exclusive as eb
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait
 from planner.fluid.exclusive_memory import N_bounds, N_corr, exclusive_slots
-from planner.sizing.batching import batching
-from planner.sizing.scheduler_replica import scheduler_replica
 from planner.workload.resolve import shipped_names
 from planner.workload.workload import Workload
 

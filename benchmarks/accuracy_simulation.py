@@ -14,12 +14,12 @@ import time
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
+from planner.methods.burst import Burst
+from planner.methods.mixed import MixedPool
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
-from planner.sizing.burst import Burst
-from planner.sizing.method_mixed import MixedPool
-from planner.sizing.moments import FleetMoments, State
 from planner.workload.arrivals import Arrivals
+from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
 BUDGET = 2048

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from planner.catalog import gpu, model, profile
+from planner.methods.burst import Burst
+from planner.methods.mixed import MixedPool
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
-from planner.sizing.burst import Burst
-from planner.sizing.method_mixed import MixedPool
-from planner.sizing.moments import FleetMoments, State
+from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
 LEVELS = (0.5, 0.9, 0.99)

@@ -1,4 +1,4 @@
-"""Iteration-level simulator of a pool of mixed-batching engines, to hold the closed forms of `planner.queueing.mixed` to.
+"""Iteration-level simulator of a pool of mixed-batching engines, to hold the closed forms of `planner.queueing.mixed.replica` to.
 
 Rules: decodes first, one token each; the rest of the token budget goes to prefill, first come first served, a prompt
 begun before goes first; a waiting request is admitted while fewer than `slots` run and its whole prompt fits in the KV

@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 
 import planner as fo
-from planner.sizing.engine import engine_options
-from planner.sizing.fleet import FleetProblem
-from planner.sizing.inputs import PlanInputs
+from planner.fleet.problem import FleetProblem
+from planner.question.inputs import PlanInputs
+from planner.replica.engine import engine_options
 from planner.workload.workload import Workload
 
 GPUS = ["h100", "a100", "l40s", "h200"]

@@ -14,9 +14,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from planner.sizing.engine import engine_options
-from planner.sizing.fleet import FleetProblem
-from planner.sizing.inputs import PlanInputs
+from planner.fleet.problem import FleetProblem
+from planner.question.inputs import PlanInputs
+from planner.replica.engine import engine_options
 from planner.workload.workload import Workload
 
 BOUNDARIES = [512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192]

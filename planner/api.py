@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.sizing.build import arrival_rate_of, make_plan
-from planner.sizing.inputs import PlanInputs
+from planner.fleet.assemble import arrival_rate_of, make_plan
+from planner.question.inputs import PlanInputs
 from planner.types import Plan, Slo
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
+    from planner.question.files import SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.plan import Verification
-    from planner.sizing.evaluation import Evaluation
-    from planner.sizing.planfile import SavedPool
-    from planner.sizing.schedule import Schedule
-    from planner.sizing.tiers import TieredPlan
-    from planner.sizing.whatif import Sweep
+    from planner.studies.classes import TieredPlan
+    from planner.studies.evaluation import Evaluation
+    from planner.studies.schedule import Schedule
+    from planner.studies.what_if import Sweep
 
 __all__ = ["evaluate", "plan", "plan_tiers", "reproduce", "schedule", "verify", "what_if"]
 
@@ -73,7 +73,7 @@ def plan(
     config, scenario
         A configuration or plan file whose options are the base, and one of its scenarios.
     **options
-        Any option of ``fleetopt plan`` under its own name (:class:`planner.sizing.inputs.PlanInputs`), e.g.
+        Any option of ``fleetopt plan`` under its own name (:class:`planner.question.inputs.PlanInputs`), e.g.
         ``gpu="h100"``, ``model="llama-3.1-8b"``, ``rate=1000``, ``method="mgc"``, ``tpot=0.05``.
 
     Returns
@@ -108,7 +108,7 @@ def plan(
             raise InputError(f"scenario {scenario!r} of which file?", "Give it: --config FILE.")
         question, folder = PlanInputs.from_dict(data), None
     else:
-        from planner.sizing.planfile import load_question
+        from planner.question.files import load_question
 
         saved = load_question(config)
         question, folder = saved.inputs(scenario, data), saved.folder
@@ -130,8 +130,8 @@ def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
     -------
     TieredPlan
     """
-    from planner.sizing.planfile import load_question
-    from planner.sizing.tiers import plan_classes
+    from planner.question.files import load_question
+    from planner.studies.classes import plan_classes
 
     saved = load_question(config)
     if not saved.classes:
@@ -171,8 +171,8 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
-    from planner.sizing.disaggregated_fixed import standing_fleet
-    from planner.sizing.evaluation import evaluation_of
+    from planner.studies.evaluation import evaluation_of
+    from planner.studies.standing_disaggregated import standing_fleet
 
     question, pools, folder = _standing(fleet)
     if bought := [k for k in changes if k.replace("-", "_") in _BOUGHT]:
@@ -223,7 +223,7 @@ def verify(
     Verification
     """
     from planner.simulate.plan import verify_fleet
-    from planner.sizing.fixed import FixedFleet
+    from planner.studies.standing import FixedFleet
 
     inputs, pools, folder = _standing(fleet)
     if isinstance(workload, Workload):
@@ -264,8 +264,8 @@ def what_if(
     Sweep
         Infeasible points are rows with their reason.
     """
-    from planner.sizing.planfile import load_question
-    from planner.sizing.whatif import combinations, sweep
+    from planner.question.files import load_question
+    from planner.studies.what_if import combinations, sweep
 
     folder = None
     named: Mapping[str, Mapping[str, Any]] = {}
@@ -340,8 +340,8 @@ def schedule(
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
-    from planner.sizing.planfile import load_question
-    from planner.sizing.schedule import Elasticity, make_schedule, planned_demands, standing_demands
+    from planner.question.files import load_question
+    from planner.studies.schedule import Elasticity, make_schedule, planned_demands, standing_demands
     from planner.units import parse_duration, parse_fraction
     from planner.workload.hours import hourly_rates
 
@@ -403,7 +403,7 @@ def load_workload(name: str, folder: Path | None = None) -> Workload:
 
 
 def _standing(fleet: Plan | str | Path) -> tuple[PlanInputs, tuple[SavedPool, ...], Path | None]:
-    from planner.sizing.planfile import load_question, saved_pools
+    from planner.question.files import load_question, saved_pools
 
     if isinstance(fleet, Plan):
         return PlanInputs.from_dict(dict(fleet.inputs)), saved_pools(fleet), None

@@ -11,13 +11,13 @@ import pytest
 
 from planner.catalog.profiles import Profile
 from planner.iteration.model import IterationModel
+from planner.methods.base import Prediction
 from planner.reproduce.result import Finding
-from planner.sizing.evaluation import Evaluation
-from planner.sizing.fixed import Verdict
-from planner.sizing.predict import Prediction
-from planner.sizing.schedule import Elasticity, Schedule, ScheduledPool
-from planner.sizing.tiers import Grouping, TieredPlan
-from planner.sizing.whatif import Sweep, SweepPoint
+from planner.studies.classes import Grouping, TieredPlan
+from planner.studies.evaluation import Evaluation
+from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
+from planner.studies.standing import Verdict
+from planner.studies.what_if import Sweep, SweepPoint
 from planner.types import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, Promise, SearchReport
 from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Provenance, Workload

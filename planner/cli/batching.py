@@ -24,8 +24,8 @@ def batching(
 
     Example: fleetopt batching --cdf azure --gpu h100 --model llama-3.1-8b
     """
+    from planner.advice.batching import batching as compute
     from planner.report.advice_text import batching_text
-    from planner.sizing.batching import batching as compute
 
     def compute_it() -> object:
         replica = shared.resolve(

@@ -31,7 +31,7 @@ def evaluate(
     from planner.cli.output import emit, say
     from planner.errors import InputError
     from planner.report import formatter
-    from planner.sizing.whatif import parse_settings
+    from planner.studies.what_if import parse_settings
     from planner.units import format_count, parse_number
 
     render = formatter(output_format)

@@ -245,7 +245,7 @@ def _verify(plan: Plan) -> None:
 
 
 def _has_classes(config: Path) -> bool:
-    from planner.sizing.planfile import load_question
+    from planner.question.files import load_question
 
     return bool(load_question(config).classes)
 
@@ -253,7 +253,7 @@ def _has_classes(config: Path) -> bool:
 def question(given: dict[str, Any]) -> dict[str, Any]:
     """The options as a configuration mapping: what was not given is left out, pairs become mappings."""
     from planner.errors import InputError
-    from planner.sizing.inputs import parse_promise
+    from planner.question.inputs import parse_promise
     from planner.units import parse_fraction
 
     data = {k: v for k, v in given.items() if v is not None}

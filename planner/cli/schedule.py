@@ -11,7 +11,7 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.plan import plan, question
-from planner.sizing.inputs import PlanInputs
+from planner.question.inputs import PlanInputs
 
 __all__ = ["schedule"]
 

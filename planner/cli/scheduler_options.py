@@ -11,7 +11,7 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
-    from planner.sizing.scheduler_replica import SchedulerReplica
+    from planner.advice.replica import SchedulerReplica
 
 __all__ = ["Format", "MaxNumSeqs", "TokenBudget", "answer", "resolve"]
 
@@ -34,7 +34,7 @@ Format = Annotated[
 
 def resolve(cdf: str | None, **options: Any) -> SchedulerReplica:
     """The replica and traffic a command is about."""
-    from planner.sizing.scheduler_replica import scheduler_replica
+    from planner.advice.replica import scheduler_replica
     from planner.workload.workload import Workload
 
     return scheduler_replica(Workload.from_file(cdf or "azure"), options)

@@ -35,8 +35,8 @@ def stability(
 
     Example: fleetopt stability --cdf azure --rate 100 --gpu h100 --replicas 4
     """
+    from planner.advice.stability import stability as compute
     from planner.report.advice_text import stability_text
-    from planner.sizing.stability import stability as compute
 
     def compute_it() -> object:
         replica = shared.resolve(

@@ -50,8 +50,8 @@ def wait(
 
     Example: fleetopt wait --cdf azure --rate 50 --gpu h100
     """
+    from planner.advice.wait import wait_settings as compute
     from planner.report.advice_text import wait_text
-    from planner.sizing.wait_settings import wait_settings as compute
     from planner.units import parse_duration, parse_fraction
 
     covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")

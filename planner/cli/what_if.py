@@ -34,9 +34,9 @@ def what_if(
     from planner import api
     from planner.cli.output import emit, progress_bar
     from planner.errors import InputError
+    from planner.question.files import load_question
     from planner.report import formatter
-    from planner.sizing.planfile import load_question
-    from planner.sizing.whatif import parse_settings
+    from planner.studies.what_if import parse_settings
 
     render = formatter(output_format)
     settings = parse_settings(change or [])

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.erlang import log_erlang_c
 from planner.queueing.mixture import mixture_quantiles
-from planner.queueing.occupancy import Occupancy
+from planner.queueing.slots.chain import Occupancy
 
 __all__ = [
     "ProfileSizing",
@@ -220,7 +220,7 @@ def relaxation_time(occupied: Occupancy, mean_iterations: float, iteration_time:
 
     Examples
     --------
-    >>> from planner.queueing.occupancy import iteration_times, occupancy
+    >>> from planner.queueing.slots.chain import iteration_times, occupancy
     >>> pool = occupancy(2.0, 220.0, iteration_times(64, 0.008, 0.00065), 64)
     >>> round(relaxation_time(pool, 220.0, 0.012, 1.0), 2)
     3.7

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.mgc import wait_probability, wait_quantile
 from planner.queueing.mixture import mixture_quantiles, persistence, strata
-from planner.queueing.occupancy import OccupancyChain
 from planner.queueing.service import ServiceLaw
-from planner.queueing.slot_wait import WAIT_SURVIVAL, SlotWait
+from planner.queueing.slots.chain import OccupancyChain
+from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
 __all__ = ["DecodeNodes", "DecodeState", "Pieces", "PrefillNodes", "end_to_end", "row_groups"]
 
@@ -220,7 +220,7 @@ class DecodeNodes:
     r"""Nodes that decode requests whose first token and KV cache come from elsewhere, split at random.
 
     A request with output :math:`O > 1` takes :math:`D = O - 1` iterations. Busy slots follow the product form of
-    :class:`planner.queueing.occupancy.OccupancyChain` with :math:`E[D \mid O > 1]` iterations per request; a request's own
+    :class:`planner.queueing.slots.chain.OccupancyChain` with :math:`E[D \mid O > 1]` iterations per request; a request's own
     context makes its iterations longer than the mean request's by `own_s`.
 
     Parameters
@@ -240,7 +240,7 @@ class DecodeNodes:
 
     Examples
     --------
-    >>> from planner.queueing.occupancy import iteration_times
+    >>> from planner.queueing.slots.chain import iteration_times
     >>> one = np.ones(1)
     >>> nodes = DecodeNodes(99 * one, 0 * one, 0 * one, one, iteration_times(8, 0.01, 0.0))
     >>> round(nodes.capacity_per_s, 6), nodes.tpot(nodes.solve(1e-9)).quantiles([0.5]).round(6).tolist()

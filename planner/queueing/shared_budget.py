@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.mixture import PoolLatency, groups, mixture_quantiles, persistence, strata
-from planner.queueing.occupancy import OccupancyChain, pooled, replica_dispersion
 from planner.queueing.prefill import PrefillLaw
-from planner.queueing.slot_wait import WAIT_SURVIVAL, SlotWait
+from planner.queueing.slots.chain import OccupancyChain, pooled, replica_dispersion
+from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
 __all__ = ["SharedBudget"]
 
@@ -54,7 +54,7 @@ class SharedBudget:
 
     Examples
     --------
-    >>> from planner.queueing.occupancy import iteration_times
+    >>> from planner.queueing.slots.chain import iteration_times
     >>> one = np.array([1.0])
     >>> replica = SharedBudget(512.0 * one, 200.0 * one, one, iteration_times(64, 0.008, 0.00065), 512.0, 2e-5)
     >>> round(replica.max_throughput(), 2)
@@ -132,7 +132,7 @@ class SharedBudget:
         names: tuple[float, ...],
         dispersion: float,
     ) -> PoolLatency:
-        """See `planner.queueing.latency.ReplicaLatency.predict`; arguments are checked there."""
+        """See `planner.queueing.slots.latency.ReplicaLatency.predict`; arguments are checked there."""
         levels = np.array(names)
         most = self.max_throughput() * replicas
         load = arrival_rate / most

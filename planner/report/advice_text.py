@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.advice.batching import Batching
+from planner.advice.stability import Stability
+from planner.advice.wait import WaitSettings
 from planner.report.table import rows_to_table
-from planner.sizing.batching import Batching
-from planner.sizing.stability import Stability
-from planner.sizing.wait_settings import WaitSettings
 from planner.units import format_count, format_duration, format_percent
 
 __all__ = ["batching_text", "stability_text", "wait_text"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.sizing.schedule import HOUR_S, Schedule, ScheduledPool
+from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
 
 __all__ = ["cron_time", "render"]
 

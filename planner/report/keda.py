@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.report.cron import cron_time, object_name
-from planner.sizing.schedule import HOUR_S, Schedule, ScheduledPool
+from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
 
 __all__ = ["render"]
 

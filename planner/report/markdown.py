@@ -7,7 +7,7 @@ from typing import Any
 from planner.report import plan_text as text
 from planner.report import schedule_text
 from planner.report.plan_text import cell
-from planner.sizing.schedule import Schedule
+from planner.studies.schedule import Schedule
 from planner.types import Plan
 
 __all__ = ["render", "rows_to_markdown"]

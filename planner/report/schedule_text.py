@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.sizing.schedule import Schedule
+from planner.studies.schedule import Schedule
 from planner.units import format_count, format_duration, format_percent, format_usd
 
 __all__ = ["headline", "summary"]

@@ -14,7 +14,7 @@ from planner.units import format_usd
 
 if TYPE_CHECKING:
     from planner.reproduce.result import Reproduction
-    from planner.sizing.schedule import Schedule
+    from planner.studies.schedule import Schedule
 
 __all__ = ["render", "rows_to_table"]
 
@@ -47,8 +47,8 @@ def render(result: Any) -> str:
         return _plan(result)
     # the commonest result is recognised before the modules of the others are loaded
     from planner.reproduce.result import Reproduction
-    from planner.sizing.schedule import Schedule
-    from planner.sizing.tiers import TieredPlan
+    from planner.studies.classes import TieredPlan
+    from planner.studies.schedule import Schedule
 
     if isinstance(result, TieredPlan):
         total = f"{result.gpus:,} GPUs, {format_usd(result.cost_usd_per_hour)}/hour in all"

@@ -29,7 +29,7 @@ from planner.reproduce.fleetopt_sizing import (
     table,
 )
 from planner.reproduce.result import Finding, compare, findings_of
-from planner.sizing.moments import KV, PAIRS, FleetMoments, State
+from planner.workload.pools import KV, PAIRS, FleetMoments, State
 from planner.workload.workload import Workload
 
 __all__ = ["findings"]

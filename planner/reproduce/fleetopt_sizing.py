@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.mgc import min_replicas
-from planner.sizing.moments import FleetMoments, State
+from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
 __all__ = [

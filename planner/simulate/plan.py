@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 import planner
 from planner.errors import InputError
+from planner.fleet.assemble import arrival_rate_of
 from planner.iteration.model import IterationModel
+from planner.methods.occupancy import iteration_times
+from planner.question.files import load_question
 from planner.simulate.arrivals import Arrival
 from planner.simulate.result import SimulationResult
 from planner.simulate.verify import (
@@ -25,11 +28,8 @@ from planner.simulate.verify import (
     judge,
     verify_pool,
 )
-from planner.sizing.build import arrival_rate_of
-from planner.sizing.fixed import FixedFleet, FixedPool
-from planner.sizing.method_occupancy import iteration_times
-from planner.sizing.moments import DECODE, KV
-from planner.sizing.planfile import load_question
+from planner.studies.standing import FixedFleet, FixedPool
+from planner.workload.pools import DECODE, KV
 from planner.workload.workload import Workload
 
 __all__ = ["Verification", "pool_settings", "verify_fleet", "verify_plan"]

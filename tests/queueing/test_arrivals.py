@@ -28,8 +28,8 @@ from planner.queueing.arrivals import (
     size_for_profile,
 )
 from planner.queueing.erlang import erlang_c
-from planner.queueing.latency import ReplicaLatency
-from planner.queueing.occupancy import iteration_times, negative_binomial, occupancy
+from planner.queueing.slots.chain import iteration_times, negative_binomial, occupancy
+from planner.queueing.slots.latency import ReplicaLatency
 
 ROOT = Path(__file__).resolve().parents[2]
 

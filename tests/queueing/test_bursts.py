@@ -87,11 +87,11 @@ def test_nonsense_is_named(call: object, name: str) -> None:
 def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, replicas: int) -> None:
     """The plan's TTFT under bursts against the trace's own arrivals; docs/accuracy/bursts.md has the whole table."""
     from planner.catalog import gpu, model, profile
+    from planner.methods.burst import Burst
+    from planner.methods.mixed import MixedPool
     from planner.simulate.arrivals import Arrival
     from planner.simulate.pool import simulate_pool
-    from planner.sizing.burst import Burst
-    from planner.sizing.method_mixed import MixedPool
-    from planner.sizing.moments import FleetMoments, State
+    from planner.workload.pools import FleetMoments, State
     from planner.workload.workload import Workload
 
     times = []

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.queueing.latency import ReplicaLatency, mixture_quantiles, pool_latency
 from planner.queueing.mixture import groups, persistence
-from planner.queueing.occupancy import iteration_times
 from planner.queueing.prefill import PrefillLaw
-from planner.queueing.slot_wait import WAIT_SURVIVAL, SlotWait
+from planner.queueing.slots.chain import iteration_times
+from planner.queueing.slots.latency import ReplicaLatency, mixture_quantiles, pool_latency
+from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
 ROOT = Path(__file__).resolve().parents[2]
 W, H = 0.008, 0.00065

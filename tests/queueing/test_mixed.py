@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.queueing.mixed import MixedReplica
-from planner.queueing.mixed_accuracy import METRICS, REGIONS
-from planner.queueing.mixed_backlog import fixed_count_backlog, solve_backlog
-from planner.queueing.mixed_draws import PromptDraws, bounded_quantile, lattice, poisson_quantile, stratified_rows
-from planner.queueing.mixed_fluctuations import LifeSpectra
-from planner.queueing.mixed_lengths import BatchCost, LengthLaw, PromptSums
-from planner.queueing.mixed_occupancy import Capacity, hermite, occupancy_law
+from planner.queueing.mixed.accuracy import METRICS, REGIONS
+from planner.queueing.mixed.backlog import fixed_count_backlog, solve_backlog
+from planner.queueing.mixed.draws import PromptDraws, bounded_quantile, lattice, poisson_quantile, stratified_rows
+from planner.queueing.mixed.fluctuations import LifeSpectra
+from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
+from planner.queueing.mixed.occupancy import Capacity, hermite, occupancy_law
+from planner.queueing.mixed.replica import MixedReplica
 
 ENGINE = {"t0": 0.0019, "w": 0.0051, "b": 23.5e-6, "c": 4.7e-6, "h": 1e-6, "g": 5e-8, "a": 7e-10}
 RNG = np.random.default_rng(7)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.queueing.erlang import erlang_c
-from planner.queueing.occupancy import (
+from planner.queueing.slots.chain import (
     OccupancyChain,
     iteration_times,
     linear_all_busy,

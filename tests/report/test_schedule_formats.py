@@ -11,7 +11,7 @@ import yaml
 import planner as fo
 from planner.report import formatter
 from planner.report.cron import running
-from planner.sizing.schedule import Schedule
+from planner.studies.schedule import Schedule
 
 HOUR_MIN = 60
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.sizing.moments import FEATURES, FleetMoments, State
 from planner.workload.flows import pool_flows
+from planner.workload.pools import FEATURES, FleetMoments, State
 from planner.workload.workload import Workload
 
 Pool = dict[tuple[float, float], float]

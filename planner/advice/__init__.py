@@ -1,0 +1,1 @@
+"""Settings and certificates for one replica and its scheduler: stability, batching, WAIT."""

@@ -1,0 +1,299 @@
+"""Exclusive or mixed batching for this workload on this replica: thresholds, slots, throughput of each, how certain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.advice.replica import SchedulerReplica, mixed_cost_known
+from planner.advice.stability import mixed_replica
+from planner.fluid import crossover as cross
+from planner.fluid import exclusive as eb
+from planner.fluid.exclusive_memory import exclusive_slots
+from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
+
+__all__ = ["Batching", "batching"]
+
+FloatArray = NDArray[np.float64]
+
+OVERFLOW = 0.01
+"""Share of decode iterations that may exceed the KV memory."""
+
+FORM_ERROR = 0.03
+"""Error of the two throughputs against simulation of the same iteration times (exclusive 0.3% median, 4% at worst, with
+heavy tails; mixed 1%)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Which batching to run, and the settings of exclusive batching.
+
+    Parameters
+    ----------
+    about
+        Replica and traffic.
+    verdict
+        ``"exclusive"``, ``"mixed"`` or ``"not measured"``.
+    certainty
+        ``"beyond the profile's error"``, ``"within the profile's error"`` or ``"unknown"``.
+    reason
+        One sentence.
+    to_run
+        What to run to know more; ``None`` when nothing is missing.
+    exclusive
+        Settings and throughput: N, k, theta, phase length [iterations], throughput_per_s, the constant-hazard theta0,
+        overflow share.
+    mixed
+        N, alpha_MB_s, beta_MB_s_per_token, throughput_per_s, kappa; throughput and what rests on interference is ``None``
+        when it was not measured.
+    crossover
+        gap_s_per_token (``None`` = not measured), rhs_s_per_token, N_crossover, break_even_beta_MB_s_per_token.
+    parameters
+        alpha_p, alpha_d [s], beta_p [s/token], beta_d [s/sequence], their range and error of form.
+    assumptions, warnings
+        For the reader.
+    """
+
+    about: dict[str, Any]
+    verdict: str
+    certainty: str
+    reason: str
+    to_run: str | None
+    exclusive: dict[str, Any]
+    mixed: dict[str, Any]
+    crossover: dict[str, Any]
+    parameters: dict[str, Any]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "about": dict(self.about),
+            "verdict": self.verdict,
+            "certainty": self.certainty,
+            "reason": self.reason,
+            "to_run": self.to_run,
+            "exclusive": dict(self.exclusive),
+            "mixed": dict(self.mixed),
+            "crossover": dict(self.crossover),
+            "parameters": dict(self.parameters),
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per kind of batching."""
+        keys = ("N", "k", "theta", "throughput_per_s")
+        return [
+            {"batching": name, **{k: part.get(k) for k in keys}}
+            for name, part in (("exclusive", self.exclusive), ("mixed", self.mixed))
+        ]
+
+
+def _prefill_cost(alpha_p: float, tokens: float, budget: float) -> tuple[float, float]:
+    """Fixed time of a prefill phase [s] and what its iterations add per token [s/token].
+
+    Prompts beyond the budget take further iterations: ceil(x) is about x + 1/2, of which only the half is fixed.
+    """
+    alpha = max(0.0, alpha_p)
+    return (alpha, 0.0) if tokens <= budget else (0.5 * alpha, alpha / budget)
+
+
+_POINTS = 8
+"""Points a row that stands for many requests is spread over."""
+
+
+def _lengths(replica: SchedulerReplica) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Input, output and weight of requests whose outputs differ as real ones do; means as in the workload.
+
+    A row of a compact file stands for a bin: its lengths are spread over the bin's width, or they would be taken for many
+    requests of one length, which stay in step. Where the output is only an assumed mean, it varies geometrically.
+    """
+    work = replica.workload
+    if work.provenance.length_split:
+        # means of the exponential law between its octiles
+        edges = -np.log1p(-np.arange(_POINTS) / _POINTS)
+        tail = np.append((1.0 + edges) * np.exp(-edges), 0.0)
+        inputs = np.repeat(work.input_tokens, _POINTS)
+        outputs = work.output_tokens[:, None] * (-np.diff(tail) * _POINTS)
+    else:
+        width = 2.0 * (work.total_tokens - work.lower_tokens) / (work.total_tokens + work.lower_tokens)
+        if not np.any(width > 0.0):
+            return work.input_tokens, work.output_tokens, work.weight
+        factor = 1.0 + width[:, None] * ((np.arange(_POINTS) + 0.5) / _POINTS - 0.5)
+        inputs = (work.input_tokens[:, None] * factor).ravel()
+        outputs = work.output_tokens[:, None] * factor
+    return inputs, outputs.ravel(), np.repeat(work.weight / _POINTS, _POINTS)
+
+
+def _exclusive_throughput(
+    replica: SchedulerReplica, outputs: FloatArray, weight: FloatArray, slots: int, T: int, alpha_p: float
+) -> float:
+    """Throughput of phases of T decode iterations from the iteration model itself, without its linear form [1/s].
+
+    In iteration t of a phase a slot decodes with probability sum_j P(D >= jT + t) / E[max(1, ceil(D/T))].
+    """
+    time, D = replica.profile.iteration.time, np.rint(np.maximum(outputs - 1.0, 0.0)).astype(np.int64)
+    phases = float(weight @ np.maximum(1.0, np.ceil(D / T)))
+    ended = np.bincount(D, weight, int(D.max()) + 1)
+    survival = np.maximum(0.0, 1.0 - np.cumsum(ended))  # P(D > t), t = 0, 1, ...
+    padded = np.zeros(-(-survival.size // T) * T)
+    padded[: survival.size] = survival
+    n = slots * padded.reshape(-1, T).sum(axis=0) / phases
+    n = n[n > 1e-9]
+    decode = float(np.sum(time(n, n * replica.context, context_max=replica.context))) if n.size else 0.0
+    completed = slots / phases
+    tokens, per_token = completed * replica.workload.mean_input, replica.pairs / max(replica.workload.mean_input, 1e-9)
+    budget = float(replica.token_budget)
+    if tokens <= budget:
+        prefill = float(time(0.0, 0.0, tokens, tokens * per_token))
+    else:  # the last iteration of a phase is half full on average
+        prefill = tokens / budget * float(time(0.0, 0.0, budget, budget * per_token)) + 0.5 * alpha_p
+    total = decode + prefill
+    return completed / total if total > 0.0 else math.inf
+
+
+def batching(replica: SchedulerReplica) -> Batching:
+    """Compare exclusive and mixed batching and set exclusive batching.
+
+    The threshold is the age-aware optimum for the workload's own output lengths; N the largest whose memory overflows in
+    at most 1% of decode iterations at that threshold. Mixed batching is judged only where its cost was measured.
+    """
+    model, work = replica.profile.iteration, replica.workload
+    mu_L, mu_O = work.mean_input, work.mean_output
+    budget = float(replica.token_budget)
+    chunk_range = (min(256.0, budget / 2.0), budget)
+    inputs, outputs, weight = _lengths(replica)
+    outputs = np.maximum(1.0, np.rint(outputs))
+    slots, theta = replica.slots, 0.5
+    choice: eb.AgeAware | None = None
+    # prefill attention grows with the pairs of real prompts, not of a chunk: it is added per token afterwards
+    linear = replace(model, a=0.0)
+    attention = model.a * replica.pairs / mu_L if mu_L > 0.0 else 0.0
+    params = exclusive_parameters(linear, replica.context, chunk_range, slots=float(max(slots, 2)))
+    memory = None
+    for _ in range(4):
+        params = exclusive_parameters(linear, replica.context, chunk_range, slots=float(max(slots, 2)))
+        alpha_d = params["alpha_d"]
+        fixed, _ = _prefill_cost(params["alpha_p"], theta * slots * mu_L, budget)
+        ratio = math.inf if alpha_d <= 0.0 else fixed / alpha_d
+        choice = eb.theta_age_aware(outputs=outputs, weights=weight, alpha_ratio=ratio)
+        if memory is None or choice.T != memory.T:
+            memory = exclusive_slots(replica.kv_tokens, OVERFLOW, inputs, outputs, min(1.0, choice.theta), weight)
+        settled = abs(choice.theta - theta) < 1e-3 and slots == memory.N
+        theta, slots = choice.theta, max(1, min(memory.N, replica.option.max_num_seqs or 1024))
+        if settled:
+            break
+    assert choice is not None
+    assert memory is not None
+    k = choice.k(slots)
+    a_p, a_d, b_p, b_d = (max(0.0, params[n]) for n in ("alpha_p", "alpha_d", "beta_p", "beta_d"))
+    fixed, per_token = _prefill_cost(a_p, k * mu_L, budget)
+    b_p += per_token + attention
+    per_request = (fixed + a_d * choice.T) / max(1.0, choice.theta * slots) + b_d * mu_O + b_p * mu_L
+    TP_exclusive = _exclusive_throughput(replica, outputs, weight, slots, choice.T, a_p)
+    constant = eb.theta0_of_costs(fixed, a_d, mu_O=mu_O) if fixed + a_d > 0.0 else eb.theta0(0)
+    exclusive = {
+        "N": slots,
+        "k": k,
+        "theta": choice.theta,
+        "phase_iterations": choice.T,
+        "throughput_per_s": TP_exclusive,
+        "throughput_linear_form_per_s": 1.0 / per_request if per_request > 0.0 else None,
+        "theta0_constant_hazard": float(constant.theta0),
+        "overflow_share": memory.share,
+        "guards": list(memory.guards),
+    }
+    known = mixed_cost_known(replica.profile)
+    share = mu_O / (mu_L + mu_O)
+    # the token budget admits no more sequences than this on average, whatever N is
+    mixed_slots = max(1, min(replica.slots, math.floor(budget * (1.0 + mu_O) / (mu_L + mu_O))))
+    low, high = max(64.0, budget / 16.0), budget
+    derived = mixed_parameters(linear, share, replica.context, token_range=(low, max(high, 2 * low)))
+    alpha_MB, beta_MB = max(0.0, derived["alpha_MB"]), max(0.0, derived["beta_MB"]) + attention * (1.0 - share)
+    gap_scale = mu_L + mu_O
+    # mixed wins iff its throughput is higher: beta_MB below this
+    break_even = (1.0 / TP_exclusive - alpha_MB * (1.0 + mu_O) / mixed_slots) / gap_scale
+    rhs = cross.crossover_rhs_closed(slots, fixed, a_d, alpha_MB, mu_L, mu_O)
+    beta_exclusive = cross.beta_EB(b_p, b_d, mu_L, mu_O)
+    mixed: dict[str, Any] = {"N": mixed_slots, "k": None, "theta": None, "alpha_MB_s": alpha_MB, "decode_share": share}
+    where: dict[str, Any] = {
+        "beta_EB_s_per_token": beta_exclusive,
+        "rhs_s_per_token": rhs,
+        "break_even_beta_MB_s_per_token": break_even,
+    }
+    warnings = [*replica.warnings, *memory.guards]
+    outside = replica.profile.outside(decodes=float(slots), context_tokens=replica.context)
+    warnings.extend(outside)
+    if params.form_error > 0.2:
+        warnings.append(
+            f"alpha + beta n strays up to {params.form_error:.0%} from the iteration model on the range used; the throughputs "
+            "do not rest on it, k and the crossover do"
+        )
+    if not known:
+        to_run = (
+            f"fleetopt calibrate --gpu {replica.option.gpu.name} --model {replica.option.model.name} "
+            f"--tp {replica.option.tp}   # measures batches of prefill and decode together (x, kappa)"
+        )
+        verdict, certainty = "not measured", "unknown"
+        reason = (
+            f"profile {replica.profile.name} ({replica.profile.trust}) holds no measurement of mixed batches; mixed "
+            f"batching is faster where a token of a mixed batch costs less than {1e6 * break_even:.3g} us"
+        )
+        mixed |= {"beta_MB_s_per_token": None, "throughput_per_s": None, "kappa": None}
+        where |= {"gap_s_per_token": None, "N_crossover": None}
+    else:
+        to_run = None
+        # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
+        TP_mixed = mixed_replica(replica).max_throughput().per_s
+        mixed |= {
+            "beta_MB_s_per_token": beta_MB,
+            "throughput_per_s": TP_mixed,
+            "throughput_linear_form_per_s": cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O),
+            "kappa": interference_parameters(model, replica.context, budget, max(1.0, mu_L))["kappa"],
+        }
+        crossing = cross.N_crossover(fixed, a_d, alpha_MB, beta_MB, b_p, b_d, mu_L, mu_O)
+        where |= {
+            "gap_s_per_token": beta_MB - beta_exclusive,
+            "N_crossover": crossing if math.isfinite(crossing) else None,
+        }
+        verdict = "mixed" if TP_mixed > TP_exclusive else "exclusive"
+        margin = abs(math.log(TP_mixed / TP_exclusive)) if TP_mixed > 0.0 else math.inf
+        error = replica.profile.band + FORM_ERROR
+        certainty = "beyond the profile's error" if margin > error else "within the profile's error"
+        reason = (
+            f"{verdict} batching is {math.expm1(margin):.1%} faster at saturation; the profile may be off by "
+            f"{replica.profile.band:.0%} and the closed forms by {FORM_ERROR:.0%}"
+        )
+    return Batching(
+        about=replica.describe(),
+        verdict=verdict,
+        certainty=certainty,
+        reason=reason,
+        to_run=to_run,
+        exclusive=exclusive,
+        mixed=mixed,
+        crossover=where,
+        parameters={
+            "alpha_p_s": a_p,
+            "alpha_p_per_phase_s": fixed,
+            "beta_p_s_per_token": b_p,
+            "alpha_d_s": a_d,
+            "beta_d_s_per_sequence": b_d,
+            "context_tokens": replica.context,
+            "covers": {name: list(span) for name, span in params.covers.items()},
+            "form_error": params.form_error,
+        },
+        assumptions=(
+            *replica.assumptions(),
+            *(("outputs vary geometrically around the assumed mean",) if work.provenance.length_split else ()),
+            f"exclusive batching refills {k} of {slots} slots at a time, with a backlog",
+        ),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )

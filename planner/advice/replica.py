@@ -1,0 +1,173 @@
+"""One replica and its traffic, as the scheduler commands (`stability`, `batching`, `wait`) look at them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.catalog.profiles import Profile
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.assemble import arrival_rate_of
+from planner.question.inputs import PlanInputs
+from planner.replica.engine import EngineOption, engine_options, set_up
+from planner.workload.pools import FleetMoments, State
+from planner.workload.workload import Workload
+
+__all__ = ["UTILIZATION", "SchedulerReplica", "mixed_cost_known", "scheduler_replica"]
+
+FloatArray = NDArray[np.float64]
+
+UTILIZATION = 0.85
+"""Share of the maximum throughput a fleet is meant to use when its number of replicas is not given (as in a plan)."""
+
+_NO_PROMISE = 1e9
+"""These commands ask what can be sustained, not how fast: the promise a question must carry is out of reach [s]."""
+
+
+@dataclass(frozen=True, eq=False)
+class SchedulerReplica:
+    """Engine, memory-safe slots and request lengths of one replica that serves the whole workload.
+
+    Parameters
+    ----------
+    workload
+        The traffic.
+    rate_per_s
+        Arrival rate of the fleet [1/s].
+    option
+        GPU, model, profile, TP, token budget.
+    slots
+        Memory-safe number of sequences [1].
+    kv_tokens
+        KV capacity at that number [tokens].
+    warnings
+        Guards that applied.
+    """
+
+    workload: Workload
+    rate_per_s: float
+    option: EngineOption
+    slots: int
+    kv_tokens: float
+    warnings: tuple[str, ...]
+
+    @property
+    def profile(self) -> Profile:
+        """Iteration times and how far to trust them."""
+        return self.option.profile
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens per iteration [tokens]."""
+        return self.option.token_budget
+
+    @cached_property
+    def decodes(self) -> FloatArray:
+        """Decode iterations of every row, max(O - 1, 0) [1]."""
+        return np.maximum(self.workload.output_tokens - 1.0, 0.0)
+
+    def mean(self, values: FloatArray) -> float:
+        """Weighted mean over the workload's rows."""
+        return float(self.workload.weight @ values)
+
+    @cached_property
+    def mean_decodes(self) -> float:
+        """Mean decode iterations of a request [1]."""
+        return self.mean(self.decodes)
+
+    @cached_property
+    def kv_iterations(self) -> float:
+        """Mean sum of contexts over a request's decodes, E[D(L + (D+1)/2)] [tokens x iterations]."""
+        return self.mean(self.decodes * (self.workload.input_tokens + 0.5 * (self.decodes + 1.0)))
+
+    @cached_property
+    def pairs(self) -> float:
+        """Mean query-key pairs of a prefill, E[L(L+1)/2] [1]."""
+        L = self.workload.input_tokens
+        return self.mean(0.5 * L * (L + 1.0))
+
+    @property
+    def context(self) -> float:
+        """Mean context of a decode [tokens]."""
+        return self.kv_iterations / self.mean_decodes if self.mean_decodes > 0.0 else self.workload.mean_input
+
+    def describe(self) -> dict[str, Any]:
+        """What was asked about, JSON-ready."""
+        return {
+            "workload": self.workload.name,
+            "arrival_rate_per_s": self.rate_per_s,
+            "mean_input_tokens": self.workload.mean_input,
+            "mean_output_tokens": self.workload.mean_output,
+            "gpu": self.option.gpu.name,
+            "model": self.option.model.name,
+            "tensor_parallel_size": self.option.tp,
+            "profile": self.profile.name,
+            "profile_trust": self.profile.trust,
+            "max_num_seqs": self.slots,
+            "max_num_batched_tokens": self.token_budget,
+            "kv_tokens": self.kv_tokens,
+        }
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What was decided on the user's behalf."""
+        lines = [
+            f"{self.option.gpu.name} x TP{self.option.tp}, {self.option.model.name}; iteration times from profile "
+            f"{self.profile.name} ({self.profile.trust})",
+            f"one kind of replica serves the whole workload: {self.slots:,} sequences, {self.token_budget:,} tokens per "
+            f"iteration, KV for {self.kv_tokens:,.0f} tokens",
+        ]
+        if self.workload.provenance.length_split:
+            lines.append(f"input and output lengths: {self.workload.provenance.length_split}")
+        return tuple(lines)
+
+
+def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> SchedulerReplica:
+    """Resolve the options of a scheduler command, under the names they have in a plan.
+
+    Parameters
+    ----------
+    workload
+        The traffic.
+    options
+        Any of ``gpu``, ``model``, ``tp``, ``profile``, ``rate``, ``token_budget``, ``max_num_seqs``; ``None`` = default.
+
+    Raises
+    ------
+    InputError
+        An option cannot be; several GPU types.
+    InfeasibleError
+        Not one request fits into the memory of a replica.
+    """
+    given = {k: v for k, v in options.items() if v is not None}
+    inputs = PlanInputs.from_dict({**given, "ttft": _NO_PROMISE})
+    if len(inputs.gpu) > 1:
+        raise InputError(
+            f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
+        )
+    option = engine_options(inputs, workload.max_total)[0]
+    law = FleetMoments(workload).law(State(0.0), State(math.inf))
+    setup = None if law is None else set_up(option, law, workload.max_total, inputs)
+    if setup is None:
+        raise InfeasibleError(
+            f"a request of {workload.max_total:,.0f} tokens does not fit into {option.kv_tokens(1):,} KV tokens of "
+            f"{option.label}",
+            "Take more GPUs per replica (--tp), a GPU with more memory, or a workload without its longest requests.",
+        )
+    return SchedulerReplica(
+        workload, arrival_rate_of(inputs, workload), option, setup.slots, setup.kv_tokens, setup.warnings
+    )
+
+
+def mixed_cost_known(profile: Profile) -> bool:
+    """Whether the profile says what a batch of prefill and decode together costs.
+
+    Separate kernels cannot tell: interference needs mixed batches. A profile knows when its x is set, or when its
+    settings say that mixed batches were measured and showed none (``mixed_measured: true``).
+    """
+    return profile.iteration.x > 0.0 or profile.settings.get("mixed_measured") is True

@@ -1,0 +1,333 @@
+"""What a replica and a fleet can sustain, with a certificate: which bound says so, and by how much."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.advice.replica import UTILIZATION, SchedulerReplica
+from planner.errors import InputError
+from planner.queueing.mixed.replica import MixedReplica
+
+__all__ = ["Bound", "Stability", "mixed_replica", "stability"]
+
+_BINDING = {
+    "budget": "tokens per iteration",
+    "slots": "sequences at once",
+    "kv": "KV memory",
+    "prompt": "the longest prompt does not fit",
+}
+_CHUNKS = (128, 256, 512, 1024, 2048, 4096, 8192)
+ENGINE_ERROR = 0.01
+"""Error of the engine's maximum throughput against simulation, given the iteration times (18 of 18 within 0.7%)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One statement about the largest sustainable rate.
+
+    Parameters
+    ----------
+    name
+        What it is about.
+    kind
+        ``"engine"`` (this engine with these settings), ``"achieved"`` (a scheduler that reaches it exists) or ``"limit"``
+        (no scheduler exceeds it).
+    replica_per_s, fleet_per_s
+        Rate of one replica and of the fleet [1/s].
+    load
+        Arrival rate / fleet rate [1].
+    because
+        What it rests on.
+    """
+
+    name: str
+    kind: str
+    replica_per_s: float
+    fleet_per_s: float
+    load: float
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """Can this fleet keep up, and how is that known?
+
+    Parameters
+    ----------
+    about
+        Replica and traffic.
+    replicas
+        Replicas of the fleet [1].
+    verdict
+        ``"stable"``, ``"unstable"`` (this engine), or ``"impossible"`` (any scheduler).
+    certificate
+        One sentence: which bound, and the slack.
+    slack
+        1 - load of the engine's own limit [1].
+    stable_within_band
+        Whether the verdict holds if every iteration is longer or shorter by the profile's band.
+    bounds
+        All bounds, the deciding one first.
+    burst
+        Factor on the arrival rate asked about [1].
+    busy_sequences
+        Mean sequences running in one replica now [1]; the slots when overloaded.
+    time_to_overload_s
+        Until every slot is taken when the burst begins [s]; inf = the burst is sustained, 0 = overloaded already.
+    growth_per_s
+        Growth of the queue from then on [requests/s].
+    recovery_s_per_s
+        Seconds of recovery for every second of overload, after the burst [1]; inf when the fleet cannot recover.
+    assumptions, warnings
+        For the reader.
+    """
+
+    about: dict[str, Any]
+    replicas: int
+    verdict: str
+    certificate: str
+    slack: float
+    stable_within_band: bool
+    bounds: tuple[Bound, ...]
+    burst: float
+    busy_sequences: float
+    time_to_overload_s: float
+    growth_per_s: float
+    recovery_s_per_s: float
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what is infinite is null."""
+        return {
+            "schema_version": 1,
+            "about": dict(self.about),
+            "replicas": self.replicas,
+            "verdict": self.verdict,
+            "certificate": self.certificate,
+            "slack": _finite(self.slack),
+            "stable_within_band": self.stable_within_band,
+            "bounds": self.to_rows(),
+            "burst": self.burst,
+            "busy_sequences": self.busy_sequences,
+            "time_to_overload_s": _finite(self.time_to_overload_s),
+            "growth_per_s": self.growth_per_s,
+            "recovery_s_per_s": _finite(self.recovery_s_per_s),
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per bound."""
+        return [
+            {
+                "name": b.name,
+                "kind": b.kind,
+                "replica_per_s": _finite(b.replica_per_s),
+                "fleet_per_s": _finite(b.fleet_per_s),
+                "load": _finite(b.load),
+                "because": b.because,
+            }
+            for b in self.bounds
+        ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def stability(replica: SchedulerReplica, replicas: int | None = None, burst: float = 2.0) -> Stability:
+    """What the fleet sustains, which bound says so, and what a burst does to it.
+
+    Parameters
+    ----------
+    replica
+        Engine and traffic.
+    replicas
+        Replicas [1]; ``None`` = enough for a load of 0.85.
+    burst
+        Factor on the arrival rate [1], >= 1.
+    """
+    if not (math.isfinite(burst) and burst >= 1.0):
+        raise InputError(f"burst: must be a factor of at least 1, got {burst!r}")
+    if replicas is not None and replicas < 1:
+        raise InputError(f"replicas: must be at least 1, got {replicas}")
+    rate = replica.rate_per_s
+    limit = mixed_replica(replica).max_throughput()
+    if limit.per_s <= 0.0 and replicas is None:
+        raise InputError("no number of replicas sustains this workload: its longest prompt does not fit into KV memory")
+    count = replicas or max(1, math.ceil(rate / (UTILIZATION * limit.per_s)))
+
+    def bound(name: str, kind: str, per_s: float, because: str) -> Bound:
+        fleet = count * per_s
+        return Bound(name, kind, per_s, fleet, rate / fleet if fleet > 0.0 else math.inf, because)
+
+    engine = bound(
+        f"engine, mixed batching, {replica.token_budget:,} tokens per iteration",
+        "engine",
+        limit.per_s,
+        f"bound by {_BINDING[limit.binding]}; within {ENGINE_ERROR:.0%} of simulation for these iteration times",
+    )
+    chunk, batch, work = _best_separate(replica)
+    tile = max(1, replica.profile.iteration.tau)
+    bounds = [
+        engine,
+        bound(
+            f"separate batches, chunks of {chunk:,}",
+            "achieved",
+            1.0 / work,
+            f"RAD's rule with {batch:,} decodes per batch: pure prefill and pure decode iterations, a prompt at a time",
+        ),
+    ]
+    if tile > 1:
+        bounds.append(
+            bound(
+                f"RAD of the paper, t_col = {tile}",
+                "achieved",
+                1.0 / _separate_work(replica, tile, min(tile, replica.slots)),
+                "decode batches and chunks of one matrix tile: optimal where weights need not be streamed",
+            )
+        )
+    hard = bound(
+        "any scheduler on this memory",
+        "limit",
+        1.0 / _least_work(replica),
+        "work no scheduler can avoid: every token's compute and attention, and weights read once per KV-load of decodes",
+    )
+    bounds.append(hard)
+    slack = 1.0 - engine.load
+    if hard.load > 1.0:
+        verdict, deciding = "impossible", hard
+    elif engine.load < 1.0:
+        verdict, deciding = "stable", engine
+    else:
+        verdict, deciding = "unstable", engine
+    band = replica.profile.band
+    if verdict == "stable":
+        sure = engine.load * (1.0 + band) * (1.0 + ENGINE_ERROR) < 1.0
+        text = f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain; slack {slack:.1%}"
+    elif verdict == "unstable":
+        sure = engine.load * (1.0 - band) > 1.0 + ENGINE_ERROR
+        text = (
+            f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain "
+            f"({engine.fleet_per_s:,.4g}/s); the queue grows by {rate - engine.fleet_per_s:,.3g} requests/s"
+        )
+    else:
+        sure = hard.load * (1.0 - band) > 1.0
+        text = (
+            f"{rate:,.4g} requests/s are {hard.load:.1%} of the limit of any scheduler on this memory "
+            f"({hard.fleet_per_s:,.4g}/s): proven overload"
+        )
+    busy = _busy(replica, rate / count, limit.per_s)
+    peak = burst * rate
+    growth = max(0.0, peak - engine.fleet_per_s)
+    if engine.load >= 1.0:
+        until = 0.0
+    elif growth == 0.0:
+        until = math.inf
+    else:
+        until = count * max(0.0, replica.slots - busy) / growth
+    spare = engine.fleet_per_s - rate
+    warnings = list(replica.warnings)
+    if not sure:
+        warnings.append(
+            f"the verdict depends on the profile: iteration times may be off by {band:.0%}, which moves the limit to "
+            f"{engine.fleet_per_s / (1 + band):,.4g}..{engine.fleet_per_s / max(1 - band, 0.05):,.4g} requests/s"
+        )
+    return Stability(
+        about=replica.describe(),
+        replicas=count,
+        verdict=verdict,
+        certificate=text,
+        slack=slack,
+        stable_within_band=sure,
+        bounds=tuple(sorted(bounds, key=lambda b: b is not deciding)),
+        burst=burst,
+        busy_sequences=busy,
+        time_to_overload_s=until,
+        growth_per_s=growth,
+        recovery_s_per_s=growth / spare if spare > 0.0 else math.inf,
+        assumptions=replica.assumptions(),
+        warnings=tuple(warnings),
+    )
+
+
+def mixed_replica(replica: SchedulerReplica) -> MixedReplica:
+    """The replica as an engine that mixes prefill and decode under its token budget."""
+    m = replica.profile.iteration.at_batch(replica.token_budget)
+    return MixedReplica(
+        t0=m.t0,
+        w=m.w,
+        b=m.b,
+        c=m.c,
+        h=m.h,
+        g=m.g,
+        a=m.a,
+        tau=m.tau,
+        x=m.x,
+        e=m.e,
+        input_tokens=replica.workload.input_tokens,
+        output_tokens=replica.workload.output_tokens,
+        weight=replica.workload.weight,
+        token_budget=replica.token_budget,
+        max_num_seqs=replica.slots,
+        kv_tokens=replica.kv_tokens,
+    )
+
+
+def _separate_work(replica: SchedulerReplica, chunk: int, batch: int) -> float:
+    """Time per request of RAD's rule: prompts in chunks, one at a time; decodes in full batches [s/request]."""
+    time = replica.profile.iteration.time
+    L = replica.workload.input_tokens
+    full = np.floor(L / chunk)
+    rest = L - full * chunk
+    # sum over full chunks of the pairs, chunk (p_j + (chunk + 1)/2), p_j = j chunk; attention is linear in the pairs
+    pairs = full * chunk * 0.5 * (chunk + 1.0) + chunk * chunk * 0.5 * full * (full - 1.0)
+    per_chunk = time(0.0, 0.0, float(chunk), 0.0)
+    model = replica.profile.iteration
+    prefill = full * per_chunk + model.a * pairs
+    prefill += np.where(rest > 0.0, time(0.0, 0.0, rest, rest * (full * chunk + 0.5 * (rest + 1.0))), 0.0)
+    n = float(max(1, batch))
+    decode = float(time(n, n * replica.context, context_max=replica.context)) / n
+    return replica.mean(np.asarray(prefill, dtype=np.float64)) + replica.mean_decodes * decode
+
+
+def _best_separate(replica: SchedulerReplica) -> tuple[int, int, float]:
+    batch = replica.slots
+    tried = [(_separate_work(replica, c, batch), c) for c in _CHUNKS]
+    work, chunk = min(tried)
+    return chunk, batch, work
+
+
+def _least_work(replica: SchedulerReplica) -> float:
+    r"""Time per request below which no scheduler on this memory gets [s/request].
+
+    Decode contexts of one iteration fit into M tokens, so a request needs at least E[KV]/M iterations of its own share:
+    :math:`i t_0 + \max(i w, b(L+D)) + c(L+D) + hD + gKV + aA`, i = E[KV]/M.
+    """
+    m = replica.profile.iteration
+    tokens = replica.workload.mean_input + replica.mean_decodes
+    i = replica.kv_iterations / replica.kv_tokens if replica.kv_tokens > 0.0 else math.inf
+    work = i * m.t0 + max(i * m.w, m.b * tokens) + m.c * tokens
+    return work + m.h * replica.mean_decodes + m.g * replica.kv_iterations + m.a * replica.pairs
+
+
+def _busy(replica: SchedulerReplica, rate: float, capacity: float) -> float:
+    """Mean running sequences of a replica at `rate`, from the fluid balance of its iterations [1]."""
+    if rate >= capacity:
+        return float(replica.slots)
+    time, t = replica.profile.iteration.time, 0.0
+    L, D = replica.workload.mean_input, replica.mean_decodes
+    t = float(time(1.0, replica.context))
+    for _ in range(200):
+        m = rate * t
+        n = min(m * D, float(replica.slots))
+        new = float(time(n, n * replica.context, m * L, m * replica.pairs))
+        if abs(new - t) < 1e-12 * t:
+            break
+        t = new
+    return min(rate * t * (D + 1.0), float(replica.slots))

@@ -1,0 +1,289 @@
+"""Settings of WAIT and Nested WAIT for a workload: thresholds, memory, segments, what they promise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.advice.replica import UTILIZATION, SchedulerReplica
+from planner.errors import InputError
+from planner.fluid import nested_wait as nested
+from planner.fluid import wait as fluid
+from planner.iteration.derived import wait_parameters
+
+__all__ = ["WaitSettings", "wait_settings"]
+
+FloatArray = NDArray[np.float64]
+
+_LENGTHS = 48
+"""Output lengths the segment design starts from: quantiles of the workload, so that 300 rows do not make 300 queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSettings:
+    """Thresholds of WAIT (output lengths known) and Nested WAIT (not known) for one replica.
+
+    Parameters
+    ----------
+    about
+        Replica and traffic.
+    replicas
+        Replicas that share the rate [1].
+    d0_s, d1_s_per_token
+        Iteration time d0 + d1 M used.
+    form_error
+        Largest relative difference between that line and the iteration model on the range used [1].
+    equilibrium
+        Fluid memory [tokens], iteration time [s], slack 1 - d1 S [1], load scale (how much the rate may grow) [1].
+    types
+        One row per output class: input, output [tokens], rate [1/s], threshold [1], mean queue, TTFT and latency at most.
+    memory_tokens, fits
+        M^pi of WAIT [tokens] and whether it is within the KV memory.
+    nested
+        Segments, their ends, thresholds, memory with probability 1 - delta over the horizon, whether it fits; ``None`` at
+        overload.
+    verdict
+        ``"stable"``, ``"memory too small"`` or ``"overload"``.
+    reason
+        One sentence.
+    assumptions, warnings
+        For the reader.
+    """
+
+    about: dict[str, Any]
+    replicas: int
+    d0_s: float
+    d1_s_per_token: float
+    form_error: float
+    equilibrium: dict[str, Any]
+    types: tuple[dict[str, Any], ...]
+    memory_tokens: float | None
+    fits: bool
+    nested: dict[str, Any] | None
+    verdict: str
+    reason: str
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "about": dict(self.about),
+            "replicas": self.replicas,
+            "d0_s": self.d0_s,
+            "d1_s_per_token": self.d1_s_per_token,
+            "form_error": self.form_error,
+            "equilibrium": dict(self.equilibrium),
+            "types": [dict(t) for t in self.types],
+            "memory_tokens": self.memory_tokens,
+            "fits": self.fits,
+            "nested": self.nested,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per output class."""
+        return [dict(t) for t in self.types]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _work(replica: SchedulerReplica) -> FloatArray:
+    # token-iterations of every row, (l'+1)(l + l'/2)
+    return (replica.decodes + 1.0) * (replica.workload.input_tokens + 0.5 * replica.decodes)
+
+
+def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, float]]:
+    """(share, input, decode iterations) of classes of about equal share, by output length.
+
+    The input is the class's mean, the decode iterations those that keep its mean work W: with mean lengths alone the load
+    of long outputs would be lost.
+    """
+    order = np.argsort(replica.decodes, kind="stable")
+    weight = replica.workload.weight[order]
+    # the class of a row is that of its middle, so that equal shares stay equal whatever the rows
+    middle = np.cumsum(weight) - 0.5 * weight
+    index = np.minimum((middle * count).astype(np.int64), count - 1)
+    work = _work(replica)
+    result = []
+    for j in range(count):
+        rows = order[index == j]
+        share = float(replica.workload.weight[rows].sum())
+        if share <= 0.0:
+            continue
+        w = replica.workload.weight[rows] / share
+        l, mean_work = float(w @ replica.workload.input_tokens[rows]), float(w @ work[rows])
+        # (o + 1)(l + o/2) = W
+        excess = max(0.0, mean_work - l)
+        o = 2.0 * excess / (l + 0.5 + math.sqrt((l + 0.5) ** 2 + 2.0 * excess)) if excess else 0.0
+        result.append((share, l, o))
+    return result
+
+
+def _round(value: float) -> float:
+    # lengths and rates to nine digits: exact rational arithmetic on them stays small
+    return float(f"{value:.9g}")
+
+
+def wait_settings(
+    replica: SchedulerReplica,
+    replicas: int | None = None,
+    types: int | None = None,
+    segments: int | None = None,
+    horizon_s: float = 3600.0,
+    delta: float = 0.01,
+) -> WaitSettings:
+    """Thresholds, memory and segments for one replica's share of the traffic.
+
+    Parameters
+    ----------
+    replica
+        Engine and traffic.
+    replicas
+        Replicas that share the rate [1]; ``None`` = enough for 0.85 of what the fluid model sustains in this memory.
+    types
+        Output classes for WAIT [1]; ``None`` = as many, up to four, as memory allows.
+    segments
+        Segments of Nested WAIT [1]; ``None`` = those with the least memory.
+    horizon_s
+        Time the memory promise covers [s].
+    delta
+        Probability of exceeding it within the horizon [1].
+    """
+    for name, value in (("types", types), ("replicas", replicas), ("segments", segments)):
+        if value is not None and value < 1:
+            raise InputError(f"{name}: must be at least 1, got {value}")
+    if not (math.isfinite(horizon_s) and horizon_s > 0.0):
+        raise InputError(f"horizon: must be a positive time, got {horizon_s!r}")
+    if not 0.0 < delta < 1.0:
+        raise InputError(f"delta: must lie between 0 and 1, got {delta!r}")
+    C = replica.kv_tokens
+    mean_L, mean_D = max(1.0, replica.workload.mean_input), max(1.0, replica.mean_decodes)
+    derived = wait_parameters(
+        replica.profile.iteration, mean_L, mean_D, (max(1.0, min(mean_L, C / 16.0)), max(C, 16.0))
+    )
+    d0, d1 = _round(max(derived["d0"], 1e-9)), _round(max(derived["d1"], 0.0))
+    # one prefill-only type with the mean work has the same S
+    work = _round(replica.mean(_work(replica)))
+    growth = fluid.load_scale_max([(_round(replica.rate_per_s), work, 0)], d0, d1, C)
+    count = replicas or max(1, math.ceil(1.0 / (UTILIZATION * growth)))
+    rate = replica.rate_per_s / count
+    total = [(_round(rate), work, 0)]
+    fluid_state, scale = fluid.fluid_equilibrium(total, d0, d1), fluid.load_scale_max(total, d0, d1, C)
+
+    def rows(classes: int) -> list[tuple[float, float, float]]:
+        return [(_round(rate * share), _round(l), _round(o)) for share, l, o in _classes(replica, classes)]
+
+    own, found = rows(1), fluid.wait_min_thresholds(rows(1), d0, d1, C=C)
+    for classes in (types,) if types is not None else (4, 3, 2):
+        more = rows(classes)
+        finer = fluid.wait_min_thresholds(more, d0, d1, C=C)
+        if types is not None or (finer.stable and finer.fits):
+            own, found = more, finer
+            break
+    warnings = list(replica.warnings)
+    if derived.form_error > 0.2:
+        warnings.append(
+            f"d0 + d1 M strays up to {derived.form_error:.0%} from the iteration model (measured: 35% median): compare "
+            "schedulers with it, do not promise latencies"
+        )
+    table = []
+    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else None
+    for j, (lam, l, o) in enumerate(own):
+        table.append(
+            {
+                "input_tokens": l,
+                "output_tokens": o + 1.0,
+                "rate_per_s": lam,
+                "threshold": found.n[j] if bounds else None,
+                "queue_mean_at_most": _finite(bounds[j].queue) if bounds else None,
+                "ttft_mean_at_most_s": _finite(bounds[j].ttft_s) if bounds else None,
+                "latency_mean_at_most_s": _finite(bounds[j].latency_s) if bounds else None,
+            }
+        )
+    design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
+    if not found.stable:
+        verdict = "overload"
+        reason = (
+            f"{rate:.4g} requests/s per replica exceed what any policy sustains (1 - d1 S = {fluid_state.slack:.3g})"
+        )
+    elif scale <= 1.0 or not found.fits:
+        verdict = "memory too small"
+        need = found.M_pi if scale > 1.0 else fluid_state.M
+        reason = f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
+    else:
+        verdict = "stable"
+        reason = f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
+    nested_row = None
+    if design is not None:
+        nested_row = {
+            "segments": design.segments,
+            "ends": list(design.ends),
+            "thresholds": list(design.thresholds.n),
+            "iteration_s": design.thresholds.dT,
+            "memory_tokens": _finite(design.memory),
+            "fits": design.memory <= C,
+            "horizon_s": horizon_s,
+            "delta": delta,
+        }
+    return WaitSettings(
+        about=replica.describe(),
+        replicas=count,
+        d0_s=d0,
+        d1_s_per_token=d1,
+        form_error=derived.form_error,
+        equilibrium={
+            "memory_tokens": _finite(fluid_state.M),
+            "iteration_s": _finite(fluid_state.dT),
+            "slack": fluid_state.slack,
+            "load_scale": _finite(scale),
+            "output_tokens_per_s": rate * replica.mean_decodes,
+        },
+        types=tuple(table),
+        memory_tokens=_finite(found.M_pi),
+        fits=found.stable and found.fits,
+        nested=nested_row,
+        verdict=verdict,
+        reason=reason,
+        assumptions=(
+            *replica.assumptions(),
+            f"each of {count} replicas gets {rate:.4g} requests/s; {len(own)} output classes at their mean input and work",
+            "Nested WAIT: every prompt at the mean input, outputs rounded up to the end of their class",
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _nested(
+    replica: SchedulerReplica, rate: float, d0: float, d1: float, segments: int | None, horizon: float, delta: float
+) -> nested.NestedDesign | None:
+    weight, decodes = replica.workload.weight, np.maximum(1.0, np.ceil(replica.decodes))
+    order = np.argsort(decodes, kind="stable")
+    cumulative = np.cumsum(weight[order])
+    levels = (np.arange(_LENGTHS) + 1.0) / _LENGTHS
+    last = np.minimum(np.searchsorted(cumulative, levels * cumulative[-1] - 1e-12), order.size - 1)
+    ends = np.unique(decodes[order][last])
+    shares = np.diff(np.concatenate([[0.0], [float(weight[decodes <= e].sum()) for e in ends]]))
+    kept = shares > 0.0
+    lambdas = [_round(rate * float(s)) for s in shares[kept]]
+    designs = nested.nested_design(
+        lambdas,
+        _round(replica.workload.mean_input),
+        [float(e) for e in ends[kept]],
+        d0,
+        d1,
+        horizon,
+        delta,
+        None if segments is None else [min(segments, len(lambdas))],
+    )
+    return designs[0] if designs else None

@@ -1,0 +1,1 @@
+"""From replicas to the cheapest fleet: pools, search, explanation, the plan."""

@@ -1,0 +1,634 @@
+"""The fleet search: pools between boundaries, every engine option per pool, bounds first, the reporting method last."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.fleet.pool import PoolSize, Shortfall, prediction_levels, smallest_pool
+from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
+from planner.fleet.search import (
+    Choice,
+    PathSearch,
+    SearchOutcome,
+    cheapest_path,
+    cheapest_path_with_inventory,
+)
+from planner.fleet.surrogate import guess_rate
+from planner.methods.base import PoolModel
+from planner.methods.burst import Burst
+from planner.question.inputs import PlanInputs
+from planner.replica.engine import EngineOption, ReplicaSetup, set_up
+from planner.replica.floor import hardware_floor
+from planner.types import Promise
+from planner.workload import pools as m
+from planner.workload.pools import FleetMoments, PoolLaw, State, capacity_upper_bound
+from planner.workload.workload import Workload
+
+__all__ = ["Fleet", "FleetProblem", "PoolCandidate"]
+
+FloatArray = NDArray[np.float64]
+
+FEW_REPLICAS = 8
+"""Up to this many replicas in one pool, splits are only sized when the guess favours them."""
+
+CHEAP_EVALUATIONS = 10
+"""The occupancy chain sizes a pool about this many times faster than mixed batching does."""
+
+PROMPT_BINS = 40
+"""Log-spaced bins of prompt lengths for the surrogate's long prompt."""
+
+MAX_BOUNDARIES = 60
+"""Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCandidate:
+    """A pool with a definite engine and size.
+
+    Parameters
+    ----------
+    law, option, setup, model
+        Requests, engine, replica, latency method.
+    arrival_rate_per_s
+        Rate of the pool [1/s].
+    size
+        Replicas that serve, and what they achieve.
+    bought
+        Replicas bought, spares included.
+    cost_usd_per_hour
+        Cost of the pool [USD/hour].
+    """
+
+    law: PoolLaw
+    option: EngineOption
+    setup: ReplicaSetup
+    model: PoolModel
+    arrival_rate_per_s: float
+    size: PoolSize
+    bought: int
+    cost_usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The outcome of a search.
+
+    Parameters
+    ----------
+    pools
+        Chosen pools, shortest requests first; empty when no fleet is feasible.
+    one_pool
+        The best fleet of one pool without compression; ``None`` when infeasible.
+    outcome
+        What is proven.
+    candidates
+        Fleets of the grid.
+    shortfalls
+        Promises that failed at any size, for the explanation of an infeasible answer.
+    """
+
+    pools: tuple[PoolCandidate, ...]
+    one_pool: PoolCandidate | None
+    outcome: SearchOutcome
+    candidates: int
+    shortfalls: tuple[Shortfall, ...]
+
+
+class FleetProblem:
+    """A workload, its promises and the engines that may serve it; answers what any pool costs.
+
+    Parameters
+    ----------
+    inputs
+        The question.
+    workload
+        The traffic.
+    arrival_rate_per_s
+        Rate of the fleet [1/s].
+    options
+        Engine options of every pool.
+    """
+
+    def __init__(
+        self,
+        inputs: PlanInputs,
+        workload: Workload,
+        arrival_rate_per_s: float,
+        options: Sequence[EngineOption],
+    ) -> None:
+        self.inputs = inputs
+        self.workload = workload
+        self.rate = arrival_rate_per_s
+        self.options = list(options)
+        self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)
+        self.all_promises: tuple[Promise, ...] = inputs.promises
+        self.fleet_promises = tuple(p for p in inputs.promises if p.scope == "fleet")
+        # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
+        self.promises = self.all_promises
+        self.levels = prediction_levels(self.all_promises, TAIL_LEVELS if self.fleet_promises else (0.5, 0.9, 0.99))
+        self.states = [State(0.0), State(self.moments.top)]
+        self.evaluations = 0
+        self.shortfalls: list[Shortfall] = []
+        self._pools: dict[tuple[int, int, int], PoolCandidate | None] = {}
+        self._models: dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
+        self._edge_bounds()
+
+    # --- the grid -------------------------------------------------------------------------------------------------
+
+    def open_grid(self) -> None:
+        """From the one pool to all states; what is known about the one pool stays known."""
+        states = self._states()
+        if len(states) == len(self.states):
+            return
+        top = len(states) - 1
+        self.states = states
+        self._pools = {(0, top, k): v for (_, _, k), v in self._pools.items()}
+        self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
+        self._edge_bounds()
+
+    def _unbeatable(self, one: PoolCandidate) -> bool:
+        """Whether the one pool costs no more than the least any pool of any option can cost."""
+        least = min(o.price.cost_usd_per_hour(o.price.bought(self.inputs.min_replicas)) for o in self.options)
+        return one.cost_usd_per_hour <= least
+
+    def _states(self) -> list[State]:
+        top = self.moments.top
+        boundaries = [b for b in self.boundary_grid() if b < top] if self.inputs.pools > 1 else []
+        gammas = self.inputs.gammas if self.moments.compressible else (1.0,)
+        inner = []
+        for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
+            for b in boundaries:
+                # a band without anything to compress is the same pool as no band
+                if gamma > 1.0 and not np.any(self.moments.band_weights(b, gamma)[1] > 0.0):
+                    continue
+                inner.append(State(b, gamma))
+        return [State(0.0), *inner, State(top)]
+
+    def boundary_grid(self) -> tuple[float, ...]:
+        """Boundaries searched [tokens]."""
+        if self.inputs.boundaries is not None:
+            return self.inputs.boundaries
+        points = np.unique(self.moments.total)
+        if len(points) <= MAX_BOUNDARIES:
+            return tuple(points.tolist())
+        # even steps in probability and in log length: bulk and tail both get boundaries
+        share = np.array([self.moments.cumulative(b)[m.SHARE] for b in points])
+        place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
+        wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
+        return tuple(np.unique(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
+
+    # --- bounds ---------------------------------------------------------------------------------------------------
+
+    def _edge_bounds(self) -> None:
+        """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""
+        upper, lower = self.moments.states(self.states)
+        boundary = np.array([s.boundary for s in self.states])
+        reach = np.array([s.boundary * s.gamma for s in self.states])
+        top = len(self.states) - 1
+        # a band must end below the next boundary, so that every request has one neighbour to be compressed into
+        allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
+        allowed &= boundary[:, None] < boundary[None, :]
+        if self.inputs.pools <= 2:
+            # every pool of such a fleet touches the bottom or the top
+            inner = np.ones_like(allowed)
+            inner[0, :] = inner[:, top] = False
+            allowed &= ~inner
+        i, j = np.nonzero(allowed)
+        pools = upper[j] - lower[i]
+        share = np.maximum(pools[:, m.SHARE], 0.0)
+        pools[:, m.SHARE] = share
+        self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
+        guided = self.inputs.method == "mixed"
+        if guided:
+            self.option_guides = self.option_bounds.copy()
+            edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
+            long_prompt = self._prompt_quantile(i, j, share, edges)
+            # the lower end of the bin: nothing shorter is the promised quantile
+            shortest = np.where(long_prompt > edges[0], long_prompt * edges[0] / edges[1], 0.0)
+        # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
+        self.exact_bounds = self.inputs.method == "mgc" and self.inputs.kv == "reserved" and not self._promised("e2e_s")
+        if self.inputs.method == "mgc":
+            from planner.methods.mgc import mgc_capacity, mgc_replicas
+
+        if self.exact_bounds:
+            chunk = float(self.inputs.chunk)
+            edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
+            chunks = self._prompt_quantile(i, j, share, edges) / chunk
+        cap = self.inputs.utilization_cap
+        for k, option in enumerate(self.options):
+            high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
+            slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
+            if self.exact_bounds:
+                needed = mgc_replicas(pools, chunks, option.profile.iteration, slots[j], self.rate, self.promises, cap)
+                needed = np.maximum(needed, self.least_replicas(option, pools))
+                self.option_bounds[k, i, j] = [
+                    option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
+                    for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
+                ]
+                continue
+            if self.inputs.method == "mgc":
+                # its prefill costs no compute, so work done is no bound: its own capacity, which grows with the slots, is
+                x = mgc_capacity(pools, option.profile.iteration.at_batch(1.0), slots[j])
+            else:
+                x = capacity_upper_bound(
+                    pools,
+                    option.profile.iteration,
+                    option.token_budget if self.inputs.method == "mixed" else math.inf,
+                    slots[j],
+                    option.kv_tokens(1) if option.kv == "paged" else math.inf,
+                )
+            self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
+            if self.inputs.method == "mgc":
+                floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
+                by_floor = floor * option.price.least_usd_per_replica_hour
+                self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
+            if guided:
+                hopeless = (share > 1e-12) & self._too_slow(option, shortest)
+                self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
+                guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
+                self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
+        self.bounds = np.min(self.option_bounds, axis=0)
+
+    def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
+        """Replicas below which no pool goes: the user's minimum, and for ``mgc``, which takes prefill for free, the physics.
+
+        At `traffic` times the rate. A profile that is only used by name (the paper's) is left as printed; the plan then
+        warns.
+        """
+        least = np.full(sums.shape[:-1], float(self.inputs.min_replicas))
+        if self.inputs.method != "mgc" or not option.profile.automatic:
+            return least
+        floor = hardware_floor(
+            option.gpu,
+            option.model,
+            self.rate * traffic,
+            sums[..., m.NEW_INPUT],
+            sums[..., m.OUTPUT],
+            sums[..., m.KV],
+        )
+        found: FloatArray = np.maximum(least, np.ceil(floor.gpus / option.profile.gpus))
+        return found
+
+    def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
+        """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
+        limits = [p.limit_s for p in self.promises if p.metric == "ttft_s"]
+        if not limits:
+            return np.zeros(prompt.shape, dtype=bool)
+        it = option.profile.iteration.at_batch(1.0)
+        steps = np.ceil(prompt / option.token_budget)
+        alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
+        slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
+        return slow
+
+    def _promised(self, metric: str) -> bool:
+        return any(p.metric == metric for p in self.promises)
+
+    def _prompt_quantile(
+        self, i: NDArray[np.intp], j: NDArray[np.intp], share: FloatArray, bins: FloatArray
+    ) -> FloatArray:
+        """Upper edge of the bin that holds the promised quantile of a pool's prompts [tokens], shape (edges,)."""
+        upper, lower = self.moments.prompt_counts(self.states, bins)
+        level = max((p.quantile for p in self.promises if p.metric == "ttft_s"), default=0.99)
+        counts = upper[j] - lower[i]
+        place = np.sum(counts < (level * np.maximum(share, 1e-300) - 5e-13)[:, None], axis=1)
+        found: FloatArray = bins[np.minimum(place, len(bins) - 1)]
+        return found
+
+    def _cost_at(self, option: EngineOption, share: FloatArray, rate_per_replica: FloatArray) -> FloatArray:
+        """Least cost of pools with these shares when a replica takes that rate [USD/hour]; 0 for empty pools."""
+        needed = np.maximum(np.ceil(self.rate * share / rate_per_replica * (1.0 - 1e-9)), self.inputs.min_replicas)
+        needed = np.where(share <= 1e-12, 0.0, needed + option.price.redundancy)
+        return needed * option.price.least_usd_per_replica_hour
+
+    # --- exact pools ----------------------------------------------------------------------------------------------
+
+    def _build(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
+        key = (i, j, k)
+        if key not in self._models:
+            self._models[key] = self._build_pool(i, j, k)
+        return self._models[key]
+
+    def _build_pool(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
+        law = self.moments.law(self.states[i], self.states[j])
+        if law is None:
+            return None
+        option = self.options[k]
+        is_top = j == len(self.states) - 1
+        high = option.max_model_len if is_top else self.states[j].boundary
+        if self.inputs.route_on == "input":
+            # a prompt's length says nothing of its output: every pool admits the longest request it has seen
+            high = max(high, law.longest_tokens)
+        setup = set_up(option, law, high, self.inputs)
+        if setup is None:
+            return None
+        return law, setup, pool_model(self.inputs, option, setup, law, self.workload)
+
+    def candidate(self, i: int, j: int, k: int) -> PoolCandidate | None:
+        """The cheapest pool of option `k` between two states; ``None`` when no size keeps the promises."""
+        key = (i, j, k)
+        if key in self._pools:
+            return self._pools[key]
+        built = self._build(i, j, k)
+        result = None
+        if built is not None:
+            law, setup, model = built
+            option = self.options[k]
+            rate = self.rate * law.share
+            self.evaluations += 1
+            least = int(self.least_replicas(option, law.moments))
+            size = smallest_pool(model, rate, self.promises, self.inputs.utilization_cap, least, self.levels)
+            if isinstance(size, Shortfall):
+                self.shortfalls.append(size)
+            else:
+                if size.replicas == least > self.inputs.min_replicas and size.binding.startswith("the minimum"):
+                    size = replace(size, binding="what the arithmetic alone takes at the GPU's peak")
+                bought = option.price.bought(size.replicas)
+                cost = option.price.cost_usd_per_hour(bought)
+                result = PoolCandidate(law, option, setup, model, rate, size, bought, cost)
+        self._pools[key] = result
+        return result
+
+    def built(self) -> dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel]]:
+        """Every pool that was set up: (lower state, upper state, option) -> its parts."""
+        return {key: parts for key, parts in self._models.items() if parts is not None}
+
+    def is_hopeless(self, i: int, j: int, k: int) -> bool:
+        """Whether a pool was sized and keeps its promises at no number of replicas."""
+        return (i, j, k) in self._pools and self._pools[i, j, k] is None
+
+    def best(self, i: int, j: int) -> PoolCandidate | None:
+        """The cheapest pool between two states over all options, bounds first."""
+        best: PoolCandidate | None = None
+        for k in np.argsort(self.option_bounds[:, i, j], kind="stable"):
+            bound = float(self.option_bounds[k, i, j])
+            if math.isinf(bound) or (best is not None and bound >= best.cost_usd_per_hour):
+                break
+            if best is not None and self._capacity_bound(i, j, int(k)) >= best.cost_usd_per_hour:
+                continue
+            found = self.candidate(i, j, int(k))
+            if found is not None and (best is None or found.cost_usd_per_hour < best.cost_usd_per_hour):
+                best = found
+        return best
+
+    def _capacity_bound(self, i: int, j: int, k: int) -> float:
+        """Lower bound of one option's cost from the method's own maximum throughput."""
+        built = self._build(i, j, k)
+        if built is None:
+            return math.inf
+        law, _, model = built
+        needed = self.rate * law.share / (self.inputs.utilization_cap * model.capacity_per_s)
+        return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.inputs.min_replicas))
+
+    def _name_shortfalls(self) -> None:
+        """Size some of the pools whose closed form says "no number of replicas", so that the promise they break is known."""
+        top = len(self.states) - 1
+        hopeless = [(0, top)] if math.isinf(float(self.bounds[0, top])) else []
+        inner = [s for s in range(1, top) if self.states[s].gamma == 1.0]
+        hopeless += [(0, s) for s in inner if math.isinf(float(self.bounds[0, s]))][:: max(1, len(inner) // 8)]
+        for i, j in hopeless:
+            for k in range(len(self.options)):
+                self.candidate(i, j, k)
+
+    def _empty(self, i: int, j: int) -> bool:
+        return float(self.bounds[i, j]) == 0.0
+
+    # --- search ---------------------------------------------------------------------------------------------------
+
+    def solve(self) -> Fleet:
+        """Search all fleets of at most ``inputs.pools`` pools."""
+        return self._solve_fleet_scope() if self.fleet_promises else self._solve_pool_scope()
+
+    def _limit(self) -> int | None:
+        """Pools sized before the search may stop with a gap; ``None`` = until proven."""
+        factor = {"mixed": 1, "occupancy": CHEAP_EVALUATIONS}.get(self.inputs.method)
+        return factor * self.inputs.max_evaluations if factor and self.inputs.max_evaluations else None
+
+    def _solve_fleet_scope(self) -> Fleet:
+        """Fleet-wide promises: every path by its bound, replicas shared out exactly, up to the limit of evaluations.
+
+        A fleet whose every pool keeps the promise alone keeps it as a whole: that search gives the first incumbent.
+        """
+        first = self._solve_pool_scope()
+        self.promises = tuple(p for p in self.all_promises if p.scope == "pool")
+        self._pools.clear()
+        self.states = [State(0.0), State(self.moments.top)]
+        self._models.clear()
+        self._edge_bounds()
+        self.open_grid()
+        top = len(self.states) - 1
+        incumbent = math.fsum(p.cost_usd_per_hour for p in first.pools) if first.pools else math.inf
+        best, best_path = first.pools, first.outcome.path
+        one = first.one_pool
+        limit = self.inputs.max_evaluations or None
+        paths: list[tuple[int, ...]] = [(0, top)]
+        if self.inputs.pools > 1:
+            paths += [(0, s, top) for s in range(1, top)]
+        if self.inputs.pools > 2 and first.outcome.path is not None and len(first.outcome.path) > 3:
+            paths.append(first.outcome.path)
+        cost_of = {p: math.fsum(float(self.bounds[i, j]) for i, j in itertools.pairwise(p)) for p in paths}
+        bound, examined = math.inf, 0
+        for path in sorted(paths, key=lambda p: cost_of[p]):
+            if math.isinf(cost_of[path]):
+                break
+            if cost_of[path] >= incumbent or (limit is not None and examined >= limit and path != (0, top)):
+                bound = cost_of[path]
+                break
+            examined += 1
+            found = self._allocate(path, math.inf if path == (0, top) else incumbent)
+            if found is None:
+                continue
+            cost, pools = found
+            if path == (0, top):
+                one = pools[0]
+            if cost < incumbent:
+                incumbent, best, best_path = cost, pools, path
+        self.promises = self.all_promises
+        proven = incumbent <= bound and self.inputs.pools <= 2 and len(self.options) == 1
+        outcome = SearchOutcome(best_path, incumbent, min(bound, incumbent), examined, proven)
+        return Fleet(tuple(best), one, outcome, len(paths), first.shortfalls if not best else ())
+
+    def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[PoolCandidate, ...]] | None:
+        """Cheapest replicas of one path under the fleet-wide promises, each pool with its option of least bound."""
+        scoped, parts = [], []
+        for i, j in itertools.pairwise(path):
+            if self._empty(i, j):
+                continue
+            k = int(np.argmin(self.option_bounds[:, i, j]))
+            built = self._build(i, j, k)
+            if built is None:
+                return None
+            law, setup, model = built
+            option = self.options[k]
+            rate = self.rate * law.share
+            self.evaluations += 1
+            size = smallest_pool(
+                model,
+                rate,
+                self.promises,
+                self.inputs.utilization_cap,
+                int(self.least_replicas(option, law.moments)),
+                self.levels,
+            )
+            if isinstance(size, Shortfall):
+                return None
+            scoped.append(ScopedPool(model, rate, law.share, size.replicas, option.price.cost_of_need))
+            parts.append((law, option, setup, model, rate))
+        found = cheapest_allocation(scoped, self.fleet_promises, self.levels, incumbent)
+        if found is None:
+            return None
+        cost, sizes = found
+        pools = []
+        for (law, option, setup, model, rate), size in zip(parts, sizes, strict=True):
+            bought = option.price.bought(size.replicas)
+            pools.append(
+                PoolCandidate(law, option, setup, model, rate, size, bought, option.price.cost_usd_per_hour(bought))
+            )
+        return cost, tuple(pools)
+
+    def _solve_pool_scope(self) -> Fleet:
+        one = self.best(0, 1)
+        if one is not None and self._unbeatable(one) and not self.inputs.inventory:
+            proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
+            return Fleet((one,), one, proof, 1, ())
+        self.open_grid()
+        top = len(self.states) - 1
+        if self.exact_bounds or one is None:
+            self._name_shortfalls()
+        limit = self._limit()
+        refined: set[tuple[int, int]] = set()
+
+        def refine(i: int, j: int) -> tuple[float, bool]:
+            if self._empty(i, j):
+                return 0.0, True
+            if self.exact_bounds:
+                return float(self.bounds[i, j]), True
+            # first the method's own capacity, which is cheap, then the promises
+            if (i, j) not in refined and (i, j) != (0, top):
+                refined.add((i, j))
+                bound = min(
+                    (
+                        max(self._capacity_bound(i, j, k), float(self.option_bounds[k, i, j]))
+                        for k in range(len(self.options))
+                    ),
+                    default=math.inf,
+                )
+                if bound > self.bounds[i, j] * (1.0 + 1e-12):
+                    return bound, math.isinf(bound)
+            found = self.best(i, j)
+            return (math.inf if found is None else found.cost_usd_per_hour), True
+
+        if self.inputs.inventory:
+            return self._solve_with_inventory(one, limit)
+        bounds = self.bounds.copy()
+        guide = None
+        if self.inputs.method == "mixed" and limit is not None:
+            guide = np.min(self.option_guides, axis=0)
+            if one is not None:
+                # the guess is off by a common factor more than by a pool's own: learn it from the one pool known exactly
+                guide = guide * max(one.cost_usd_per_hour / guide[0, top], 1e-3)
+        search = PathSearch(
+            bounds,
+            refine,
+            self.inputs.pools,
+            should_stop=lambda: limit is not None and self.evaluations >= limit,
+            guide=guide,
+        )
+        search.consider((0, top))
+        if search.guide is not None and one is not None and one.bought > FEW_REPLICAS:
+            # the guess must not be alone in saying that one pool is best: size its favourite split
+            others = search.guide.copy()
+            others[0, top] = np.inf
+            _, path = cheapest_path(others, self.inputs.pools)
+            if path is not None:
+                search.consider(path)
+        outcome = search.run()
+        pools: list[PoolCandidate] = []
+        if outcome.path is not None:
+            for i, j in zip(outcome.path, outcome.path[1:], strict=False):
+                found = None if self._empty(i, j) else self.best(i, j)
+                if found is not None:
+                    pools.append(found)
+        return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+
+    def _solve_with_inventory(self, one: PoolCandidate | None, limit: int | None) -> Fleet:
+        names = [o.gpu.name for o in self.options]
+
+        def choices(i: int, j: int) -> list[Choice]:
+            if self._empty(i, j):
+                return [Choice(-1, 0.0, {})]
+            found = [(k, self.candidate(i, j, k)) for k in range(len(self.options))]
+            return [
+                Choice(k, c.cost_usd_per_hour, {names[k]: c.bought * c.option.tp}) for k, c in found if c is not None
+            ]
+
+        from planner.catalog.load import gpu as find_gpu
+
+        inventory = {find_gpu(name).name: count for name, count in self.inputs.inventory.items()}
+        cost, path, bound, examined = cheapest_path_with_inventory(
+            choices, self.bounds, inventory, self.inputs.pools, limit
+        )
+        pools: list[PoolCandidate] = []
+        state = 0
+        for target, k in path:
+            if k >= 0:
+                found = self.candidate(state, target, k)
+                assert found is not None
+                pools.append(found)
+            state = target
+        states = (0, *(target for target, _ in path)) if path else None
+        outcome = SearchOutcome(states, cost, bound, examined, math.isfinite(cost))
+        if one is not None and one.bought * one.option.tp > inventory.get(one.option.gpu.name, math.inf):
+            one = None
+        return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+
+    def _count(self) -> int:
+        """Fleets in the grid: paths of at most K edges, times the options of every pool."""
+        top = len(self.states) - 1
+        edges = np.isfinite(self.bounds).astype(np.float64) * len(self.options)
+        paths = edges[:, top].copy()
+        total = paths[0]
+        for _ in range(1, self.inputs.pools):
+            paths = edges @ np.where(np.arange(top + 1) == top, 0.0, paths)
+            total += paths[0]
+        return int(total)
+
+
+def pool_model(
+    inputs: PlanInputs, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, workload: Workload
+) -> PoolModel:
+    """The latency method of one pool."""
+    # each method is loaded when it is used: a plan pays for the start of one of them
+    iteration = option.profile.iteration
+    rate = inputs.rate or workload.arrivals.rate_per_s or 1.0
+    arrivals = workload.arrivals
+    if arrivals.rate_per_s is not None and rate < arrivals.rate_per_s:
+        # less than the trace's own traffic is a random part of it: thinner, its counts come closer to Poisson
+        arrivals = arrivals.thinned(rate / arrivals.rate_per_s)
+    burst = Burst(arrivals if inputs.burst == "auto" else None, rate, law.share)
+    if inputs.method == "mgc":
+        from planner.methods.mgc import MgcPool
+
+        return MgcPool(law, iteration, setup.slots, inputs.chunk)
+    overhead = option.profile.api_overhead_s
+    if inputs.method == "occupancy":
+        from planner.methods.occupancy import OccupancyPool
+
+        return OccupancyPool(law, iteration, setup.slots, inputs.chunk, inputs.routing, burst, overhead)
+    from planner.methods.mixed import MixedPool
+
+    return MixedPool(
+        law,
+        iteration,
+        setup.slots,
+        setup.kv_tokens,
+        option.token_budget,
+        inputs.routing,
+        burst,
+        overhead,
+    )

@@ -1,0 +1,1 @@
+"""Latency methods: one file per method, one contract (:mod:`planner.methods.base`)."""

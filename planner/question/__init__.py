@@ -1,0 +1,1 @@
+"""The question a plan answers: read once, checked whole."""

@@ -1,0 +1,1 @@
+"""Mixed batching under a token budget: one replica and pools of them, in closed form."""

@@ -1,0 +1,731 @@
+"""Mixed batching under a token budget (vLLM V1, Sarathi): one replica, and pools of them, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.queueing.mixed.accuracy import metric_of, region_of
+from planner.queueing.mixed.backlog import MOST_LOAD, Backlog, solve_backlog, solve_shared
+from planner.queueing.mixed.fluctuations import Fluctuations
+from planner.queueing.mixed.latency import (
+    Draws,
+    Engine,
+    Memory,
+    chain_memory,
+    draw_backlog,
+    first_token,
+    per_token,
+    prefill_memory,
+    time_average,
+)
+from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
+from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occupancy_law
+from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
+
+__all__ = ["MixedPrediction", "MixedReplica", "Routing"]
+
+Array = NDArray[np.float64]
+Routing = Literal["random", "jsq", "rr"]
+
+# Points of the quadrature.
+POINTS = 4096
+# Requests sent round robin avoid replicas with a fresh backlog, kappa = exp(-theta V/E[L]), theta = first + second
+# (1 - load): fitted on simulations of 4 and 16 replicas.
+RR_AVOIDANCE = (0.10, 0.35)
+# Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
+# random time: fitted on simulations of 4 and 16 replicas.
+JSQ_AFTER_DEPARTURE = 0.33
+# Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
+# they fall free. Fitted on simulations of slot- and memory-bound engines.
+QUEUE_SHARE = 0.15
+# A burst ends before the queues of a load close to 1 build up: no more than this is taken as lasting.
+BURST_LOAD = 0.92
+# Weights of three abscissae 0, +-sqrt(3) of a normal law (Gauss and Hermite).
+BURST_WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
+# Abscissae of the chains, in standard deviations of the decodes about their mean.
+NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPrediction:
+    """Latency of a pool of mixed-batching replicas.
+
+    Attributes
+    ----------
+    quantiles : tuple of float
+        Levels of the arrays below, in (0, 1).
+    ttft_s, tpot_s, e2e_s : ndarray, shape (quantiles,)
+        Time to first token, time per output token after the first (over requests with more than one), arrival to last
+        token [s]. ``inf`` where the pool is not stable.
+    ttft_mean_s, tpot_mean_s, e2e_mean_s : float
+        Means [s].
+    running_mean : float
+        Mean number of decoding sequences per replica.
+    running : ndarray, shape (quantiles,)
+        Quantiles over time of the decoding sequences per replica.
+    load : float
+        Arrival rate over maximum throughput.
+    wait_probability : float
+        Share of requests that wait for a slot or for memory.
+    iteration_mean_s : float
+        Mean duration of an iteration [s].
+    relaxation_s : float
+        Time in which the number of decodes forgets its past [s]: the window at which bursts matter.
+    stable : bool
+        Whether ``load`` < 1.
+    binding : str
+        What limits the maximum throughput.
+    region : str
+        Region of :data:`planner.queueing.mixed.accuracy.REGIONS` whose measured errors apply.
+    error_band : Mapping[str, tuple[tuple[float, float], ...]]
+        For ``"ttft_s"``, ``"tpot_s"`` and ``"e2e_s"`` and each level: 5th and 95th percentile of predicted/simulated - 1
+        in the region. A value ``v`` with band ``(low, high)`` stands for a truth in ``[v/(1+high), v/(1+low)]``.
+    margin : Mapping[str, tuple[float, ...]]
+        For the same metrics and levels: factor >= 1 to put on the value before it is held against a promise, so that a
+        plan is not optimistic: the reciprocal of the first quartile of predicted/simulated in the region.
+    reliable : bool
+        False where the band is too wide to size with, or the pool is not stable.
+    warnings : tuple of str
+        What is not modelled, or known to be off, here.
+    """
+
+    quantiles: tuple[float, ...]
+    ttft_s: Array
+    tpot_s: Array
+    e2e_s: Array
+    ttft_mean_s: float
+    tpot_mean_s: float
+    e2e_mean_s: float
+    running_mean: float
+    running: Array
+    load: float
+    wait_probability: float
+    iteration_mean_s: float
+    relaxation_s: float
+    stable: bool
+    binding: str
+    region: str
+    error_band: Mapping[str, tuple[tuple[float, float], ...]]
+    margin: Mapping[str, tuple[float, ...]]
+    reliable: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Samples of one rate: TTFT (points,), TPOT (repeats, points), decodes (points,) and what goes with them."""
+
+    ttft: Array
+    tpot: Array
+    running: Array
+    running_mean: float
+    waits: float
+    iteration_s: float
+    relaxation_s: float
+
+
+class MixedReplica:
+    r"""One engine that mixes decodes and prefill chunks under a token budget.
+
+    An iteration holds one token of every running decode and fills the rest of the budget B with prompt tokens, first
+    come first served. It lasts
+
+    .. math:: t = t_0 + \max(w, b\tau\lceil T/\tau\rceil) + cT + hn + gK + aA + xnC/T
+
+    with ``n`` decodes of total context ``K``, ``C`` prefill tokens of ``A`` query-key pairs, ``T = n + C``.
+
+    Parameters
+    ----------
+    t0, w : float
+        Fixed cost, weight-streaming floor [s].
+    b, c : float
+        Per token of the batch, compute-bound and not [s/token].
+    h, g, a : float
+        Per decode [s], per context token of a decode [s/token], per query-key pair of prefill [s/pair].
+    tau : int
+        Tile of the matrix multiplications [tokens]; taken at its mean.
+    x : float
+        Interference of prefill and decode in one batch [s/token].
+    e : float
+        Longest-sequence term of decode attention [s/token]; ignored, with a warning in every prediction, when > g.
+    input_tokens, output_tokens : array_like, shape (rows,)
+        Lengths of the requests [tokens].
+    weight : array_like or None
+        Relative weights of the rows; None is equal weights.
+    token_budget : float
+        B [tokens].
+    max_num_seqs : int
+        Most running sequences.
+    kv_tokens : float
+        KV memory [tokens]; ``inf`` for no limit.
+    cached_share : float
+        Share of every prompt found in the prefix cache, in [0, 1): prefill computes the rest with the cached part as
+        its past; memory and decode reads hold all of it.
+    api_overhead_s : float
+        Constant added to TTFT and E2E [s].
+
+    Raises
+    ------
+    ValueError
+        Naming the argument that cannot be.
+
+    Examples
+    --------
+    >>> engine = MixedReplica(t0=0.002, w=0.005, b=24e-6, c=5e-6, h=1e-6, g=5e-8, a=7e-10,
+    ...                       input_tokens=[1000.0], output_tokens=[201.0], token_budget=400, max_num_seqs=256)
+    >>> limit = engine.max_throughput()
+    >>> limit.binding, round(limit.per_s, 1)
+    ('budget', 19.1)
+    """
+
+    def __init__(
+        self,
+        *,
+        t0: float,
+        w: float,
+        b: float,
+        c: float,
+        h: float,
+        g: float,
+        a: float,
+        tau: int = 1,
+        x: float = 0.0,
+        e: float = 0.0,
+        input_tokens: ArrayLike,
+        output_tokens: ArrayLike,
+        weight: ArrayLike | None = None,
+        token_budget: float,
+        max_num_seqs: float,
+        kv_tokens: float = math.inf,
+        cached_share: float = 0.0,
+        api_overhead_s: float = 0.0,
+    ) -> None:
+        terms = {"t0": t0, "w": w, "b": b, "c": c, "h": h, "g": g, "a": a, "x": x, "e": e}
+        for name, value in (*terms.items(), ("api_overhead_s", api_overhead_s)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}: {value!r} is not a finite number >= 0")
+        if not t0 + w + b + c > 0:
+            raise ValueError("t0: an iteration must take time; all of t0, w, b, c are 0")
+        if not tau >= 1:
+            raise ValueError(f"tau: {tau!r} is not >= 1")
+        if not (math.isfinite(token_budget) and token_budget >= 1):
+            raise ValueError(f"token_budget: {token_budget!r} is not a finite number >= 1")
+        if not max_num_seqs >= 1 or not math.isfinite(max_num_seqs):
+            raise ValueError(f"max_num_seqs: {max_num_seqs!r} is not a finite number >= 1")
+        if not kv_tokens > 0:
+            raise ValueError(f"kv_tokens: {kv_tokens!r} is not > 0")
+        self.token_budget = float(token_budget)
+        self.max_num_seqs = float(max_num_seqs)
+        self.kv_tokens = float(kv_tokens)
+        self.api_overhead_s = float(api_overhead_s)
+        self._law = LengthLaw(input_tokens, output_tokens, weight, cached_share, a / (b + c) if b + c > 0 else 0.0)
+        self._sums = PromptSums(self._law, self.token_budget)
+        self._a, self._g = float(a), float(g)
+        self._cost = BatchCost(
+            t0=float(t0),
+            w=float(w),
+            b=float(b),
+            c=float(c),
+            per_decode=float(h + g * self._law.context),
+            alpha=float(a * self._law.mean_pairs / self._law.mean_prefill),
+            tau=float(tau),
+            x=float(x),
+            most=float(tau * math.ceil(token_budget / tau)),
+        )
+        self._notes = (
+            # the longest context only costs more than its share of all contexts when e exceeds g
+            ("e > g is ignored: iterations with one very long context take longer than predicted",) if e > g else ()
+        )
+        linear = self._cost.b + self._cost.c + self._cost.alpha
+        self._attention = self._cost.alpha / linear if linear > 0 else 0.0
+        self._engine = Engine(self._law, self._cost, self._a, self.token_budget)
+        self._limit: MaxThroughput | None = None
+        self._points: Draws | None = None
+        longest = int(min(self._law.steps.max(), 2000))
+        self._survival = self._law.survival(np.arange(1.0, longest + 1))
+
+    def max_throughput(self) -> MaxThroughput:
+        """Largest sustainable arrival rate of one replica [1/s] and what binds it.
+
+        Returns
+        -------
+        MaxThroughput
+        """
+        if self._limit is None:
+            self._limit = max_throughput(
+                self._sums,
+                self._cost,
+                a=self._a,
+                budget=self.token_budget,
+                slots=self.max_num_seqs,
+                kv_tokens=self.kv_tokens,
+            )
+        return self._limit
+
+    def predict(
+        self,
+        arrival_rate: float,
+        replicas: int = 1,
+        routing: Routing = "random",
+        quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+        dispersion: float = 1.0,
+    ) -> MixedPrediction:
+        """Latency and occupancy of a pool of equal replicas.
+
+        Parameters
+        ----------
+        arrival_rate : float
+            Rate of the whole POOL [requests/s]; one replica gets ``arrival_rate / replicas``.
+        replicas : int
+            Replicas in the pool.
+        routing : {"random", "jsq", "rr"}
+            Independent choice, fewest requests present, or in turn.
+        quantiles : sequence of float
+            Levels in (0, 1).
+        dispersion : float
+            Index of dispersion of the POOL's arrival counts in windows of the relaxation time (``relaxation_s`` of the
+            result, seconds to minutes); 1 is Poisson. What exceeds 1 is taken as a rate that swings more slowly than
+            replicas relax, with the variance that gives the dispersion.
+
+        Returns
+        -------
+        MixedPrediction
+
+        Raises
+        ------
+        ValueError
+            Naming the argument that cannot be.
+        """
+        if not (math.isfinite(arrival_rate) and arrival_rate >= 0):
+            raise ValueError(f"arrival_rate: {arrival_rate!r} is not a finite number >= 0")
+        if not (replicas >= 1 and int(replicas) == replicas):
+            raise ValueError(f"replicas: {replicas!r} is not a whole number >= 1")
+        if routing not in ("random", "jsq", "rr"):
+            raise ValueError(f"routing: {routing!r} is not one of 'random', 'jsq', 'rr'")
+        levels = tuple(float(q) for q in quantiles)
+        if not levels or not all(0 < q < 1 for q in levels):
+            raise ValueError(f"quantiles: {quantiles!r} are not all in (0, 1)")
+        if not (math.isfinite(dispersion) and dispersion >= 0):
+            raise ValueError(f"dispersion: {dispersion!r} is not a finite number >= 0")
+        limit = self.max_throughput()
+        rate = arrival_rate / replicas
+        load = rate / limit.per_s if limit.per_s > 0 else math.inf
+        if load >= 1:
+            return self._unstable(load, levels)
+        if replicas == 1:
+            routing = "random"
+        rate = max(rate, 1e-9 * limit.per_s)
+        g = int(replicas)
+        outcomes = [(1.0, 1.0, self._solve(rate, load, g, routing, min(dispersion, 1.0)))]
+        notes: list[str] = []
+        if dispersion > 1.05:
+            square = (dispersion - 1) / (rate * g * outcomes[0][2].relaxation_s)
+            sigma = math.sqrt(math.log1p(square))
+            notes.append(
+                f"bursts: the rate swings by {math.sqrt(square):.0%} (standard deviation) at the relaxation time"
+            )
+            outcomes = [(BURST_WEIGHTS[1], math.exp(-sigma * sigma / 2), outcomes[0][2])]
+            for weight, score in ((BURST_WEIGHTS[0], -math.sqrt(3)), (BURST_WEIGHTS[2], math.sqrt(3))):
+                times = math.exp(sigma * score - sigma * sigma / 2)
+                if load * times > BURST_LOAD:
+                    notes.append(
+                        "bursts: the rate exceeds the maximum throughput for a time; queues of long bursts are longer"
+                    )
+                    times = max(BURST_LOAD / load, 1.0)
+                outcomes.append((weight, times, self._solve(rate * times, load * times, g, routing, 1.0)))
+        return self._result(outcomes, load, routing, levels, notes)
+
+    # ---------------------------------------------------------------------------------------------------- internals
+
+    def _draws_once(self) -> Draws:
+        if self._points is None:
+            self._points = Draws(self._law, POINTS)
+        return self._points
+
+    def _capacity(self, in_prefill: float) -> Capacity:
+        """Sequences that can be decoded at once, ``in_prefill`` slots being held by prompts."""
+        law = self._law
+        slots = max(self.max_num_seqs - min(in_prefill, self.max_num_seqs / 2), 1.0)
+        if not math.isfinite(self.kv_tokens) or law.context <= 0:
+            return Capacity(slots, math.inf, 0.0)
+        mean = max((self.kv_tokens - law.mean_prompt2 / (2 * law.mean_prompt)) / law.context, 1.0)
+        # the context held beside a prompt of the head's length: its own spread is in the occupancy
+        scatter = law.mean_prompt2 - law.mean_prompt**2
+        spread = math.sqrt(scatter / law.context**2 + 0.25)
+        if mean - 6 * spread > 1.5 * slots:
+            return Capacity(slots, math.inf, 0.0)
+        return Capacity(slots, mean, spread)
+
+    def _fluid(self, rate: float) -> float:
+        """Iteration time [s] at the mean flow, a starting point."""
+        law, cost = self._law, self._cost
+        t = cost.t0 + cost.w + 1e-12
+        most = self._limit.iteration_s if self._limit is not None else math.inf
+        for _ in range(40):
+            n, prefill = rate * law.mean_steps * t, rate * law.mean_prefill * t
+            new = min(float(cost(n, prefill)), most)
+            if abs(new - t) < 1e-4 * t:
+                return new
+            t = new
+        return t
+
+    def _solve(self, rate: float, load: float, replicas: int, routing: str, dispersion: float) -> _Outcome:
+        law, cost, sums = self._law, self._cost, self._sums
+        budget = self.token_budget
+        limit = self.max_throughput()
+        steps = law.mean_steps
+        if routing == "jsq" and steps >= 1:
+            return self._solve_shared(rate, load, replicas, dispersion)
+        avoidance = 0.0
+        if routing == "rr":
+            avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
+
+        # 1. how the decodes answer to bursts of prefill (slope), at the mean number of decodes
+        t = self._fluid(rate)
+        slope, scale, variance, settle = 0.0, 1.0, 0.0, 1.0
+        most = min(limit.decodes * 1.02, 0.98 * budget)
+        survival = self._survival
+        rates = np.array([rate])
+        n0 = min(rate * steps * t, most)
+        for _ in range(3 if avoidance else 2):
+            base = solve_backlog(
+                sums, cost, budget, np.array([n0]), rates, slope=slope, mean_prefill=rate * law.mean_prefill * t,
+                avoidance=avoidance, scale=scale,
+            )  # fmt: skip
+            t = float(base.mean(base.duration)[0])
+            n0 = min(rate * steps * t, most)
+            if avoidance:
+                kappa = np.exp(-avoidance * base.grid / law.mean_prefill)
+                scale = scale * (t / (scale * float(base.mean(base.duration * kappa)[0])))
+            if steps > 0:
+                slope, variance, settle = prefill_memory(base, law, survival)
+        mean_prefill = rate * law.mean_prefill * t
+
+        # 2. chains over the range of decodes
+        busy_slope = (
+            cost.c
+            + cost.per_decode
+            + cost.b * float(base.law[0] @ (base.prefill[0] + n0 > (cost.w / cost.b if cost.b > 0 else math.inf)))
+        )
+        feedback = min(n0 * busy_slope / t, 0.9)
+        # a stay at many decodes ends before a backlog close to instability builds up: its time scale, which grows as
+        # 1/(1 - load)^2, may not exceed that of the decodes
+        base_load = min(rate * float(base.full[0]) * law.mean_prefill / float(base.room[0]), MOST_LOAD)
+        stay = max(steps / (1 - feedback), 1.0)
+        most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 0.5)), MOST_LOAD)
+        deviation = math.sqrt(max(n0, 0.05) / (1 - feedback))
+        capacity = self._capacity(rate * t * (1 + law.mean_prefill / (2 * budget)))
+        roof = min(capacity.most, 0.98 * budget)
+        if steps > 0:
+            ends = np.clip(n0 + deviation * NODE_SCORES[[0, -1]], 0.2, max(roof, 0.4))
+            ends[0] = min(ends[0], 0.5 * ends[1])
+            inner = (NODE_SCORES - NODE_SCORES[0]) / (NODE_SCORES[-1] - NODE_SCORES[0])
+            nodes = ends[0] + (ends[1] - ends[0]) * inner
+            nodes = np.concatenate(([0.0], nodes))
+        else:
+            nodes = np.array([0.0])
+        chains = solve_backlog(
+            sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
+            avoidance=avoidance, scale=scale, idle_rate=rate, most_load=most_load,
+        )  # fmt: skip
+        if avoidance:
+            # the arrivals of every chain are normalized at its own backlog
+            kappa = np.exp(-avoidance * chains.grid / law.mean_prefill)
+            scales = chains.mean(chains.duration) / chains.mean(chains.duration * kappa)
+            chains = solve_backlog(
+                sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
+                avoidance=avoidance, scale=scales, idle_rate=rate, most_load=most_load,
+            )  # fmt: skip
+        memory = chain_memory(chains)
+        swing = self._fluctuations(
+            rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else dispersion
+        )
+        occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
+        return self._integrate(
+            rate, nodes, chains, memory, occupancy, capacity, swing, slope,
+            mean_prefill, avoidance,
+        )  # fmt: skip
+
+    def _fluctuations(
+        self, rate: float, centre: float, nodes: Array, chains: Backlog, means: Array, dispersion: float
+    ) -> Fluctuations:
+        """Slow fluctuations about ``centre`` decodes, linearized there."""
+        law = self._law
+        if law.mean_steps <= 0:
+            return Fluctuations(0.0, 0.0, 0.0, 1.0, 0.0)
+        at = max(int(np.argmin(np.abs(nodes - centre))), 1)
+        time = float(hermite(np.array([centre]), nodes[1:], means[1:])[0])
+        flow = float(chains.mean(chains.prefill)[at])
+        # mean cost of a prefill token beside the decodes
+        alone = float(self._cost(nodes[at], np.array(0.0)))
+        per_prefill = max((float(means[at]) - alone) / flow, 0.0)
+        knee = self._cost.w / self._cost.b if self._cost.b > 0 else math.inf
+        beyond = float(chains.law[at] @ (chains.prefill[at] + nodes[at] > knee))
+        per_decode = self._cost.c + self._cost.per_decode + self._cost.b * beyond
+        delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
+        return self._draws_once().spectra.at(
+            count=rate * time, time=time, per_decode=max(per_decode - self._g * law.context, 0.0),
+            g=self._g, per_prefill=max(per_prefill - self._cost.alpha, 0.0), a=self._a,
+            delay=delay, context=law.context, dispersion=dispersion,
+        )  # fmt: skip
+
+    def _occupancy(
+        self, rate: float, load: float, centre: float, nodes: Array, memory: Memory, capacity: Capacity,
+        swing: Fluctuations, fast: float, dispersion: float,
+    ) -> Occupancy:  # fmt: skip
+        """Law of the sequences present: product form, with the spread of the slow fluctuations."""
+        steps = self._law.mean_steps
+        if steps <= 0:
+            return Occupancy(np.zeros(1), np.ones(1))
+        free = Capacity(math.inf, math.inf, 0.0)
+        plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], free, load)
+        variance = plain.variance
+        slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
+        spread = max((slow - fast) / max(variance, 1e-9), 0.03)
+        # requests in line are delayed by the scatter of what those ahead hold: steps of a slot, or memory for as long
+        law = self._law
+        scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
+        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
+
+    def _integrate(
+        self, rate: float, nodes: Array,
+        chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
+        mean_prefill: float, avoidance: float,
+    ) -> _Outcome:  # fmt: skip
+        budget = self.token_budget
+        engine, points = self._engine, self._draws_once()
+        u, steps = points.u, self._law.mean_steps
+        limit = self.max_throughput()
+
+        # number present and served
+        present = occupancy.quantile(u[0])
+        if math.isfinite(capacity.kv_mean):
+            from planner.queueing.normal import normal_quantile as ndtri
+
+            room_for = capacity.draw(ndtri(u[14]))
+        else:
+            room_for = np.full(present.shape, capacity.slots)
+        served = np.minimum(present, room_for)
+        waits = present >= room_for
+        # as many departures as there are ahead, and the next one
+        slot_wait = np.where(waits, (present - room_for - np.log1p(-u[15])) / limit.per_s, 0.0)
+        centre = float(served.mean())
+        at = int(np.argmin(np.abs(nodes - centre)))
+        if nodes.size > 1:
+            at = max(at, 1)
+        shift = 0.0
+        relax = max(swing.relaxation, 1.0)
+        seen = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
+        stretch = math.sqrt(swing.effective / seen) if seen > 0 else 1.0
+        decay = float(memory.decay[at])
+        backlog_relax = 1 / max(1 - decay, 1e-3)
+        follow = relax / (relax + backlog_relax)
+        # the request's own decode, in decodes of mean context
+        own = np.ones_like(served)
+        if swing.per_decode > 0:
+            own *= 1 + self._g * (points.prompt + (points.steps + 1) / 2 - self._law.context) / swing.per_decode
+        # the mean is Little's: one correction on expectations, then the draws
+        for final in (False, True) if steps > 0 else (True,):
+            if steps > 0:
+                n = np.where(present == 0, 0.0, centre + shift + (served - centre) * stretch)
+                n = np.clip(n, 0.0, 0.98 * budget)
+            else:
+                n = np.zeros_like(served)
+            middle = centre + shift
+            felt = np.where(n == 0, 0.0, np.maximum(middle + (n - middle) * follow, 0.0))
+            chain, backlog = draw_backlog(points, nodes, chains, felt, avoidance / self._law.mean_prefill)
+            idle = (nodes[chain] == 0) & (backlog <= 0)
+            ttft, start = first_token(engine, points, n, backlog, idle, rate, rate, slope, mean_prefill)
+            if steps > 0:
+                life = np.maximum(middle + (n - middle) * time_average(points.steps / relax), 0.0) + own
+                tpot = per_token(
+                    engine, points, life, start, nodes, chains, memory, slope, mean_prefill, means_only=not final
+                )
+            else:
+                tpot = np.zeros((1, ttft.size))
+            mean_n = rate * float(np.mean(points.steps * tpot)) if steps > 0 else 0.0
+            now = float(n.mean())
+            shift += 0.8 * (mean_n - now)
+        iteration = float(memory.mean[at])
+        return _Outcome(ttft + slot_wait, tpot, n, mean_n, float(waits.mean()), iteration, relax * iteration)
+
+    def _unstable(self, load: float, levels: tuple[float, ...]) -> MixedPrediction:
+        limit = self.max_throughput()
+        never = np.full(len(levels), math.inf)
+        if limit.binding == "prompt":
+            reason = "the longest prompt does not fit in the KV memory"
+        else:
+            reason = f"load {load:.3g} of the maximum throughput {limit.per_s:.4g}/s ({limit.binding}): queues grow without end"
+        metrics = ("ttft_s", "tpot_s", "e2e_s")
+        return MixedPrediction(
+            quantiles=levels, ttft_s=never, tpot_s=never, e2e_s=never, ttft_mean_s=math.inf, tpot_mean_s=math.inf,
+            e2e_mean_s=math.inf, running_mean=limit.decodes, running=np.full(len(levels), limit.decodes), load=load,
+            wait_probability=1.0, iteration_mean_s=limit.iteration_s, relaxation_s=math.inf, stable=False, binding=limit.binding,
+            region="unstable", error_band=dict.fromkeys(metrics, ((0.0, 0.0),) * len(levels)),
+            margin=dict.fromkeys(metrics, (1.0,) * len(levels)), reliable=False, warnings=(reason, *self._notes),
+        )  # fmt: skip
+
+    def _result(
+        self, outcomes: list[tuple[float, float, _Outcome]], load: float, routing: str, levels: tuple[float, ...],
+        notes: list[str],
+    ) -> MixedPrediction:  # fmt: skip
+        """Mixture of ``outcomes``: (share of time, rate over the mean rate, samples)."""
+        steps, law = self._draws_once().steps, self._law
+        time = np.array([share for share, _, _ in outcomes])
+        requests = time * np.array([times for _, times, _ in outcomes])
+        time, requests = time / time.sum(), requests / requests.sum()
+        runs = [run for _, _, run in outcomes]
+        several = steps > 0
+        each = [run.tpot[:, several].ravel() if several.any() else np.zeros(1) for run in runs]
+        ttft = [run.ttft + self.api_overhead_s for run in runs]
+        e2e = [(first + steps * run.tpot).ravel() for first, run in zip(ttft, runs, strict=True)]
+        q = np.array(levels)
+        waits = float(requests @ [run.waits for run in runs])
+        region = region_of(routing, load, waits, law.mean_steps, self._attention)
+        names = {m: tuple(metric_of(m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
+        said = [region.warning] if region.warning else []
+        return MixedPrediction(
+            quantiles=levels,
+            ttft_s=_mixture_quantile(ttft, requests, q),
+            tpot_s=_mixture_quantile(each, requests, q),
+            e2e_s=_mixture_quantile(e2e, requests, q),
+            ttft_mean_s=float(requests @ [v.mean() for v in ttft]),
+            tpot_mean_s=float(requests @ [v.mean() for v in each]),
+            e2e_mean_s=float(requests @ [v.mean() for v in e2e]),
+            running_mean=float(time @ [run.running_mean for run in runs]),
+            running=_mixture_quantile([run.running for run in runs], time, q),
+            load=load,
+            wait_probability=waits,
+            iteration_mean_s=float(time @ [run.iteration_s for run in runs]),
+            relaxation_s=runs[0].relaxation_s,
+            stable=True,
+            binding=self.max_throughput().binding,
+            region=region.name,
+            error_band={m: tuple(region.band[k] for k in keys) for m, keys in names.items()},
+            margin={m: tuple(1 / (1 + min(region.lean[k], 0.0)) for k in keys) for m, keys in names.items()},
+            reliable=region.reliable and not any("queues of long" in note for note in notes),
+            warnings=(*said, *notes, *self._notes),
+        )
+
+    def _solve_shared(self, rate: float, load: float, replicas: int, dispersion: float) -> _Outcome:
+        """Join-shortest-queue: replicas kept at equal numbers of requests, the pool's total a product form."""
+        law, cost, budget = self._law, self._cost, self.token_budget
+        engine, points = self._engine, self._draws_once()
+        limit, steps = self.max_throughput(), max(law.mean_steps, 1e-9)
+        share = 1 - 1 / replicas
+        # residence of a request among N, by Little's law, at nodes about the fluid point
+        t = self._fluid(rate)
+        guess = max(rate * t * (steps + 1), 0.05)
+        most = 0.98 * budget
+        if guess < 5:
+            nodes = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0])
+        else:
+            nodes = np.concatenate(([0.0], guess * np.array([0.4, 0.65, 0.82, 1.0, 1.2, 1.5, 2.2])))
+        nodes = nodes * min(1.0, most / nodes[-1])
+        chains = solve_shared(self._sums, cost, budget, nodes, rate, share)
+        decoding = chains.mean(np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0))
+        speed = decoding[1:] / (steps * chains.mean(chains.duration)[1:])
+        residence = nodes[1:] / np.maximum(speed, 1e-300)
+        # far beyond the nodes a replica completes its maximum
+        far = nodes[-1] * np.array([1.5, 40.0])
+        at = np.concatenate((nodes[1:], far))
+        residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
+        capacity = self._capacity(0.0)
+        if math.isfinite(capacity.kv_mean):
+            # equal numbers of requests still hold unequal contexts
+            scatter = max(law.context2 / law.context**2 - 1, 0.0)
+            uneven = math.hypot(capacity.kv_spread, math.sqrt(capacity.kv_mean * scatter))
+            capacity = Capacity(capacity.slots, capacity.kv_mean, uneven)
+        scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
+        # the pool's total strays as far as those of independent replicas do together
+        free = Capacity(math.inf, math.inf, 0.0)
+        swing = self._fluctuations(rate, guess, nodes, chains, chains.mean(chains.duration), dispersion)
+        variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
+        spread = max(swing.decodes / max(variance, 1e-9), 0.3)
+        if math.isfinite(capacity.kv_mean):
+            scv = law.mean_kv2 / law.mean_kv**2 - 1
+        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
+        u = points.u
+        total = occupancy.quantile(u[0])
+        room_for = (
+            capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
+        )
+        followed = solve_shared(self._sums, cost, budget, nodes, rate, share, tagged=1.0)
+        memory = chain_memory(followed)
+        own = np.ones_like(total)
+        busy = cost.c + cost.per_decode
+        if busy > 0:
+            own += self._g * (points.prompt + (points.steps + 1) / 2 - law.context) / busy
+        # a replica is the least loaded after a departure, which long prefills hold up
+        held_up = JSQ_AFTER_DEPARTURE * share**2
+        seen = (1 - held_up) * chains.duration / chains.mean(chains.duration)[:, None]
+        leaving = np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0)
+        seen += held_up * leaving / np.maximum(chains.mean(leaving)[:, None], 1e-300)
+        seen[0] = chains.duration[0]
+        shift, mean_n = 0.0, 0.0
+        for final in (False, True):
+            mean_present = np.clip(total + shift, 0.0, most)
+            waits = mean_present >= room_for
+            held = np.minimum(mean_present, room_for)
+            # the least loaded replica has the floor of the mean
+            found = np.floor(held)
+            _, backlog = draw_backlog(points, nodes, chains, found, weights=seen)
+            idle = found <= 0
+            decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
+            time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
+            refill = share * decodes / (steps * time)
+            ttft, start = first_token(
+                engine, points, decodes, np.where(idle, 0.0, backlog), idle, (1 - share) * rate,
+                (1 - share) * rate + refill,
+            )  # fmt: skip
+            # the others beside a request that shares a replica holding the floor or the ceiling of the mean
+            others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
+            life = np.maximum(others + own, 0.0)
+            tpot = per_token(
+                engine,
+                points,
+                life,
+                start,
+                nodes,
+                followed,
+                memory,
+                at_mean=np.maximum(others + own - 1, 0.0),
+                means_only=not final,
+            )
+            mean_n = rate * float(np.mean(points.steps * tpot))
+            little = rate * float(np.mean(ttft + points.steps * tpot))
+            shift += 0.8 * (little - float(held.mean()))
+        slot_wait = np.where(waits, (mean_present - room_for - np.log1p(-u[15])) / limit.per_s, 0.0)
+        iteration = float(np.interp(float(held.mean()), nodes, chains.mean(chains.duration)))
+        return _Outcome(
+            ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
+        )
+
+
+def _normal(u: Array) -> Array:
+    from planner.queueing.normal import normal_quantile as ndtri
+
+    z: Array = ndtri(u)
+    return z
+
+
+def _mixture_quantile(samples: list[Array], weights: Array, levels: Array) -> Array:
+    """Quantiles of a mixture of equally weighted samples."""
+    if len(samples) == 1:
+        alone: Array = np.asarray(np.quantile(samples[0], levels))
+        return alone
+    values = np.concatenate(samples)
+    each = np.concatenate([np.full(s.size, w / s.size) for s, w in zip(samples, weights, strict=True)])
+    order = np.argsort(values)
+    below = np.cumsum(each[order])
+    at = np.minimum(np.searchsorted(below, levels * below[-1]), values.size - 1)
+    mixed: Array = values[order][at]
+    return mixed

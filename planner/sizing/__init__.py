@@ -1,1 +1,0 @@
-"""From a workload to the cheapest fleet: replica, pool, fleet, explanation."""

@@ -1,0 +1,267 @@
+"""Classes of requests with promises of their own: which of them share pools, and which get pools to themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import planner
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.assemble import arrival_rate_of, make_plan
+from planner.question.inputs import PlanInputs
+from planner.types import Plan, Promise
+from planner.workload.combine import mix
+from planner.workload.workload import Workload
+
+__all__ = ["Grouping", "RequestClass", "TieredPlan", "plan_classes"]
+
+MAX_CLASSES = 5
+"""Groupings are enumerated: 52 for five classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """Requests with a rate and promises of their own.
+
+    Parameters
+    ----------
+    name
+        E.g. ``"paying"``.
+    inputs
+        The question as if the class were alone.
+    workload
+        Its traffic.
+    rate
+        Its rate [1/s].
+    """
+
+    name: str
+    inputs: PlanInputs
+    workload: Workload
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """One way to put classes on pools.
+
+    Parameters
+    ----------
+    groups
+        Names of the classes that share pools.
+    cost_usd_per_hour
+        Cost of all groups; ``None`` when one is infeasible [USD/hour].
+    reason
+        Why it is infeasible.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    cost_usd_per_hour: float | None
+    reason: str | None = None
+
+    @property
+    def label(self) -> str:
+        """``"paying + free | batch"``."""
+        return " | ".join(" + ".join(group) for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class TieredPlan:
+    """The cheapest grouping of classes, a plan per group.
+
+    Parameters
+    ----------
+    groups, plans
+        Classes that share, and the plan that serves them.
+    groupings
+        Every grouping examined with its cost, cheapest first.
+    assumptions
+        How a shared pool is held to each class's promise.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    plans: tuple[Plan, ...]
+    groupings: tuple[Grouping, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of all groups [USD/hour]."""
+        return math.fsum(p.cost_usd_per_hour for p in self.plans)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all groups."""
+        return sum(p.gpus for p in self.plans)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per pool, the classes first."""
+        return [
+            {"classes": " + ".join(group), **row}
+            for group, plan in zip(self.groups, self.plans, strict=True)
+            for row in plan.to_rows()
+        ]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-tiers",
+            "version": planner.__version__,
+            "gpus": self.gpus,
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "groups": [
+                {"classes": list(group), "plan": plan.to_dict()}
+                for group, plan in zip(self.groups, self.plans, strict=True)
+            ],
+            "groupings": [
+                {"grouping": g.label, "cost_usd_per_hour": g.cost_usd_per_hour, "reason": g.reason}
+                for g in self.groupings
+            ],
+            "assumptions": list(self.assumptions),
+        }
+
+
+def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Every way to split `items` into groups.
+
+    >>> len(list(partitions([0, 1, 2])))
+    5
+    """
+    if not items:
+        yield []
+        return
+    first, rest = items[0], items[1:]
+    for smaller in partitions(rest):
+        for k in range(len(smaller)):
+            yield [*smaller[:k], [first, *smaller[k]], *smaller[k + 1 :]]
+        yield [[first], *smaller]
+
+
+def plan_classes(
+    base: PlanInputs | Mapping[str, Any],
+    classes: Mapping[str, Mapping[str, Any]],
+    load: Callable[[str], Workload],
+    where: str = "",
+) -> TieredPlan:
+    r"""The cheapest way to serve classes of requests on shared or separate pools.
+
+    A pool shared by classes is held to each class's promise at the level :math:`1 - (1-q) s_c`, with :math:`s_c` the
+    class's share of the requests: at most :math:`(1-q) s_c` of all requests beyond the limit means at most
+    :math:`1-q` of the class's own, whatever its lengths. Classes are routed by length together, not by tier.
+
+    Parameters
+    ----------
+    base
+        Options of all classes.
+    classes
+        Name -> options that differ: workload, rate, promises, prefix-cache share.
+    load
+        Workload by name.
+    where
+        Prefix of key paths in messages.
+
+    Raises
+    ------
+    InputError
+        Fewer than one or more than five classes, bad options (all at once), a class without a rate.
+    InfeasibleError
+        Some class cannot be served under its promise alone or with others.
+    """
+    if not 1 <= len(classes) <= MAX_CLASSES:
+        raise InputError(f"{where}classes: 1 to {MAX_CLASSES}, got {len(classes)}")
+    members = _members(base, classes, load, where)
+    solved: dict[tuple[int, ...], Plan | str] = {}
+
+    def solve(group: tuple[int, ...]) -> Plan | str:
+        if group not in solved:
+            try:
+                solved[group] = make_plan(*_question([members[k] for k in group]))
+            except InfeasibleError as error:
+                solved[group] = error.message
+        return solved[group]
+
+    found = []
+    for split in partitions(range(len(members))):
+        groups = [tuple(sorted(g)) for g in split]
+        plans = [solve(g) for g in groups]
+        names = tuple(tuple(members[k].name for k in g) for g in groups)
+        bad = [p for p in plans if isinstance(p, str)]
+        good = [p for p in plans if isinstance(p, Plan)]
+        cost = None if bad else math.fsum(p.cost_usd_per_hour for p in good)
+        found.append((Grouping(names, cost, bad[0] if bad else None), good))
+    # fewer groups win ties: one pool is simpler to run than two
+    found.sort(key=lambda f: (math.inf if f[0].cost_usd_per_hour is None else f[0].cost_usd_per_hour, len(f[0].groups)))
+    best, plans_of_best = found[0]
+    if best.cost_usd_per_hour is None:
+        reasons = [f"{g.label}: {g.reason}" for g, _ in found]
+        raise InfeasibleError("no grouping of the classes keeps every promise", "What was tried:", reasons)
+    return TieredPlan(
+        best.groups,
+        tuple(plans_of_best),
+        tuple(g for g, _ in found),
+        (
+            "a pool shared by classes keeps each class's promise at the level 1 - (1-q) x the class's share of requests, "
+            "which holds whatever the class's lengths (union bound)",
+            *dict.fromkeys(a for p in plans_of_best for a in p.assumptions),
+        ),
+    )
+
+
+def _members(
+    base: PlanInputs | Mapping[str, Any],
+    classes: Mapping[str, Mapping[str, Any]],
+    load: Callable[[str], Workload],
+    where: str,
+) -> list[RequestClass]:
+    problems: list[str] = []
+    members = []
+    for name, options in classes.items():
+        place = f"{where}classes.{name}."
+        try:
+            if isinstance(base, PlanInputs):
+                inputs = base.override(options, place)
+            else:
+                sugar = ("slo", "ttft", "tpot", "e2e", "promises")
+                common = {k: v for k, v in base.items() if not (k in sugar and any(s in options for s in sugar))}
+                inputs = PlanInputs.from_dict({**common, **options}, place)
+            workload = load(inputs.cdf)
+            members.append(RequestClass(name, inputs, workload, arrival_rate_of(inputs, workload)))
+        except InputError as error:
+            problems.extend(error.problems or (f"{place.rstrip('.')}: {error.message}",))
+    if problems:
+        raise InputError.from_problems(problems)
+    return members
+
+
+def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
+    """The question of a group: one workload, every class's promise at its stricter level."""
+    if len(members) == 1:
+        only = members[0]
+        return only.inputs, only.workload
+    total = math.fsum(c.rate for c in members)
+    promises: dict[tuple[str, float, str], Promise] = {}
+    parts, cached = [], {}
+    for c in members:
+        share = c.rate / total
+        named = replace(
+            c.workload.with_rate(c.rate),
+            name=c.name,
+            categories=tuple(f"{c.name}:{k}" if k else c.name for k in c.workload.categories),
+        )
+        parts.append(named)
+        for old, new in zip(c.workload.categories, named.categories, strict=True):
+            own = c.inputs.cached_share
+            cached[new] = own.get(old, 0.0) if isinstance(own, Mapping) else own
+        for p in c.inputs.promises:
+            level = 1.0 - (1.0 - p.quantile) * share
+            key = (p.metric, level, p.scope)
+            if key not in promises or promises[key].limit_s > p.limit_s:
+                promises[key] = Promise(p.metric, p.limit_s, level, p.scope)
+    name = " + ".join(c.name for c in members)
+    inputs = replace(
+        members[0].inputs, cdf=name, rate=total, promises=tuple(promises.values()), cached_share=cached, p_c=None
+    )
+    return inputs, mix(parts, name=name)

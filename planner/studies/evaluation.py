@@ -1,0 +1,82 @@
+"""The result of putting a standing fleet under load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import planner
+from planner.studies.standing import FixedFleet, Verdict
+from planner.studies.standing_disaggregated import StandingDisaggregated
+from planner.types import json_number
+
+__all__ = ["Evaluation", "evaluation_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A fixed fleet at one or more rates.
+
+    Parameters
+    ----------
+    inputs
+        The question, in the options' own names.
+    capacity_per_s
+        Largest stable rate of the fleet [1/s].
+    rates_per_s
+        Rates tried [1/s].
+    verdicts
+        For each rate, every pool.
+    """
+
+    inputs: Mapping[str, object]
+    capacity_per_s: float
+    rates_per_s: tuple[float, ...]
+    verdicts: tuple[tuple[Verdict, ...], ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every promise holds at every rate."""
+        return all(not v.broken for row in self.verdicts for v in row)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per rate and pool."""
+        rows = []
+        for fleet_rate, row in zip(self.rates_per_s, self.verdicts, strict=True):
+            for v in row:
+                p = v.prediction
+                out: dict[str, object] = {
+                    "rate_per_s": fleet_rate,
+                    "pool": v.pool,
+                    "pool_rate_per_s": v.arrival_rate_per_s,
+                    "load": p.load,
+                    "slot_occupancy": p.slot_occupancy,
+                    "running": json_number(p.mean_running),
+                }
+                for metric in ("ttft_s", "tpot_s", "e2e_s"):
+                    for q, value in zip(p.quantiles, getattr(p, metric), strict=True):
+                        out[f"{metric.removesuffix('_s')}_p{100 * q:.10g}_s"] = json_number(float(value))
+                out["holds"] = not v.broken
+                out["broken"] = "; ".join(b.label for b in v.broken) or None
+                rows.append(out)
+        return rows
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-evaluation",
+            "version": planner.__version__,
+            "inputs": dict(self.inputs),
+            "capacity_per_s": json_number(self.capacity_per_s),
+            "holds": self.holds,
+            "rows": self.to_rows(),
+        }
+
+
+def evaluation_of(fleet: FixedFleet | StandingDisaggregated, rates: Sequence[float]) -> Evaluation:
+    """Evaluate a standing fleet at every rate [1/s]."""
+    verdicts = fleet.sweep(rates)
+    capacity = fleet.capacity_per_s if fleet.pools else math.inf
+    return Evaluation(fleet.inputs.to_dict(), capacity, tuple(rates), tuple(tuple(v) for v in verdicts))

@@ -1,0 +1,205 @@
+"""What if: a plan per combination of changed options, an infeasible point being a row with its reason."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import planner
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.assemble import make_plan
+from planner.question.inputs import PlanInputs
+from planner.types import Plan
+from planner.workload.workload import Workload
+
+__all__ = ["Sweep", "SweepPoint", "combinations", "parse_settings", "sweep"]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One combination.
+
+    Parameters
+    ----------
+    changes
+        What differs from the base, in the options' own names.
+    plan
+        The answer; ``None`` when there is none.
+    error
+        Why there is none.
+    """
+
+    changes: Mapping[str, Any]
+    plan: Plan | None
+    error: str | None = None
+
+    def to_row(self) -> dict[str, object]:
+        """One flat row: the changes, then the answer."""
+        row: dict[str, object] = {k: _plain(v) for k, v in self.changes.items()}
+        row["feasible"] = self.plan is not None
+        if self.plan is None:
+            row["reason"] = (self.error or "").splitlines()[0]
+            return row
+        p = self.plan
+        row |= {
+            "pools": len(p.pools),
+            "gpus": p.gpus,
+            "replicas": p.replicas,
+            "fleet": " + ".join(f"{q.replicas} x TP{q.tp} {q.gpu}" for q in p.pools),
+            "boundary_tokens": p.pools[0].high_tokens if len(p.pools) > 1 else None,
+            "gamma": p.pools[0].gamma,
+            "load": max(q.load for q in p.pools),
+            "cost_usd_per_hour": p.cost_usd_per_hour,
+            "cost_usd_per_million_tokens": p.cost_usd_per_million_tokens,
+            "saving": p.saving,
+        }
+        for promise in p.slo.promises:
+            values = [v for q in p.pools if (v := q.quantile(promise.metric, promise.quantile)) is not None]
+            row[f"{promise.label.lower().replace(' ', '_')}_s"] = max(values)
+        row["reason"] = None
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All points of a what-if.
+
+    Parameters
+    ----------
+    base
+        The question the points differ from.
+    points
+        In the order asked for.
+    """
+
+    base: PlanInputs
+    points: tuple[SweepPoint, ...]
+
+    def feasible(self) -> list[Plan]:
+        """The plans of the feasible points."""
+        return [p.plan for p in self.points if p.plan is not None]
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per point; every option that some point changes is a column, in front."""
+        changed = dict.fromkeys(name for p in self.points for name in p.changes)
+        return [{**changed, **p.to_row()} for p in self.points]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: base, and for each point its changes and plan or reason."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-what-if",
+            "version": planner.__version__,
+            "base": self.base.to_dict(),
+            "points": [
+                {
+                    "changes": {k: _plain(v) for k, v in p.changes.items()},
+                    "plan": None if p.plan is None else p.plan.to_dict(),
+                    "reason": p.error,
+                }
+                for p in self.points
+            ],
+        }
+
+
+def _plain(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def parse_settings(items: Sequence[str]) -> dict[str, list[str]]:
+    """``["rate=500,1000", "gpu=h100"]`` -> option -> values, all mistakes at once.
+
+    A value that is itself a list is written with ``+``: ``gpu=h100,h100+l40s``.
+
+    >>> parse_settings(["rate=500,1000", "gpu=h100"])
+    {'rate': ['500', '1000'], 'gpu': ['h100']}
+    """
+    result: dict[str, list[str]] = {}
+    problems = []
+    for item in items:
+        name, equals, values = item.partition("=")
+        name = name.strip()
+        parts = [v.strip() for v in values.split(",")]
+        if not (name and equals and all(parts)):
+            problems.append(f"--set: {item!r} is not OPTION=VALUE[,VALUE...]")
+        elif name in result:
+            problems.append(f"--set: {name} is given twice")
+        else:
+            result[name] = parts
+    if problems:
+        raise InputError.from_problems(problems)
+    return result
+
+
+def combinations(values: Mapping[str, Sequence[Any]], zipped: bool = False) -> list[dict[str, Any]]:
+    """Every combination of the values, or one per position when zipped.
+
+    >>> combinations({"rate": [1, 2], "gpu": ["a", "b"]}, zipped=True)
+    [{'rate': 1, 'gpu': 'a'}, {'rate': 2, 'gpu': 'b'}]
+    """
+    if zipped:
+        lengths = {name: len(v) for name, v in values.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{k} has {n}" for k, n in lengths.items())
+            raise InputError(f"--zip needs equally many values of every option: {told}")
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+
+
+def sweep(
+    base: PlanInputs,
+    changes: Sequence[Mapping[str, Any]],
+    load: Callable[[str], Workload],
+    progress: Callable[[int, int], None] | None = None,
+    scenarios: Sequence[str] | None = None,
+) -> Sweep:
+    """A plan per change.
+
+    Parameters
+    ----------
+    base
+        The question.
+    changes
+        Options to override at each point, as in a configuration file. All are checked before the first is planned.
+    load
+        Workload by name; called once per name.
+    progress
+        Told (done, all) after every point.
+    scenarios
+        Name of the scenario each change comes from; a column of its own.
+
+    Raises
+    ------
+    InputError
+        A change that cannot be: every one of them is reported.
+    """
+    questions: list[PlanInputs] = []
+    problems: list[str] = []
+    for change in changes:
+        try:
+            questions.append(base.override({k: _split(k, v) for k, v in change.items()}))
+        except InputError as error:
+            problems.extend(error.problems or (error.message,))
+    if problems:
+        raise InputError.from_problems(list(dict.fromkeys(problems)))
+    workloads: dict[str, Workload] = {}
+    points = []
+    if scenarios is not None:
+        changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
+    for done, (change, question) in enumerate(zip(changes, questions, strict=True), start=1):
+        if question.cdf not in workloads:
+            workloads[question.cdf] = load(question.cdf)
+        try:
+            points.append(SweepPoint(dict(change), make_plan(question, workloads[question.cdf])))
+        except (InfeasibleError, InputError) as error:
+            # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
+            points.append(SweepPoint(dict(change), None, str(error)))
+        if progress is not None:
+            progress(done, len(changes))
+    return Sweep(base, tuple(points))
+
+
+def _split(name: str, value: Any) -> Any:
+    return value.split("+") if name in ("gpu", "boundaries", "gammas") and isinstance(value, str) else value

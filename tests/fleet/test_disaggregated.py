@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import planner as fo
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.disaggregated import Disaggregated, Sizes, pool_options
+from planner.question.inputs import PlanInputs
+from planner.report import formatter
+from planner.simulate.durations import Canonical
+from planner.simulate.engine import Node, Request
+from planner.simulate.policies.distserve import DecodeNode, PrefillNode
+from planner.workload.workload import Workload
+
+LEVELS = (0.5, 0.9, 0.99)
+
+
+def light(seed: int = 3, rows: int = 300) -> Workload:
+    """Whole-token lengths, so that prediction and simulation see the same requests."""
+    rng = np.random.default_rng(seed)
+    inputs = np.clip(np.round(rng.lognormal(5.8, 0.9, rows)), 8, 6000)
+    outputs = np.clip(np.round(rng.lognormal(4.3, 0.8, rows)), 1, 800)
+    outputs[:20] = 1.0
+    return Workload.from_arrays(inputs, outputs, name="light")
+
+
+WORKLOAD = light()
+
+
+def question(**options: Any) -> PlanInputs:
+    base = {"slo": 1.0, "rate": 40.0, "shape": "disaggregated", "burst": "poisson", "cdf": "light"}
+    return PlanInputs.from_dict({**base, **options})
+
+
+def fleet(**options: Any) -> Disaggregated:
+    inputs = question(**options)
+    first = pool_options(inputs, WORKLOAD.max_total)[0]
+    return Disaggregated(inputs, WORKLOAD, first, first)
+
+
+def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, seed: int, count: int) -> list[float]:
+    """TTFT, TPOT and E2E quantiles of a run on `prefills` and `decodes` nodes, requests split at random."""
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(len(WORKLOAD.weight), size=count, p=WORKLOAD.weight)
+    arrivals = np.cumsum(rng.exponential(1.0 / rate, count))
+    requests = [
+        Request(k, float(arrivals[k]), int(WORKLOAD.input_tokens[row]), int(WORKLOAD.output_tokens[row]))
+        for k, row in enumerate(rows)
+    ]
+    iteration = Canonical(model.prefill_option.profile.iteration)
+    first = [Node(PrefillNode(), iteration, math.inf, None) for _ in range(prefills)]
+    run(first, [first[k] for k in rng.integers(0, prefills, count)], requests, [r.arrival for r in requests])
+    moving = [r for r in requests if r.output_tokens > 1]
+    for r in moving:
+        r.node_arrival = r.first_token_s + float(model.transfer_s(r.input_tokens))
+        r.resident, r.held = False, 0
+    moving.sort(key=lambda r: (r.node_arrival, r.index))
+    decode_iteration = Canonical(model.decode_option.profile.iteration)
+    second = [Node(DecodeNode(model.slots), decode_iteration, model.kv_tokens, None) for _ in range(decodes)]
+    run(second, [second[k] for k in rng.integers(0, decodes, len(moving))], moving, [r.node_arrival for r in moving])
+    measured = [r for r in requests if 0.15 * count <= r.index < 0.9 * count]
+    ttft = [r.first_token_s - r.arrival for r in measured]
+    e2e = [r.done_s - r.arrival for r in measured]
+    tpot = [(r.done_s - r.first_token_s) / (r.output_tokens - 1) for r in measured if r.output_tokens > 1]
+    return [float(q) for values in (ttft, tpot, e2e) for q in np.quantile(values, LEVELS)]
+
+
+def run(nodes: list[Node], chosen: list[Node], requests: list[Request], times: list[float]) -> None:
+    for node, request, time in zip(chosen, requests, times, strict=True):
+        node.run_until(time)
+        node.enqueue(request, time)
+    for node in nodes:
+        node.run_until(math.inf)
+
+
+def predicted(model: Disaggregated, rate: float, prefills: int, decodes: int) -> list[float]:
+    first, second = model.predict(rate, prefills, decodes, LEVELS)
+    assert second is not None
+    return [*first.ttft_s, *second.tpot_s, *second.e2e_s]
+
+
+CASES: list[tuple[dict[str, Any], float, int, int]] = [
+    ({}, 15.0, 1, 1),
+    ({}, 45.0, 2, 1),
+    ({"max_num_seqs": 24}, 40.0, 3, 2),
+    ({"kv_transfer_gbps": 2.0, "kv_transfer_base": 0.02}, 25.0, 2, 1),
+    ({"gpu": "a100", "cached_share": 0.0}, 12.0, 2, 1),
+]
+
+
+@pytest.mark.parametrize(("options", "rate", "prefills", "decodes"), CASES)
+def test_against_simulation(options: dict[str, Any], rate: float, prefills: int, decodes: int) -> None:
+    model = fleet(**options)
+    runs = np.array([simulated(model, rate, prefills, decodes, seed, 3000) for seed in range(6)])
+    error = 4.0 * runs.std(axis=0, ddof=1) / math.sqrt(len(runs))
+    value = np.array(predicted(model, rate, prefills, decodes))
+    # four standard errors, and 3% (TTFT, E2E), 4% (TPOT, whose tail are the requests of few tokens) of model error
+    tolerance = np.repeat([0.03, 0.04, 0.03], 3)
+    assert np.all(np.abs(value - runs.mean(axis=0)) <= error + tolerance * value), (value, runs.mean(axis=0), error)
+
+
+def test_the_simulation_too_keeps_the_promises_and_breaks_them_with_one_fewer() -> None:
+    rate = 90.0
+    inputs = question(rate=rate, slo="p90=0.15", tpot="p90=10.8ms")
+    option = pool_options(inputs, WORKLOAD.max_total)[0]
+    model = Disaggregated(inputs, WORKLOAD, option, option)
+    sizes = model.size(rate, inputs.promises)
+    assert isinstance(sizes, Sizes)
+    prefills, decodes = sizes.prefill.replicas, sizes.decode.replicas
+
+    def measured(first: int, second: int) -> tuple[float, float]:
+        runs = np.array([simulated(model, rate, first, second, seed, 3000) for seed in range(3)]).mean(axis=0)
+        return float(runs[1]), float(runs[4])
+
+    ttft, tpot = measured(prefills, decodes)
+    assert ttft <= 0.15
+    assert tpot <= 0.0108
+    assert measured(prefills - 1, decodes)[0] > 0.15
+    assert measured(prefills, decodes - 1)[1] > 0.0108
+
+
+def test_a_prefill_node_is_an_exact_queue() -> None:
+    """Lindley's recursion over many more requests than an engine simulates."""
+    model = fleet()
+    nodes = model.prefill.nodes
+    rng = np.random.default_rng(8)
+    count = 400_000
+    for load in (0.5, 0.8):
+        service = rng.choice(nodes.service_s, size=count, p=nodes.weight)
+        gaps = rng.exponential(1.0 / (load * nodes.capacity_per_s), count)
+        walk = np.concatenate(([0.0], np.cumsum(service[:-1] - gaps[1:])))
+        ttft = walk - np.minimum.accumulate(walk) + service
+        blocks = np.array([np.quantile(b, LEVELS) for b in np.split(ttft, 20)])
+        value = nodes.first_token(nodes.wait(load * nodes.capacity_per_s, 1)).quantiles(LEVELS)
+        error = 4.0 * blocks.std(axis=0, ddof=1) / math.sqrt(20)
+        assert np.all(np.abs(value - blocks.mean(axis=0)) <= error + 0.005 * value)
+
+
+def test_bursts_add_and_more_replicas_never_hurt() -> None:
+    workload = Workload.from_file("azure")
+    laws = []
+    for burst in ("auto", "poisson"):
+        inputs = question(cdf="azure", rate=200.0, burst=burst)
+        option = pool_options(inputs, workload.max_total)[0]
+        laws.append(Disaggregated(inputs, workload, option, option))
+    bursty, poisson = laws
+    before: tuple[float, ...] | None = None
+    for replicas in range(10, 30):
+        found = bursty.prefill.predict(200.0, replicas, LEVELS).ttft_s
+        calm = poisson.prefill.predict(200.0, replicas, LEVELS).ttft_s
+        assert all(a >= 0.999 * b for a, b in zip(found, calm, strict=True))
+        assert before is None or all(a <= 1.001 * b for a, b in zip(found, before, strict=True))
+        before = found
+
+
+def test_one_queue_waits_less_than_a_split() -> None:
+    split, shared = fleet(), fleet(routing="jsq")
+    for rate in (60.0, 90.0):
+        one = split.predict(rate, 4, 2, LEVELS)[0]
+        two = shared.predict(rate, 4, 2, LEVELS)[0]
+        assert all(b <= a for a, b in zip(one.ttft_s, two.ttft_s, strict=True))
+
+
+@pytest.mark.parametrize(
+    "promises",
+    [
+        {"slo": "0.3"},
+        {"slo": "p90=0.2", "tpot": "20ms"},
+        {"slo": 0.5, "e2e": "p95=3.5"},
+        {"e2e": 5.0, "slo": 3.0, "tpot": "p50=15ms"},
+        {"slo": 0.5, "e2e": 6.5, "redundancy": 1},
+    ],
+)
+def test_one_replica_fewer_breaks_a_promise_or_the_cap(promises: dict[str, Any]) -> None:
+    inputs = question(rate=300.0, **promises)
+    option = pool_options(inputs, WORKLOAD.max_total)[0]
+    model = Disaggregated(inputs, WORKLOAD, option, option)
+    sizes = model.size(300.0, inputs.promises)
+    assert isinstance(sizes, Sizes)
+    counts = (sizes.prefill.replicas, sizes.decode.replicas)
+
+    def keeps(prefills: int, decodes: int) -> bool:
+        first, second = model.predict(300.0, prefills, decodes)
+        assert second is not None
+        if max(first.load, second.load) > inputs.utilization_cap:
+            return False
+        part = {"ttft_s": first, "tpot_s": second, "e2e_s": second}
+        return all(part[p.metric].held(p.metric, p.quantile) <= p.limit_s for p in inputs.promises)
+
+    assert keeps(*counts)
+    assert not keeps(counts[0] - 1, counts[1])
+    assert not keeps(counts[0], counts[1] - 1)
+    # no cheaper pair at all: equal prices, so fewer replicas in total
+    total = sum(counts)
+    assert not any(keeps(n, total - 1 - n) for n in range(1, total - 1))
+
+
+def test_looser_promises_never_cost_more() -> None:
+    costs = [
+        fo.plan(WORKLOAD, **options(slo=s, tpot=t)).cost_usd_per_hour
+        for s, t in ((0.2, 0.012), (0.4, 0.012), (0.4, 0.03))
+    ]
+    assert costs == sorted(costs, reverse=True)
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    return {"rate": 300.0, "slo": 0.5, "tpot": 0.02, "shape": "disaggregated", "burst": "poisson", **changes}
+
+
+def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
+    plan = fo.plan("azure", slo=0.8, e2e=9, rate=200, shape="disaggregated")
+    assert [p.name for p in plan.pools] == ["prefill", "decode"]
+    (tmp_path / "plan.yaml").write_text(formatter("yaml")(plan))
+    (tmp_path / "plan.json").write_text(formatter("json")(plan))
+    for name in ("plan.yaml", "plan.json"):
+        found = fo.evaluate(tmp_path / name)
+        assert found.holds
+        rows = found.to_rows()
+        assert rows[0]["ttft_p99_s"] == pytest.approx(plan.pools[0].quantile("ttft_s", 0.99))
+        assert rows[1]["tpot_p99_s"] == pytest.approx(plan.pools[1].quantile("tpot_s", 0.99))
+        assert rows[1]["e2e_p99_s"] == pytest.approx(plan.pools[1].quantile("e2e_s", 0.99))
+    assert not fo.evaluate(plan, 1000).holds
+    for k in range(2):
+        fewer = tuple(replace(p, replicas=p.replicas - (j == k)) for j, p in enumerate(plan.pools))
+        small = fo.evaluate(replace(plan, pools=fewer))
+        assert not small.holds or max(v.prediction.load for v in small.verdicts[0]) > 0.85
+
+
+def test_the_plan_is_scheduled(tmp_path: Path) -> None:
+    (tmp_path / "hours.csv").write_text("\n".join(["3"] * 8 + ["9"] * 4 + ["6"] * 12))
+    base: dict[str, Any] = {"slo": 0.8, "e2e": 9, "rate": 200, "shape": "disaggregated"}
+    day = fo.schedule(workload="azure", hours=tmp_path / "hours.csv", **base)
+    plan = fo.plan("azure", **{**base, "rate": max(day.rates_per_s)})
+    assert [p.peak for p in day.pools] == [p.replicas for p in plan.pools]
+    assert day.perfect_cost_usd <= day.cost_usd <= day.static_cost_usd
+    again = fo.schedule(plan, hours=tmp_path / "hours.csv", rate_is="peak")
+    assert [p.replicas for p in again.pools] == [p.replicas for p in day.pools]
+
+
+def test_both_takes_the_cheaper_and_shows_the_other() -> None:
+    for base in ({"slo": 2.0, "rate": 200, "pools": 1}, {"slo": 2.0, "tpot": "16ms", "rate": 200, "pools": 1}):
+        both = fo.plan("azure", shape="both", method="occupancy", **base)
+        costs = {
+            shape: fo.plan("azure", shape=shape, method="occupancy", **base).cost_usd_per_hour
+            for shape in ("colocated", "disaggregated")
+        }
+        assert both.cost_usd_per_hour == min(costs.values())
+        assert costs[both.shape] == both.cost_usd_per_hour
+        (other,) = both.alternatives
+        assert other.cost_usd_per_hour == costs[other.shape]
+        rows = both.to_rows()
+        assert {r["shape"] for r in rows} == {"colocated", "disaggregated"}
+        assert any("would cost" in note for note in both.notes)
+        for name in ("table", "markdown"):
+            assert "disaggregated: prefill" in formatter(name)(both)
+        data = yaml.safe_load(formatter("yaml")(both))
+        assert data["alternatives"][0]["shape"] == other.shape
+        assert data["inputs"]["shape"] == "both"
+
+
+def test_two_gpus_may_share_the_work() -> None:
+    one = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100"])
+    two = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "a100", "l40s"])
+    assert two.cost_usd_per_hour <= one.cost_usd_per_hour
+
+
+def test_a_slow_link_is_in_the_tpot_and_not_in_the_ttft() -> None:
+    fast, slow = fleet(), fleet(kv_transfer_gbps=1.0)
+    first, second = (m.predict(30.0, 2, 2, LEVELS) for m in (fast, slow))
+    assert first[0].ttft_s == second[0].ttft_s
+    assert first[1] is not None and second[1] is not None
+    assert all(a < b for a, b in zip(first[1].tpot_s, second[1].tpot_s, strict=True))
+    # 131,072 bytes per token of Llama-3.1-8B over 1 Gbit/s
+    assert float(slow.transfer_s(1000)) == pytest.approx(0.002 + 1000 * 131072 * 8 / 1e9)
+
+
+def test_nobody_decodes() -> None:
+    rows = Workload.from_arrays(np.array([100.0, 2000.0]), np.ones(2), name="embeddings")
+    plan = fo.plan(rows, **options(slo=0.3, tpot=None, e2e=0.2, rate=50.0))
+    assert [p.name for p in plan.pools] == ["prefill"]
+    e2e = plan.pools[0].quantile("e2e_s", 0.99)
+    assert e2e is not None
+    assert e2e <= 0.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "told"),
+    [
+        ({"slo": 0.001}, InfeasibleError, "P99 TTFT"),
+        ({"tpot": 0.001}, InfeasibleError, "P99 TPOT"),
+        ({"e2e": 0.05, "slo": 5.0}, InfeasibleError, "P99 E2E"),
+        ({"inventory": {"h100": 2}}, InfeasibleError, "inventory"),
+        ({"shape": "both-ways"}, InputError, "shape"),
+        ({"kv_transfer_gbps": 0.0}, InputError, "kv_transfer_gbps"),
+        ({"profile": "fleetopt-paper"}, InputError, "charges nothing for prefill"),
+    ],
+)
+def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        fo.plan("azure", **options(**changes))
+
+
+def test_commands_that_know_no_such_fleet_say_so() -> None:
+    plan = fo.plan("azure", slo=2.0, rate=50, shape="disaggregated")
+    with pytest.raises(InputError, match="colocated"):
+        fo.verify(plan)

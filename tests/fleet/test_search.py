@@ -1,0 +1,85 @@
+"""The lazy shortest path against exhaustive enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from planner.fleet.search import Choice, PathSearch, cheapest_path_with_inventory
+
+
+def _exhaustive(costs: np.ndarray, max_edges: int) -> float:
+    top = len(costs) - 1
+    best = math.inf
+    for k in range(max_edges):
+        for inner in itertools.permutations(range(1, top), k):
+            path = (0, *inner, top)
+            best = min(best, sum(costs[i, j] for i, j in itertools.pairwise(path)))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_refined_path_is_the_optimum_of_all_paths(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, k = int(rng.integers(3, 8)), int(rng.integers(1, 4))
+    exact = rng.integers(1, 20, (size, size)).astype(float)
+    exact[rng.random((size, size)) < 0.2] = math.inf
+    exact[np.tril_indices(size)] = math.inf
+    bounds = np.where(np.isfinite(exact), np.floor(exact * rng.uniform(0.3, 1.0, exact.shape)), math.inf)
+    refined = []
+
+    def refine(i: int, j: int) -> tuple[float, bool]:
+        refined.append((i, j))
+        return float(exact[i, j]), True
+
+    outcome = PathSearch(bounds.copy(), refine, k).run()
+    assert outcome.cost == _exhaustive(exact, k)
+    assert outcome.proven
+    assert len(refined) == len(set(refined))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_inventory_is_respected_and_costs_are_optimal(seed: int) -> None:
+    rng = np.random.default_rng(1000 + seed)
+    size, kinds = int(rng.integers(3, 6)), 2
+    replicas = rng.integers(1, 8, (kinds, size, size))
+    price = np.array([2.0, 3.0])
+    names = ("a", "b")
+    inventory = {"a": int(rng.integers(1, 10)), "b": int(rng.integers(1, 10))}
+    upper = np.triu(np.ones((size, size), dtype=bool), 1)
+    costs = np.where(upper, np.min(replicas * price[:, None, None], axis=0), math.inf)
+    bounds = np.floor(costs * 0.7)
+
+    def choices(i: int, j: int) -> list[Choice]:
+        return [
+            Choice(k, float(replicas[k, i, j] * price[k]), {names[k]: int(replicas[k, i, j])}) for k in range(kinds)
+        ]
+
+    best = math.inf
+    top = size - 1
+    for edges in range(1, 4):
+        for inner in itertools.combinations(range(1, top), edges - 1):
+            path = (0, *inner, top)
+            for kind in itertools.product(range(kinds), repeat=edges):
+                used = {"a": 0, "b": 0}
+                cost = 0.0
+                for k, (i, j) in zip(kind, itertools.pairwise(path), strict=True):
+                    used[names[k]] += int(replicas[k, i, j])
+                    cost += float(replicas[k, i, j] * price[k])
+                if all(used[n] <= inventory[n] for n in names):
+                    best = min(best, cost)
+    cost, _, _, _ = cheapest_path_with_inventory(choices, bounds, inventory, 3)
+    assert cost == best
+
+
+def test_a_stopped_search_reports_its_gap() -> None:
+    exact = np.full((4, 4), math.inf)
+    exact[0, 3], exact[0, 1], exact[1, 3], exact[0, 2], exact[2, 3] = 10.0, 3.0, 4.0, 4.0, 5.0
+    bounds = np.where(np.isfinite(exact), exact - 2.0, math.inf)
+    search = PathSearch(bounds, lambda i, j: (float(exact[i, j]), True), 2, should_stop=lambda: True)
+    search.consider((0, 3))
+    outcome = search.run()
+    assert (outcome.cost, outcome.lower_bound, outcome.proven) == (10.0, 3.0, False)

@@ -1,0 +1,72 @@
+"""The smallest pool, against brute force on latency curves whose answer is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.fleet.pool import PoolSize, Shortfall, smallest_pool
+from planner.methods.base import Prediction
+from planner.types import Promise
+
+
+class Curve:
+    """Latency t0 / (1 - load)^power: monotone, unbounded at capacity, t0 when idle."""
+
+    def __init__(self, capacity: float, idle: float, power: float) -> None:
+        self.capacity_per_s, self.idle, self.power = capacity, idle, power
+        self.calls = 0
+
+    def at(self, rate: float, n: int) -> float:
+        load = rate / (n * self.capacity_per_s)
+        return math.inf if load >= 1.0 else self.idle / (1.0 - load) ** self.power
+
+    def predict(self, rate: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        self.calls += 1
+        values = (self.at(rate, replicas),) * len(quantiles)
+        return Prediction(quantiles, values, values, values, 0.0, 0.0, 0.0, 0.0)
+
+
+@given(
+    capacity=st.floats(0.05, 50.0),
+    rate=st.floats(0.01, 1e6),
+    idle=st.floats(0.01, 0.95),
+    power=st.sampled_from([0.5, 1.0, 2.0, 6.0]),
+)
+@settings(max_examples=200, deadline=None)
+def test_one_replica_fewer_breaks_the_promise_or_the_cap(
+    capacity: float, rate: float, idle: float, power: float
+) -> None:
+    curve = Curve(capacity, idle, power)
+    size = smallest_pool(curve, rate, [Promise("ttft_s", 1.0)], 0.85)
+    assert isinstance(size, PoolSize)
+    n = size.replicas
+    assert curve.at(rate, n) <= 1.0
+    assert rate <= 0.85 * n * capacity * (1.0 + 1e-9)
+    if n > 1:
+        assert curve.at(rate, n - 1) > 1.0 or rate > 0.85 * (n - 1) * capacity * (1.0 - 1e-9)
+    assert curve.calls <= 40
+
+
+def test_a_million_replicas_take_a_handful_of_predictions() -> None:
+    curve = Curve(1.0, 0.5, 2.0)
+    size = smallest_pool(curve, 1e6, [Promise("ttft_s", 1.0)], 0.85)
+    assert isinstance(size, PoolSize)
+    # 0.5/(1-load)^2 <= 1 means load <= 1 - sqrt(0.5)
+    assert size.replicas == math.ceil(1e6 / (1.0 - math.sqrt(0.5)))
+    assert curve.calls < 30
+
+
+def test_a_promise_no_size_keeps_is_a_shortfall_with_the_idle_value() -> None:
+    size = smallest_pool(Curve(1.0, 1.5, 1.0), 10.0, [Promise("ttft_s", 1.0)], 0.85)
+    assert isinstance(size, Shortfall)
+    assert size.best_s == pytest.approx(1.5, rel=1e-6)
+
+
+def test_an_exact_multiple_of_the_capacity_is_not_rounded_up() -> None:
+    size = smallest_pool(Curve(10.0, 1e-6, 0.1), 85.0, [Promise("ttft_s", 1.0)], 0.85)
+    assert isinstance(size, PoolSize)
+    assert size.replicas == 10
