@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from planner.api import evaluate, plan, plan_tiers, schedule, verify, what_if
     from planner.calibrate.run import calibrate_device, calibrate_files, calibrate_server
     from planner.errors import FleetOptError, InfeasibleError, InputError
-    from planner.types import Plan, PoolPlan, Promise, Slo
+    from planner.plan import Plan, PoolPlan
+    from planner.promise import Promise, Slo
     from planner.workload.workload import Workload
 
 __all__ = [

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.fleet.assemble import arrival_rate_of, make_plan
+from planner.plan import Plan
+from planner.promise import Slo
 from planner.question.inputs import PlanInputs
-from planner.types import Plan, Slo
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.

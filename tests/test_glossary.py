@@ -12,13 +12,14 @@ import pytest
 from planner.catalog.profiles import Profile
 from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction
+from planner.plan import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
+from planner.promise import Promise
 from planner.reproduce.result import Finding
 from planner.studies.classes import Grouping, TieredPlan
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
 from planner.studies.standing import Verdict
 from planner.studies.what_if import Sweep, SweepPoint
-from planner.types import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, Promise, SearchReport
 from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Provenance, Workload
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
+from planner.hardware import ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import shard_shape
-from planner.types import ModelSpec
 
 __all__ = ["SENTINEL", "Run", "designed_batches", "measuring_order", "server_shapes"]
 

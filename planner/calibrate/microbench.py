@@ -20,9 +20,9 @@ import numpy as np
 from planner.calibrate.design import designed_batches, expected_duration, measuring_order
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
+from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
-from planner.types import GpuSpec, ModelSpec
 
 __all__ = ["CPU", "TINY_MODEL", "Measured", "load_torch", "measure"]
 

@@ -14,9 +14,9 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
 from planner.errors import CalibrationError, InputError
+from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD, roofline
-from planner.types import GpuSpec, ModelSpec
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Fit

@@ -1,4 +1,4 @@
-"""A Hugging Face ``config.json`` -> :class:`planner.types.ModelSpec`."""
+"""A Hugging Face ``config.json`` -> :class:`planner.hardware.ModelSpec`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.types import DTYPE_BYTES, ModelSpec
+from planner.hardware import DTYPE_BYTES, ModelSpec
 
 __all__ = ["FAMILIES", "model_from_config"]
 

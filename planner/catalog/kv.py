@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.errors import InputError
-from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
 __all__ = [
     "BLOCK_TOKENS",

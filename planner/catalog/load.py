@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
 __all__ = ["gpu", "gpus", "load_yaml", "model", "models", "normalized"]
 
@@ -206,7 +206,7 @@ def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | 
     name
         Canonical name, alias, Hugging Face repository id, or the path of a ``config.json`` (or of its folder).
     weight_dtype, kv_dtype
-        Serve it in another dtype than the entry says; keys of :data:`planner.types.DTYPE_BYTES`.
+        Serve it in another dtype than the entry says; keys of :data:`planner.hardware.DTYPE_BYTES`.
 
     Returns
     -------

@@ -19,8 +19,8 @@ from planner.catalog.load import FOLDER, load_yaml, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.errors import InputError, did_you_mean
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
-from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
 
 __all__ = [
     "SCHEMA",

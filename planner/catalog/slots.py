@@ -12,8 +12,8 @@ from planner.catalog.kv import (
 )
 from planner.catalog.profiles import Profile
 from planner.errors import InputError
+from planner.hardware import GpuSpec, ModelSpec
 from planner.queueing.memory import OVERFLOW_LIMIT, PREEMPTION_LIMIT, SafeSlots, SlotLaw, safe_slots
-from planner.types import GpuSpec, ModelSpec
 
 __all__ = ["BlockCapacity", "memory_safe_slots", "reserved_slots"]
 

@@ -10,7 +10,7 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
-    from planner.types import Plan
+    from planner.plan import Plan
 
 __all__ = ["plan", "question"]
 

@@ -14,10 +14,11 @@ from planner.fleet.explain import explain_pool, fleet_tails, headroom, infeasibl
 from planner.fleet.pool import Shortfall, smallest_pool
 from planner.fleet.problem import Fleet, FleetProblem, PoolCandidate
 from planner.methods.base import same_band
+from planner.plan import LatencyValue, Plan, PoolPlan, SearchReport
+from planner.promise import Slo
 from planner.question.inputs import PlanInputs
 from planner.replica.engine import engine_options
 from planner.replica.floor import hardware_floor
-from planner.types import LatencyValue, Plan, PoolPlan, SearchReport, Slo
 from planner.units import format_count, format_duration, format_percent, format_usd
 from planner.workload import pools as m
 from planner.workload.workload import Workload

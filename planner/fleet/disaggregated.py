@@ -14,6 +14,8 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, prediction_levels, smallest_pool
 from planner.methods.base import Prediction, same_band, unstable
 from planner.methods.burst import Burst
+from planner.plan import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
+from planner.promise import Promise, Slo
 from planner.question.files import SavedPool
 from planner.question.inputs import PlanInputs
 from planner.queueing.bursts import BurstSequence, rising
@@ -27,16 +29,6 @@ from planner.replica.engine import (
     UNLIMITED_BUDGET,
     EngineOption,
     engine_options,
-)
-from planner.types import (
-    Alternative,
-    EngineSettings,
-    LatencyValue,
-    Plan,
-    PoolPlan,
-    Promise,
-    SearchReport,
-    Slo,
 )
 from planner.units import format_count, format_duration, format_percent, format_usd
 from planner.workload.pools import FleetMoments

@@ -10,7 +10,7 @@ from planner.errors import InfeasibleError
 from planner.fleet.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, evaluate_pool, smallest_pool
 from planner.fleet.problem import Fleet, FleetProblem, PoolCandidate
 from planner.fleet.scope import tail_at
-from planner.types import Promise
+from planner.promise import Promise
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.methods.base import PoolModel, Prediction, unstable
-from planner.types import Promise
+from planner.promise import Promise
 
 __all__ = ["PoolSize", "Shortfall", "prediction_levels", "smallest_pool"]
 

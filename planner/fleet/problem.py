@@ -22,10 +22,10 @@ from planner.fleet.search import (
 from planner.fleet.surrogate import guess_rate
 from planner.methods.base import PoolModel
 from planner.methods.burst import Burst
+from planner.promise import Promise
 from planner.question.inputs import PlanInputs
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.replica.floor import hardware_floor
-from planner.types import Promise
 from planner.workload import pools as m
 from planner.workload.pools import FleetMoments, PoolLaw, State, capacity_upper_bound
 from planner.workload.workload import Workload

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.fleet.pool import PoolSize
 from planner.methods.base import PoolModel, Prediction
-from planner.types import Promise
+from planner.promise import Promise
 
 __all__ = ["TAIL_LEVELS", "ScopedPool", "cheapest_allocation", "tail_at"]
 

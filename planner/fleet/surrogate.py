@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.types import Promise
+from planner.promise import Promise
 from planner.workload import pools as m
 
 __all__ = ["guess_rate"]

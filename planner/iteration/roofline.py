@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.errors import InputError
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
-from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
 
 __all__ = ["EFFICIENCY", "PRIOR_LOG_SD", "ShardShape", "prior_band", "roofline", "shard_shape"]
 

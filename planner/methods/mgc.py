@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction, same_band, unstable
+from planner.promise import Promise
 from planner.queueing.erlang import log_erlang_c
 from planner.queueing.mgc import min_replicas
-from planner.types import Promise
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 

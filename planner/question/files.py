@@ -10,8 +10,8 @@ from typing import Any
 
 from planner.catalog.load import load_yaml
 from planner.errors import InputError, did_you_mean
+from planner.plan import PLAN_SCHEMA_VERSION, Plan
 from planner.question.inputs import PlanInputs
-from planner.types import PLAN_SCHEMA_VERSION, Plan
 
 __all__ = ["Question", "SavedPool", "load_question", "saved_pools"]
 

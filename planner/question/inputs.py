@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.types import Promise
+from planner.promise import Promise
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
 __all__ = ["DEFAULT_GAMMAS", "KV_POLICIES", "METHODS", "ROUTINGS", "SHAPES", "PlanInputs", "parse_promise"]

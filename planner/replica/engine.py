@@ -14,9 +14,10 @@ from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
+from planner.hardware import GpuSpec, ModelSpec
+from planner.plan import EngineSettings
 from planner.question.inputs import PlanInputs
 from planner.replica.price import PriceRule
-from planner.types import EngineSettings, GpuSpec, ModelSpec
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 

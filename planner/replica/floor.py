@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.types import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
 __all__ = ["HardwareFloor", "hardware_floor"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.plan import Plan
 from planner.report import plan_text as text
 from planner.report import schedule_text
 from planner.report.plan_text import cell
 from planner.studies.schedule import Schedule
-from planner.types import Plan
 
 __all__ = ["render", "rows_to_markdown"]
 

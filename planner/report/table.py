@@ -8,8 +8,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from planner.plan import Plan
 from planner.report import plan_text as text
-from planner.types import Plan
 from planner.units import format_usd
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from planner.types import Plan
+from planner.plan import Plan
 
 __all__ = ["render"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.promise import Promise
 from planner.simulate.pool import simulate_pool
 from planner.simulate.result import SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
-from planner.types import Promise
 
 __all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Check", "PoolCheck", "fleet_estimate", "judge", "verify_pool"]
 

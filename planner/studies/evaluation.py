@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import planner
+from planner.plan import json_number
 from planner.studies.standing import FixedFleet, Verdict
 from planner.studies.standing_disaggregated import StandingDisaggregated
-from planner.types import json_number
 
 __all__ = ["Evaluation", "evaluation_of"]
 

@@ -16,6 +16,8 @@ from planner.fleet.pool import Shortfall, broken, evaluate_pool, prediction_leve
 from planner.fleet.problem import FleetProblem
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.methods.base import PoolModel
+from planner.plan import json_number
+from planner.promise import Promise
 from planner.question.files import SavedPool, saved_pools
 from planner.question.inputs import PlanInputs
 from planner.replica.engine import EngineOption, engine_options
@@ -24,7 +26,6 @@ from planner.replica.price import PriceRule
 from planner.studies.dwell import cheapest_holding, paid_replicas
 from planner.studies.standing import FixedFleet
 from planner.studies.standing_disaggregated import standing_disaggregated
-from planner.types import Promise, json_number
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates

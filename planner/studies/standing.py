@@ -13,10 +13,10 @@ from planner.fleet.disaggregated import is_disaggregated
 from planner.fleet.pool import evaluate_pool, prediction_levels
 from planner.fleet.problem import pool_model
 from planner.methods.base import PoolModel, Prediction, unstable
+from planner.promise import Promise
 from planner.question.files import SavedPool
 from planner.question.inputs import PlanInputs
 from planner.replica.engine import EngineOption, engine_options, set_up
-from planner.types import Promise
 from planner.workload.pools import FleetMoments, PoolLaw, State
 from planner.workload.workload import Workload
 

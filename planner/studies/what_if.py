@@ -10,8 +10,8 @@ from typing import Any
 import planner
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.plan import Plan
 from planner.question.inputs import PlanInputs
-from planner.types import Plan
 from planner.workload.workload import Workload
 
 __all__ = ["Sweep", "SweepPoint", "combinations", "parse_settings", "sweep"]

@@ -9,7 +9,7 @@ import pytest
 from planner.calibrate.design import SENTINEL, designed_batches, measuring_order, server_shapes
 from planner.catalog import model
 from planner.errors import CalibrationError
-from planner.types import ModelSpec
+from planner.hardware import ModelSpec
 
 LLAMA = model("llama-3.1-8b")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.fleet.pool import PoolSize, Shortfall, smallest_pool
 from planner.methods.base import Prediction
-from planner.types import Promise
+from planner.promise import Promise
 
 
 class Curve:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
+from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.roofline import prior_band, roofline, shard_shape
-from planner.types import GpuSpec, ModelSpec
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
 A100 = GpuSpec("a100-80gb", 85e9, 2.039e12, {"bf16": 312e12, "int8": 624e12}, 300e9, 1.5)

@@ -9,6 +9,7 @@ import pytest
 
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
+from planner.promise import Promise
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.durations import Exclusive, KvLinear, iteration_time
 from planner.simulate.engine import Node, Request
@@ -16,7 +17,6 @@ from planner.simulate.policies import POLICIES, make_policy
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import Estimate
 from planner.simulate.verify import fleet_estimate, judge, verify_pool
-from planner.types import Promise
 
 
 class LongestPromptFirst:

@@ -1,0 +1,117 @@
+"""What a GPU is and what a model is, as their makers state them. No behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["DTYPE_BYTES", "GpuSpec", "ModelSpec"]
+
+DTYPE_BYTES: Mapping[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5,
+    "fp4": 0.5,
+    # 4-bit values with one 8-bit scale per 32 of them (OCP microscaling formats)
+    "mxfp4": 0.53125,
+}
+"""Bytes of one weight or KV element by dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """One GPU as its vendor states it.
+
+    Parameters
+    ----------
+    name
+        Canonical id, e.g. ``"h100-80gb"``.
+    memory_bytes
+        Memory an engine can see (torch's total) [bytes].
+    bandwidth_bytes_per_s
+        Peak memory bandwidth [bytes/s].
+    flops_per_s
+        Peak dense matrix rate by dtype (``bf16``, ``fp16``, ``fp8``, ``int8``, ``fp4``; absent = not supported) [FLOP/s].
+    link_bytes_per_s
+        Bandwidth to the other GPUs of the node, per GPU and direction [bytes/s]; ``None`` = PCIe only, not known.
+    price_usd_per_hour
+        On-demand price of one GPU [USD/hour].
+    gpus_per_node
+        Largest tensor-parallel group inside one node.
+    aliases
+        Other names users write.
+    sources
+        Where each number comes from, by field name.
+    """
+
+    name: str
+    memory_bytes: float
+    bandwidth_bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    link_bytes_per_s: float | None
+    price_usd_per_hour: float
+    gpus_per_node: int = 8
+    aliases: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A decoder-only transformer as its ``config.json`` states it, and the dtypes it is served in.
+
+    Parameters
+    ----------
+    name
+        Canonical id, e.g. ``"llama-3.1-8b"``.
+    layers, hidden_size, intermediate_size, q_heads, kv_heads, head_dim, vocab_size, max_context
+        Shape. `intermediate_size` is that of a dense MLP layer (gated: three matrices).
+    tied_embeddings
+        Whether input embedding and head share their weights.
+    weight_dtype, kv_dtype
+        Keys of :data:`DTYPE_BYTES`. Embeddings and head stay 2 bytes under fp8/int4/mxfp4 weights.
+    parameters_total, parameters_active
+        As published [parameters]; active = per token (equal for dense models).
+    experts, experts_per_token, moe_intermediate_size, shared_experts, dense_layers
+        Mixture of experts; ``experts = 0`` means dense. `dense_layers` counts the layers with a dense MLP,
+        `shared_experts` the experts every token uses.
+    kv_lora_rank, qk_rope_head_dim, qk_nope_head_dim, v_head_dim, q_lora_rank
+        Multi-head latent attention; ``kv_lora_rank = 0`` means ordinary attention.
+    sliding_window, full_attention_layers
+        Hybrid attention; ``sliding_window = 0`` means every layer attends to the whole context
+        (then `full_attention_layers` equals `layers`).
+    multimodal
+        Whether an image tower takes memory this description does not count.
+    """
+
+    name: str
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int
+    tied_embeddings: bool = False
+    weight_dtype: str = "bf16"
+    kv_dtype: str = "bf16"
+    parameters_total: float = 0.0
+    parameters_active: float = 0.0
+    experts: int = 0
+    experts_per_token: int = 0
+    moe_intermediate_size: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    kv_lora_rank: int = 0
+    qk_rope_head_dim: int = 0
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
+    q_lora_rank: int = 0
+    sliding_window: int = 0
+    full_attention_layers: int = 0
+    multimodal: bool = False
+    aliases: tuple[str, ...] = ()
+    source: str = ""
