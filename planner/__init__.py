@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from planner.api import evaluate, plan, plan_tiers, schedule, verify, what_if
     from planner.calibrate.run import calibrate_device, calibrate_files, calibrate_server
     from planner.errors import FleetOptError, InfeasibleError, InputError
-    from planner.plan import Plan, PoolPlan
+    from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
     from planner.workload.workload import Workload
 
@@ -43,10 +43,10 @@ _HOME = {
     "FleetOptError": "errors",
     "InfeasibleError": "errors",
     "InputError": "errors",
-    "Plan": "types",
-    "PoolPlan": "types",
-    "Promise": "types",
-    "Slo": "types",
+    "Plan": "plans",
+    "PoolPlan": "plans",
+    "Promise": "promise",
+    "Slo": "promise",
     "Workload": "workload.workload",
     "calibrate_device": "calibrate.run",
     "calibrate_files": "calibrate.run",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.fleet.assemble import arrival_rate_of, make_plan
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.inputs import PlanInputs
 from planner.workload.workload import Workload

@@ -12,7 +12,7 @@ import pytest
 from planner.catalog.profiles import Profile
 from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction
-from planner.plan import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
+from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Promise
 from planner.reproduce.result import Finding
 from planner.studies.classes import Grouping, TieredPlan

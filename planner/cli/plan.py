@@ -10,7 +10,7 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.plans import Plan
 
 __all__ = ["plan", "question"]
 

@@ -14,7 +14,7 @@ from planner.fleet.explain import explain_pool, fleet_tails, headroom, infeasibl
 from planner.fleet.pool import Shortfall, smallest_pool
 from planner.fleet.problem import Fleet, FleetProblem, PoolCandidate
 from planner.methods.base import same_band
-from planner.plan import LatencyValue, Plan, PoolPlan, SearchReport
+from planner.plans import LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Slo
 from planner.question.inputs import PlanInputs
 from planner.replica.engine import engine_options

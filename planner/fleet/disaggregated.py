@@ -14,7 +14,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, prediction_levels, smallest_pool
 from planner.methods.base import Prediction, same_band, unstable
 from planner.methods.burst import Burst
-from planner.plan import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
+from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Promise, Slo
 from planner.question.files import SavedPool
 from planner.question.inputs import PlanInputs

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.catalog.load import load_yaml
 from planner.errors import InputError, did_you_mean
-from planner.plan import PLAN_SCHEMA_VERSION, Plan
+from planner.plans import PLAN_SCHEMA_VERSION, Plan
 from planner.question.inputs import PlanInputs
 
 __all__ = ["Question", "SavedPool", "load_question", "saved_pools"]

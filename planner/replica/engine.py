@@ -15,7 +15,7 @@ from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec
-from planner.plan import EngineSettings
+from planner.plans import EngineSettings
 from planner.question.inputs import PlanInputs
 from planner.replica.price import PriceRule
 from planner.workload import pools as m

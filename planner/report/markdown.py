@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.report import plan_text as text
 from planner.report import schedule_text
 from planner.report.plan_text import cell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.plan import LatencyValue, Plan, PoolPlan
+from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.units import format_count, format_duration, format_percent, format_usd
 
 __all__ = ["COLUMNS", "cell", "headline", "pool_cells", "savings"]

@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.report import plan_text as text
 from planner.units import format_usd
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from planner.plan import Plan
+from planner.plans import Plan
 
 __all__ = ["render"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import planner
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import arrival_rate_of, make_plan
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.promise import Promise
 from planner.question.inputs import PlanInputs
 from planner.workload.combine import mix

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import planner
-from planner.plan import json_number
+from planner.plans import json_number
 from planner.studies.standing import FixedFleet, Verdict
 from planner.studies.standing_disaggregated import StandingDisaggregated
 

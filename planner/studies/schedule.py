@@ -16,7 +16,7 @@ from planner.fleet.pool import Shortfall, broken, evaluate_pool, prediction_leve
 from planner.fleet.problem import FleetProblem
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.methods.base import PoolModel
-from planner.plan import json_number
+from planner.plans import json_number
 from planner.promise import Promise
 from planner.question.files import SavedPool, saved_pools
 from planner.question.inputs import PlanInputs

@@ -10,7 +10,7 @@ from typing import Any
 import planner
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.question.inputs import PlanInputs
 from planner.workload.workload import Workload
 
