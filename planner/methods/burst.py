@@ -62,8 +62,7 @@ class Burst:
     @staticmethod
     def sequence(law: PoolLaw, decode_weight: float, scales: Sequence[tuple[float, float]]) -> BurstSequence:
         """The fixed sequence of this pool: work = new prompt tokens + `decode_weight` per output token."""
-        kept = 1.0 - law.cached_share
-        work = kept * law.input_tokens + decode_weight * law.output_tokens
+        work = (1.0 - law.cached_share) * law.input_tokens + decode_weight * law.output_tokens
         return BurstSequence(scales, work, law.weight)
 
 

@@ -51,7 +51,7 @@ def simulate_pool(
     requests: int = 50_000,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    cached_share: float = 0.0,
+    cached_share: ArrayLike = 0.0,
     api_overhead_s: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
@@ -80,7 +80,7 @@ def simulate_pool(
     quantiles
         Shares in (0, 1).
     cached_share
-        Share of every prompt whose KV a prefix cache supplies, in [0, 1).
+        Share of a prompt whose KV a prefix cache supplies, in [0, 1): one for all, or one per row, shape (rows,).
     api_overhead_s
         Time outside the engine, added to TTFT and E2E [s].
     progress
@@ -102,13 +102,18 @@ def simulate_pool(
     arrival = arrival if isinstance(arrival, Arrival) else Arrival(rate_per_s=arrival)
     memory = math.inf if kv_tokens is None else float(kv_tokens)
     routing = check_routing(routing)
-    _check(replicas, iteration, slots, token_budget, memory, requests, quantiles, cached_share, api_overhead_s)
+    shares = np.asarray(cached_share, dtype=np.float64)
+    _check(replicas, iteration, slots, token_budget, memory, requests, quantiles, shares, api_overhead_s)
     seed_list = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
     if not seed_list:
         raise InputError("seeds: at least one run is needed")
     inputs, outputs = whole_tokens(input_tokens, "input_tokens"), whole_tokens(output_tokens, "output_tokens")
     if inputs.shape != outputs.shape or inputs.ndim != 1:
         raise InputError("input_tokens and output_tokens must be two lists of the same length")
+    if shares.shape not in ((), inputs.shape):
+        raise InputError(f"cached_share must be one number or one per row ({inputs.size}), got {shares.size}")
+    # at least one token of every prompt is processed
+    cached = np.minimum(np.floor(shares * inputs), inputs - 1).astype(np.int64)
     fits = np.array([rules.fits(total, memory) for total in (inputs + outputs - 1).tolist()])
     if not fits.any():
         raise InputError(
@@ -131,8 +136,8 @@ def simulate_pool(
         kept = fits[rows]
         router_rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
         run = _simulate_one(
-            rules, iteration, inputs[rows][kept], outputs[rows][kept], times[kept], replicas, routing, router_rng, slots,
-            token_budget, memory, cached_share, arrival.process == "saturated", share,
+            rules, iteration, inputs[rows][kept], outputs[rows][kept], cached[rows][kept], times[kept], replicas, routing,
+            router_rng, slots, token_budget, memory, arrival.process == "saturated", share,
         )  # fmt: skip
         run.rejected = int(requests - kept.sum())
         runs.append(run)
@@ -147,7 +152,7 @@ def _check(
     memory: float,
     requests: int,
     quantiles: Sequence[float],
-    cached_share: float,
+    cached_share: NDArray[np.float64],
     api_overhead_s: float,
 ) -> None:
     problems = []
@@ -159,8 +164,8 @@ def _check(
     if not (isinstance(requests, int) and requests >= 1):
         problems.append(f"requests must be a whole number >= 1, got {requests!r}")
     problems += [f"quantiles: {q!r} does not lie in (0, 1)" for q in quantiles if not 0.0 < q < 1.0]
-    if not 0.0 <= cached_share < 1.0:
-        problems.append(f"cached_share must lie in [0, 1), got {cached_share!r}")
+    if not (np.all(cached_share >= 0.0) and np.all(cached_share < 1.0)):
+        problems.append("cached_share must lie in [0, 1)")
     if not (math.isfinite(api_overhead_s) and api_overhead_s >= 0.0):
         problems.append(f"api_overhead_s must not be negative, got {api_overhead_s!r}")
     if problems:
@@ -187,6 +192,7 @@ def _simulate_one(
     iteration: IterationModel | Sequence[float],
     inputs: NDArray[np.int64],
     outputs: NDArray[np.int64],
+    cached: NDArray[np.int64],
     times: NDArray[np.float64],
     replicas: int,
     routing: str,
@@ -194,20 +200,17 @@ def _simulate_one(
     slots: float,
     token_budget: float,
     memory: float,
-    cached_share: float,
     saturated: bool,
     progress: Callable[[float], None] | None,
 ) -> _Run:
     if rules.name == "policies":
-        if cached_share:
+        if cached.any():
             raise InputError("the policies preset has no prefix cache; use mixed or paged")
         if not isinstance(iteration, IterationModel):
             raise InputError("iteration: a table of durations is for the slots preset only")
         return _run_rule_exact(
             iteration, inputs, outputs, times, replicas, routing, rng, slots, token_budget, memory, progress
         )
-    # At least one token of every prompt is processed.
-    cached = np.minimum(np.floor(cached_share * inputs), inputs - 1).astype(np.int64)
     table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
     pool = build_replicas(rules, table, iteration, replicas, slots, token_budget, memory)
     marks: list[tuple[float, float, float]] = []

@@ -53,8 +53,9 @@ class PoolLaw:
         Boundary and compression below and above; requests with ``lower.boundary < total <= upper.boundary`` live here.
     share, compressed_share
         Fraction of all requests served here, and of all requests compressed into here.
-    input_tokens, output_tokens, weight
-        Their law, weights summing to 1, shape (rows,).
+    input_tokens, output_tokens, cached_share, weight
+        Their joint law, weights summing to 1, shape (rows,); `cached_share` is the part of each row's prompt that the
+        prefix cache serves [1].
     moments
         Its feature sums (not divided by the share), shape (len(FEATURES),).
     """
@@ -65,14 +66,9 @@ class PoolLaw:
     compressed_share: float
     input_tokens: FloatArray
     output_tokens: FloatArray
+    cached_share: FloatArray
     weight: FloatArray
     moments: FloatArray
-
-    @property
-    def cached_share(self) -> float:
-        """Share of this pool's prompt tokens that the prefix cache serves [1]."""
-        whole = float(self.moments[INPUT])
-        return 0.0 if whole <= 0.0 else max(0.0, 1.0 - float(self.moments[NEW_INPUT]) / whole)
 
     @property
     def longest_tokens(self) -> float:
@@ -253,9 +249,9 @@ class FleetMoments:
         share = float(np.sum(weight[positive]))
         if share <= 1e-12:
             return None
-        inputs, outputs, weight = inputs[positive], outputs[positive], weight[positive]
-        moments = weight @ self._features(inputs, outputs, cached[positive])
-        return PoolLaw(lower, upper, share, compressed, inputs, outputs, weight / share, moments)
+        inputs, outputs, cached, weight = inputs[positive], outputs[positive], cached[positive], weight[positive]
+        moments = weight @ self._features(inputs, outputs, cached)
+        return PoolLaw(lower, upper, share, compressed, inputs, outputs, cached, weight / share, moments)
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""

@@ -51,11 +51,11 @@ def lattice(points: int, dimensions: int) -> Array:
 
 
 def stratified_rows(law: LengthLaw, u: Array) -> NDArray[np.int64]:
-    """Rows of the workload at the weighted quantiles ``u``, ordered so that prompt and output are both stratified."""
-    order = np.argsort(law.prompt, kind="stable")
+    """Rows of the workload at the weighted quantiles ``u``, ordered so that prefill and output are both stratified."""
+    order = np.argsort(law.tokens, kind="stable")
     below = np.cumsum(law.probability[order])
     strip = np.minimum((below * 64).astype(np.int64), 63)
-    # within a strip of equal prompt quantiles by output, direction alternating: neighbours in u are alike in both
+    # within a strip of equal quantiles by output, direction alternating: neighbours in u are alike in both
     key = np.where(strip % 2 == 0, 1.0, -1.0) * law.steps[order]
     order = order[np.lexsort((key, strip))]
     below = np.cumsum(law.probability[order])

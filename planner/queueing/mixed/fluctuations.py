@@ -79,7 +79,7 @@ class LifeSpectra:
         growing = z * (1 - (steps + 1) * power + steps * power * z) / (1 - z) ** 2
         held = prompt * decode + growing
         ones = np.ones_like(decode)
-        parts = np.stack((decode, held, ones * law.tokens[rows], ones * law.pairs(prompt)))
+        parts = np.stack((decode, held, ones * law.tokens[rows], ones * law.pairs[rows]))
         self.mean = parts.mean(axis=2)
         flat = np.moveaxis(parts, 1, 0)
         self.second = flat.conj() @ np.swapaxes(flat, 1, 2) / rows.size

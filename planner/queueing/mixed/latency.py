@@ -75,7 +75,7 @@ class Draws:
         self.prompt = law.prompt[rows]
         self.prefill = law.tokens[rows]
         self.steps = law.steps[rows]
-        self.pairs = law.pairs(self.prompt)
+        self.pairs = law.pairs[rows]
         self.sums = PromptDraws(law)
         self.spectra = LifeSpectra(law, rows[:: max(points // 512, 1)])
         # requests with few steps, shortest last, and a fixed table of uniforms to follow them with

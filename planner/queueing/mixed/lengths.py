@@ -73,7 +73,7 @@ class BatchCost:
 class LengthLaw:
     r"""Moments of a request under mixed batching, computed once from any number of rows.
 
-    A request with ``L`` input and ``O`` output tokens prefills :math:`L'=(1-s)L` tokens (``s`` is the share found in
+    A request with ``L`` input and ``O`` output tokens prefills :math:`L'=(1-s)L` tokens (``s`` is its share found in
     the prefix cache), then makes :math:`D=O-1` decode steps; each decode reads a context of ``L`` and what it wrote.
 
     Parameters
@@ -82,8 +82,8 @@ class LengthLaw:
         [tokens], may be fractional.
     weight : array_like or None
         Relative weight of each row; None is equal weights.
-    cached_share : float
-        Share of the prompt found in the prefix cache, in [0, 1).
+    cached_share : float or array_like, shape (rows,)
+        Share of the prompt found in the prefix cache, in [0, 1): one for all rows, or one per row.
     attention : float
         Cost of a query-key pair over that of a prefill token, ``a/(b + c)`` [tokens/pair].
 
@@ -92,6 +92,8 @@ class LengthLaw:
     tokens, prefill : ndarray, shape (rows,)
         Tokens to compute, and the same with attention weighed in: :math:`L'+rA` scaled to the same mean. A queue of
         prompts takes time by ``prefill``; attention grows as the square of a prompt, so long ones weigh more.
+    pairs : ndarray, shape (rows,)
+        Query-key pairs of the prefill, the cached part as its past.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class LengthLaw:
         input_tokens: ArrayLike,
         output_tokens: ArrayLike,
         weight: ArrayLike | None,
-        cached_share: float,
+        cached_share: ArrayLike,
         attention: float = 0.0,
     ) -> None:
         prompt = _row_vector("input_tokens", input_tokens)
@@ -116,18 +118,21 @@ class LengthLaw:
             if not total > 0:
                 raise ValueError("weight: must have a positive sum")
             p = p / total
-        if not 0 <= cached_share < 1:
-            raise ValueError(f"cached_share: {cached_share!r} is not in [0, 1)")
-        new = (1 - cached_share) * prompt
+        cached = _row_vector("cached_share", cached_share)
+        if cached.size not in (1, prompt.size):
+            raise ValueError(f"cached_share: {cached.size} rows, but input_tokens has {prompt.size}")
+        if not cached.max() < 1:
+            raise ValueError(f"cached_share: {float(cached.max())!r} is not in [0, 1)")
+        new = (1 - cached) * prompt
         steps = np.maximum(output - 1, 0.0)
         self.prompt, self.tokens, self.steps, self.probability = prompt, new, steps, p
         self.mean_prefill = float(p @ new)
         if not self.mean_prefill > 0:
             raise ValueError("input_tokens: the mean must be positive")
         # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter
-        pairs = cached_share * prompt * new + new * (new + 1) / 2
-        self.mean_pairs = float(p @ pairs)
-        work = new + attention * pairs
+        self.pairs = cached * prompt * new + new * (new + 1) / 2
+        self.mean_pairs = float(p @ self.pairs)
+        work = new + attention * self.pairs
         self.prefill = work * (self.mean_prefill / float(p @ work))
         self.mean_prefill2 = float(p @ self.prefill**2)
         self.max_prefill = float(self.prefill[p > 0].max())
@@ -144,12 +149,6 @@ class LengthLaw:
             self.context2 = float(p @ (steps * squares)) / self.mean_steps
         else:
             self.context, self.context2 = 0.0, 0.0
-        self.cached_share = cached_share
-
-    def pairs(self, prompt: Array) -> Array:
-        """Query-key pairs of the prefill of a prompt of ``prompt`` [tokens]."""
-        new = (1 - self.cached_share) * prompt
-        return self.cached_share * prompt * new + new * (new + 1) / 2
 
     def survival(self, lags: Array) -> Array:
         """P(D >= j) at the given ``lags`` j."""

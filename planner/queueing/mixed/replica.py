@@ -164,9 +164,9 @@ class MixedReplica:
         Most running sequences.
     kv_tokens : float
         KV memory [tokens]; ``inf`` for no limit.
-    cached_share : float
-        Share of every prompt found in the prefix cache, in [0, 1): prefill computes the rest with the cached part as
-        its past; memory and decode reads hold all of it.
+    cached_share : float or array_like, shape (rows,)
+        Share of a prompt found in the prefix cache, in [0, 1), one for all or one per row: prefill computes the rest with
+        the cached part as its past; memory and decode reads hold all of it.
     api_overhead_s : float
         Constant added to TTFT and E2E [s].
 
@@ -203,7 +203,7 @@ class MixedReplica:
         token_budget: float,
         max_num_seqs: float,
         kv_tokens: float = math.inf,
-        cached_share: float = 0.0,
+        cached_share: ArrayLike = 0.0,
         api_overhead_s: float = 0.0,
     ) -> None:
         terms = {"t0": t0, "w": w, "b": b, "c": c, "h": h, "g": g, "a": a, "x": x, "e": e}
