@@ -45,19 +45,29 @@ def mixture_quantiles(start: ArrayLike, width: ArrayLike, weight: ArrayLike, lev
     --------
     >>> mixture_quantiles([0.0, 1.0], [1.0, 2.0], [0.5, 0.5], [0.25, 0.75, 1.0]).tolist()
     [0.5, 2.0, 3.0]
+    >>> mixture_quantiles([0.0, 0.0], [0.0, 2.0], [0.5, 0.5], [0.25, 0.5, 0.75]).tolist()  # half of it at 0
+    [0.0, 0.0, 1.0]
     """
     a = np.asarray(start, dtype=float).ravel()
-    # a point mass becomes a very steep ramp; 1e-7 of its place keeps the running sum's rounding below 1e-8
-    d = np.maximum(np.asarray(width, dtype=float).ravel(), 1e-7 * np.abs(a) + 1e-300)
+    d = np.asarray(width, dtype=float).ravel()
     w = np.asarray(weight, dtype=float).ravel()
-    knots = np.concatenate((a, a + d))
-    slope = w / d
-    order = np.argsort(knots)
+    # so steep a ramp that the running sum of slopes would lose the others beside it is a jump
+    jump = d <= 1e-7 * np.maximum(np.abs(a), 1e-3 * float(np.max(np.abs(a) + d)))
+    ramp = ~jump
+    slope = w[ramp] / d[ramp]
+    knots = np.concatenate((a[ramp], a[ramp] + d[ramp], a[jump] + 0.5 * d[jump]))
+    order = np.argsort(knots, kind="stable")
     x = knots[order]
-    rising = np.cumsum(np.concatenate((slope, -slope))[order])
+    rising = np.cumsum(np.concatenate((slope, -slope, np.zeros(len(knots) - 2 * len(slope))))[order])
     cdf = np.empty(len(x))
     cdf[0] = 0.0
     np.cumsum(rising[:-1] * np.diff(x), out=cdf[1:])
+    if jump.any():
+        mass = np.concatenate((np.zeros(2 * len(slope)), w[jump]))[order]
+        below = np.cumsum(mass) - mass
+        # before and after each jump
+        x = np.repeat(x, 2)
+        cdf = np.stack((cdf + below, cdf + below + mass), axis=1).ravel()
     np.maximum.accumulate(cdf, out=cdf)
     total = cdf[-1]
     values: FloatArray = np.interp(np.asarray(levels, dtype=float) * total, cdf, x)

@@ -34,6 +34,21 @@ def chat(rows: int = 300, seed: int = 5) -> tuple[np.ndarray, np.ndarray]:
 # --- laws as mixtures of uniform pieces
 
 
+@pytest.mark.parametrize(
+    ("start", "width", "weight", "levels", "expected"),
+    [
+        ([0.0, 0.0], [0.0, 2.0], [0.5, 0.5], [0.25, 0.5, 0.75, 1.0], [0.0, 0.0, 1.0, 2.0]),
+        ([-1.0, 0.0], [2.0, 0.0], [0.5, 0.5], [0.125, 0.25, 0.5, 0.75, 0.875], [-0.5, 0.0, 0.0, 0.0, 0.5]),
+        ([0.0, 1.0, 1.0], [4.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.125, 0.5, 0.625, 0.75], [1.0, 1.0, 1.0, 2.0]),
+        ([3.0], [0.0], [1.0], [0.0, 0.5, 1.0], [3.0, 3.0, 3.0]),
+        ([0.0, 5.0], [0.0, 0.0], [0.5, 0.5], [0.4, 0.6], [0.0, 5.0]),
+    ],
+)
+def test_point_masses_among_pieces(start, width, weight, levels, expected) -> None:
+    # by hand: the CDF is a sum of ramps and jumps
+    assert mixture_quantiles(start, width, weight, levels) == pytest.approx(expected, abs=1e-12)
+
+
 def test_mixture_quantiles_against_sampling() -> None:
     rng = np.random.default_rng(2)
     start, width, weight = rng.uniform(0, 5, 40), rng.uniform(0, 2, 40), rng.uniform(0, 1, 40)

@@ -145,6 +145,31 @@ def test_product_form_with_constant_times_is_poisson():
 # ------------------------------------------------------------------------------------------------------ invariants
 
 
+@pytest.mark.parametrize("replicas", [64, 1000, 100_000])
+@pytest.mark.parametrize("each", [0.05, 3.0, 300.0])
+def test_a_large_pool_of_constant_times_is_poisson(replicas, each):
+    scipy_stats = pytest.importorskip("scipy.stats")
+    nodes = np.array([1.0, 2 * each + 2, 4 * each + 8])
+    law = occupancy_law(each, nodes, np.ones(3), Capacity(1e9, math.inf, 0.0), 0.5, replicas)
+    total = scipy_stats.poisson(each * replicas)
+    # quantiles to the stride with which states far more than MOST_STATES are summed
+    assert law.quantile(np.array([0.01, 0.5, 0.99])) * replicas == pytest.approx(
+        total.ppf([0.01, 0.5, 0.99]), abs=max(1.0, 0.02 * total.std())
+    )
+    assert float(law.law @ law.present) == pytest.approx(each, rel=1e-3)
+
+
+@pytest.mark.parametrize("load", [0.05, 0.3, 0.7, 0.95])
+def test_shortest_queue_does_not_depend_on_the_size_of_a_large_pool(load):
+    engine = replica(max_num_seqs=64)
+    most = engine.max_throughput().per_s
+    base, *larger = (engine.predict(load * most * n, n, "jsq") for n in (128, 200, 1000, 10_000, 100_000))
+    for at in larger:
+        assert at.ttft_s == pytest.approx(base.ttft_s, rel=0.01)
+        assert at.tpot_s == pytest.approx(base.tpot_s, rel=0.01)
+        assert at.e2e_s == pytest.approx(base.e2e_s, rel=0.01)
+
+
 def test_transitions_keep_probability_and_mean():
     law = LengthLaw(PROMPTS, OUTPUTS, None, 0.0)
     sums = PromptSums(law, 2048.0)

@@ -11,8 +11,11 @@ __all__ = ["Capacity", "Occupancy", "hermite", "occupancy_law"]
 
 Array = NDArray[np.float64]
 
-# Most states of the product form that are summed one by one; pools beyond that are summed with a stride.
+# Most states of the product form that are summed; where a pool has more, the mode is looked for with strides and only its
+# surroundings are summed.
 MOST_STATES = 6000
+# Logarithm of the probability, relative to the mode's, below which states are left out of a large pool's law.
+NEGLIGIBLE = -60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +154,32 @@ def occupancy_law(
     most = capacity.most + max(tail, 8.0) if capacity.most < 1e5 else 1e5
     reach = min(most, 4 * nodes[-1] + 50 + (tail if nodes[-1] > 0.5 * capacity.typical else 0.0))
     states = int(reach * pooled) + 2
-    stride = max(1, -(-states // MOST_STATES))
-    total = np.arange(1, states + 1, stride, dtype=float)
-    served = capacity.served(total / pooled)
-    ratio = work_rate * np.maximum(hermite(served, nodes, iteration), 0.2 * iteration[0]) / np.maximum(served, 1e-12)
-    beyond = total / pooled > capacity.typical
-    ratio = np.where(beyond, np.maximum(ratio, load), ratio)
-    steps = np.log(np.maximum(ratio, 1e-12)) * stride / np.where(beyond, queue_spread, spread)
-    log_law = np.concatenate(([0.0], np.cumsum(steps)))
-    law = np.exp(log_law - log_law.max())
-    return Occupancy(np.concatenate(([0.0], total)) / pooled, law / law.sum())
+
+    def logarithms(total: Array) -> Array:
+        """Logarithms of the ratios of the law of the pool's ``total`` sequences."""
+        served = capacity.served(total / pooled)
+        time = np.maximum(hermite(served, nodes, iteration), 0.2 * iteration[0])
+        ratio = work_rate * time / np.maximum(served, 1e-12)
+        beyond = total / pooled > capacity.typical
+        ratio = np.where(beyond, np.maximum(ratio, load), ratio)
+        steps: Array = np.log(np.maximum(ratio, 1e-12)) / np.where(beyond, queue_spread, spread)
+        return steps
+
+    first, last, stride = 0, states, max(1, -(-states // MOST_STATES))
+    while True:
+        total = np.arange(first + 1, last + 1, stride, dtype=float)
+        log_law = np.concatenate(([0.0], np.cumsum(logarithms(total) * stride)))
+        total = np.concatenate(([float(first)], total))
+        log_law -= log_law.max()
+        if stride == 1:
+            break
+        # strides blur a law narrower than they are: look again about its mode
+        kept = np.flatnonzero(log_law > NEGLIGIBLE)
+        first = int(total[max(kept[0] - 1, 0)])
+        last = min(int(total[kept[-1]]) + stride, states)
+        closer = max(1, -(-(last - first) // MOST_STATES))
+        if closer > stride // 2:
+            break
+        stride = closer
+    law = np.exp(log_law)
+    return Occupancy(total / pooled, law / law.sum())

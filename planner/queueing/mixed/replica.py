@@ -41,6 +41,9 @@ RR_AVOIDANCE = (0.10, 0.35)
 # Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
 # random time: fitted on simulations of 4 and 16 replicas.
 JSQ_AFTER_DEPARTURE = 0.33
+# Replicas of a join-shortest-queue pool that are followed together: the answer has converged there, and each replica of
+# a larger pool is treated as one of this many.
+MOST_POOLED = 128
 # Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
 # they fall free. Fitted on simulations of slot- and memory-bound engines.
 QUEUE_SHARE = 0.15
@@ -381,7 +384,7 @@ class MixedReplica:
         limit = self.max_throughput()
         steps = law.mean_steps
         if routing == "jsq" and steps >= 1:
-            return self._solve_shared(rate, load, replicas, dispersion)
+            return self._solve_shared(rate, load, min(replicas, MOST_POOLED), dispersion)
         avoidance = 0.0
         if routing == "rr":
             avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
