@@ -1,0 +1,283 @@
+"""The question taken apart: who sends what, what is promised, on which engines, at what price, searched how.
+
+Every room below the front door gets the one record it is about; the rate of the fleet stands in :class:`Traffic` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.errors import InputError
+from planner.promise import Promise, Slo
+from planner.question.inputs import PlanInputs
+from planner.workload.arrivals import Arrivals
+from planner.workload.pools import FleetMoments
+from planner.workload.workload import Workload
+
+__all__ = ["CompiledQuestion", "Engines", "Promises", "Purchase", "Search", "Traffic", "compile_question", "rate_of"]
+
+REPORTED_LEVELS = (0.5, 0.9, 0.99)
+"""Quantiles every prediction states, promised or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is sent to the fleet.
+
+    Parameters
+    ----------
+    workload
+        Lengths and arrivals.
+    rate_per_s
+        Rate of the fleet [1/s]: the only place it stands.
+    own_rate
+        Whether that is the workload's own rate, none having been given.
+    cached_share
+        Share of a prompt served from the prefix cache [1]: one number, or by category.
+    bursts
+        Whether arrivals are as bursty as measured; Poisson otherwise.
+    p_c
+        Probability that a compression succeeds [1]; ``None`` = by category.
+    route_on
+        What the gateway cuts requests by: ``total`` (an oracle for the output length) or ``input``.
+    """
+
+    workload: Workload
+    rate_per_s: float
+    own_rate: bool = False
+    cached_share: float | Mapping[str, float] = 0.0
+    bursts: bool = True
+    p_c: float | None = None
+    route_on: str = "total"
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """The measured arrival process; ``None`` where Poisson arrivals are asked for."""
+        return self.workload.arrivals if self.bursts else None
+
+    @property
+    def sees_output(self) -> bool:
+        """Whether the gateway knows a request's output length."""
+        return self.route_on == "total"
+
+    def at(self, rate_per_s: float) -> Traffic:
+        """The same requests at another rate of the fleet [1/s]."""
+        return replace(self, rate_per_s=rate_per_s)
+
+    def moments(self, chunk: int) -> FleetMoments:
+        """Feature sums of its pools, for prefill chunks of that many tokens."""
+        return FleetMoments(self.workload, self.p_c, chunk, self.cached_share, self.route_on)
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the fleet keeps.
+
+    Parameters
+    ----------
+    latency
+        Latency promises.
+    utilization_cap
+        Largest share of the maximum throughput in use [1].
+    min_replicas
+        Least replicas of a pool.
+    """
+
+    latency: tuple[Promise, ...]
+    utilization_cap: float = 0.85
+    min_replicas: int = 1
+
+    @property
+    def of_pools(self) -> tuple[Promise, ...]:
+        """Promises every pool keeps by itself."""
+        return tuple(p for p in self.latency if p.scope == "pool")
+
+    @property
+    def of_fleet(self) -> tuple[Promise, ...]:
+        """Promises all requests keep together."""
+        return tuple(p for p in self.latency if p.scope == "fleet")
+
+    @property
+    def slo(self) -> Slo:
+        """As the plan states them."""
+        return Slo(promises=self.latency)
+
+    def levels(self, reported: tuple[float, ...] = REPORTED_LEVELS) -> tuple[float, ...]:
+        """Quantile levels a prediction needs, ascending: those reported always and those promised."""
+        return tuple(sorted({*reported, *(p.quantile for p in self.latency)}))
+
+    def limits(self, metric: str) -> list[float]:
+        """Limits on one metric [s]."""
+        return [p.limit_s for p in self.latency if p.metric == metric]
+
+    def only(self, latency: tuple[Promise, ...]) -> Promises:
+        """The same cap and minimum with other latency promises."""
+        return replace(self, latency=latency)
+
+    def tightened(self, factor: float) -> Promises:
+        """Every limit divided by `factor`: what is left when every time is that many times as long."""
+        return self.only(tuple(replace(p, limit_s=p.limit_s / factor) for p in self.latency))
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Engines the fleet may be built of; what is ``None`` is chosen. Fields as in the options of ``fleetopt plan``."""
+
+    gpu: tuple[str, ...] = ("h100",)
+    model: str = "llama-3.1-8b"
+    tp: int | None = None
+    tp_options: tuple[int, ...] = ()
+    profile: str | None = None
+    kv: tuple[str, ...] = ("paged",)
+    token_budget: int | None = None
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    chunk: int = 512
+    memory_utilization: float = 0.9
+    kv_transfer_gbps: float = 100.0
+    kv_transfer_base_s: float = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """What GPUs cost, how many there are, and what is bought beyond the need. Fields as in the options."""
+
+    inventory: Mapping[str, int]
+    price: Mapping[str, float]
+    spot_price: Mapping[str, float]
+    spot_share: float = 0.0
+    redundancy: int = 0
+    availability_target: float | None = None
+    failures_per_hour: float = 0.001
+    repair_hours: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Which fleets are compared.
+
+    Parameters
+    ----------
+    shape
+        ``colocated``, ``disaggregated`` or ``both``.
+    pools, boundaries, gammas
+        Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
+    max_evaluations
+        Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
+    """
+
+    shape: str = "colocated"
+    pools: int = 2
+    boundaries: tuple[float, ...] | None = None
+    gammas: tuple[float, ...] = (1.0,)
+    max_evaluations: int = 48
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledQuestion:
+    """A question ready to be answered.
+
+    Parameters
+    ----------
+    inputs
+        The options it was made from, for the plan that carries them.
+    traffic, promises, engines, purchase, search
+        Its parts.
+    method, routing
+        Names of the latency method and of how a pool spreads requests over its replicas.
+    """
+
+    inputs: PlanInputs
+    traffic: Traffic
+    promises: Promises
+    engines: Engines
+    purchase: Purchase
+    search: Search
+    method: str
+    routing: str
+
+    def at(self, rate_per_s: float) -> CompiledQuestion:
+        """The same question at another rate of the fleet [1/s]."""
+        return replace(self, traffic=self.traffic.at(rate_per_s))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options in their own names."""
+        return self.inputs.to_dict()
+
+
+def rate_of(inputs: PlanInputs, workload: Workload) -> float:
+    """The option's rate, else the workload's own [1/s].
+
+    Raises
+    ------
+    InputError
+        Neither is known.
+    """
+    rate = inputs.rate if inputs.rate is not None else workload.arrivals.rate_per_s
+    if rate is None:
+        raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
+    return rate
+
+
+def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float | None = None) -> CompiledQuestion:
+    """Options and a workload as the records the rooms work on.
+
+    Parameters
+    ----------
+    inputs
+        Options under their own names.
+    workload
+        The traffic they speak of.
+    rate_per_s
+        Rate asked about [1/s] instead of the option's.
+
+    Raises
+    ------
+    InputError
+        No rate is known; a cached share of a category the workload does not have.
+    """
+    if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
+        raise InputError(
+            f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
+            f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
+        )
+    rate = rate_of(inputs, workload) if rate_per_s is None else rate_per_s
+    if not (math.isfinite(rate) and rate > 0.0):
+        raise InputError(f"rate: must be positive, got {rate!r}")
+    own = inputs.rate is None and rate_per_s is None
+    return CompiledQuestion(
+        inputs=inputs,
+        traffic=Traffic(workload, rate, own, inputs.cached_share, inputs.burst == "auto", inputs.p_c, inputs.route_on),
+        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
+        engines=Engines(
+            gpu=inputs.gpu,
+            model=inputs.model,
+            tp=inputs.tp,
+            tp_options=inputs.tp_options,
+            profile=inputs.profile,
+            kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
+            token_budget=inputs.token_budget,
+            max_num_seqs=inputs.max_num_seqs,
+            max_model_len=inputs.max_model_len,
+            chunk=inputs.chunk,
+            memory_utilization=inputs.memory_utilization,
+            kv_transfer_gbps=inputs.kv_transfer_gbps,
+            kv_transfer_base_s=inputs.kv_transfer_base,
+        ),
+        purchase=Purchase(
+            inputs.inventory,
+            inputs.price,
+            inputs.spot_price,
+            inputs.spot_share,
+            inputs.redundancy,
+            inputs.availability_target,
+            inputs.failures_per_hour,
+            inputs.repair_hours,
+        ),
+        search=Search(inputs.shape, inputs.pools, inputs.boundaries, inputs.gammas, inputs.max_evaluations),
+        method=inputs.method,
+        routing=inputs.routing,
+    )
