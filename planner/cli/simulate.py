@@ -69,7 +69,7 @@ def simulate(
     token_budget: Annotated[int, typer.Option(help="Tokens per iteration.", rich_help_panel=POLICY_PANEL)] = 2048,
     replicas: Annotated[int, typer.Option(help="Replicas under one policy.", rich_help_panel=POLICY_PANEL)] = 1,
     routing: Annotated[
-        str, typer.Option(help="random, rr, jsq, least-kv, central.", rich_help_panel=POLICY_PANEL)
+        str, typer.Option(help="random, rr, p2c, least, least-kv, central.", rich_help_panel=POLICY_PANEL)
     ] = "random",
     ttft: Annotated[str, typer.Option(help="Objective: TTFT at most this.", rich_help_panel=POLICY_PANEL)] = "1s",
     tbt: Annotated[

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from planner.simulate.routing import Router, check_routing
+from planner.routing import find_routing
+from planner.simulate.routing import Router
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,11 +62,11 @@ def drive(
     times
         Arrival times, increasing [s]; request i arrives at ``times[i]``.
     routing
-        ``random``, ``rr``, ``jsq`` (fewest requests, random ties), ``least-kv`` or ``central``.
+        A name of :data:`planner.routing.ROUTINGS`.
     rng
         Generator of the router.
     slots
-        Requests a replica takes under ``central``.
+        Requests a replica takes before arrivals wait in the common queue, where the routing has one.
     progress
         Called now and then with the share of arrivals sent.
     stop
@@ -76,11 +77,12 @@ def drive(
     int
         Number of requests that were sent.
     """
-    central = check_routing(routing) == "central" and len(replicas) > 1
-    router = Router("jsq" if central else "rr" if len(replicas) == 1 else routing, len(replicas), rng)
-    if not router.needs_state:
+    rule = find_routing(routing)
+    router = Router(rule, len(replicas), rng)
+    if not router.looks:
         return _drive_apart(replicas, times, router, progress, stop)
-    return _drive_together(replicas, times, router, slots if central else math.inf, progress, stop)
+    held = rule.least == "tokens"
+    return _drive_together(replicas, times, router, held, slots if rule.one_queue else math.inf, progress, stop)
 
 
 def _drive_apart(
@@ -97,7 +99,7 @@ def _drive_apart(
     while position < total:
         upto = min(position + every, total)
         for request in range(position, upto):
-            replicas[router.choose((), ())].enqueue(request, times[request])
+            replicas[router.blind()].enqueue(request, times[request])
         position = upto
         edge = times[position] if position < total else math.inf
         for replica in replicas:
@@ -114,18 +116,18 @@ def _drive_together(
     replicas: Sequence[Replica],
     times: Sequence[float],
     router: Router,
+    held: bool,
     slots: float,
     progress: Callable[[float], None] | None,
     stop: Callable[[float], bool] | None,
 ) -> int:
-    """Every arrival looks at all replicas.
+    """Every arrival looks at its candidates: at the tokens they hold, or at their requests.
 
     With finite `slots` there is one queue: an arrival goes to the replica chosen if that one has a free slot (fewer than
     `slots` requests) and waits in the common queue otherwise; its head goes to the replica that first gives a slot back.
     """
     total = len(times)
     every = max(total // CHECKPOINTS, 1)
-    by_count = router.name == "jsq"
     waiting: deque[tuple[int, float]] = deque()
 
     def hand_out(until: float) -> None:
@@ -142,17 +144,18 @@ def _drive_together(
     for request, time in enumerate(times):
         if waiting:
             hand_out(time)
-        for replica in replicas:
+        candidates = router.candidates()
+        report = request % every == 0
+        seen = replicas if candidates is None else [replicas[i] for i in candidates]
+        for replica in replicas if report else seen:
             if replica.now <= time and not replica.asleep:
                 replica.run(time)
-        counts = [r.in_system for r in replicas]
-        if waiting or min(counts) >= slots:
+        if waiting or (slots < math.inf and min(r.in_system for r in replicas) >= slots):
             waiting.append((request, time))
-        elif by_count:
-            replicas[router.choose(counts, ())].enqueue(request, time)
         else:
-            replicas[router.choose((), [r.held_at(time) for r in replicas])].enqueue(request, time)
-        if request % every == 0:
+            values = [r.held_at(time) for r in seen] if held else [r.in_system for r in seen]
+            replicas[router.least(candidates, values)].enqueue(request, time)
+        if report:
             if progress is not None:
                 progress(request / total)
             if stop is not None and stop(time):

@@ -11,12 +11,12 @@ import numpy as np
 
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
+from planner.routing import find_routing
 from planner.simulate.arrivals import Arrival, arrival_times, sample_rows, whole_tokens
 from planner.simulate.drive import drive
 from planner.simulate.presets import Preset, build_replicas
 from planner.simulate.presets import preset as find_preset
 from planner.simulate.result import Sample, SimulationResult
-from planner.simulate.routing import check_routing
 from planner.simulate.statistics import batch_means, mean_of_batches, too_short
 from planner.simulate.tables import RequestTable
 
@@ -71,7 +71,7 @@ def simulate_pool(
     slots, token_budget, kv_tokens
         Engine settings per replica: sequences, tokens per iteration (the chunk of the slots presets), KV memory [tokens].
     routing
-        ``random``, ``rr``, ``jsq``, ``least-kv`` or ``central``.
+        A name of :data:`planner.routing.ROUTINGS`.
     preset
         Engine rules: ``mixed``, ``paged``, ``slots``, ``slots-shared`` or ``policies``.
     requests, seeds
@@ -101,7 +101,7 @@ def simulate_pool(
     rules = find_preset(preset)
     arrival = arrival if isinstance(arrival, Arrival) else Arrival(rate_per_s=arrival)
     memory = math.inf if kv_tokens is None else float(kv_tokens)
-    routing = check_routing(routing)
+    routing = find_routing(routing).name
     shares = np.asarray(cached_share, dtype=np.float64)
     _check(replicas, iteration, slots, token_budget, memory, requests, quantiles, shares, api_overhead_s)
     seed_list = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)

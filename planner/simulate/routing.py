@@ -1,66 +1,79 @@
-"""Which replica takes an arrival: random, round robin, fewest requests, least KV memory."""
+"""The mechanics of :mod:`planner.routing`: which replica takes an arrival."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError
+from planner.routing import Routing
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ROUTINGS", "Router", "check_routing"]
-
-ROUTINGS = ("random", "rr", "jsq", "least-kv", "central")
-"""Names of the routing rules; ``central`` is one queue for all replicas."""
-
-
-def check_routing(name: str) -> str:
-    """The canonical name, or an InputError."""
-    key = {"round-robin": "rr", "round_robin": "rr", "least_kv": "least-kv"}.get(name, name)
-    if key not in ROUTINGS:
-        raise InputError(
-            f"routing {name!r} is not known{did_you_mean(name, ROUTINGS)}", f"Known: {', '.join(ROUTINGS)}."
-        )
-    return key
+__all__ = ["Router"]
 
 
 class Router:
     """Chooses a replica for every arrival.
 
-    Draws: ``random`` takes ``int(u * replicas)`` and a tie of m replicas ``int(u * m)`` of one ``rng.random()`` each,
-    drawn in blocks of 4,096; no draw is made where nothing is to be chosen.
+    Draws: a replica out of m takes ``int(u * m)`` of one ``rng.random()``, drawn in blocks of 4,096. Candidates are drawn one
+    after the other from the replicas that are left, and a tie goes to the one drawn first, so that no further draw is made;
+    where all replicas are candidates, one draw decides a tie. No draw is made where nothing is to be chosen.
+
+    Parameters
+    ----------
+    routing
+        The rule.
+    replicas
+        Replicas to choose from, >= 1.
+    rng
+        Generator; not needed where nothing is drawn.
     """
 
-    def __init__(self, name: str, replicas: int, rng: np.random.Generator | None) -> None:
-        self.name = check_routing(name)
+    def __init__(self, routing: Routing, replicas: int, rng: np.random.Generator | None) -> None:
         self.replicas = replicas
-        self.needs_state = self.name in ("jsq", "least-kv")
-        if rng is None and replicas > 1 and self.name != "rr":
-            raise InputError(f"routing {name!r} needs a random generator")
+        self.looks = bool(routing.least) and replicas > 1
+        self._wanted = routing.candidates if (routing.candidates or replicas) < replicas else None
+        self._in_turn = routing.in_turn
         self._rng = rng
         self._block: list[float] = []
         self._next = 0
+        if rng is None and replicas > 1 and not routing.in_turn:
+            raise InputError(f"routing {routing.name!r} needs a random generator")
 
-    def uniform(self) -> float:
-        """One number in [0, 1)."""
+    def _draw(self, below: int) -> int:
+        """A whole number in [0, below)."""
         if not self._block:
             assert self._rng is not None
             self._block = self._rng.random(4096).tolist()[::-1]
-        return self._block.pop()
+        return int(self._block.pop() * below)
 
-    def choose(self, counts: Sequence[int], held: Sequence[float]) -> int:
-        """The replica, given the requests in every replica and the memory each holds."""
+    def blind(self) -> int:
+        """The replica of a rule that does not look at them."""
         if self.replicas == 1:
             return 0
-        if self.name == "rr":
-            chosen = self._next
-            self._next = (chosen + 1) % self.replicas
-            return chosen
-        if self.name == "random":
-            return int(self.uniform() * self.replicas)
-        measure = counts if self.name == "jsq" else held
-        least = min(measure)
-        best = [i for i, x in enumerate(measure) if x == least]
-        return best[0] if len(best) == 1 else best[int(self.uniform() * len(best))]
+        if not self._in_turn:
+            return self._draw(self.replicas)
+        chosen = self._next
+        self._next = (chosen + 1) % self.replicas
+        return chosen
+
+    def candidates(self) -> list[int] | None:
+        """The replicas an arrival looks at, the first drawn first; ``None`` = all of them."""
+        if self._wanted is None:
+            return None
+        chosen: list[int] = []
+        for taken in range(self._wanted):
+            position = self._draw(self.replicas - taken)
+            for other in sorted(chosen):
+                position += position >= other
+            chosen.append(position)
+        return chosen
+
+    def least(self, candidates: list[int] | None, values: list[float]) -> int:
+        """The candidate with the smallest of `values`, which are what the rule looks at, one per candidate."""
+        smallest = min(values)
+        if candidates is not None:
+            return candidates[values.index(smallest)]
+        best = [i for i, x in enumerate(values) if x == smallest]
+        return best[0] if len(best) == 1 else best[self._draw(len(best))]

@@ -97,8 +97,7 @@ def run_policy(
     replicas
         Number of replicas, >= 1.
     routing
-        ``random``, ``rr``, ``jsq``, ``least-kv`` or ``central`` (one queue for all replicas; the policy's ``slots`` say
-        when a replica is full).
+        A name of :data:`planner.routing.ROUTINGS`; with one queue for all the policy's ``slots`` say when a replica is full.
     rng
         Generator for random routing and random ties.
     keep_log

@@ -30,7 +30,7 @@ def sample(seed: int, n: int = 250):
     return times.tolist(), inputs.tolist(), outputs.tolist()
 
 
-@pytest.mark.parametrize("routing", ["rr", "jsq", "least-kv", "central", "random"])
+@pytest.mark.parametrize("routing", ["rr", "p2c", "least", "least-kv", "central", "random"])
 @pytest.mark.parametrize("seed", range(12))
 def test_same_times_as_the_rule_exact_engine(seed: int, routing: str) -> None:
     times, inputs, outputs = sample(seed)

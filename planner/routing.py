@@ -1,0 +1,74 @@
+"""What the gateway in front of a pool does with an arrival: one record per routing, the only place that knows their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.errors import InputError, did_you_mean
+
+__all__ = ["ROUTINGS", "Routing", "find_routing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """A routing rule.
+
+    Parameters
+    ----------
+    name, summary
+        Name on the command line and in files, and what the gateway does.
+    candidates
+        Distinct replicas drawn at random for an arrival; ``None`` = all of them.
+    least
+        What the replica chosen among the candidates has least of, ties at random: ``"requests"`` in flight (resident or
+        waiting there), ``"tokens"`` of KV memory held, or ``""`` where the gateway does not look at the replicas.
+    in_turn
+        Candidates are taken in turn, not drawn.
+    one_queue
+        Arrivals wait in one queue of the pool, not at a replica, until a slot is free.
+    aliases
+        Other names people use.
+    """
+
+    name: str
+    summary: str
+    candidates: int | None = None
+    least: Literal["", "requests", "tokens"] = ""
+    in_turn: bool = False
+    one_queue: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+ROUTINGS: Mapping[str, Routing] = {
+    r.name: r
+    for r in (
+        Routing("random", "any replica, each with the same probability", candidates=1),
+        Routing("rr", "in turn", candidates=1, in_turn=True, aliases=("round-robin", "round_robin")),
+        Routing(
+            "p2c",
+            "of two replicas drawn at random the one with fewer requests in flight (Envoy's LEAST_REQUEST)",
+            candidates=2,
+            least="requests",
+            aliases=("least-request", "least_request", "power-of-two"),
+        ),
+        Routing("least", "fewest requests in flight", least="requests", aliases=("jsq", "least-requests")),
+        Routing("least-kv", "least KV memory held", least="tokens", aliases=("least_kv",)),
+        Routing("central", "one queue for all replicas", least="requests", one_queue=True),
+    )
+}
+"""The routings by name."""
+
+
+def find_routing(name: str) -> Routing:
+    """The routing called `name` (or by one of its aliases), or an InputError.
+
+    >>> find_routing("jsq").name
+    'least'
+    """
+    for routing in ROUTINGS.values():
+        if name == routing.name or name in routing.aliases:
+            return routing
+    known = [n for r in ROUTINGS.values() for n in (r.name, *r.aliases)]
+    raise InputError(f"routing {name!r} is not known{did_you_mean(name, known)}", f"Known: {', '.join(ROUTINGS)}.")
