@@ -153,7 +153,7 @@ def _drive_together(
         if waiting or (slots < math.inf and min(r.in_system for r in replicas) >= slots):
             waiting.append((request, time))
         else:
-            values = [r.held_at(time) for r in seen] if held else [r.in_system for r in seen]
+            values: list[float] = [r.held_at(time) for r in seen] if held else [r.in_system for r in seen]
             replicas[router.least(candidates, values)].enqueue(request, time)
         if report:
             if progress is not None:
