@@ -15,6 +15,7 @@ from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuild
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.source import Progress, Source
+from planner.workload.trace import Trace
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ def workload_from_traces(
     inputs = np.concatenate([np.frombuffer(t.inputs) for t in traces])
     outputs = np.concatenate([np.frombuffer(t.outputs) for t in traces])
     category = np.concatenate([_category(t, names) for t in traces])
+    recorded = _recorded(traces, inputs, outputs, category)
     inputs, outputs, category, counts = _merge_equal(inputs, outputs, category)
     requests = sum(len(t.inputs) for t in traces)
     workload = Workload.from_arrays(
@@ -254,6 +256,7 @@ def workload_from_traces(
             notes=tuple(dict.fromkeys(notes)),
             exact=True,
         ),
+        recorded=recorded,
     )
     return workload, [_report(trace) for trace in traces]
 
@@ -280,6 +283,29 @@ def _merge_equal(
     return inputs[start], outputs[start], category[start], counts
 
 
+def _times(traces: Sequence[TraceBuilder]) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Times of every trace [s], on one clock where all are absolute, else each from its own start."""
+    times = [np.frombuffer(t.times) for t in traces]
+    if len(traces) > 1 and not all(t.clock.absolute for t in traces):
+        times = [moments - moments.min() for moments in times]
+    return times
+
+
+def _recorded(
+    traces: Sequence[TraceBuilder],
+    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> Trace | None:
+    """The requests in order of arrival; ``None`` where some have no time or all have the same."""
+    if any(len(t.times) != len(t.inputs) for t in traces):
+        return None
+    times = np.concatenate(_times(traces))
+    order = np.argsort(times, kind="stable")
+    elapsed = times[order] - times[order[0]]
+    return Trace(elapsed, inputs[order], outputs[order], category[order]) if elapsed[-1] > 0.0 else None
+
+
 def _arrivals(traces: Sequence[TraceBuilder]) -> Arrivals:
     timed = [t for t in traces if t.times]
     if not timed:
@@ -288,11 +314,7 @@ def _arrivals(traces: Sequence[TraceBuilder]) -> Arrivals:
         return Arrivals(rate_per_s=total, assumed=POISSON_ASSUMED)
     if len(timed) < len(traces):
         return Arrivals(assumed="some of the files have no times: rate not known, Poisson assumed")
-    absolute = all(t.clock.absolute for t in timed)
-    times = [np.frombuffer(t.times) for t in timed]
-    if not absolute and len(timed) > 1:
-        times = [moments - moments.min() for moments in times]
-    return arrivals_from_times(np.concatenate(times), absolute=absolute)
+    return arrivals_from_times(np.concatenate(_times(timed)), absolute=bool(all(t.clock.absolute for t in timed)))
 
 
 def _notes(trace: TraceBuilder) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
 from planner.workload.law import PiecewiseLaw
+from planner.workload.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -93,6 +94,8 @@ class Workload:
         Records.
     lower_tokens
         Lower end of the row's total [tokens], shape (rows,); equal to `total_tokens` for a recorded request.
+    recorded
+        The requests one by one with their times, where the workload was read from a trace; see :meth:`trace`.
 
     See Also
     --------
@@ -110,6 +113,7 @@ class Workload:
     arrivals: Arrivals
     provenance: Provenance
     lower_tokens: Floats
+    recorded: Trace | None = field(default=None, repr=False)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -141,6 +145,7 @@ class Workload:
         arrival_rate_per_s: float | None = None,
         name: str = "workload",
         provenance: Provenance | None = None,
+        recorded: Trace | None = None,
     ) -> Workload:
         """Build a workload from columns.
 
@@ -162,6 +167,8 @@ class Workload:
             The arrival process, and a rate [requests/s] that overrides its own.
         name, provenance
             Where it came from.
+        recorded
+            The requests one by one, where there were times.
 
         Raises
         ------
@@ -218,6 +225,7 @@ class Workload:
             arrivals=process,
             provenance=record,
             lower_tokens=lowers[order],
+            recorded=recorded,
         )
 
     @classmethod
@@ -283,6 +291,20 @@ class Workload:
         result = replace(self, **fields)
         result._cache.update({k: v for k, v in self._cache.items() if k != "digest"})
         return result
+
+    def trace(self) -> Trace | None:
+        """The requests one by one, each with its own time and lengths, for a replay.
+
+        Returns
+        -------
+        Trace or None
+            At the trace's own rate, whatever :meth:`with_rate` said since: a replay stretches it or lays shifted copies
+            over each other. ``None`` where the source held no times, and after mixing, scaling and compaction.
+
+        >>> Workload.from_arrays([100], [20]).trace() is None
+        True
+        """
+        return self.recorded
 
     def with_compressible(self, compressible: Mapping[str, float | None]) -> Workload:
         """The same requests with other probabilities of compression by category [1]; unnamed categories keep theirs."""
@@ -586,6 +608,8 @@ class Workload:
         keep = share > 0.0
         if not keep.any():
             raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
+        own = self.recorded
+        total = np.zeros(0) if own is None else own.input_tokens + own.output_tokens
         return (
             self._subset(
                 keep,
@@ -594,6 +618,7 @@ class Workload:
                 upper=np.minimum(self.total_tokens[keep], high),
                 share=probability,
                 note=f"only {low:g} < total <= {high:g}",
+                recorded=None if own is None else own.select((low < total) & (total <= high)),
             ),
             probability,
         )
@@ -607,7 +632,8 @@ class Workload:
             raise InputError(
                 f"{self.name}: no category {name!r}{did_you_mean(name, self.categories)}", f"Known: {known}."
             )
-        keep = self.category == self.categories.index(name)
+        index = self.categories.index(name)
+        keep, own = self.category == index, self.recorded
         share = float(self.weight[keep].sum())
         if share == 0.0:
             raise InputError(f"{self.name}: category {name!r} has no requests")
@@ -619,13 +645,22 @@ class Workload:
                 self.total_tokens[keep],
                 share,
                 f"only category {name}",
+                None if own is None else own.select(own.category == index),
             ),
             share,
         )
 
     def _subset(
-        self, keep: NDArray[np.bool_], weight: Floats, lower: Floats, upper: Floats, share: float, note: str
+        self,
+        keep: NDArray[np.bool_],
+        weight: Floats,
+        lower: Floats,
+        upper: Floats,
+        share: float,
+        note: str,
+        recorded: Trace | None,
     ) -> Workload:
+        """The rows in `keep` with new weights and bins, and the part of the trace that belongs to them."""
         requests = self.provenance.requests
         return Workload.from_arrays(
             self.input_tokens[keep],
@@ -643,6 +678,7 @@ class Workload:
                 requests=None if requests is None else round(requests * share),
                 notes=(*self.provenance.notes, note),
             ),
+            recorded=recorded,
         )
 
     def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
