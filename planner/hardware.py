@@ -82,8 +82,27 @@ class ModelSpec:
     sliding_window, full_attention_layers
         Hybrid attention; ``sliding_window = 0`` means every layer attends to the whole context
         (then `full_attention_layers` equals `layers`).
+    sliding_kv_heads, sliding_head_dim
+        KV heads and head size of the sliding-window layers where they differ; 0 = as `kv_heads` and `head_dim`.
+    attention_gate, tied_values
+        Whether attention has an output gate as wide as its values; whether its full layers project keys and values together.
+    index_layers, index_heads, index_head_dim, index_topk
+        Sparse attention: layers with an indexer that chooses `index_topk` past tokens for the layers' attention.
+    attention_free_layers, mlp_free_layers
+        Layers without attention; layers without an MLP (architectures whose blocks are one or the other).
+    state_layers, state_bytes, state_parameters
+        Layers with a recurrent state (linear attention, Mamba): how many; state of one sequence in one of them, of the
+        same size however long the sequence [bytes]; weights of one such mixer [parameters].
+    mlp_matrices
+        Weight matrices of an MLP or an expert: 3 gated, 2 not.
+    shared_intermediate_size
+        Width of all shared experts of a layer together; 0 = `shared_experts` x `moe_intermediate_size`.
+    expert_hidden_size
+        Width the routed experts work in, where tokens are projected down for them; 0 = `hidden_size`.
     multimodal
         Whether an image tower takes memory this description does not count.
+    like
+        Family whose arithmetic was taken for an architecture that is not known; empty = known.
     """
 
     name: str
@@ -112,6 +131,48 @@ class ModelSpec:
     q_lora_rank: int = 0
     sliding_window: int = 0
     full_attention_layers: int = 0
+    sliding_kv_heads: int = 0
+    sliding_head_dim: int = 0
+    attention_gate: bool = False
+    tied_values: bool = False
+    index_layers: int = 0
+    index_heads: int = 0
+    index_head_dim: int = 0
+    index_topk: int = 0
+    attention_free_layers: int = 0
+    mlp_free_layers: int = 0
+    state_layers: int = 0
+    state_bytes: float = 0.0
+    state_parameters: float = 0.0
+    mlp_matrices: int = 3
+    shared_intermediate_size: int = 0
+    expert_hidden_size: int = 0
     multimodal: bool = False
+    like: str = ""
     aliases: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def full_layers(self) -> int:
+        """Layers that attend to the whole context."""
+        return self.full_attention_layers if self.sliding_window else self.layers - self.attention_free_layers
+
+    @property
+    def sliding_layers(self) -> int:
+        """Layers that attend to the last `sliding_window` tokens."""
+        return self.layers - self.attention_free_layers - self.full_layers
+
+    @property
+    def expert_layers(self) -> int:
+        """Layers with a mixture of experts."""
+        return self.layers - self.mlp_free_layers - self.dense_layers if self.experts else 0
+
+    @property
+    def value_dim(self) -> int:
+        """Size of one head's values."""
+        return self.v_head_dim or self.head_dim
+
+    @property
+    def shared_width(self) -> int:
+        """Width of all shared experts of a layer together."""
+        return self.shared_intermediate_size or self.shared_experts * self.moe_intermediate_size

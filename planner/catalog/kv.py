@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.shard import shard
 
 __all__ = [
     "BLOCK_TOKENS",
@@ -59,23 +60,6 @@ def _ceil_to(value: float, multiple: int) -> int:
     return multiple * math.ceil(value / multiple)
 
 
-def _attention_parameters(model: ModelSpec, tp: int) -> float:
-    """Attention parameters of one layer on one GPU; what is replicated counts whole."""
-    h, q = model.hidden_size, model.q_heads
-    if model.kv_lora_rank:
-        qk = model.qk_nope_head_dim + model.qk_rope_head_dim
-        down = h * (model.kv_lora_rank + model.qk_rope_head_dim) + h * model.q_lora_rank
-        query = (model.q_lora_rank or h) * q * qk
-        up = model.kv_lora_rank * q * (model.qk_nope_head_dim + model.v_head_dim)
-        return down + (query + up + q * model.v_head_dim * h) / tp
-    return 2.0 * h * q * model.head_dim / tp + 2.0 * h * _kv_heads_per_gpu(model, tp) * model.head_dim
-
-
-def _kv_heads_per_gpu(model: ModelSpec, tp: int) -> int:
-    """KV heads a GPU keeps: heads are replicated, not divided, when there are fewer than GPUs."""
-    return max(1, math.ceil(model.kv_heads / tp))
-
-
 def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
     """Weights on each GPU of the group.
 
@@ -113,24 +97,19 @@ def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
     >>> round(weight_bytes(model("llama-3.1-8b")) / 2**30, 2), round(weight_bytes(model("gpt-oss-20b")) / 2**30, 2)
     (14.96, 13.43)
     """
-    h, w = model.hidden_size, DTYPE_BYTES[model.weight_dtype]
+    part, w = shard(model, tp), DTYPE_BYTES[model.weight_dtype]
     # checkpoints in mxfp4 quantize their experts only
     dense_w = 2.0 if model.weight_dtype == "mxfp4" else w
-    embeddings = _ceil_to(model.vocab_size, 64) * h * (1 if model.tied_embeddings else 2) * 2.0 / tp
-    attention = model.layers * _attention_parameters(model, tp) * dense_w
-    dense_layers = model.dense_layers if model.experts else model.layers
-    dense = dense_layers * 3.0 * h * model.intermediate_size * dense_w / tp
-    moe = 0.0
-    if model.experts:
+    vocabulary = _ceil_to(model.vocab_size, 64) / model.vocab_size * part.vocabulary_parameters
+    routed = part.expert_parameters * w
+    if model.experts and model.weight_dtype == "mxfp4":
         width = model.moe_intermediate_size / tp
-        if model.weight_dtype == "mxfp4":
-            width = _ceil_to(width, MXFP4_WIDTH)
-        routed = 3.0 * h * width * model.experts * w
-        shared = 3.0 * h * model.moe_intermediate_size * model.shared_experts * dense_w / tp
-        moe = (model.layers - dense_layers) * (routed + shared + 2.0 * h * model.experts)
-    norms = 2.0 * h * (2 * model.layers + 1)
+        routed *= _ceil_to(width, MXFP4_WIDTH) / width
+    norms = 2.0 * model.hidden_size * (2 * model.layers + 1)
     tower = max(0.0, model.parameters_total - parameter_counts(model)[0]) * 2.0 / tp if model.multimodal else 0.0
-    return embeddings + attention + dense + moe + norms + tower
+    dense = (part.mixer_parameters + part.mlp_parameters) * dense_w
+    embeddings = vocabulary * (1 if model.tied_embeddings else 2)
+    return 2.0 * (embeddings + part.router_parameters) + dense + routed + norms + tower
 
 
 def parameter_counts(model: ModelSpec) -> tuple[float, float]:
@@ -147,15 +126,10 @@ def parameter_counts(model: ModelSpec) -> tuple[float, float]:
     >>> [round(x / 1e9, 2) for x in parameter_counts(model("mixtral-8x7b"))]
     [46.7, 12.88]
     """
-    h = model.hidden_size
-    embeddings = model.vocab_size * h * (1 if model.tied_embeddings else 2)
-    attention = model.layers * _attention_parameters(model, 1)
-    dense_layers = model.dense_layers if model.experts else model.layers
-    dense = dense_layers * 3.0 * h * model.intermediate_size
-    moe_layers = model.layers - dense_layers
-    expert = 3.0 * h * model.moe_intermediate_size
-    common = embeddings + attention + dense + moe_layers * (expert * model.shared_experts + h * model.experts)
-    return common + moe_layers * expert * model.experts, common + moe_layers * expert * model.experts_per_token
+    part = shard(model)
+    common = part.vocabulary_parameters * (1 if model.tied_embeddings else 2)
+    common += part.mixer_parameters + part.mlp_parameters + part.router_parameters
+    return common + part.expert_parameters, common + part.active_expert_parameters
 
 
 def with_parameter_counts(model: ModelSpec) -> ModelSpec:
@@ -167,11 +141,12 @@ def with_parameter_counts(model: ModelSpec) -> ModelSpec:
 def kv_bytes_per_token(
     model: ModelSpec, tp: int = 1, *, context_tokens: float | None = None, token_budget: int = DEFAULT_TOKEN_BUDGET
 ) -> float:
-    """KV cache of one token on each GPU of the group.
+    """Cache of one token on each GPU of the group, averaged over a request.
 
-    .. math:: 2 \\max(1, \\lceil kv/TP \\rceil)\\, d\\, w \\cdot (L_{full} + L_{sliding}\\min(1, (window + B)/context))
+    .. math:: b_{full} + b_{window}\\min(1, (window + B)/context) + state/context
 
-    Latent attention keeps :math:`L (kv\\_lora + rope)\\, w` on every GPU, undivided.
+    with :math:`b = 2 \\max(1, \\lceil kv/TP \\rceil)\\, d\\, w` summed over the layers of a kind. Latent attention keeps
+    :math:`L (kv\\_lora + rope)\\, w` on every GPU, undivided; an indexer adds its 8-bit keys.
 
     Parameters
     ----------
@@ -180,9 +155,10 @@ def kv_bytes_per_token(
     tp
         GPUs of the tensor-parallel group [1].
     context_tokens
-        Tokens a request holds [tokens], for models with sliding-window layers: those keep at most
-        ``window + token_budget`` tokens of a request however long it is. ``None`` (the safe side) counts every layer in
-        full, as an engine without hybrid KV groups does; ``math.inf`` counts the full-attention layers only.
+        Tokens a request holds [tokens], for models with sliding windows or recurrent states: windows keep at most
+        ``window + token_budget`` tokens of a request however long it is, states have one size. ``None`` counts every
+        sliding-window layer in full, as a request shorter than its window does, and no state; ``math.inf`` counts the
+        layers with full attention only.
     token_budget
         Tokens of one iteration [tokens].
 
@@ -200,14 +176,12 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(oss), kv_bytes_per_token(oss, context_tokens=math.inf)
     (49152.0, 24576.0)
     """
-    w = DTYPE_BYTES[model.kv_dtype]
-    if model.kv_lora_rank:
-        return model.layers * (model.kv_lora_rank + model.qk_rope_head_dim) * w
-    per_layer = 2.0 * _kv_heads_per_gpu(model, tp) * model.head_dim * w
-    if model.sliding_window <= 0:
-        return model.layers * per_layer
-    kept = 1.0 if context_tokens is None else min(1.0, (model.sliding_window + token_budget) / max(context_tokens, 1.0))
-    return per_layer * (model.full_attention_layers + (model.layers - model.full_attention_layers) * kept)
+    part = shard(model, tp)
+    if context_tokens is None:
+        return part.full_bytes_per_token + part.window_bytes_per_token
+    context = max(context_tokens, 1.0)
+    kept = min(1.0, (model.sliding_window + token_budget) / context)
+    return part.full_bytes_per_token + part.window_bytes_per_token * kept + part.state_bytes_per_sequence / context
 
 
 def overhead_bytes(
@@ -259,7 +233,10 @@ class KvCapacity:
     kv_bytes
         Room for the cache; negative when weights and overhead do not fit [bytes per GPU].
     bytes_per_token
-        [bytes per token per GPU].
+        Cache of one token in the layers that keep them all [bytes per token per GPU].
+    bytes_per_sequence
+        What a sequence keeps besides, however long it is: its windows in sliding-window layers, its recurrent states
+        [bytes per GPU].
     memory_bytes, usable_bytes, weight_bytes, overhead_bytes
         Device total, the engine's share of it, weights, engine overhead [bytes per GPU].
     uncertainty_bytes
@@ -269,6 +246,7 @@ class KvCapacity:
     tokens: int
     kv_bytes: float
     bytes_per_token: float
+    bytes_per_sequence: float
     memory_bytes: float
     usable_bytes: float
     weight_bytes: float
@@ -293,11 +271,18 @@ def kv_capacity(
     max_num_seqs: int,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
     memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-    context_tokens: float | None = None,
 ) -> KvCapacity:
     """KV cache of a replica of `tp` GPUs.
 
-    .. math:: KV = util \\cdot total - weights - overhead
+    .. math::
+
+        KV = util \\cdot total - weights - overhead \\ge
+        b_{full} K + b_{window} \\min(K, N (window + 16) + B) + N\\, state
+
+    solved for K, the tokens that N sequences may hold together. Layers with full attention keep every token; the
+    sliding-window layers of a sequence keep its window, in whole blocks, and of the tokens being prefilled at most the
+    budget (engines with one KV group per kind of layer: vLLM from 0.10 on, SGLang, TensorRT-LLM); a recurrent state is
+    there once per sequence. For models with full attention only this is KV / bytes per token.
 
     Parameters
     ----------
@@ -311,8 +296,6 @@ def kv_capacity(
         Tokens of one iteration [tokens].
     memory_utilization
         Share of the device the engine may take, in (0, 1] [1].
-    context_tokens
-        For sliding-window models, see :func:`kv_bytes_per_token` [tokens].
 
     Returns
     -------
@@ -345,11 +328,21 @@ def kv_capacity(
     weights = weight_bytes(model, tp)
     overhead = overhead_bytes(model, tp, max_num_seqs=max_num_seqs, token_budget=token_budget)
     room = usable - weights - overhead
-    per_token = kv_bytes_per_token(model, tp, context_tokens=context_tokens, token_budget=token_budget)
+    part = shard(model, tp)
+    full, window, states = part.full_bytes_per_token, part.window_bytes_per_token, part.state_bytes_per_sequence
+    kept = max_num_seqs * (model.sliding_window + BLOCK_TOKENS) + token_budget if window else 0
+    left = room - max_num_seqs * states
+    if full > 0.0:
+        # short sequences keep all they have in every layer, long ones their windows: the looser of the two bounds holds
+        tokens = max(left / (full + window), (left - window * kept) / full)
+    else:
+        # nothing grows with the context: the sequences fit whatever their length, or they do not
+        tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
     return KvCapacity(
-        tokens=BLOCK_TOKENS * max(0, math.floor(room / (BLOCK_TOKENS * per_token))),
+        tokens=BLOCK_TOKENS * max(0, math.floor(tokens / BLOCK_TOKENS)),
         kv_bytes=room,
-        bytes_per_token=per_token,
+        bytes_per_token=full,
+        bytes_per_sequence=window * (model.sliding_window + BLOCK_TOKENS) + states,
         memory_bytes=gpu.memory_bytes,
         usable_bytes=usable,
         weight_bytes=weights,
@@ -366,7 +359,6 @@ def kv_capacity_tokens(
     max_num_seqs: int,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
     memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-    context_tokens: float | None = None,
 ) -> int:
     """Tokens the KV cache of a replica holds: :func:`kv_capacity`'s `tokens` [tokens].
 
@@ -383,7 +375,6 @@ def kv_capacity_tokens(
         max_num_seqs=max_num_seqs,
         token_budget=token_budget,
         memory_utilization=memory_utilization,
-        context_tokens=context_tokens,
     ).tokens
 
 
@@ -445,7 +436,6 @@ def smallest_tp(
             max_num_seqs=max_num_seqs,
             token_budget=token_budget,
             memory_utilization=memory_utilization,
-            context_tokens=longest_request_tokens,
         )
         if capacity.tokens >= need:
             return tp
@@ -459,7 +449,8 @@ def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: list[tu
         left = f"KV cache for {c.tokens:,} tokens" if c.tokens > 0 else "nothing left for the KV cache"
         return f"TP{tp}: {taken} of {c.usable_bytes / GIB:.1f} usable, {left}"
 
-    cache = tried[-1][1].bytes_per_token * longest / GIB
+    last = tried[-1][1]
+    cache = (last.bytes_per_token * longest + last.bytes_per_sequence) / GIB
     return InputError(
         f"{model.name} ({model.weight_dtype}) does not fit on {gpu.name}: one request of {longest:,.0f} tokens needs "
         f"{cache:.2f} GiB of KV cache per GPU at TP{tried[-1][0]}",

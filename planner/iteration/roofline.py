@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
+from planner.shard import shard
 
 __all__ = ["EFFICIENCY", "PRIOR_LOG_SD", "ShardShape", "prior_band", "roofline", "shard_shape"]
 
@@ -53,7 +53,7 @@ class ShardShape:
     Parameters
     ----------
     dense_parameters
-        Weights of the layers that every token uses: attention, dense MLP, shared experts, router [parameters].
+        Weights of the layers that every token uses: attention and other mixers, dense MLP, shared experts, router [parameters].
     expert_parameters
         Weights of all routed experts [parameters].
     active_parameters
@@ -62,8 +62,9 @@ class ShardShape:
         Vocabulary x hidden size [parameters].
     kv_bytes_per_token
         KV cache of one token in the layers with full attention [bytes].
-    window_bytes_per_sequence
-        Largest KV cache of one sequence in the sliding-window layers [bytes].
+    sequence_bytes
+        What an iteration moves for one sequence however long it is: full sliding windows, and recurrent states read and
+        written [bytes].
     pair_flops
         Operations per (query, key) pair, all layers with full attention [FLOP].
     window_token_flops
@@ -79,7 +80,7 @@ class ShardShape:
     active_parameters: float
     head_parameters: float
     kv_bytes_per_token: float
-    window_bytes_per_sequence: float
+    sequence_bytes: float
     pair_flops: float
     window_token_flops: float
     decode_kv_flops: float
@@ -119,51 +120,34 @@ def shard_shape(model: ModelSpec, tp: int = 1) -> ShardShape:
         raise InputError(f"tp must be a whole number of GPUs >= 1, got {tp!r}")
     if model.q_heads % tp:
         raise InputError(f"{model.name}: {model.q_heads} attention heads cannot be divided over tp={tp}")
-    layers, hidden = model.layers, model.hidden_size
+    part = shard(model, tp)
     q_heads = model.q_heads / tp
-    kv_heads = max(1.0, model.kv_heads / tp) if model.kv_heads % tp == 0 else math.ceil(model.kv_heads / tp)
-    kv_element = DTYPE_BYTES[model.kv_dtype]
-    full = model.full_attention_layers if model.sliding_window else layers
-    sliding = layers - full
-
     if model.kv_lora_rank:
         query_key = model.qk_nope_head_dim + model.qk_rope_head_dim
-        latent = model.kv_lora_rank + model.qk_rope_head_dim
-        down = hidden * latent + (hidden * model.q_lora_rank)
-        query = (model.q_lora_rank or hidden) * q_heads * query_key
-        key_value = model.kv_lora_rank * q_heads * (model.qk_nope_head_dim + model.v_head_dim)
-        attention = down + query + key_value + q_heads * model.v_head_dim * hidden
-        kv_layer_bytes = latent * kv_element
         pair_layer_flops = 2.0 * q_heads * (query_key + model.v_head_dim)
         # decode runs in the latent space: scores over latent + rope, values over latent
-        decode_layer_flops = 2.0 * q_heads * (latent + model.kv_lora_rank)
+        decode_layer_flops = 2.0 * q_heads * (2.0 * model.kv_lora_rank + model.qk_rope_head_dim)
     else:
-        attention = 2.0 * hidden * model.head_dim * (q_heads + kv_heads)
-        kv_layer_bytes = 2.0 * kv_heads * model.head_dim * kv_element
-        pair_layer_flops = 4.0 * q_heads * model.head_dim
-        decode_layer_flops = pair_layer_flops
+        pair_layer_flops = decode_layer_flops = 2.0 * q_heads * (model.head_dim + model.value_dim)
+    window_pair_flops = 2.0 * q_heads * (2.0 * model.sliding_head_dim or model.head_dim + model.value_dim)
 
-    expert_layers = layers - model.dense_layers if model.experts else 0
-    dense_mlp = 3.0 * hidden * model.intermediate_size / tp
-    expert = 3.0 * hidden * model.moe_intermediate_size / tp
-    every_token = layers * attention + (layers - expert_layers) * dense_mlp
-    every_token += expert_layers * (model.shared_experts * expert + hidden * model.experts)
-    routed = expert_layers * model.experts * expert
-    active = every_token + expert_layers * model.experts_per_token * expert
-
+    every_token = part.mixer_parameters + part.mlp_parameters + part.router_parameters
+    # one all-reduce after the mixer and one after the MLP of every layer
+    reductions = 2.0 * model.layers - model.mlp_free_layers
+    reductions -= max(0, model.attention_free_layers - model.state_layers)
     ring = 2.0 * (tp - 1) / tp
     return ShardShape(
         dense_parameters=every_token,
-        expert_parameters=routed,
-        active_parameters=active,
-        head_parameters=model.vocab_size * hidden / tp,
-        kv_bytes_per_token=full * kv_layer_bytes,
-        window_bytes_per_sequence=sliding * kv_layer_bytes * model.sliding_window,
-        pair_flops=full * pair_layer_flops,
-        window_token_flops=sliding * pair_layer_flops * model.sliding_window,
-        decode_kv_flops=full * decode_layer_flops,
-        # one all-reduce after attention and one after the MLP of every layer
-        allreduce_bytes_per_token=2.0 * layers * hidden * ACTIVATION_BYTES * ring,
+        expert_parameters=part.expert_parameters,
+        active_parameters=every_token + part.active_expert_parameters,
+        head_parameters=part.vocabulary_parameters,
+        kv_bytes_per_token=part.full_bytes_per_token,
+        # a recurrent state is read and written in every iteration
+        sequence_bytes=part.window_bytes_per_token * model.sliding_window + 2.0 * part.state_bytes_per_sequence,
+        pair_flops=model.full_layers * pair_layer_flops,
+        window_token_flops=model.sliding_layers * window_pair_flops * model.sliding_window,
+        decode_kv_flops=model.full_layers * decode_layer_flops,
+        allreduce_bytes_per_token=reductions * model.hidden_size * ACTIVATION_BYTES * ring,
     )
 
 
@@ -194,7 +178,9 @@ def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
 
     params and bytes are one GPU's share and exclude embedding and head. Mixture of experts: parameters per token count
     the active experts, and the experts' bytes enter as ``w_experts``. Latent attention: g is the larger of reading the
-    compressed cache and computing on it. Sliding-window layers read at most their window: it goes into h and c.
+    compressed cache and computing on it. Sliding-window layers read at most their window: it goes into h and c. Linear
+    attention and state-space layers count their weights in w and b and move their state in h; their scan, a few percent of
+    the products, is left out. Sparse attention counts as if it read everything: an upper bound beyond its top-k.
 
     Parameters
     ----------
@@ -253,7 +239,7 @@ def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
     g = shape.kv_bytes_per_token / kv_bandwidth
     if model.kv_lora_rank:
         g = max(g, shape.decode_kv_flops / (EFFICIENCY["attention"] * wide_rate))
-    h = SEQUENCE_S_PER_LAYER * model.layers + shape.window_bytes_per_sequence / kv_bandwidth
+    h = SEQUENCE_S_PER_LAYER * model.layers + shape.sequence_bytes / kv_bandwidth
     a = shape.pair_flops * attention_s_per_flop
     return IterationModel(
         t0=t0,

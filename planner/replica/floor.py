@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import GpuSpec, ModelSpec
+from planner.shard import INDEX_SCALE_BYTES, shard
 
 __all__ = ["HardwareFloor", "hardware_floor"]
 
@@ -58,9 +59,9 @@ def hardware_floor(
     dtype = model.weight_dtype if model.weight_dtype in gpu.flops_per_s else "bf16"
     peak = max(gpu.flops_per_s.get(dtype, 0.0), gpu.flops_per_s.get("bf16", 0.0))
     flops = 2.0 * model.parameters_active * (np.asarray(new_input_tokens) + np.asarray(output_tokens))
-    heads = model.kv_lora_rank + model.qk_rope_head_dim if model.kv_lora_rank else 2 * model.kv_heads * model.head_dim
-    full_layers = model.full_attention_layers if model.sliding_window else model.layers
-    kv_bytes = np.asarray(kv_token_iterations) * heads * full_layers * DTYPE_BYTES[model.kv_dtype]
+    # sparse attention must read its index of every token, not the tokens
+    index = model.index_layers * (model.index_head_dim + INDEX_SCALE_BYTES)
+    kv_bytes = np.asarray(kv_token_iterations) * (index or shard(model).full_bytes_per_token)
     return HardwareFloor(
         np.asarray(arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops),
         np.asarray(arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s),
