@@ -2,7 +2,8 @@
 
 FILE is a list of cases (policy, parameters, arrival process, length distributions) with the mean and the standard
 deviation between runs of each statistic. Two sets of runs agree when the difference of their means is at most
-4 sqrt(sd1^2/n1 + sd2^2/n2), or 1e-3 of the value for quantiles that hardly vary.
+4 sqrt(sd1^2/n1 + sd2^2/n2), or 1e-3 of the value for quantiles that hardly vary. A statistic that could not be computed
+is a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from planner.simulate.durations import iteration_time
 from planner.simulate.engine import Request
-from planner.simulate.run import run_policy
+from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import summarize
 
 
@@ -69,7 +70,26 @@ def run_case(case: dict, runs: int, requests: int | None = None, first_seed: int
         rng = np.random.default_rng(seed)
         sample = make_requests(case, requests or case["requests_per_run"], rng)
         run = run_policy(sample, case["policy"], model, case["params"], capacity=case["kv_capacity"] or math.inf)
-        out.append(summarize(run, tuple(case["measured"])))
+        out.append(summarize(run, tuple(case["measured"])) | special(run, case))
+    return out
+
+
+def special(run: Run, case: dict) -> dict[str, float]:
+    """Statistics of some policies only: settings of a controller, modes of EB+, gaps between tokens by class."""
+    out: dict[str, float] = {}
+    policy = run.policies[0]
+    updates = getattr(getattr(policy, "exclusive", policy), "updates", ())
+    if updates:
+        out["mean_k"] = float(np.mean([u.k for u in updates]))
+        out["mean_slots"] = float(np.mean([u.slots for u in updates]))
+    if hasattr(policy, "mode_switches"):
+        out["mixed_share_of_iterations"] = policy.iterations["mixed"] / sum(policy.iterations.values())
+        out["mode_switches"] = float(policy.mode_switches)
+    low, high = (math.floor(share * len(run.requests)) for share in case["measured"])
+    window = sorted(run.requests, key=lambda r: (r.arrival, r.index))[low:high]
+    for category in range(len(case.get("classes", ()))):
+        gaps = [gap for r in window if r.category == category and r.done_s == r.done_s for gap in r.gaps]
+        out[f"tbt_p99_class{category}_s"] = float(np.percentile(gaps, 99)) if gaps else math.nan
     return out
 
 
@@ -85,7 +105,12 @@ def compare(case: dict, ours: list[dict[str, float]]) -> list[tuple[str, float, 
         tolerance = 4.0 * math.sqrt(variance)
         if theirs["sd_between_runs"] < 1e-3 * abs(theirs["mean"]):
             tolerance = max(tolerance, 1e-3 * abs(theirs["mean"]))
-        ratio = difference / tolerance if tolerance else 0.0 if difference <= 1e-12 else math.inf
+        if math.isnan(difference):
+            ratio = math.inf
+        elif tolerance:
+            ratio = difference / tolerance
+        else:
+            ratio = 0.0 if difference <= 1e-12 else math.inf
         rows.append((name, theirs["mean"], float(values.mean()), ratio))
     return rows
 

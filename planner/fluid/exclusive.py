@@ -921,7 +921,7 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
     """
     if weights != "number at risk":
         raise ValueError(f"weights must be 'number at risk', got {weights!r}")
-    lengths = sorted(whole(o, "outputs", 1) for o in outputs)
+    lengths = sorted(o if type(o) is int and o >= 1 else whole(o, "outputs", 1) for o in outputs)
     n = len(lengths)
     if n == 0:
         raise ValueError("outputs must not be empty")

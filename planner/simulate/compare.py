@@ -11,13 +11,13 @@ import numpy as np
 
 import planner
 from planner.errors import InputError
+from planner.fluid.exclusive import theta0_of_costs
 from planner.iteration.derived import exclusive_parameters, interference_parameters
 from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival, arrival_times, sample_rows, whole_tokens
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import IterationTime, Request
 from planner.simulate.policies import ALIASES, policy_entry
-from planner.simulate.policies.eb_star import zeta_of
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 
@@ -147,7 +147,7 @@ def default_parameters(
     if key == "request_level":
         return {"batch": slots}
     if key == "eb":
-        theta = -math.expm1(-zeta_of(lines["alpha_p"] / (mean_output * lines["alpha_d"])))
+        theta = theta0_of_costs(lines["alpha_p"], lines["alpha_d"], mu_O=mean_output).theta0
         return {"slots": slots, "k": min(max(1, math.floor(theta * slots)), slots), "token_budget": budget}
     if key in ("eb_star", "eb_plus"):
         told: dict[str, Any] = {k: lines[k] for k in ("alpha_p", "alpha_d", "beta_d")}

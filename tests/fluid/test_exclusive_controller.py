@@ -1,4 +1,4 @@
-"""The controller's step against the rules written out once more, with other numerics."""
+"""The controller's updates against the rules written out once more, with other numerics; the policy that uses it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from planner.fluid import exclusive_controller as ctl
+from planner.fluid.exclusive_controller import ControllerConfig, controller_update
+from planner.simulate.engine import Report
+from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
+from planner.simulate.request import Request
 
 
-def settings_by_the_rules(completions: list[tuple[int, int]], c: ctl.ControllerConfig) -> list[tuple[int, int]]:
+def settings_by_the_rules(
+    completions: list[tuple[int, int]], c: ControllerConfig, capacity: float
+) -> list[tuple[int, int]]:
     """(N, k) after every completion, one at a time."""
     N = c.slots if c.slots_default is None else c.slots_default
     k = max(1, math.floor(c.theta_default * N))
@@ -47,9 +52,9 @@ def settings_by_the_rules(completions: list[tuple[int, int]], c: ctl.ControllerC
                 )
             theta = min(max(theta, c.theta_min), c.theta_max)
             N = c.slots
-            if math.isfinite(c.capacity):
+            if math.isfinite(capacity):
                 z = -math.log(1 - theta)
-                room = c.capacity - math.log(1 / c.eps) / (p0**2 * mu_L)
+                room = capacity - math.log(1 / c.eps) / (p0**2 * mu_L)
                 N = math.floor(room / (mu_L + (1 - theta) * z / (theta * p0)))
                 N = min(max(N, 1), c.slots)
             k = max(1, math.floor(theta * N))
@@ -60,7 +65,7 @@ def settings_by_the_rules(completions: list[tuple[int, int]], c: ctl.ControllerC
 @pytest.mark.parametrize("variant", ["paper", "mean"])
 @pytest.mark.parametrize("law", ["geometric", "gamma", "uniform", "ones"])
 @pytest.mark.parametrize("capacity", [math.inf, 30_000.0])
-def test_step_follows_the_rules(variant: str, law: str, capacity: float) -> None:
+def test_the_policy_follows_the_rules(variant: str, law: str, capacity: float) -> None:
     rng = np.random.default_rng(11)
     n = 700
     O = {
@@ -70,71 +75,51 @@ def test_step_follows_the_rules(variant: str, law: str, capacity: float) -> None
         "ones": np.ones(n, dtype=int),
     }[law]
     pairs = [(int(l), int(o)) for l, o in zip(rng.integers(1, 900, n), O, strict=True)]
-    c = ctl.ControllerConfig(
-        0.04, 0.01, 3e-5, slots=96, capacity=capacity, theta_default=0.4, slots_default=64, window=150, window_min=40,
-        update_every=30, theta_min=0.05, theta_max=0.95, variant=variant,
-    )  # fmt: skip
-    expected = settings_by_the_rules(pairs, c)
-    state, at = ctl.controller_start(c), 0
-    assert (state.slots, state.k) == (64, 25)
+    given = {
+        "alpha_p": 0.04, "alpha_d": 0.01, "beta_d": 3e-5, "slots": 96, "theta_default": 0.4, "slots_default": 64,
+        "window": 150, "window_min": 40, "update_every": 30, "theta_min": 0.05, "theta_max": 0.95, "variant": variant,
+    }  # fmt: skip
+    expected = settings_by_the_rules(pairs, ControllerConfig(**given), capacity)
+    policy, at = AdaptiveExclusiveBatching(**given), 0
+    assert (policy.slots, policy.k) == (64, 25)
     while at < n:  # in batches of any size, as iterations bring them
         size = int(rng.integers(0, 9))
-        state = ctl.exclusive_controller_step(state, pairs[at : at + size], c)
+        done = [Request(i, 0.0, *pairs[i]) for i in range(at, min(at + size, n))]
+        policy.learn(Report(0.0, 1.0, 1, done, done), capacity)
         at += size
         if at:
-            assert (state.slots, state.k) == expected[min(at, n) - 1]
-    assert state.updates == 1 + (n - 40) // 30  # the first waits for 40 completions, the count keeps growing
-    assert len(state.outputs) == 150
-    assert "outputs" not in state.to_dict()
+            assert (policy.slots, policy.k) == expected[min(at, n) - 1]
+    assert len(policy.updates) == 1 + (n - 40) // 30  # the first waits for 40 completions, the count keeps growing
+    assert len(policy.outputs) == 150
 
 
-def test_step_is_pure() -> None:
-    c = ctl.ControllerConfig(0.04, 0.01, 3e-5, slots=8, update_every=1, window_min=1)
-    start = ctl.controller_start(c)
-    a = ctl.exclusive_controller_step(start, [(10, 5)], c)
-    assert a == ctl.exclusive_controller_step(start, [(10, 5)], c)
-    assert start.outputs == ()
-    assert ctl.exclusive_controller_step(a, [], c) == a
+def test_the_policy_has_the_controllers_defaults() -> None:
+    policy = AdaptiveExclusiveBatching(8, 0.04, 0.01, 3e-5)
+    assert policy.config == ControllerConfig(0.04, 0.01, 3e-5, 8)
+    # the setting of the reference implementation's cases
+    c = policy.config
+    assert (c.theta_default, c.window, c.window_min, c.update_every, c.theta_min, c.theta_max, c.eps) == (
+        0.2, 500, 100, 50, 0.05, 0.95, 0.01,
+    )  # fmt: skip
 
 
 def test_memory_too_small_still_runs_one_slot() -> None:
-    c = ctl.ControllerConfig(0.04, 0.01, 3e-5, slots=8, capacity=50.0, update_every=1, window_min=1)
-    state = ctl.exclusive_controller_step(ctl.controller_start(c), [(400, 5)], c)
-    assert (state.slots, state.k) == (1, 1)
+    new = controller_update([400], [5], 8, ControllerConfig(0.04, 0.01, 3e-5, slots=8), capacity=50.0)
+    assert (new.slots, new.k) == (1, 1)
 
 
 def test_free_decodes_wait_for_an_empty_machine() -> None:
-    c = ctl.ControllerConfig(0.04, 0.0, 3e-5, slots=8, update_every=1, window_min=1, theta_max=1.0, capacity=1e6)
-    state = ctl.exclusive_controller_step(ctl.controller_start(c), [(400, 5)], c)
-    assert state.k == 8
-
-
-def test_prefill_rule() -> None:
-    # with a backlog: k idle; with few waiting: f/n against k/(N - k); k = N only when empty; lowered N starts nothing
-    for N in (1, 4, 9):
-        for k in range(1, N + 1):
-            for n in range(N + 1):
-                assert ctl.exclusive_prefill_starts(10**6, n, N, k) == (N - n >= k)
-    assert ctl.exclusive_prefill_starts(1, 2, 8, 5) is False
-    assert ctl.exclusive_prefill_starts(1, 1, 8, 4) is True
-    assert ctl.exclusive_prefill_starts(1, 0, 8, 8) is True
-    assert not ctl.exclusive_prefill_starts(0, 0, 8, 1)
-    assert not ctl.exclusive_prefill_starts(5, 9, 8, 1)
-
-
-def test_gate() -> None:
-    assert ctl.exclusive_kv_gate(0, 100, 1000, 1000)
-    assert not ctl.exclusive_kv_gate(41, 100, 1000, 1000)
-    assert ctl.exclusive_kv_gate(40, 100, 1000, 1000)
+    new = controller_update([400], [5], 8, ControllerConfig(0.04, 0.0, 3e-5, slots=8, theta_max=1.0), capacity=1e6)
+    assert new.k == 8
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("alpha_p", -1.0), ("slots", 0), ("eps", 1.0), ("theta_min", 0.999), ("capacity", 0.0), ("variant", "x")],
+    [("alpha_p", -1.0), ("slots", 0), ("window", 2.5), ("eps", 1.0), ("theta_min", 0.999), ("variant", "x")],
 )
 def test_nonsense_is_named(field: str, value: object) -> None:
     base: dict[str, object] = {"alpha_p": 1.0, "alpha_d": 1.0, "beta_d": 0.0, "slots": 4}
     with pytest.raises(ValueError, match=field):
-        ctl.ControllerConfig(**{**base, field: value})  # type: ignore[arg-type]
+        ControllerConfig(**{**base, field: value})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="alpha_p and alpha_d"):
-        ctl.ControllerConfig(0.0, 0.0, 0.0, 4)
+        ControllerConfig(0.0, 0.0, 0.0, 4)

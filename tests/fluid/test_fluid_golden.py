@@ -125,6 +125,6 @@ def test_every_golden_quantity_has_a_function_of_its_name() -> None:
 
 
 def test_package_lists_its_names() -> None:
-    assert {"theta0", "N_corr", "wait_min_thresholds", "exclusive_controller_step"} <= set(dir(fluid))
+    assert {"theta0", "N_corr", "wait_min_thresholds", "controller_update"} <= set(dir(fluid))
     with pytest.raises(AttributeError, match="no attribute"):
         _ = fluid.nothing_of_the_kind

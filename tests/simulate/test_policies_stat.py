@@ -45,3 +45,10 @@ def test_statistics_agree(name: str, benchmark, shared_data: Path) -> None:
     # with three runs our own standard deviation is known to within a factor of two or three only
     outside = [row for row in rows if row[3] > 1.0]
     assert len(outside) <= 1 and all(row[3] < 2.0 for row in outside), outside
+
+
+def test_a_statistic_that_was_not_computed_is_a_failure(benchmark) -> None:
+    case = {"expected": {"mean_k": {"mean": 3.0, "sd_between_runs": 0.1}}, "runs": 16}
+    assert benchmark.compare(case, [{}])[0][3] > 1.0
+    assert benchmark.compare(case, [{"mean_k": float("nan")}, {"mean_k": 3.0}])[0][3] > 1.0
+    assert benchmark.compare(case, [{"mean_k": 3.0}, {"mean_k": 3.01}])[0][3] < 1.0

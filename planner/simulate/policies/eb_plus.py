@@ -78,7 +78,7 @@ class EbPlus:
 
     def exclusive_is_faster(self) -> bool:
         """Whether the slope mixing adds outweighs the constants it saves."""
-        last, eb = self.exclusive.updates[-1], self.exclusive
+        last, eb = self.exclusive.updates[-1], self.exclusive.config
         mean_l, mean_o = last.mean_input, last.mean_output
         r = mean_o / (mean_l + mean_o)
         beta_mb = self.c0 + self.c1 * r + self.c2 * r * r
