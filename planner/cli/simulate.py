@@ -9,10 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as opt
+from planner.routing import ROUTINGS
+from planner.simulate.policy import policy_names
 
 __all__ = ["simulate"]
 
 POLICY_PANEL = "Comparing policies"
+POLICIES_HELP = f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class."
+ROUTING_HELP = f"{', '.join(ROUTINGS)}."
 RUN_PANEL = "Run"
 
 
@@ -56,9 +60,7 @@ def simulate(
     ] = None,
     policies: Annotated[
         str | None,
-        typer.Option(
-            help="Schedulers to compare, by comma: sarathi,eb,slai,wait, or module:Class.", rich_help_panel=POLICY_PANEL
-        ),
+        typer.Option(help=POLICIES_HELP, rich_help_panel=POLICY_PANEL),
     ] = None,
     gpu: Annotated[str, typer.Option("--gpu", "-g", help="GPU type.", rich_help_panel=POLICY_PANEL)] = "h100",
     model: Annotated[
@@ -68,9 +70,7 @@ def simulate(
     slots: Annotated[int, typer.Option(help="max_num_seqs.", rich_help_panel=POLICY_PANEL)] = 128,
     token_budget: Annotated[int, typer.Option(help="Tokens per iteration.", rich_help_panel=POLICY_PANEL)] = 2048,
     replicas: Annotated[int, typer.Option(help="Replicas under one policy.", rich_help_panel=POLICY_PANEL)] = 1,
-    routing: Annotated[
-        str, typer.Option(help="random, rr, p2c, least, least-kv, central.", rich_help_panel=POLICY_PANEL)
-    ] = "random",
+    routing: Annotated[str, typer.Option(help=ROUTING_HELP, rich_help_panel=POLICY_PANEL)] = "random",
     ttft: Annotated[str, typer.Option(help="Objective: TTFT at most this.", rich_help_panel=POLICY_PANEL)] = "1s",
     tbt: Annotated[
         str, typer.Option(help="Objective: every gap between tokens at most this.", rich_help_panel=POLICY_PANEL)

@@ -11,20 +11,18 @@ import numpy as np
 
 import planner
 from planner.errors import InputError
-from planner.fluid.exclusive import theta0_of_costs
-from planner.iteration.derived import exclusive_parameters, interference_parameters
 from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival, arrival_times, sample_rows, whole_tokens
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import IterationTime, Request
-from planner.simulate.policies import ALIASES, policy_entry
+from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Comparison", "Setting", "compare_policies", "default_parameters"]
+__all__ = ["Comparison", "Setting", "compare_policies"]
 
 COLUMNS = (
     "throughput_per_s",
@@ -130,72 +128,6 @@ class Comparison:
         }
 
 
-def default_parameters(
-    policy: str, setting: Setting, model: IterationModel, mean_input: float, mean_output: float, rate_per_s: float
-) -> dict[str, Any]:
-    """Parameters of a policy that suit a setting; what the user gives replaces them.
-
-    EB takes its threshold from the constants of `model` and the mean output length; WAIT and Nested WAIT the smallest
-    threshold at which the iterations keep up with the arrivals, one class for all requests.
-    """
-    key = ALIASES.get(policy, policy)
-    slots, budget = setting.slots, setting.token_budget
-    context = mean_input + 0.5 * mean_output
-    lines = exclusive_parameters(model, context).values
-    if key in ("mixed", "prefill_first"):
-        return {"slots": slots, "token_budget": budget}
-    if key == "request_level":
-        return {"batch": slots}
-    if key == "eb":
-        theta = theta0_of_costs(lines["alpha_p"], lines["alpha_d"], mu_O=mean_output).theta0
-        return {"slots": slots, "k": min(max(1, math.floor(theta * slots)), slots), "token_budget": budget}
-    if key in ("eb_star", "eb_plus"):
-        told: dict[str, Any] = {k: lines[k] for k in ("alpha_p", "alpha_d", "beta_d")}
-        if key == "eb_star":
-            return {"slots": slots, **told}
-        share = interference_parameters(model, context, tokens=budget)
-        constant = model.time(0, 0.0, 1, 0.0)
-        # K(r) is the time of an iteration of `budget` tokens: the constant is taken out, the rest is per token
-        return {
-            "slots": slots,
-            **told,
-            "beta_p": lines["beta_p"],
-            "alpha_mb": constant,
-            "c0": (share["c0"] - constant) / budget,
-            "c1": share["c1"] / budget,
-            "c2": share["c2"] / budget,
-            "token_budget_mixed": budget,
-        }
-    if key in ("rad", "cycle_prefill_all"):
-        return {"t_col": slots, "chunk": budget, "n": 10 * slots}
-    if key == "slai":
-        return {"token_budget": budget, "max_active": slots, "max_decodes": slots, "delta": 5}
-    if key == "distserve":
-        return {"decode_slots": slots}
-    if key in ("wait", "nested_wait"):
-        threshold = _wait_threshold(model, mean_input, mean_output, rate_per_s)
-        if key == "wait":
-            strict = setting.strict_share
-            if strict == 0.0:
-                return {"thresholds": {0: threshold}}
-            return {"thresholds": {0: math.ceil(threshold * strict), 1: max(1, math.ceil(threshold * (1.0 - strict)))}}
-        return {"thresholds": [threshold], "segment_ends": [1 << 30]}
-    return {}
-
-
-def _wait_threshold(model: IterationModel, mean_input: float, mean_output: float, rate_per_s: float) -> int:
-    """Smallest n with n at least 1.1 times the arrivals during an iteration that admits n and decodes n per stage."""
-    n = 1
-    while n < 1 << 20:
-        decodes = n * (mean_output - 1.0)
-        pairs = n * mean_input * (mean_input + 1.0) / 2.0
-        duration = model.time(decodes, decodes * (mean_input + 0.5 * mean_output), n * mean_input, pairs)
-        if n >= 1.1 * rate_per_s * duration:
-            return n
-        n = max(n + 1, math.ceil(1.1 * rate_per_s * duration)) if n < 4096 else 2 * n
-    raise InputError(f"wait: no threshold keeps up with {rate_per_s:g} requests/s on one replica")
-
-
 def compare_policies(
     policies: Sequence[str],
     rates_per_s: Sequence[float],
@@ -219,7 +151,7 @@ def compare_policies(
     Parameters
     ----------
     policies
-        Names of :data:`planner.simulate.policies.POLICIES`, aliases, or ``module:Class``.
+        Names of :func:`planner.simulate.policy.policy_names`, aliases, or ``module:Class``.
     rates_per_s
         Rates of arrival at the pool [1/s].
     input_tokens, output_tokens, weight
@@ -229,7 +161,7 @@ def compare_policies(
     setting
         Engine limits and deadlines.
     parameters
-        Policy -> parameters that replace the defaults of :func:`default_parameters`.
+        Policy -> parameters that replace the defaults of its record.
     requests, seeds
         Requests per run; number of runs, or their seeds.
     arrival
@@ -248,7 +180,7 @@ def compare_policies(
     """
     setting = setting or Setting()
     for name in policies:
-        policy_entry(name)
+        find_policy(name)
     if not policies or not rates_per_s:
         raise InputError("policies and rates: at least one of each is needed")
     if bad := [r for r in rates_per_s if not (math.isfinite(r) and r > 0.0)]:
@@ -267,8 +199,10 @@ def compare_policies(
     try:
         for rate in rates_per_s:
             for name in policies:
-                chosen = default_parameters(name, setting, iteration, mean_input, mean_output, rate)
-                chosen |= dict(given.get(name, {}))
+                situation = Situation(
+                    setting.slots, setting.token_budget, iteration, mean_input, mean_output, rate, setting.strict_share
+                )
+                chosen = find_policy(name).defaults(situation) | dict(given.get(name, {}))
                 comparison.parameters.setdefault(name, chosen)
                 runs = []
                 for seed in seed_list:

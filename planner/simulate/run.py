@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import FleetOptError, InputError
 from planner.simulate.drive import drive
 from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, check_requests
-from planner.simulate.policies import make_policy, policy_entry
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
+from planner.simulate.policy import find_policy, make_policy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,8 +122,8 @@ def run_policy(
     ordered = sorted(requests, key=lambda r: (r.arrival, r.index))
     disaggregated, bounded = False, True
     if isinstance(policy, str):
-        entry, name = policy_entry(policy), policy
-        disaggregated, bounded = entry.target.endswith(":DecodeNode"), entry.bounded_memory
+        entry, name = find_policy(policy), policy
+        disaggregated, bounded = entry.disaggregated, entry.bounded_memory
     log: list[LogEntry] = []
 
     def recorder(label: str) -> Callable[[float, float, Batch, int], None] | None:

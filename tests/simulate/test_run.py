@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from planner.promise import Promise
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.durations import Exclusive, KvLinear, iteration_time
 from planner.simulate.engine import Node, Request
-from planner.simulate.policies import POLICIES, make_policy
+from planner.simulate.policy import find_policy, make_policy, policy_names
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import Estimate
 from planner.simulate.verify import fleet_estimate, judge, verify_pool
@@ -60,12 +61,21 @@ def test_own_policy_by_module_and_class() -> None:
     assert [i for i, _ in log[0].prefill] == [1, 2, 0]
 
 
+def test_the_guide_lists_every_policy_with_its_summary_and_names() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text()
+    for name in policy_names():
+        entry = find_policy(name)
+        assert f"| `{name}` | {entry.summary} | {', '.join(f'`{a}`' for a in entry.aliases)} |" in guide
+        assert all(find_policy(alias) is entry for alias in (*entry.aliases, name.upper()))
+    assert len(policy_names()) >= 13
+
+
 def test_unfinished_requests_are_reported_not_lost() -> None:
     run = run_policy(sample(5), f"{__name__}:Idle", KvLinear(0.01, 0.0))
     assert run.unfinished == [0, 1, 2, 3, 4] and run.iterations == 0
 
 
-@pytest.mark.parametrize("name", [n for n in POLICIES if n not in ("wait", "nested_wait", "distserve")])
+@pytest.mark.parametrize("name", [n for n in policy_names() if n not in ("wait", "nested_wait", "distserve")])
 @pytest.mark.parametrize("routing", ["random", "jsq", "central"])
 def test_every_policy_serves_everybody_on_three_replicas(name: str, routing: str) -> None:
     parameters = {
@@ -99,7 +109,7 @@ def test_too_long_for_memory_is_rejected_before_the_run() -> None:
     "name,parameters,words",
     [
         ("mixd", {}, "did you mean 'mixed'"),
-        ("eb", {"slots": 4}, "needs k"),
+        ("eb", {"slots": 4}, "missing a required argument: 'k'"),
         ("eb", {"slots": 4, "k": 9}, "k must not exceed slots"),
         ("eb", {"slots": 4, "k": 2, "slot": 3}, "did you mean 'slots'"),
         ("mixed", {"order": "spt"}, "order"),
@@ -125,7 +135,7 @@ def test_bad_requests_and_models_are_refused() -> None:
         iteration_time("cannonical", {})
     with pytest.raises(InputError, match="d9"):
         iteration_time("kv", {"d9": 1.0})
-    with pytest.raises(InputError, match="needs alpha_p"):
+    with pytest.raises(InputError, match="missing a required argument: 'alpha_p'"):
         make_policy("eb_star", {"slots": 4})
 
 

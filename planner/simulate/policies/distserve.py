@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, Request
-from planner.simulate.policies.checks import at_least
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["DecodeNode", "PrefillNode"]
+__all__ = ["POLICY", "DecodeNode", "PrefillNode"]
 
 
 class PrefillNode:
@@ -49,3 +51,13 @@ class DecodeNode:
             request = node.waiting.head
             node.admit(request)
             node.place(request)
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The engine's slots."""
+    return {"decode_slots": situation.slots}
+
+
+POLICY = PolicyEntry(
+    "disaggregated prefill and decode nodes", DecodeNode, defaults, ("disaggregated",), disaggregated=True
+)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from planner.errors import InputError
+from planner.fluid.exclusive import theta0_of_costs
+from planner.iteration.derived import exclusive_parameters
+from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, by_arrival
-from planner.simulate.policies.checks import at_least
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["ExclusiveBatching"]
+__all__ = ["POLICY", "ExclusiveBatching"]
 
 
 class ExclusiveBatching:
@@ -57,3 +61,14 @@ class ExclusiveBatching:
             budget -= chunk
         if not node.batch:
             node.decode_all(node.decoding)
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The threshold of eq. 3 from the model's constants and the mean output."""
+    lines = exclusive_parameters(situation.model, situation.mean_context).values
+    theta = float(theta0_of_costs(lines["alpha_p"], lines["alpha_d"], mu_O=situation.mean_output).theta0)
+    k = min(max(1, math.floor(theta * situation.slots)), situation.slots)
+    return {"slots": situation.slots, "k": k, "token_budget": situation.token_budget}
+
+
+POLICY = PolicyEntry("exclusive batching EB(k)", ExclusiveBatching, defaults)

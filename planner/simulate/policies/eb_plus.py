@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from planner.iteration.derived import exclusive_parameters, interference_parameters
+from planner.simulate.checks import at_least, fraction
 from planner.simulate.engine import Node
-from planner.simulate.policies.checks import at_least, fraction
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
+from planner.simulate.policies.eb_star import defaults as exclusive_defaults
 from planner.simulate.policies.mixed import Mixed
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["EbPlus"]
+__all__ = ["POLICY", "EbPlus"]
 
 
 class EbPlus:
@@ -86,3 +90,23 @@ class EbPlus:
         constants_eb = (eb.alpha_p + eb.alpha_d * last.zeta * mean_o) / last.theta0 if last.theta0 > 0.0 else math.inf
         saved = (constants_eb - self.alpha_mb * (1.0 + mean_o)) / (self.residents * (mean_l + mean_o))
         return beta_mb - beta_eb > saved + self.delta
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """Those of EB(k*), and the slope of mixed iterations from the iteration-time model."""
+    model, budget = situation.model, situation.token_budget
+    share = interference_parameters(model, situation.mean_context, tokens=budget)
+    constant = model.time(0, 0.0, 1, 0.0)
+    # K(r) is the time of an iteration of `budget` tokens: the constant is taken out, the rest is per token
+    return {
+        **exclusive_defaults(situation),
+        "beta_p": exclusive_parameters(model, situation.mean_context).values["beta_p"],
+        "alpha_mb": constant,
+        "c0": (share["c0"] - constant) / budget,
+        "c1": share["c1"] / budget,
+        "c2": share["c2"] / budget,
+        "token_budget_mixed": budget,
+    }
+
+
+POLICY = PolicyEntry("EB+, switching between mixed and exclusive", EbPlus, defaults, ("eb+",))

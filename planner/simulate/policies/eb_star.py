@@ -6,13 +6,16 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from planner.errors import InputError
 from planner.fluid.exclusive_controller import ControllerConfig, ControllerUpdate, controller_update
+from planner.iteration.derived import exclusive_parameters
 from planner.simulate.engine import Node, Report
 from planner.simulate.policies.eb import ExclusiveBatching
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["AdaptiveExclusiveBatching", "Update"]
+__all__ = ["POLICY", "AdaptiveExclusiveBatching", "Update"]
 
 _DEFAULTS = ControllerConfig(0.0, 1.0, 0.0, 1)
 
@@ -109,3 +112,12 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
             return True
         share = min(0.6, max(0.05, self.s_kv * self.slots * self.updates[-1].mean_output / node.capacity + self.f0))
         return node.capacity - node.held >= share * node.capacity
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The lines of the iteration-time model at the mean context."""
+    lines = exclusive_parameters(situation.model, situation.mean_context).values
+    return {"slots": situation.slots, **{k: lines[k] for k in ("alpha_p", "alpha_d", "beta_d")}}
+
+
+POLICY = PolicyEntry("exclusive batching with a controller, EB(k*)", AdaptiveExclusiveBatching, defaults, ("eb*",))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.simulate.policies.mixed import Mixed
+from planner.simulate.policy import PolicyEntry
 
-__all__ = ["FcfsRestart"]
+__all__ = ["POLICY", "FcfsRestart"]
 
 
 class FcfsRestart(Mixed):
@@ -12,3 +13,6 @@ class FcfsRestart(Mixed):
 
     def __init__(self) -> None:
         super().__init__(restart=True)
+
+
+POLICY = PolicyEntry("greedy first come first served with restart", FcfsRestart)

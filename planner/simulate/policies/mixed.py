@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from planner.simulate.checks import at_least, queue_order
 from planner.simulate.engine import Node
-from planner.simulate.policies.checks import at_least, queue_order
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["Mixed"]
+__all__ = ["POLICY", "Mixed"]
 
 
 class Mixed:
@@ -59,3 +61,13 @@ class Mixed:
             chunk = min(request.prefill_length, budget)
             node.prefill(request, int(chunk))
             budget -= chunk
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The engine's own limits."""
+    return {"slots": situation.slots, "token_budget": situation.token_budget}
+
+
+POLICY = PolicyEntry(
+    "mixed batching with a token budget (vLLM v1, Sarathi-Serve)", Mixed, defaults, ("sarathi", "vllm", "vllm_v1")
+)

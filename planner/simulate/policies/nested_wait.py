@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from planner.errors import InputError
+from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, Request, by_arrival
-from planner.simulate.policies.checks import at_least
+from planner.simulate.policies.wait import smallest_threshold
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["NestedWait"]
+__all__ = ["POLICY", "NestedWait"]
 
 
 class NestedWait:
@@ -66,3 +69,11 @@ class NestedWait:
             request = self.entries[0].popleft()
             node.admit(request)
             node.prefill(request, request.prefill_length)
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """One segment with the threshold of WAIT."""
+    return {"thresholds": [smallest_threshold(situation)], "segment_ends": [1 << 30]}
+
+
+POLICY = PolicyEntry("Nested WAIT", NestedWait, defaults, bounded_memory=False)

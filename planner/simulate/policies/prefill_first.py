@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, by_arrival
-from planner.simulate.policies.checks import at_least
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["PrefillFirst"]
+__all__ = ["POLICY", "PrefillFirst"]
 
 
 class PrefillFirst:
@@ -39,3 +41,11 @@ class PrefillFirst:
             taken += length
         if not taken:
             node.decode_all(node.decoding)
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The engine's own limits."""
+    return {"slots": situation.slots, "token_budget": situation.token_budget}
+
+
+POLICY = PolicyEntry("prefill first (vLLM v0)", PrefillFirst, defaults, ("vllm_v0",))

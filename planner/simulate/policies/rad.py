@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from planner.simulate.engine import Node, by_arrival
-from planner.simulate.policies.checks import at_least
+from typing import Any
 
-__all__ = ["Rad"]
+from planner.simulate.checks import at_least
+from planner.simulate.engine import Node, by_arrival
+from planner.simulate.policy import PolicyEntry, Situation
+
+__all__ = ["POLICY", "Rad"]
 
 
 class Rad:
@@ -44,3 +47,11 @@ class Rad:
         node.admit(request)
         self.begun += 1
         node.prefill(request, int(min(request.prefill_length, self.chunk)))
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """A column as wide as the slots, chunks of the token budget."""
+    return {"t_col": situation.slots, "chunk": situation.token_budget, "n": 10 * situation.slots}
+
+
+POLICY = PolicyEntry("resource-aware dynamic scheduling", Rad, defaults)

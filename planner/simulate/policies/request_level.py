@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from planner.simulate.engine import Node, by_arrival
-from planner.simulate.policies.checks import at_least
+from typing import Any
 
-__all__ = ["RequestLevel"]
+from planner.simulate.checks import at_least
+from planner.simulate.engine import Node, by_arrival
+from planner.simulate.policy import PolicyEntry, Situation
+
+__all__ = ["POLICY", "RequestLevel"]
 
 
 class RequestLevel:
@@ -30,3 +33,11 @@ class RequestLevel:
             request = node.waiting.head
             node.admit(request)
             node.prefill(request, request.prefill_length)
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """Batches as large as the engine has slots."""
+    return {"batch": situation.slots}
+
+
+POLICY = PolicyEntry("request-level batching", RequestLevel, defaults, ("batch",))

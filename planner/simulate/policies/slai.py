@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from planner.errors import InputError
+from planner.simulate.checks import at_least, fraction, queue_order
 from planner.simulate.engine import Node, Report, Request
-from planner.simulate.policies.checks import at_least, fraction, queue_order
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["Slai"]
+__all__ = ["POLICY", "Slai"]
 
 
 def _deadline(r: Request) -> tuple[float, float, int]:
@@ -110,3 +112,16 @@ class Slai:
         end = report.start + report.duration
         for request in report.emitted:
             request.priority = end + request.tbt - offset
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The engine's limits, and five mean iterations of safety."""
+    return {
+        "token_budget": situation.token_budget,
+        "max_active": situation.slots,
+        "max_decodes": situation.slots,
+        "delta": 5,
+    }
+
+
+POLICY = PolicyEntry("SLO-aware inference, last schedulable times", Slai, defaults)

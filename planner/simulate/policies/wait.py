@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from planner.errors import InputError
+from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, Request, by_arrival
-from planner.simulate.policies.checks import at_least
+from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["Wait"]
+__all__ = ["POLICY", "Wait", "smallest_threshold"]
 
 
 class Wait:
@@ -63,3 +66,28 @@ class Wait:
                 request = self.queues[category].popleft()
                 node.admit(request)
                 node.prefill(request, request.prefill_length)
+
+
+def smallest_threshold(situation: Situation) -> int:
+    """Smallest n at least 1.1 times the arrivals during an iteration that admits n and decodes n per stage."""
+    mean_input, mean_output, rate = situation.mean_input, situation.mean_output, situation.rate_per_s
+    n = 1
+    while n < 1 << 20:
+        decodes = n * (mean_output - 1.0)
+        pairs = n * mean_input * (mean_input + 1.0) / 2.0
+        duration = situation.model.time(decodes, decodes * situation.mean_context, n * mean_input, pairs)
+        if n >= 1.1 * rate * duration:
+            return n
+        n = max(n + 1, math.ceil(1.1 * rate * duration)) if n < 4096 else 2 * n
+    raise InputError(f"wait: no threshold keeps up with {rate:g} requests/s on one replica")
+
+
+def defaults(situation: Situation) -> dict[str, Any]:
+    """The smallest threshold at which the iterations keep up with the arrivals, shared between the classes."""
+    threshold, strict = smallest_threshold(situation), situation.strict_share
+    if strict == 0.0:
+        return {"thresholds": {0: threshold}}
+    return {"thresholds": {0: math.ceil(threshold * strict), 1: max(1, math.ceil(threshold * (1.0 - strict)))}}
+
+
+POLICY = PolicyEntry("WAIT", Wait, defaults, bounded_memory=False)
