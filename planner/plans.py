@@ -159,6 +159,9 @@ class PoolPlan:
         Cost of the pool [USD/hour].
     settings
         Engine settings with reasons.
+    replicas_low, replicas_high
+        The number if iterations took as little or as much time as the profile's band allows; ``replicas_high`` is
+        ``None`` where no number would keep the promises at the slow end.
     warnings
         What the reader must know before trusting the numbers.
     """
@@ -191,7 +194,7 @@ class PoolPlan:
     cost_usd_per_hour: float
     settings: EngineSettings
     replicas_low: int = 0
-    replicas_high: int = 0
+    replicas_high: int | None = 0
     warnings: tuple[str, ...] = ()
 
     @property

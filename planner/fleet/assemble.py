@@ -74,10 +74,10 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
     warnings: list[str] = []
     pools = []
     for name, candidate in zip(names, fleet.pools, strict=True):
-        low, high, always = replica_band(problem, candidate)
+        low, high = replica_band(problem, candidate)
         pools.append(pool_plan(problem, candidate, name, low, high))
         explanation.extend(explain_pool(problem, candidate, name))
-        if not always:
+        if high is None:
             band = format_percent(candidate.option.profile.band)
             warnings.append(
                 f"{name}: if iterations take {band} longer than the {candidate.option.profile.provenance} profile says, "
@@ -94,7 +94,7 @@ def assemble(problem: FleetProblem, fleet: Fleet) -> Plan:
     one = fleet.one_pool
     baseline = None
     if len(fleet.pools) > 1 and one is not None:
-        low, high, _ = replica_band(problem, one)
+        low, high = replica_band(problem, one)
         baseline = (pool_plan(problem, one, "all", low, high),)
     warnings.extend(_floor_warnings(problem, fleet))
     warnings.extend(_without_effect(problem))
@@ -126,7 +126,7 @@ def pool_names(count: int) -> tuple[str, ...]:
     return ("short", "long") if count == 2 else tuple(f"pool {k + 1}" for k in range(count))
 
 
-def pool_plan(problem: FleetProblem, c: PoolCandidate, name: str, low: int, high: int) -> PoolPlan:
+def pool_plan(problem: FleetProblem, c: PoolCandidate, name: str, low: int, high: int | None) -> PoolPlan:
     """The public record of one chosen pool."""
     prediction, law, profile = c.size.prediction, c.law, c.option.profile
     limits = {(p.metric, p.quantile): p.limit_s for p in problem.promises}
@@ -174,7 +174,7 @@ def pool_plan(problem: FleetProblem, c: PoolCandidate, name: str, low: int, high
         cost_usd_per_hour=c.cost_usd_per_hour,
         settings=c.setup.settings,
         replicas_low=c.option.price.bought(low),
-        replicas_high=c.option.price.bought(high),
+        replicas_high=None if high is None else c.option.price.bought(high),
         warnings=tuple(c.setup.warnings),
     )
 

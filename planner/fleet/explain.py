@@ -75,8 +75,8 @@ def marginal_replicas(
     return high
 
 
-def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, bool]:
-    """Replicas needed if iterations took ``1 -+ band`` times as long, and whether the slow end is feasible at all.
+def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int | None]:
+    """Replicas needed if iterations took ``1 -+ band`` times as long; ``None`` where no number would do at the slow end.
 
     The band is the profile's and twice the standard error of the mean work per request (the sampling error of the
     workload), added as independent errors.
@@ -87,7 +87,7 @@ def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, 
     least, n = problem.inputs.min_replicas, pool.size.replicas
     if problem.fleet_promises:
         # what one pool needs depends on the others: the load alone scales with the iteration time
-        return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * (1.0 + band)), True
+        return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * (1.0 + band))
     low = _fewest(problem, pool, max(1.0 - band, 0.05), least, n)
     slow = 1.0 + band
     size = pool.size
@@ -102,7 +102,7 @@ def replica_band(problem: FleetProblem, pool: PoolCandidate) -> tuple[int, int, 
         high: int | Shortfall = _fewest(problem, pool, slow, n, math.ceil(top), size)
     else:
         high = _at_scale(problem, pool, slow)
-    return low, n if isinstance(high, Shortfall) else max(high, n), not isinstance(high, Shortfall)
+    return low, None if isinstance(high, Shortfall) else max(high, n)
 
 
 def _keeps(problem: FleetProblem, pool: PoolCandidate, size: PoolSize, n: int, scale: float) -> bool:

@@ -60,7 +60,7 @@ def pool_cells(pool: PoolPlan) -> list[str]:
         band += f" (+{format_percent(pool.compressed_share)} compressed, gamma {pool.gamma:g})"
     replicas = format_count(pool.replicas)
     if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
-        replicas += f" ({pool.replicas_low}-{pool.replicas_high})"
+        replicas += f" ({pool.replicas_low}-{'none' if pool.replicas_high is None else pool.replicas_high})"
     return [
         pool.name,
         band,
