@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,15 +112,7 @@ class Arrivals:
 
     def with_rate(self, rate_per_s: float) -> Arrivals:
         """The same process at another rate [requests/s], burstiness kept (more independent users would lower it)."""
-        return Arrivals(
-            rate_per_s,
-            self.scv,
-            self.scv_window_s,
-            self.dispersion,
-            self.hourly_profile,
-            self.peak_over_mean,
-            self.assumed,
-        )
+        return replace(self, rate_per_s=rate_per_s)
 
     def thinned(self, share: float) -> Arrivals:
         r"""The process left when each request is kept independently with probability `share` [1].
@@ -131,26 +123,19 @@ class Arrivals:
         >>> half.rate_per_s, half.scv
         (5.0, 2.0)
         """
-        return Arrivals(
-            None if self.rate_per_s is None else self.rate_per_s * share if share > 0.0 else None,
-            None if self.scv is None else 1.0 + share * (self.scv - 1.0),
-            self.scv_window_s,
-            tuple((w, 1.0 + share * (v - 1.0)) for w, v in self.dispersion),
-            self.hourly_profile,
-            self.peak_over_mean,
-            self.assumed,
+        return replace(
+            self,
+            rate_per_s=None if self.rate_per_s is None else self.rate_per_s * share if share > 0.0 else None,
+            scv=None if self.scv is None else 1.0 + share * (self.scv - 1.0),
+            dispersion=tuple((w, 1.0 + share * (v - 1.0)) for w, v in self.dispersion),
         )
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         return {
-            "rate_per_s": self.rate_per_s,
-            "scv": self.scv,
-            "scv_window_s": self.scv_window_s,
+            **asdict(self),
             "dispersion": [list(pair) for pair in self.dispersion],
             "hourly_profile": list(self.hourly_profile),
-            "peak_over_mean": self.peak_over_mean,
-            "assumed": self.assumed,
         }
 
 

@@ -64,9 +64,8 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
     used = [(w, p) for w, p in zip(workloads, share, strict=True) if p > 0.0]
     names: list[str] = []
     compressible: dict[str, float | None] = {}
-    columns: list[list[Floats]] = [[], [], [], [], []]
     category: list[NDArray[np.int64]] = []
-    for workload, part in used:
+    for workload, _ in used:
         own = (workload.name,) if workload.categories == ("",) else workload.categories
         place = []
         for label, probability in zip(own, workload.compressible, strict=True):
@@ -76,26 +75,15 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
                 names.append(label)
             compressible[label] = probability
             place.append(names.index(label))
-        for column, values in zip(
-            columns,
-            (
-                workload.input_tokens,
-                workload.output_tokens,
-                workload.total_tokens,
-                workload.lower_tokens,
-                part * workload.weight,
-            ),
-            strict=True,
-        ):
-            column.append(values)
         category.append(np.array(place, dtype=np.int64)[workload.category])
     known = [w.provenance.requests for w, _ in used]
     assumed = [f"{w.name}: {w.arrivals.assumed}" for w, _ in used if w.arrivals.assumed]
     return Workload.from_arrays(
-        *(np.concatenate(c) for c in columns[:2]),
-        weight=np.concatenate(columns[4]),
-        total_tokens=np.concatenate(columns[2]),
-        lower_tokens=np.concatenate(columns[3]),
+        np.concatenate([w.input_tokens for w, _ in used]),
+        np.concatenate([w.output_tokens for w, _ in used]),
+        total_tokens=np.concatenate([w.total_tokens for w, _ in used]),
+        lower_tokens=np.concatenate([w.lower_tokens for w, _ in used]),
+        weight=np.concatenate([p * w.weight for w, p in used]),
         category=np.concatenate(category),
         categories=names,
         compressible=compressible,

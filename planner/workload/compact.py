@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ROUND_BOUNDARIES", "CompactionError", "compact", "compact_within", "compaction_error"]
+__all__ = ["ROUND_BOUNDARIES", "CompactionError", "compact", "compact_within", "compaction_error", "pieces"]
 
 ROUND_BOUNDARIES = tuple(sorted({float(base << k) for base in (64, 96) for k in range(12)} | {float(1 << 17)}))
 """Totals at which people put boundaries: 64, 96, 128, 192, ... 131072 [tokens]; F is exact there."""
@@ -60,7 +60,7 @@ def _edges(workload: Workload, bins: int) -> Floats:
     return kept
 
 
-def _pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+def pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """(row, bin, weight) of every row cut at the edges; bin k is (edges[k], edges[k + 1]]."""
     first = np.searchsorted(edges, workload.lower_tokens, side="right") - 1
     last = np.searchsorted(edges, workload.total_tokens, side="left") - 1
@@ -195,7 +195,7 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
     if bins < 1 or nodes < 1:
         raise InputError(f"compaction needs at least one bin and one node, got {bins} and {nodes}")
     edges = _edges(workload, bins)
-    row, place, weight = _pieces(workload, edges)
+    row, place, weight = pieces(workload, edges)
     group = place * len(workload.categories) + workload.category[row]
     if np.any(np.diff(group) < 0):
         order = np.argsort(group, kind="stable")
@@ -262,15 +262,7 @@ class CompactionError:
 
     def to_dict(self) -> dict[str, float]:
         """JSON-ready."""
-        return {
-            "mean_iterations": self.mean_iterations,
-            "scv_iterations": self.scv_iterations,
-            "cdf": self.cdf,
-            "band": self.band,
-            "prefill_p99": self.prefill_p99,
-            "rows": self.rows,
-            "worst": self.worst,
-        }
+        return {**asdict(self), "worst": self.worst}
 
 
 def compaction_error(original: Workload, compacted: Workload) -> CompactionError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 __all__ = ["ImportReport"]
 
@@ -49,15 +49,9 @@ class ImportReport:
         """JSON-ready."""
         return {
             "schema_version": 1,
-            "path": self.path,
-            "format": self.format,
-            "rows_read": self.rows_read,
-            "requests": self.requests,
+            **asdict(self),
             "dropped": dict(self.dropped),
-            "unreadable": self.unreadable,
             "unreadable_examples": list(self.unreadable_examples),
-            "span_s": self.span_s,
-            "rate_per_s": self.rate_per_s,
             "notes": list(self.notes),
         }
 

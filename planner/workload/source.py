@@ -23,6 +23,8 @@ LONG_HEAD_BYTES = 1 << 22
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
 
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+
 Progress = Callable[[int, int], None]
 
 
@@ -103,14 +105,17 @@ class Source:
         InputError
             Empty, binary or undecodable files.
         """
-        if self._head is not None:
-            return self._head
+        if self._head is None:
+            self._head = self._first_look()
+        return self._head
+
+    def _first_look(self) -> Head:
+        """The head of a file that was not looked at before."""
         start = self._beginning(HEAD_BYTES)
         if not start.strip():
             raise InputError(f"{self.name}: the file is empty")
         if start[:4] == b"PAR1":
-            self._head = Head("", "parquet")
-            return self._head
+            return Head("", "parquet")
         for mark, encoding in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
             if start.startswith(mark):
                 self._encoding = encoding
@@ -130,7 +135,6 @@ class Source:
             # the first record is longer than the first look, say a prompt of 128K tokens: its keys are further on
             start = self._beginning(LONG_HEAD_BYTES)
             found = _look(start.decode(self._encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
-        self._head = found
         return found
 
     def _beginning(self, size: int) -> bytes:
@@ -148,6 +152,10 @@ class Source:
                 return decoder.decompress(raw.read(size), size)
             except zlib.error as error:
                 raise InputError(f"{self.name}: not a readable gzip file: {error}") from error
+
+    def _damaged(self, where: str, after: str) -> InputError:
+        """What to say of an archive that ends or breaks off."""
+        return InputError(f"{self.name}{where}: the gzip file is truncated or damaged after {after}", "Copy it again.")
 
     @contextmanager
     def _open(self) -> Iterator[tuple[io.TextIOWrapper, IO[bytes]]]:
@@ -181,11 +189,8 @@ class Source:
                         if self.progress is not None and number % _PROGRESS_EVERY == 0:
                             self.progress(min(raw.tell(), size), size)
                         yield line
-                except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                    raise InputError(
-                        f"{self.name}:{number + 1}: the gzip file is truncated or damaged after {number:,} lines",
-                        "Copy it again.",
-                    ) from error
+                except _DAMAGED as error:
+                    raise self._damaged(f":{number + 1}", f"{number:,} lines") from error
 
             yield lines()
             if self.progress is not None:
@@ -207,11 +212,8 @@ class Source:
                         if self.progress is not None:
                             self.progress(min(raw.tell(), size), size)
                         yield piece
-                except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                    raise InputError(
-                        f"{self.name}: the gzip file is truncated or damaged after {done:,} characters",
-                        "Copy it again.",
-                    ) from error
+                except _DAMAGED as error:
+                    raise self._damaged("", f"{done:,} characters") from error
 
             yield chunks()
 

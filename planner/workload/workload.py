@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 __all__ = ["Provenance", "Workload"]
+
+COLUMNS = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "weight", "category")
+"""Columns of a workload's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return {
-            "name": self.name,
-            "source": self.source,
-            "licence": self.licence,
-            "requests": self.requests,
-            "notes": list(self.notes),
-            "length_split": self.length_split,
-            "exact": self.exact,
-        }
+        return {**asdict(self), "notes": list(self.notes)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,15 +112,8 @@ class Workload:
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for column in (
-            self.input_tokens,
-            self.output_tokens,
-            self.total_tokens,
-            self.weight,
-            self.lower_tokens,
-            self.category,
-        ):
-            column.setflags(write=False)
+        for name in COLUMNS:
+            getattr(self, name).setflags(write=False)
 
     # ------------------------------------------------------------------------------------------------------ making one
 
@@ -323,16 +311,8 @@ class Workload:
         """Hex digest of everything that a plan depends on: rows, categories and arrivals."""
         if "digest" not in self._cache:
             state = hashlib.blake2b(digest_size=16)
-            columns = (
-                self.input_tokens,
-                self.output_tokens,
-                self.total_tokens,
-                self.lower_tokens,
-                self.weight,
-                self.category,
-            )
-            for column in columns:
-                state.update(column.tobytes())
+            for name in COLUMNS:
+                state.update(getattr(self, name).tobytes())
             state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
             self._cache["digest"] = state.hexdigest()
         return str(self._cache["digest"])
@@ -370,14 +350,7 @@ class Workload:
             "provenance": self.provenance.to_dict(),
         }
         if rows:
-            result["distribution"] = {
-                "input_tokens": self.input_tokens.tolist(),
-                "output_tokens": self.output_tokens.tolist(),
-                "total_tokens": self.total_tokens.tolist(),
-                "lower_tokens": self.lower_tokens.tolist(),
-                "weight": self.weight.tolist(),
-                "category": self.category.tolist(),
-            }
+            result["distribution"] = {name: getattr(self, name).tolist() for name in COLUMNS}
         return result
 
     # --------------------------------------------------------------------------------------------------------- moments
@@ -481,8 +454,8 @@ class Workload:
                 half = np.where(half < 0.25, 0.0, half)
                 law = PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
             self._cache[key] = law
-        cached: PiecewiseLaw = self._cache[key]
-        return cached
+        law_of: PiecewiseLaw = self._cache[key]
+        return law_of
 
     def cdf(self, tokens: ArrayLike) -> Any:
         """F(B) = P(total <= B), exact at every breakpoint, linear inside a bin.

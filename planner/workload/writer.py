@@ -109,11 +109,11 @@ def _disjoint(workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     clean = (lower[order] >= previous) | ((upper[order] == previous) & (lower[order] == np.roll(lower[order], 1)))
     if workload.provenance.exact or (same and clean[1:].all()):
         return order, lower[order], upper[order], workload.weight[order]
-    from planner.workload.compact import _pieces
+    from planner.workload.compact import pieces
 
     atoms = upper[lower == upper]
     edges = np.unique(np.concatenate([lower[lower < upper], upper, atoms - 1.0]))
-    row, place, weight = _pieces(workload, edges[edges >= 0.0])
+    row, place, weight = pieces(workload, edges[edges >= 0.0])
     kept = edges[edges >= 0.0]
     order = np.lexsort((row, place))
     row, place, weight = row[order], place[order], weight[order]

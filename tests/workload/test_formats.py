@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from planner.errors import InputError
 from planner.workload.formats.base import Clock, ReadOptions
 from planner.workload.formats.registry import format_names, formats
 from planner.workload.importing import import_files, read_workload
+from planner.workload.source import Source
 
 REQUESTS = [(0.0, 374, 44), (4.25, 396, 109), (4.5, 91, 16), (7.0, 91, 16), (60.0, 1313, 142)]
 START = 1_700_158_546  # 2023-11-16T18:15:46Z
@@ -326,6 +328,37 @@ def test_what_is_no_time(value: object) -> None:
 def test_every_format_has_a_name_and_a_title() -> None:
     assert len(set(format_names())) == len(list(formats())) == 18
     assert all(f.title for f in formats())
+
+
+def test_docs_and_help_name_every_format() -> None:
+    from planner.cli.workload import import_
+
+    told = [
+        Path(__file__).parents[2].joinpath("docs", "workloads.md").read_text(encoding="utf-8"),
+        import_.__doc__ or "",
+    ]
+    for name in format_names():
+        assert f"| `{name}` |" in told[0], name
+        assert re.search(rf"\b{re.escape(name)}\b", told[1]), name
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_only_one_particular_format_recognises_a_file(case: str, tmp_path: Path) -> None:
+    """Formats are asked in no particular order, so no two of them may claim the same file."""
+    path = tmp_path / "trace"
+    path.write_text(FILES[case][0])
+    head = Source(path).head()
+    claims = [f.name for f in formats(head.kind) if f.recognise(head) and not f.last_resort]
+    assert len(claims) <= 1, claims
+
+
+@pytest.mark.parametrize("cut", [{"completionTokens": None}, {"usageDetails": {"input": 7}}])
+def test_an_answer_never_begun_has_no_output(cut: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "langfuse.jsonl"
+    base = {"type": "GENERATION", "traceId": "t", "startTime": "2024-05-01T00:00:00Z", "promptTokens": 7, "usage": {}}
+    path.write_text(json.dumps({**base, "completionTokens": 3}) + "\n" + json.dumps({**base, **cut}) + "\n")
+    w, report = read_workload(path)
+    assert report.requests == 2 and w.mean_input == 7.0 and w.mean_output in (0.0, 1.5)
 
 
 def test_spans_printed_over_several_lines(tmp_path: Path) -> None:

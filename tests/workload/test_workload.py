@@ -161,18 +161,3 @@ def test_to_dict_is_json_ready() -> None:
 
     text = json.dumps(Workload.from_file("azure").to_dict(rows=True), allow_nan=False)
     assert json.loads(text)["provenance"]["licence"] == "CC-BY-4.0"
-
-
-def test_the_package_names_its_parts_without_loading_them() -> None:
-    import subprocess
-    import sys
-
-    import planner.workload as package
-
-    for name in package.__all__:
-        assert getattr(package, name) is not None
-    with pytest.raises(AttributeError, match="nope"):
-        _ = package.nope
-    code = "import sys, planner.workload; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

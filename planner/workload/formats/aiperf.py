@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import dig, iterate_json
+from planner.workload.formats.base import JSON, Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import dig, found_at, iterate_json
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -50,12 +50,8 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         if sent is None or got is None:
             builder.bad(line, "no sequence lengths")
             continue
-        builder.add(line, sent, got, next((v for k in TIME if (v := dig(record, k)) is not None), None))
-    if builder.times and len(builder.times) != len(builder.inputs):
-        builder.times = builder.times[:0]
-        builder.notes.append("some records have no time: all times are left out")
-    builder.notes.append("times are those of a load generator, not of users")
-    return builder
+        builder.add(line, sent, got, found_at(record, TIME)[1])
+    return builder.without_users()
 
 
-FORMAT = Format("aiperf", "AIPerf profile_export.jsonl", _recognise, _read)
+FORMAT = Format("aiperf", "AIPerf profile_export.jsonl", JSON, _recognise, _read)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from planner.workload.source import Head, Source
     from planner.workload.workload import Workload
 
-__all__ = ["MAX_PROBLEMS", "MAX_TOKENS", "Clock", "Format", "ReadOptions", "TraceBuilder", "parse_count"]
+__all__ = ["JSON", "MAX_PROBLEMS", "MAX_TOKENS", "Clock", "Format", "ReadOptions", "TraceBuilder", "parse_count"]
+
+JSON = ("json", "jsonl", "array")
+"""Kinds of a JSON file."""
 
 MAX_PROBLEMS = 20
 """Problems of one file shown at most."""
@@ -68,7 +71,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A file format.
+    """A file format: one file of this folder, found by its ``FORMAT``.
 
     Parameters
     ----------
@@ -76,16 +79,22 @@ class Format:
         What ``--input-format`` calls it.
     title
         One line for people.
+    kinds
+        Kinds of file it can be, as :class:`planner.workload.source.Head` names them.
     recognise
         Whether the beginning of a file looks like it.
     read
         (source, options) -> collector of requests, or a workload with its report when the file holds a distribution.
+    last_resort
+        Whether it also fits files of more particular formats and is asked after them.
     """
 
     name: str
     title: str
+    kinds: tuple[str, ...]
     recognise: Callable[[Head], bool]
     read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
+    last_resort: bool = False
 
 
 def parse_count(value: object) -> int:
@@ -262,6 +271,16 @@ class TraceBuilder:
         """Put all requests into one category."""
         self.categories = {category: 0}
         self.category = array("i", [0]) * len(self.inputs)
+
+    def without_users(self, runs: int = 1, what: str = "runs") -> TraceBuilder:
+        """Say that a load generator made the times; those of several runs, or of some requests only, are left out."""
+        self.notes.append("times are those of a load generator, not of users")
+        if self.times and (runs > 1 or len(self.times) != len(self.inputs)):
+            self.times = self.times[:0]
+            # runs at different rates, one after another, have no common rate
+            several = f"{runs} {what} in the file: their times are left out"
+            self.notes.append(several if runs > 1 else "some records have no time: all times are left out")
+        return self
 
     def drop(self, reason: str) -> None:
         """Count one record that is left out on purpose."""

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
-from planner.workload.formats.base import Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, Filter, read_csv
-
-if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+from planner.workload.formats.rows import CsvColumns, table_format
 
 __all__ = ["FORMAT"]
 
 
-def _recognise(head: Head) -> bool:
-    return head.kind == "csv" and {"requesttokens", "responsetokens"} <= set(head.columns)
+def _failed(cell: Callable[[str], Any]) -> str | None:
+    """Requests without a response failed."""
+    return "failed request (response of 0 tokens)" if cell("Response tokens") in ("0", "0.0") else None
 
 
-def _failed(place: Callable[[str], int | None]) -> Filter:
-    at = place("Response tokens")
-
-    def reason(row: Sequence[str]) -> str | None:
-        return "failed request (response of 0 tokens)" if at is not None and row[at].strip() in ("0", "0.0") else None
-
-    return reason
-
-
-def _read(source: Source, options: ReadOptions) -> TraceBuilder:
-    columns = CsvColumns(("Request tokens",), ("Response tokens",), ("Timestamp",), time_unit="s")
-    return read_csv(source, options, FORMAT.name, columns, _failed)
-
-
-FORMAT = Format("burstgpt", "BurstGPT CSV", _recognise, _read)
+FORMAT = table_format(
+    "burstgpt",
+    "BurstGPT CSV",
+    ("csv",),
+    lambda head: {"requesttokens", "responsetokens"} <= set(head.columns),
+    CsvColumns(("Request tokens",), ("Response tokens",), ("Timestamp",), time_unit="s"),
+    drop=_failed,
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError
-from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
+from planner.workload.formats.base import JSON, MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
+from planner.workload.formats.totals import parse_cdf
 from planner.workload.report import ImportReport
 from planner.workload.workload import Workload
 
@@ -22,8 +23,6 @@ def _recognise(head: Head) -> bool:
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
-    from planner.workload.formats.project_csv import parse_cdf
-
     document = source.read_json()
     pairs = document.get("cdf") if isinstance(document, dict) else document
     if not isinstance(pairs, list) or not pairs:
@@ -54,4 +53,4 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     )
 
 
-FORMAT = Format("fleetsim-cdf", "fleet-sim CDF JSON (totals only)", _recognise, _read)
+FORMAT = Format("fleetsim-cdf", "fleet-sim CDF JSON (totals only)", JSON, _recognise, _read)

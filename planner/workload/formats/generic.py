@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from planner.workload.formats.base import Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, read_csv, read_json_records
-from planner.workload.source import normal_name
-
-if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+from planner.workload.formats.base import JSON
+from planner.workload.formats.rows import CsvColumns, table_format
+from planner.workload.source import Head, normal_name
 
 __all__ = ["FORMAT"]
 
@@ -34,21 +29,17 @@ FIELDS = CsvColumns(
 )  # fmt: skip
 
 
-def _has(names: frozenset[str], candidates: tuple[str, ...]) -> bool:
-    return any(normal_name(c) in names for c in candidates if "." not in c)
-
-
 def _recognise(head: Head) -> bool:
-    if head.kind not in ("csv", "json", "jsonl", "array"):
-        return False
+    """A known name for the input and one for the output."""
     names = frozenset(head.columns) if head.kind == "csv" else frozenset(normal_name(k) for k in head.keys)
-    return _has(names, tuple(FIELDS.input)) and _has(names, tuple(FIELDS.output))
+    return all(any(normal_name(c) in names for c in side if "." not in c) for side in (FIELDS.input, FIELDS.output))
 
 
-def _read(source: Source, options: ReadOptions) -> TraceBuilder:
-    if source.head().kind == "csv":
-        return read_csv(source, options, FORMAT.name, FIELDS)
-    return read_json_records(source, options, FORMAT.name, FIELDS)
-
-
-FORMAT = Format("generic", "CSV or JSON with one request per row (--map for other names)", _recognise, _read)
+FORMAT = table_format(
+    "generic",
+    "CSV or JSON with one request per row (--map for other names)",
+    ("csv", *JSON),
+    _recognise,
+    FIELDS,
+    last_resort=True,
+)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import dig, iterate_json
+from planner.workload.formats.base import JSON, Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import found_at, iterate_json
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -51,19 +51,12 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         for benchmark in benchmarks:
             runs += 1
             for number, request in enumerate(_requests(benchmark, builder), 1):
-                sent, got, time = (
-                    next((v for k in names if (v := dig(request, k)) is not None), None)
-                    for names in (INPUT, OUTPUT, TIME)
-                )
+                sent, got, time = (found_at(request, names)[1] for names in (INPUT, OUTPUT, TIME))
                 if sent is None or got is None:
                     builder.bad(line, f"benchmark {runs}, request {number}: no token counts")
                     continue
                 builder.add(line, sent, got, time)
-    builder.notes.append("times are those of a load generator, not of users")
-    if runs > 1 or len(builder.times) != len(builder.inputs):
-        builder.times = builder.times[:0]
-        builder.notes.append(f"{runs} benchmarks in the file: their times are left out")
-    return builder
+    return builder.without_users(runs, "benchmarks")
 
 
-FORMAT = Format("guidellm", "GuideLLM benchmarks JSON", _recognise, _read)
+FORMAT = Format("guidellm", "GuideLLM benchmarks JSON", JSON, _recognise, _read)

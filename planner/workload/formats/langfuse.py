@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, Filter, dig, iterate_json, read_csv
-
-if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+from planner.workload.formats.base import JSON
+from planner.workload.formats.rows import CsvColumns, found_at, table_format
+from planner.workload.source import Head
 
 __all__ = ["FORMAT"]
 
-COLUMNS = CsvColumns(
-    ("inputUsage", "promptTokens", "usage.input", "inputTokens"),
-    ("outputUsage", "completionTokens", "usage.output", "outputTokens"),
-    ("startTime", "timestamp"),
+FIELDS = CsvColumns(
+    ("inputUsage", "promptTokens", "usage.input", "usage.promptTokens", "inputTokens"),
+    ("outputUsage", "completionTokens", "usage.output", "usage.completionTokens", "outputTokens"),
+    ("startTime", "start_time", "timestamp"),
 )
 
 
 def _recognise(head: Head) -> bool:
+    """A start time, token counts as Langfuse names them, and for common names a trace."""
     if head.kind == "csv":
         columns = set(head.columns)
         return "starttime" in columns and (
@@ -32,66 +31,45 @@ def _recognise(head: Head) -> bool:
     )
 
 
-def _records(record: Any) -> Iterator[Any]:
+def _observations(record: Any) -> Iterator[Any]:
+    """Observations of a page or a line; details by kind of token become one input and one output."""
     if isinstance(record, dict) and isinstance(record.get("data"), list):
-        yield from record["data"]
-    else:
-        yield record
+        for inner in record["data"]:
+            yield from _observations(inner)
+        return
+    if isinstance(record, dict):
+        details = record.get("usageDetails") or record.get("usage_details")
+        if isinstance(details, dict) and details:
+            sent, got = _side(details, "input", "prompt_tokens"), _side(details, "output", "completion_tokens")
+        else:
+            sent, got = found_at(record, FIELDS.input)[1], found_at(record, FIELDS.output)[1]
+        # an answer that was never begun has no output
+        record = {**record, "inputUsage": sent, "outputUsage": 0 if got is None and sent is not None else got}
+    yield record
 
 
-def _length(record: dict[str, Any], side: str) -> Any:
-    details = record.get("usageDetails") or record.get("usage_details")
-    if isinstance(details, dict):
-        # cached, audio and reasoning parts have keys of their own beside "input" and "output"
-        parts = [v for k, v in details.items() if side in k and isinstance(v, (int, float)) and not isinstance(v, bool)]
-        if parts:
-            return sum(parts)
-        if details:
-            return details.get({"input": "prompt_tokens", "output": "completion_tokens"}[side])
-    names = {
-        "input": ("usage.input", "usage.promptTokens", "promptTokens", "inputUsage"),
-        "output": ("usage.output", "usage.completionTokens", "completionTokens", "outputUsage"),
-    }[side]
-    return next((found for name in names if (found := dig(record, name)) is not None), None)
+def _side(details: dict[str, Any], side: str, other: str) -> Any:
+    """Tokens of one side: cached, audio and reasoning parts have keys of their own beside ``input`` and ``output``."""
+    parts = [v for k, v in details.items() if side in k and isinstance(v, (int, float)) and not isinstance(v, bool)]
+    return sum(parts) if parts else details.get(other)
 
 
-def _kind(kind: str) -> str | None:
-    return None if kind.upper() in ("", "GENERATION") else f"not a generation ({kind.lower()})"
+def _drop(value: Callable[[str], Any]) -> str | None:
+    """Observations that are no generation, and those without token counts."""
+    kind = str(value("type") or "")
+    if kind.upper() not in ("", "GENERATION"):
+        return f"not a generation ({kind.lower()})"
+    if all(value(name) is None for name in (*FIELDS.input, *FIELDS.output)):
+        return "failed request" if value("level") == "ERROR" else "observation without token counts"
+    return None
 
 
-def _filter(place: Callable[[str], int | None]) -> Filter:
-    at = place("type")
-
-    def reason(row: Sequence[str]) -> str | None:
-        return _kind(row[at].strip()) if at is not None else None
-
-    return reason
-
-
-def _read(source: Source, options: ReadOptions) -> TraceBuilder:
-    if source.head().kind == "csv":
-        return read_csv(source, options, FORMAT.name, COLUMNS, _filter)
-    builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
-    by = options.columns.get("category")
-    for line, outer in iterate_json(source, builder):
-        for record in _records(outer):
-            if not isinstance(record, dict):
-                builder.bad(line, "not a JSON object")
-                continue
-            why = _kind(str(record.get("type") or ""))
-            if why is not None:
-                builder.drop(why)
-                continue
-            sent, got = _length(record, "input"), _length(record, "output")
-            if sent is None and got is None:
-                builder.drop("failed request" if record.get("level") == "ERROR" else "observation without token counts")
-                continue
-            time = record.get("startTime") or record.get("start_time")
-            if time is None:
-                builder.bad(line, "no startTime")
-                continue
-            builder.add(line, sent, 0 if got is None else got, time, None if by is None else str(dig(record, by) or ""))
-    return builder
-
-
-FORMAT = Format("langfuse", "Langfuse observations (JSON or CSV)", _recognise, _read)
+FORMAT = table_format(
+    "langfuse",
+    "Langfuse observations (JSON or CSV)",
+    ("csv", *JSON),
+    _recognise,
+    FIELDS,
+    drop=_drop,
+    unpack=_observations,
+)

@@ -1,26 +1,14 @@
-"""Mooncake JSON lines: ``timestamp`` in milliseconds, ``input_length``, ``output_length``, ``hash_ids`` of 512-token blocks."""
-
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from planner.workload.formats.base import Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, read_json_records
-
-if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+from planner.workload.formats.base import JSON
+from planner.workload.formats.rows import CsvColumns, table_format
 
 __all__ = ["FORMAT"]
 
-FIELDS = CsvColumns(("input_length",), ("output_length",), ("timestamp",), time_unit="ms")
-
-
-def _recognise(head: Head) -> bool:
-    return {"input_length", "output_length"} <= head.keys and bool({"hash_ids", "timestamp"} & head.keys)
-
-
-def _read(source: Source, options: ReadOptions) -> TraceBuilder:
-    return read_json_records(source, options, FORMAT.name, FIELDS)
-
-
-FORMAT = Format("mooncake", "Mooncake trace JSON lines", _recognise, _read)
+FORMAT = table_format(
+    "mooncake",
+    "Mooncake trace JSON lines",
+    JSON,
+    lambda head: {"input_length", "output_length"} <= head.keys and bool({"hash_ids", "timestamp"} & head.keys),
+    CsvColumns(("input_length",), ("output_length",), ("timestamp",), time_unit="ms"),
+)

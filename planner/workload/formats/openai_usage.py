@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, dig, read_json_records
-
-if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+from planner.workload.formats.base import JSON
+from planner.workload.formats.rows import CsvColumns, dig, table_format
+from planner.workload.source import Head
 
 __all__ = ["FORMAT"]
-
-FIELDS = CsvColumns(
-    ("usage.prompt_tokens", "usage.input_tokens"),
-    ("usage.completion_tokens", "usage.output_tokens"),
-    ("created", "created_at", "timestamp"),
-)
 
 
 def _recognise(head: Head) -> bool:
@@ -46,16 +38,24 @@ def _unpack(record: Any) -> Iterator[Any]:
     yield record
 
 
-def _reason(record: Any) -> str | None:
-    if record.get("error"):
+def _drop(value: Callable[[str], Any]) -> str | None:
+    """Failures and embeddings."""
+    kind = value("object")
+    if value("error"):
         return "failed request"
-    if record.get("object") in ("embedding", "list") or "embedding" in str(record.get("object", "")):
-        return "not a generation (embedding)"
-    return None
+    return "not a generation (embedding)" if kind == "list" or "embedding" in str(kind or "") else None
 
 
-def _read(source: Source, options: ReadOptions) -> TraceBuilder:
-    return read_json_records(source, options, FORMAT.name, FIELDS, _reason, _unpack)
-
-
-FORMAT = Format("openai", "OpenAI API records with usage (JSON lines, array, batch output)", _recognise, _read)
+FORMAT = table_format(
+    "openai",
+    "OpenAI API records with usage (JSON lines, array, batch output)",
+    JSON,
+    _recognise,
+    CsvColumns(
+        ("usage.prompt_tokens", "usage.input_tokens"),
+        ("usage.completion_tokens", "usage.output_tokens"),
+        ("created", "created_at", "timestamp"),
+    ),
+    drop=_drop,
+    unpack=_unpack,
+)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
 from planner.workload.formats.generic import FIELDS
+from planner.workload.formats.rows import read_rows
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 __all__ = ["FORMAT"]
-
-
-def _recognise(head: Head) -> bool:
-    return head.kind == "parquet"
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
@@ -28,49 +26,37 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         file = parquet.ParquetFile(source.path)
     except Exception as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {error}") from error
-    names: dict[str, str] = {normal_name(name): str(name) for name in file.schema_arrow.names}
-
-    def column(role: str, candidates: tuple[str, ...], needed: bool) -> str | None:
-        own = options.columns.get(role)
-        for name in (own,) if own else candidates:
-            if normal_name(name) in names:
-                return names[normal_name(name)]
-        if own or needed:
-            raise InputError(
-                f"{source.name}: no column {own or ' or '.join(candidates)!r} ({role}) among {', '.join(file.schema_arrow.names)}",
-                f"Name it: --map {role}=COLUMN.",
-            )
-        return None
-
-    chosen = {
-        "input": column("input", tuple(FIELDS.input), True),
-        "output": column("output", tuple(FIELDS.output), True),
-        "time": column("time", tuple(FIELDS.time), False),
-        "category": column("category", tuple(FIELDS.category), False),
-    }
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
-    total = file.metadata.num_rows
-    row = 0
-    for batch in file.iter_batches(batch_size=65_536, columns=[c for c in chosen.values() if c is not None]):
-        columns: dict[str, list[Any]] = {
-            role: batch.column(name).to_pylist() for role, name in chosen.items() if name is not None
-        }
-        count = batch.num_rows
-        times = [_moment(t) for t in columns["time"]] if "time" in columns else [None] * count
-        categories = [str(c or "") for c in columns["category"]] if "category" in columns else [None] * count
-        for sent, got, time, category in zip(columns["input"], columns["output"], times, categories, strict=True):
-            row += 1
-            if "time" in columns and time is None:
-                builder.bad(row, "no time")
-                continue
-            builder.add(row, sent, got, time, category)
-        if source.progress is not None:
-            source.progress(row, total)
+    known = {
+        normal_name(c)
+        for c in (*FIELDS.input, *FIELDS.output, *FIELDS.time, *FIELDS.category, *options.columns.values())
+    }
+    # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
+    names = [str(c) for c in file.schema_arrow.names if normal_name(c) in known]
+    read_rows(builder, source.name, names, _rows(source, file, names), options, FIELDS)
     return builder
 
 
-def _moment(value: Any) -> Any:
+def _rows(source: Source, file: Any, names: list[str]) -> Iterator[tuple[int, list[Any]]]:
+    """Rows with their numbers, a batch of columns at a time."""
+    row = 0
+    for batch in file.iter_batches(batch_size=65_536, columns=names):
+        for values in zip(*([_plain(v) for v in column.to_pylist()] for column in batch.columns), strict=True):
+            row += 1
+            yield row, list(values)
+        if source.progress is not None:
+            source.progress(row, file.metadata.num_rows)
+
+
+def _plain(value: Any) -> Any:
+    """Times as text, which the clock reads; the rest as it is."""
     return value.isoformat(sep=" ", timespec="microseconds") if hasattr(value, "isoformat") else value
 
 
-FORMAT = Format("parquet", "Parquet with one request per row (extra: parquet)", _recognise, _read)
+FORMAT = Format(
+    "parquet",
+    "Parquet with one request per row (extra: parquet)",
+    ("parquet",),
+    lambda head: True,
+    _read,
+)

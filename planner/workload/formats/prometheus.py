@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.formats.base import Format, ReadOptions
+from planner.workload.formats.base import JSON, Format, ReadOptions
 from planner.workload.report import ImportReport
 from planner.workload.workload import Provenance, Workload
 
@@ -349,4 +349,6 @@ def reshape(edges: Floats, mass: Floats, mean: float) -> tuple[Floats, Floats]:
     return points * (mean / float(weight @ points)), weight
 
 
-FORMAT = Format("prometheus", "vLLM, SGLang or TGI histograms: Prometheus text or query JSON", _recognise, _read)
+FORMAT = Format(
+    "prometheus", "vLLM, SGLang or TGI histograms: Prometheus text or query JSON", ("metrics", *JSON), _recognise, _read
+)

@@ -1,50 +1,32 @@
-"""The known formats, most particular first; modules are imported when their kind of file turns up."""
+"""The known formats: every module of this folder that has a ``FORMAT``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from planner.workload.formats.base import Format
+from planner.workload.formats.base import Format
 
 __all__ = ["format_names", "formats"]
 
-_JSON = ("json", "jsonl", "array")
 
-_MODULES: dict[str, tuple[str, ...]] = {
-    "project_csv": ("csv",),
-    "azure": ("csv",),
-    "burstgpt": ("csv",),
-    "splitwise": ("csv",),
-    "litellm": ("csv", *_JSON),
-    "langfuse": ("csv", *_JSON),
-    "vllm_bench": _JSON,
-    "guidellm": _JSON,
-    "aiperf": _JSON,
-    "inference_perf": _JSON,
-    "prometheus": ("metrics", *_JSON),
-    "otel": _JSON,
-    "mooncake": _JSON,
-    "sharegpt": _JSON,
-    "fleetsim_cdf": _JSON,
-    "openai_usage": _JSON,
-    "generic": ("csv", *_JSON),
-    "parquet": ("parquet",),
-}
+@lru_cache(maxsize=1)
+def _all() -> tuple[Format, ...]:
+    """Formats by name, those that fit almost any file at the end."""
+    modules = (import_module(f"{__package__}.{path.stem}") for path in sorted(Path(__file__).parent.glob("[a-z]*.py")))
+    found: list[Format] = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
+    return tuple(sorted(found, key=lambda f: (f.last_resort, f.name)))
 
 
 def formats(kind: str | None = None) -> Iterator[Format]:
-    """Formats that a file of this kind can have, one after another; all of them for ``None``.
+    """Formats that a file of this kind can have, the most particular first; all of them for ``None``.
 
-    >>> [f.name for f in formats("csv")][:2]
-    ['fleetopt', 'azure']
+    >>> "azure" in [f.name for f in formats("csv")]
+    True
     """
-    for module, kinds in _MODULES.items():
-        if kind is None or kind in kinds:
-            chosen: Format = import_module(f"planner.workload.formats.{module}").FORMAT
-            yield chosen
+    return (f for f in _all() if kind is None or kind in f.kinds)
 
 
 def format_names() -> tuple[str, ...]:

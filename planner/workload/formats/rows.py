@@ -6,16 +6,17 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, ReadOptions, TraceBuilder
+from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
-    from planner.workload.source import Source
+    from planner.workload.source import Head, Source
 
-__all__ = ["CsvColumns", "dig", "iterate_json", "read_csv", "read_json_records"]
+__all__ = ["CsvColumns", "Drop", "dig", "found_at", "iterate_json", "read_csv", "read_rows", "table_format"]
 
 csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 
@@ -42,15 +43,50 @@ class CsvColumns:
 
 _PATIENCE = 1000  # records without a time after which a file is taken to have none
 
-Filter = Callable[[Sequence[str]], str | None]
+Drop = Callable[[Callable[[str], Any]], str | None]
+"""Why to leave a record out, given a reader of its fields by name (``None`` where absent); ``None`` = keep it."""
+
+
+def table_format(
+    name: str,
+    title: str,
+    kinds: tuple[str, ...],
+    recognise: Callable[[Head], bool],
+    fields: CsvColumns,
+    *,
+    drop: Drop | None = None,
+    unpack: Callable[[Any], Iterator[Any]] | None = None,
+    load_generator: bool = False,
+    last_resort: bool = False,
+) -> Format:
+    """A format of one request per CSV row or JSON record.
+
+    Parameters
+    ----------
+    name, title, kinds, recognise, last_resort
+        As in :class:`~planner.workload.formats.base.Format`.
+    fields
+        Names of the columns, or paths in a record.
+    drop
+        Why to leave a record out.
+    unpack
+        Records inside a JSON record (an export's envelope).
+    load_generator
+        Whether a benchmark made the times.
+    """
+
+    def read(source: Source, options: ReadOptions) -> TraceBuilder:
+        if source.head().kind == "csv":
+            builder = read_csv(source, options, name, fields, drop)
+        else:
+            builder = read_json_records(source, options, name, fields, drop, unpack)
+        return builder.without_users() if load_generator else builder
+
+    return Format(name, title, kinds, recognise, read, last_resort)
 
 
 def read_csv(
-    source: Source,
-    options: ReadOptions,
-    format_name: str,
-    names: CsvColumns,
-    make_filter: Callable[[Callable[[str], int | None]], Filter] | None = None,
+    source: Source, options: ReadOptions, format_name: str, names: CsvColumns, drop: Drop | None = None
 ) -> TraceBuilder:
     """Read the requests of a CSV.
 
@@ -60,8 +96,8 @@ def read_csv(
         What to read and how messages call it.
     names
         The columns.
-    make_filter
-        Given a finder of columns (name -> index or ``None``), makes a function of a row that returns why to drop it.
+    drop
+        Why to leave a row out.
 
     Raises
     ------
@@ -69,70 +105,88 @@ def read_csv(
         No header, a column missing or there twice, no rows.
     """
     builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
-    delimiter = source.head().delimiter
     with source.open_text() as text:
-        reader = csv.reader(_without_comments(text), delimiter=delimiter)
-        header: list[str] = []
-        for header in reader:
-            if any(cell.strip() for cell in header):
-                break
-        place = _finder(source.name, reader.line_num, header)
-
-        def index(role: str, candidates: Sequence[str], needed: bool) -> int | None:
-            own = options.columns.get(role)
-            for name in (own,) if own else candidates:
-                found = place(name)
-                if found is not None:
-                    return found
-            if own or needed:
-                wanted = own or " or ".join(candidates[:3])
-                raise InputError(
-                    f"{source.name}:{reader.line_num}: no column {wanted!r} ({role}) among {', '.join(h.strip() for h in header)}",
-                    f"Name it: --map {role}=COLUMN.",
-                )
-            return None
-
-        at_input = index("input", names.input, True)
-        at_total = index("total", names.total, False) if "total" in options.columns or names.total else None
-        at_output = index("output", names.output, at_total is None)
-        at_time = index("time", names.time, False)
-        at_category = index("category", names.category, False)
-        if at_time is not None and builder.clock.unit is None:
-            builder.clock.unit = _unit_of(header[at_time])
-        reason = make_filter(place) if make_filter is not None else None
-        width = len(header)
-        assert at_input is not None
-        add, bad = builder.add, builder.bad
-        while True:
-            try:
-                for row in reader:
-                    if len(row) != width:
-                        if not row or (len(row) == 1 and not row[0].strip()):
-                            continue
-                        bad(reader.line_num, f"{len(row)} columns instead of {width}")
-                        continue
-                    if reason is not None:
-                        why = reason(row)
-                        if why is not None:
-                            builder.drop(why)
-                            continue
-                    if at_output is not None:
-                        output: Any = row[at_output]
-                    else:
-                        output = _difference(row[at_total or 0], row[at_input])
-                    time = row[at_time] if at_time is not None else None
-                    add(
-                        reader.line_num,
-                        row[at_input],
-                        output,
-                        time,
-                        row[at_category].strip() if at_category is not None else None,
-                    )
-                break
-            except csv.Error as error:
-                bad(reader.line_num, str(error))
+        reader = csv.reader(_without_comments(text), delimiter=source.head().delimiter)
+        header = next((row for row in reader if any(cell.strip() for cell in row)), [])
+        read_rows(
+            builder,
+            f"{source.name}:{reader.line_num}",
+            header,
+            _csv_rows(reader, builder, len(header)),
+            options,
+            names,
+            drop,
+        )
     _mention_encoding(source, builder)
     return builder
+
+
+def _csv_rows(reader: Any, builder: TraceBuilder, width: int) -> Iterator[tuple[int, list[str]]]:
+    """Rows of the right width with their lines; the others are counted."""
+    while True:
+        try:
+            for row in reader:
+                if len(row) == width:
+                    yield reader.line_num, row
+                elif len(row) > 1 or (row and row[0].strip()):
+                    builder.bad(reader.line_num, f"{len(row)} columns instead of {width}")
+            return
+        except csv.Error as error:
+            builder.bad(reader.line_num, str(error))
+
+
+def read_rows(
+    builder: TraceBuilder,
+    where: str,
+    header: Sequence[str],
+    rows: Iterator[tuple[int, list[Any]]],
+    options: ReadOptions,
+    names: CsvColumns,
+    drop: Drop | None = None,
+) -> None:
+    """Add rows of equal columns to `builder`; `where` names the header in messages.
+
+    Raises
+    ------
+    InputError
+        A column that is missing or there twice.
+    """
+    place = _finder(where, header)
+
+    def index(role: str, candidates: Sequence[str], needed: bool) -> int | None:
+        own = options.columns.get(role)
+        found = next((k for name in ((own,) if own else candidates) if (k := place(name)) is not None), None)
+        if found is None and (own or needed):
+            wanted = own or " or ".join(candidates[:3])
+            raise InputError(
+                f"{where}: no column {wanted!r} ({role}) among {', '.join(h.strip() for h in header)}",
+                f"Name it: --map {role}=COLUMN.",
+            )
+        return found
+
+    at_input = index("input", names.input, True) or 0
+    at_total = index("total", names.total, False)
+    at_output = index("output", names.output, at_total is None)
+    at_time = index("time", names.time, False)
+    at_category = index("category", names.category, False)
+    if at_time is not None and builder.clock.unit is None:
+        builder.clock.unit = _unit_of(header[at_time])
+    row: list[Any] = []
+
+    def cell(name: str) -> Any:
+        at = place(name)
+        return None if at is None else row[at].strip()
+
+    for line, row in rows:
+        if drop is not None and (why := drop(cell)) is not None:
+            builder.drop(why)
+            continue
+        if at_time is not None and row[at_time] is None:
+            builder.bad(line, "no time")
+            continue
+        output = row[at_output] if at_output is not None else _difference(row[at_total or 0], row[at_input])
+        category = None if at_category is None else str(row[at_category] or "").strip()
+        builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category)
 
 
 def _unit_of(column: str) -> str | None:
@@ -164,7 +218,8 @@ def _without_comments(lines: Iterator[str]) -> Iterator[str]:
         yield line
 
 
-def _finder(path: str, line: int, header: Sequence[str]) -> Callable[[str], int | None]:
+def _finder(where: str, header: Sequence[str]) -> Callable[[str], int | None]:
+    """Place of a column by its name, however it is spelt."""
     folded: dict[str, list[int]] = {}
     for k, cell in enumerate(header):
         folded.setdefault(normal_name(cell), []).append(k)
@@ -172,7 +227,7 @@ def _finder(path: str, line: int, header: Sequence[str]) -> Callable[[str], int 
     def place(name: str) -> int | None:
         found = folded.get(normal_name(name), [])
         if len(found) > 1:
-            raise InputError(f"{path}:{line}: column {name!r} is there {len(found)} times", "Keep one of them.")
+            raise InputError(f"{where}: column {name!r} is there {len(found)} times", "Keep one of them.")
         return found[0] if found else None
 
     return place
@@ -293,7 +348,7 @@ def read_json_records(
     options: ReadOptions,
     format_name: str,
     names: CsvColumns,
-    reason: Callable[[Any], str | None] | None = None,
+    drop: Drop | None = None,
     unpack: Callable[[Any], Iterator[Any]] | None = None,
 ) -> TraceBuilder:
     """Read the requests of a JSON file.
@@ -304,17 +359,18 @@ def read_json_records(
         What to read and how messages call it.
     names
         Dotted paths, first match wins.
-    reason
-        Why to drop a record, or ``None``.
+    drop
+        Why to leave a record out.
     unpack
         Records inside a record (an export's envelope).
     """
     builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
-    own = options.columns
-    inputs = (own["input"],) if "input" in own else tuple(names.input)
-    outputs = (own["output"],) if "output" in own else tuple(names.output)
-    times = (own["time"],) if "time" in own else tuple(names.time)
-    categories = (own["category"],) if "category" in own else tuple(names.category)
+    inputs, outputs, times, categories = (
+        (options.columns[role],) if role in options.columns else tuple(known)
+        for role, known in (
+            ("input", names.input), ("output", names.output), ("time", names.time), ("category", names.category)
+        )
+    )  # fmt: skip
     timed, look_for_time, untimed = False, bool(times), 0
     input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
@@ -322,21 +378,20 @@ def read_json_records(
             if not isinstance(record, dict):
                 builder.bad(line, "not a JSON object")
                 continue
-            why = reason(record) if reason is not None else None
-            if why is not None:
+            if drop is not None and (why := drop(partial(dig, record))) is not None:
                 builder.drop(why)
                 continue
             # the path that the first record had is tried first
             sent, got = record.get(input_key), record.get(output_key)
             if sent is None or got is None:
-                input_key, sent = _found(record, inputs)
-                output_key, got = _found(record, outputs)
+                input_key, sent = found_at(record, inputs)
+                output_key, got = found_at(record, outputs)
                 if sent is None or got is None:
                     builder.bad(line, f"no {' or '.join((inputs if sent is None else outputs)[:3])}")
                     continue
             time = record.get(time_key) if look_for_time else None
             if time is None and look_for_time:
-                time_key, time = _found(record, times)
+                time_key, time = found_at(record, times)
                 if time is None and timed:
                     builder.bad(line, f"no {' or '.join(times[:3])}")
                     continue
@@ -349,7 +404,7 @@ def read_json_records(
                         builder.clock.unit = _unit_of(time_key)
             category = None
             if categories:
-                _, category = _found(record, categories)
+                _, category = found_at(record, categories)
                 category = "" if category is None else str(category)
             builder.add(line, sent, got, time, category)
     if timed and untimed:
@@ -357,10 +412,10 @@ def read_json_records(
     return builder
 
 
-def _found(record: dict[str, Any], paths: Sequence[str]) -> tuple[str, Any]:
-    """The first path that leads to something, and what."""
+def found_at(record: Any, paths: Sequence[str]) -> tuple[str, Any]:
+    """The first path that leads to something, and what; ``("", None)`` when none does."""
     for path in paths:
-        found = record[path] if path in record else dig(record, path) if "." in path else None
+        found = dig(record, path)
         if found is not None:
             return path, found
     return "", None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Format, ReadOptions, TraceBuilder
+from planner.workload.formats.base import JSON, Format, ReadOptions, TraceBuilder
 from planner.workload.formats.rows import iterate_json
 
 if TYPE_CHECKING:
@@ -80,4 +80,4 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     return builder
 
 
-FORMAT = Format("sharegpt", "ShareGPT-style conversations (JSON)", _recognise, _read)
+FORMAT = Format("sharegpt", "ShareGPT-style conversations (JSON)", JSON, _recognise, _read)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from planner.workload.formats.base import Format, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, read_csv
-
-if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+from planner.workload.formats.rows import CsvColumns, table_format
+from planner.workload.source import Head
 
 __all__ = ["FORMAT"]
 
 
 def _recognise(head: Head) -> bool:
+    """Either pair of length columns."""
     columns = set(head.columns)
-    return head.kind == "csv" and (
-        {"numprefilltokens", "numdecodetokens"} <= columns or {"promptsize", "tokensize"} <= columns
-    )
+    return {"numprefilltokens", "numdecodetokens"} <= columns or {"promptsize", "tokensize"} <= columns
 
 
-def _read(source: Source, options: ReadOptions) -> TraceBuilder:
-    columns = CsvColumns(
+FORMAT = table_format(
+    "splitwise",
+    "Splitwise / Vidur CSV",
+    ("csv",),
+    _recognise,
+    CsvColumns(
         ("num_prefill_tokens", "prompt_size"), ("num_decode_tokens", "token_size"), ("arrived_at", "arrival_timestamp")
-    )
-    return read_csv(source, options, FORMAT.name, columns)
-
-
-FORMAT = Format("splitwise", "Splitwise / Vidur CSV", _recognise, _read)
+    ),
+)

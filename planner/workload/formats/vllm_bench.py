@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.base import JSON, Clock, Format, ReadOptions, TraceBuilder
 from planner.workload.formats.rows import iterate_json
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
             )
         runs += 1
         _one_run(builder, line, record)
-    if runs:
-        builder.notes.append("times are those of a load generator, not of users")
-    if runs > 1:
-        # runs at different rates, one after another, have no common rate
-        builder.times = builder.times[:0]
-        builder.notes.append(f"{runs} runs in the file: their times are left out")
-    return builder
+    return builder.without_users(runs)
 
 
 def _one_run(builder: TraceBuilder, line: int, record: dict[str, Any]) -> None:
@@ -63,4 +57,4 @@ def _one_run(builder: TraceBuilder, line: int, record: dict[str, Any]) -> None:
             builder.add(line, sent, got, moment)
 
 
-FORMAT = Format("vllm-bench", "vllm bench serve / SGLang bench_serving results with details", _recognise, _read)
+FORMAT = Format("vllm-bench", "vllm bench serve / SGLang bench_serving results with details", JSON, _recognise, _read)

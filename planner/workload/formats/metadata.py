@@ -1,0 +1,151 @@
+"""``# key: value`` lines at the top of the project's CSV: aliases resolved, every problem with its line."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from planner.errors import InputError
+from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+
+__all__ = ["Metadata", "as_number"]
+
+_NUMBER = r"[-+0-9.eE]+"
+_SEPARATOR = re.compile(r"[\s,;]+")
+
+
+class Metadata:
+    """The metadata of one file, collected line by line.
+
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.values: dict[str, tuple[int, str]] = {}
+        self.notes: list[str] = []
+        self.categories: dict[str, float | None] = {}
+        self.shares: dict[str, float] = {}
+        self.problems: list[str] = []
+
+    def line(self, number: int, text: str) -> None:
+        """Take one line that starts with ``#``."""
+        key, colon, value = text.lstrip("# \t").partition(":")
+        key, value = key.strip().lower(), value.strip()
+        if not colon or " " in key:
+            return
+        if key == "note":
+            self.notes.append(value)
+        elif key == "category":
+            # older form: "category: conv 0.69 compressible"
+            words = value.split()
+            if len(words) >= 2 and words[-1] in ("compressible", "incompressible"):
+                self.categories[words[0]] = 1.0 if words[-1] == "compressible" else 0.0
+                try:
+                    self.shares[words[0]] = float(words[1])
+                except ValueError:
+                    self.problems.append(f"{self.path}:{number}: category: {words[1]!r} is not a share")
+        else:
+            self.values[key] = (number, value)
+
+    def problem(self, key: str, what: str) -> None:
+        """Note what is wrong with the value of `key`."""
+        self.problems.append(f"{self.path}:{self.values[key][0]}: {key}: {what}")
+
+    def text(self, *keys: str) -> str:
+        """The first of some aliases that is there, ``""`` when none is."""
+        return next((self.values[k][1] for k in keys if k in self.values), "")
+
+    def number(self, *keys: str) -> float | None:
+        """The same as a number >= 0."""
+        key = next((k for k in keys if k in self.values), None)
+        if key is None:
+            return None
+        value = as_number(self.values[key][1])
+        if math.isfinite(value) and value >= 0.0:
+            return value
+        self.problem(key, f"{self.values[key][1]!r} is not a number that makes sense here")
+        return None
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of numbers, empty when absent."""
+        if key not in self.values:
+            return ()
+        try:
+            return tuple(float(x) for x in _SEPARATOR.split(self.values[key][1]))
+        except ValueError:
+            self.problem(key, "not a list of numbers")
+            return ()
+
+    def pairs(self, key: str) -> dict[str, float]:
+        """``name=number name=number``, empty when absent."""
+        result: dict[str, float] = {}
+        for part in _SEPARATOR.split(self.text(key).strip()) if key in self.values else ():
+            name, _, value = part.partition("=")
+            result[name] = as_number(value)
+            if math.isnan(result[name]):
+                self.problem(key, f"{part!r} is not name=number")
+                del result[name]
+        return result
+
+    def levels(self, key: str, what: str) -> dict[float, float]:
+        """Pairs whose names are numbers themselves (an ``s`` behind them for seconds is left out)."""
+        result: dict[float, float] = {}
+        for name, value in self.pairs(key).items():
+            level = as_number(name.removesuffix("s"))
+            if math.isnan(level):
+                self.problem(key, f"{name!r} is not {what}")
+            else:
+                result[level] = value
+        return result
+
+    def scv(self) -> tuple[float | None, float | None]:
+        """Interarrival scv and its window [s], in any of the forms it was ever written in."""
+        window = self.number("arrival_scv_window_s", "scv_window_s", "window_s")
+        for key in ("arrival_scv", "ca2"):
+            if key in self.values:
+                text = self.values[key][1]
+                found = re.match(rf"^({_NUMBER})(?:\D+({_NUMBER})\s*s?\W*)?$", text)
+                values = [] if not found else [as_number(part) for part in found.groups() if part]
+                if not values or any(map(math.isnan, values)):
+                    self.problem(key, f"{text!r} is not a number (with a window in seconds)")
+                    return None, None
+                return values[0], values[1] if len(values) > 1 else window
+        for key in self.values:
+            named = re.match(r"^(?:ca2|arrival_scv)_(\d+)s$", key)
+            if named:
+                return self.number(key), float(named[1])
+        return None, None
+
+    def arrivals(self) -> Arrivals:
+        """The arrival process they describe."""
+        scv, window = self.scv()
+        dispersion = tuple(sorted(self.levels("dispersion", "a window in seconds").items()))
+        try:
+            return Arrivals(
+                rate_per_s=self.number("arrival_rate_per_s", "rate_per_s"),
+                scv=scv,
+                scv_window_s=window,
+                dispersion=dispersion,
+                hourly_profile=self.numbers("hourly_profile"),
+                peak_over_mean=self.number("peak_over_mean"),
+                assumed=None if scv is not None or dispersion else self.text("arrivals") or POISSON_ASSUMED,
+            )
+        except InputError as error:
+            self.problems += [f"{self.path}: {p}" for p in error.problems or (error.message,)]
+            return Arrivals()
+
+    def compressible(self) -> dict[str, float | None]:
+        """Probability of compression by category [1]."""
+        return {**self.categories, **self.pairs("compressible")}
+
+
+def as_number(text: str) -> float:
+    """`text` as a number, NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
