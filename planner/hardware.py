@@ -13,7 +13,9 @@ DTYPE_BYTES: Mapping[str, float] = {
     "fp16": 2.0,
     "fp8": 1.0,
     "int8": 1.0,
-    "int4": 0.5,
+    # 4-bit integers with a 16-bit scale and a 4-bit zero point per 128 of them (AWQ, GPTQ), and with a scale per 32
+    "int4": 0.51953125,
+    "int4-g32": 0.5625,
     "fp4": 0.5,
     # 4-bit values with one 8-bit scale per 32 of them (OCP microscaling formats)
     "mxfp4": 0.53125,
@@ -72,6 +74,9 @@ class ModelSpec:
         Whether input embedding and head share their weights.
     weight_dtype, kv_dtype
         Keys of :data:`DTYPE_BYTES`. Embeddings and head stay 2 bytes under fp8/int4/mxfp4 weights.
+    dense_dtype
+        Dtype of everything but the routed experts where a mixture's checkpoint quantizes its experts only; empty = as
+        `weight_dtype`, or bf16 under mxfp4.
     parameters_total, parameters_active
         As published [parameters]; active = per token (equal for dense models).
     experts, experts_per_token, moe_intermediate_size, shared_experts, dense_layers
@@ -86,8 +91,9 @@ class ModelSpec:
         KV heads and head size of the sliding-window layers where they differ; 0 = as `kv_heads` and `head_dim`.
     attention_gate, tied_values
         Whether attention has an output gate as wide as its values; whether its full layers project keys and values together.
-    index_layers, index_heads, index_head_dim, index_topk
-        Sparse attention: layers with an indexer that chooses `index_topk` past tokens for the layers' attention.
+    index_layers, index_heads, index_head_dim, index_bytes, index_topk
+        Sparse attention: layers with an indexer of their own, its shape, the bytes it caches of a token, and the past
+        tokens it lets attention read.
     attention_free_layers, mlp_free_layers
         Layers without attention; layers without an MLP (architectures whose blocks are one or the other).
     state_layers, state_bytes, state_parameters
@@ -138,6 +144,7 @@ class ModelSpec:
     index_layers: int = 0
     index_heads: int = 0
     index_head_dim: int = 0
+    index_bytes: float = 0.0
     index_topk: int = 0
     attention_free_layers: int = 0
     mlp_free_layers: int = 0
@@ -147,10 +154,16 @@ class ModelSpec:
     mlp_matrices: int = 3
     shared_intermediate_size: int = 0
     expert_hidden_size: int = 0
+    dense_dtype: str = ""
     multimodal: bool = False
     like: str = ""
     aliases: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def dense_weight_dtype(self) -> str:
+        """Dtype of attention, dense MLPs and shared experts."""
+        return self.dense_dtype or ("bf16" if self.weight_dtype == "mxfp4" else self.weight_dtype)
 
     @property
     def full_layers(self) -> int:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
-__all__ = ["INDEX_SCALE_BYTES", "Shard", "shard"]
-
-INDEX_SCALE_BYTES = 4.0
-"""An indexer's key is cached in 8 bits with one 32-bit scale (vLLM and SGLang, DeepSeek-V3.2: 128 + 4 bytes)."""
+__all__ = ["Shard", "shard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,6 @@ def shard(model: ModelSpec, tp: int = 1) -> Shard:
     else:
         cached = _per_gpu(model.kv_heads, tp) * float(model.head_dim + model.value_dim)
     kept = _per_gpu(_sliding_heads(model), tp) * float(_sliding_dim(model) + _sliding_values(model))
-    index_key = model.index_head_dim + INDEX_SCALE_BYTES if model.index_layers else 0.0
     return Shard(
         mixer_parameters=mixers,
         mlp_parameters=mlp,
@@ -101,7 +97,7 @@ def shard(model: ModelSpec, tp: int = 1) -> Shard:
         expert_parameters=expert_layers * model.experts * expert,
         active_expert_parameters=expert_layers * model.experts_per_token * expert,
         vocabulary_parameters=model.vocab_size * hidden / tp,
-        full_bytes_per_token=model.full_layers * cached * element + model.index_layers * index_key,
+        full_bytes_per_token=model.full_layers * cached * element + model.index_layers * model.index_bytes,
         window_bytes_per_token=model.sliding_layers * kept * element,
         state_bytes_per_sequence=model.state_layers * model.state_bytes / tp,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,25 @@ from typing import Any
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
-__all__ = ["FAMILIES", "model_from_config"]
+__all__ = ["FAMILIES", "NOT_MODELLED", "model_from_config"]
+
+_UNTIED: Mapping[str, Any] = {"tie_word_embeddings": False}
+_GATED_DELTA: Mapping[str, Any] = {"tie_word_embeddings": False, "attn_output_gate": True, "full_attention_interval": 4}
+_INDEXED: Mapping[str, Any] = {"tie_word_embeddings": False, "latent": True}
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
-    # what a config.json of the family may leave out because the library's class has a default for it
-    "llama": {"tie_word_embeddings": False},
-    "mistral": {"tie_word_embeddings": False},
-    "ministral": {"tie_word_embeddings": False},
-    "mixtral": {"tie_word_embeddings": False, "sliding_window": None},
-    "qwen2": {"tie_word_embeddings": False, "use_sliding_window": False},
-    "qwen2_moe": {"tie_word_embeddings": False, "use_sliding_window": False},
-    "qwen3": {"tie_word_embeddings": False, "use_sliding_window": False, "head_dim": 128},
-    "qwen3_moe": {"tie_word_embeddings": False, "use_sliding_window": False, "head_dim": 128},
-    "phi3": {"tie_word_embeddings": False},
+    # what a config.json of the family may leave out because the library's class has a default for it; `latent` marks
+    # families whose attention cannot do without kv_lora_rank, `mlp_matrices` 2 those whose MLPs are not gated
+    "apertus": {"tie_word_embeddings": False, "mlp_matrices": 2},
+    "cohere2": {"tie_word_embeddings": True, "sliding_window": 4096, "sliding_window_pattern": 4},
+    "deepseek_v2": {"tie_word_embeddings": False, "latent": True},
+    "deepseek_v3": {"tie_word_embeddings": False, "latent": True},
+    "deepseek_v32": _INDEXED,
+    "dots1": _UNTIED,
+    "ernie4_5": {"tie_word_embeddings": True},
+    "ernie4_5_moe": {"tie_word_embeddings": True, "moe_layer_start_index": 1, "moe_num_shared_experts": 2},
+    "exaone4": {"tie_word_embeddings": False, "sliding_window": 4096},
+    "gemma2": {"tie_word_embeddings": True, "head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
     "gemma3_text": {
         "tie_word_embeddings": True,
         "num_attention_heads": 8,
@@ -33,27 +40,122 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         "sliding_window": 4096,
         "sliding_window_pattern": 6,
     },
+    "gemma4_text": {"tie_word_embeddings": True, "sliding_window_pattern": 6, "attention_k_eq_v": False},
+    "glm4": _UNTIED,
+    "glm4_moe": _UNTIED,
+    "glm4_moe_lite": {"tie_word_embeddings": False, "latent": True},
+    "glm_moe_dsa": _INDEXED,
     "gpt_oss": {"tie_word_embeddings": False, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
-    "deepseek_v2": {"tie_word_embeddings": False},
-    "deepseek_v3": {"tie_word_embeddings": False},
-    "kimi_k2": {"tie_word_embeddings": False},
+    "granite": _UNTIED,
+    "granitemoe": _UNTIED,
+    "granitemoehybrid": {"tie_word_embeddings": True},
+    "hunyuan_v1_dense": {"tie_word_embeddings": True},
+    "internlm2": _UNTIED,
+    "kimi_k2": {"tie_word_embeddings": False, "latent": True},
+    "kimi_linear": {"tie_word_embeddings": False, "latent": True},
+    "llama": _UNTIED,
     "llama4_text": {"tie_word_embeddings": False, "head_dim": 128, "shared_experts": 1},
+    "mimo": _UNTIED,
+    "mimo_v2_flash": _UNTIED,
+    "minimax_m2": _UNTIED,
+    "minimax_m3": _UNTIED,
+    "mistral4": {"tie_word_embeddings": False, "latent": True},
+    "ministral": _UNTIED,
+    "ministral3": _UNTIED,
+    "mistral": _UNTIED,
+    "mixtral": {"tie_word_embeddings": False, "sliding_window": None},
+    "nemotron": {"tie_word_embeddings": False, "mlp_matrices": 2},
+    "nemotron_h": {"tie_word_embeddings": False, "mlp_matrices": 2},
+    "olmo2": _UNTIED,
+    "olmo3": {"tie_word_embeddings": False, "sliding_window": 4096, "sliding_window_pattern": 4},
+    "olmoe": _UNTIED,
+    "phi3": _UNTIED,
+    "phimoe": _UNTIED,
+    "qwen2": {"tie_word_embeddings": False, "use_sliding_window": False},
+    "qwen2_5_vl_text": {"tie_word_embeddings": False, "use_sliding_window": False},
+    "qwen2_moe": {"tie_word_embeddings": False, "use_sliding_window": False},
+    "qwen3": {"tie_word_embeddings": False, "use_sliding_window": False, "head_dim": 128},
+    "qwen3_5_moe_text": _GATED_DELTA,
+    "qwen3_5_text": _GATED_DELTA,
+    "qwen3_moe": {"tie_word_embeddings": False, "use_sliding_window": False, "head_dim": 128},
+    "qwen3_next": _GATED_DELTA,
+    "qwen3_vl_moe_text": {"tie_word_embeddings": False, "head_dim": 128},
+    "qwen3_vl_text": {"tie_word_embeddings": False, "head_dim": 128},
+    "seed_oss": {"tie_word_embeddings": False, "head_dim": 128},
+    "smollm3": {"tie_word_embeddings": True, "use_sliding_window": False},
 }
 """Model types this reader knows, with the defaults of their configuration class."""
 
-# where the text model of a multimodal configuration says nothing of its own type
-_TEXT_OF = {"gemma3": "gemma3_text", "mistral3": "mistral", "llama4": "llama4_text"}
+NOT_MODELLED: Mapping[str, str] = {
+    "bailing_moe_linear": "its linear attention's weights and states",
+    "deepseek_v4": "its cache compressed by layer (compress_ratios), grouped output projections and hyper-connections",
+    "falcon_h1": "attention and state-space heads side by side in one layer",
+    "gemma3n_text": "per-layer embeddings and shared KV layers",
+    "jamba": "Mamba-1 state-space layers",
+    "lfm2": "short convolutions in place of attention",
+    "lfm2_moe": "short convolutions in place of attention",
+    "longcat_flash": "experts that compute nothing and two attentions per layer",
+    "minimax": "lightning attention",
+    "mllama": "cross-attention to the image",
+    "nemotron-nas": "blocks that differ from layer to layer (block_configs)",
+    "step3p5": "another number of query heads in its sliding-window layers",
+    "step3p7": "another number of query heads in its sliding-window layers",
+    "zamba2": "attention blocks shared between layers",
+}
+"""Model types that are known and refused, with what the arithmetic here lacks for them."""
 
-_REQUIRED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
+# where the text model of a multimodal configuration says nothing of its own type, or goes by the outer one
+_TEXT_OF = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "kimi_k25": "kimi_k2",
+    "kimi_k3": "kimi_linear",
+    "llama4": "llama4_text",
+    "minimax_m3_vl": "minimax_m3",
+    "mistral3": "mistral",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
+
+_REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
+
+_KINDS = {
+    # what configurations call a layer -> the kind of mixer it has; "mlp" and "moe" have none
+    "full_attention": "full",
+    "attention": "full",
+    "global": "full",
+    "full": "full",
+    "deepseek_sparse_attention": "full",
+    "*": "full",
+    "sliding_attention": "sliding",
+    "local": "sliding",
+    # the engines keep every token of a chunked layer: local chunks within a hybrid cache are off by default in vLLM
+    "chunked_attention": "full",
+    "linear_attention": "state",
+    "mamba": "state",
+    "mamba2": "state",
+    "M": "state",
+    "mlp": "mlp",
+    "-": "mlp",
+    "moe": "moe",
+    "E": "moe",
+}
+
+_STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 
-def model_from_config(path: Path) -> ModelSpec:
+def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
     """Read a ``config.json``.
 
     Parameters
     ----------
     path
         The file.
+    like
+        Family whose arithmetic to take for an architecture that is not known; its estimates carry a wider band.
 
     Returns
     -------
@@ -63,7 +165,8 @@ def model_from_config(path: Path) -> ModelSpec:
     Raises
     ------
     InputError
-        Not readable, not JSON, an unknown architecture, or keys missing or ill-typed: all named at once.
+        Not readable, not JSON, an unknown architecture or one that is not modelled, or keys missing or ill-typed: all
+        named at once.
     """
     where = str(path)
     try:
@@ -78,30 +181,58 @@ def model_from_config(path: Path) -> ModelSpec:
         raise InputError(f"{where}:{error.lineno}: not JSON ({error.msg})") from None
     if not isinstance(raw, dict):
         raise InputError(f"{where}: expected a JSON object with the keys of a Hugging Face config.json")
+    if like is not None and like not in FAMILIES:
+        raise InputError(f"unknown family {like!r}{did_you_mean(like, FAMILIES)}", f"Known: {', '.join(FAMILIES)}.")
+    beside = path.with_name("hf_quant_config.json")
+    if "quantization_config" not in raw and path.name == "config.json" and beside.is_file():
+        raw["quantization_config"] = _quantization_beside(beside)
     stem = path.parent.resolve().name if path.name == "config.json" else path.stem
-    return _Reader(where, raw).spec(name=stem or "model")
+    return _Reader(where, raw, like).spec(name=stem or "model")
+
+
+def _quantization_beside(path: Path) -> dict[str, Any]:
+    """What ModelOpt's own file says of the quantization, in the form config.json has it in."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["quantization"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    return {"quant_method": "modelopt", **found}
 
 
 class _Reader:
     """Collects every problem of one file before it complains."""
 
-    def __init__(self, where: str, raw: Mapping[str, Any]) -> None:
+    def __init__(self, where: str, raw: Mapping[str, Any], like: str | None) -> None:
         self.where = where
         self.problems: list[str] = []
-        nested = raw.get("text_config")
+        nested = raw.get("text_config") or raw.get("llm_config")
         text: Mapping[str, Any] = nested if isinstance(nested, dict) else {}
         outer = str(raw.get("model_type", ""))
-        self.family = str(text.get("model_type") or _TEXT_OF.get(outer, outer))
+        own = str(text.get("model_type") or _TEXT_OF.get(outer, outer))
+        self.like = like if like and own not in FAMILIES else ""
+        self.family = self.like or own
         self.multimodal = "vision_config" in raw
         self.prefix = "text_config." if text else ""
         self.values = {**FAMILIES.get(self.family, {}), **raw, **text}
         if text and "tie_word_embeddings" not in text and "tie_word_embeddings" not in raw:
             self.values["tie_word_embeddings"] = FAMILIES.get(self.family, {}).get("tie_word_embeddings", False)
         self.raw = raw
-        if not self.family:
+        if not own:
             self.problems.append("model_type: missing")
+        elif self.family in NOT_MODELLED:
+            self.problems.append(f"model_type: {own!r} is not modelled: {NOT_MODELLED[self.family]}")
         elif self.family not in FAMILIES:
-            self.problems.append(f"model_type: unknown family {self.family!r}{did_you_mean(self.family, FAMILIES)}")
+            self.problems.append(f"model_type: unknown family {own!r}{did_you_mean(own, FAMILIES)}")
+        if self.problems:
+            self.complain()
+
+    def complain(self) -> None:
+        """Raise what was found wrong so far."""
+        raise InputError.from_problems(
+            [f"{self.where}: {p}" for p in self.problems],
+            f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}; or --like FAMILY takes "
+            "one's arithmetic, with a wider band.",
+        )
 
     def whole(self, *keys: str, default: int | None = None, least: int = 1) -> int:
         """The first of these keys that is present and not null, as a whole number."""
@@ -118,116 +249,282 @@ class _Reader:
             return 1
         return default
 
-    def sliding(self, layers: int) -> tuple[int, int]:
-        """(window [tokens], layers that attend to the whole context); no window = (0, layers)."""
+    def kinds(self) -> Counter[str]:
+        """How many layers have which mixer: full, sliding, state, or none (mlp, moe)."""
         v = self.values
-        window = v.get("sliding_window")
-        if not window or v.get("use_sliding_window") is False:
-            return 0, layers
-        window = self.whole("sliding_window")
+        # blocks listed one by one, as letters or words, say how many layers there are
+        blocks = v.get("hybrid_override_pattern") or v.get("layers_block_type")
+        if blocks:
+            return self._named(blocks, "hybrid_override_pattern" if isinstance(blocks, str) else "layers_block_type")
+        layers = self.whole("num_hidden_layers")
+        linear = v.get("linear_attn_config")
+        if isinstance(linear, dict):
+            full = len(linear.get("full_attn_layers") or ())
+            return Counter(full=full, state=layers - full)
         types = v.get("layer_types")
         if isinstance(types, list):
-            return window, sum(1 for t in types if t == "full_attention")
-        pattern = v.get("sliding_window_pattern")
-        if isinstance(pattern, int) and pattern > 0:
-            return window, layers // pattern
-        if self.family.startswith("qwen"):
-            return window, self.whole("max_window_layers", default=0, least=0)
-        return window, 0
+            if len(types) != layers:
+                self.problems.append(f"{self.prefix}layer_types: {len(types)} entries for {layers} layers")
+            found = self._named(types, "layer_types")
+        elif isinstance(v.get("hybrid_layer_pattern"), list):
+            found = Counter("sliding" if local else "full" for local in v["hybrid_layer_pattern"])
+        elif "linear_num_value_heads" in v:
+            full = layers // self.whole("full_attention_interval")
+            found = Counter(full=full, state=layers - full)
+        else:
+            found = Counter(full=layers)
+            found.update(sliding=layers)
+            found["full"] = self._full_by_pattern(layers)
+            found["sliding"] -= found["full"]
+        if not v.get("sliding_window") or v.get("use_sliding_window") is False:
+            found["full"] += found.pop("sliding", 0)
+        return found
 
-    def weight_dtype(self) -> str:
-        """How the checkpoint stores its linear layers."""
+    def _named(self, names: Any, key: str) -> Counter[str]:
+        """Kinds of a list (or string of letters) of layer names."""
+        for name in sorted({str(n) for n in names} - _KINDS.keys()):
+            self.problems.append(f"{self.prefix}{key}: layers {name!r} are not modelled")
+        return Counter(_KINDS.get(str(n), "full") for n in names)
+
+    def _full_by_pattern(self, layers: int) -> int:
+        """Layers with full attention where only a rhythm of sliding windows is given."""
+        v = self.values
+        if not v.get("sliding_window") or v.get("use_sliding_window") is False:
+            return layers
+        pattern = v.get("sliding_window_pattern") or v.get("_sliding_window_pattern")
+        if isinstance(pattern, str) and pattern:  # "LLLG"
+            return sum(pattern[i % len(pattern)] == "G" for i in range(layers))
+        if isinstance(pattern, int) and pattern > 0:
+            return layers // pattern
+        if self.family.startswith("qwen"):
+            return self.whole("max_window_layers", default=0, least=0)
+        return 0
+
+    def dense_layers(self, mixers: Counter[str]) -> int:
+        """Layers with a dense MLP in a model with experts."""
+        v, layers = self.values, mixers.total()
+        if mixers["moe"] or mixers["mlp"]:
+            return mixers["mlp"]
+        for key, dense in (("mlp_layer_types", "dense"), ("moe_layer_freq", 0)):
+            if isinstance(v.get(key), list):
+                return sum(1 for kind in v[key] if kind == dense)
+        first = self.whole("first_k_dense_replace", "moe_layer_start_index", default=0, least=0)
+        step = self.whole("interleave_moe_layer_step", "decoder_sparse_step", default=1)
+        if step > 1:
+            return layers - layers // step
+        named = v.get("mlp_only_layers")
+        return first + (len(named) if isinstance(named, list) else 0)
+
+    def state(self) -> tuple[float, float]:
+        """(bytes of one sequence's state, parameters) of one layer with linear attention or a state-space mixer."""
+        v, hidden = self.values, self.values.get("hidden_size")
+        if not isinstance(hidden, int):
+            return 0.0, 0.0
+        stored = _STATE_BYTES.get(str(v.get("mamba_ssm_cache_dtype") or v.get("mamba_ssm_dtype")), 2.0)
+        if "linear_num_value_heads" in v:  # gated delta net
+            keys = self.whole("linear_num_key_heads") * self.whole("linear_key_head_dim")
+            heads, size = self.whole("linear_num_value_heads"), self.whole("linear_value_head_dim")
+            values, kernel = heads * size, self.whole("linear_conv_kernel_dim")
+            channels = 2 * keys + values
+            weights = hidden * (2 * keys + 2 * values + 2 * heads) + channels * kernel + values * hidden
+            kept = heads * self.whole("linear_key_head_dim") * size
+        elif isinstance(v.get("linear_attn_config"), dict):  # Kimi delta attention
+            delta: Mapping[str, Any] = v["linear_attn_config"]
+            heads, size = int(delta.get("num_heads", 0)), int(delta.get("head_dim", 0))
+            values, kernel = heads * size, int(delta.get("short_conv_kernel_size", 4))
+            channels = 3 * values
+            gate = hidden * values if delta.get("use_full_rank_gate") else hidden * size + size * values
+            decay = hidden * size + size * values
+            weights = hidden * (3 * values + heads) + gate + decay + channels * kernel + values * hidden
+            kept, stored = heads * size * size, 4.0
+        else:  # Mamba-2
+            heads = self.whole("mamba_num_heads", "mamba_n_heads")
+            inner = heads * self.whole("mamba_head_dim", "mamba_d_head")
+            depth, kernel = self.whole("ssm_state_size", "mamba_d_state"), self.whole("conv_kernel", "mamba_d_conv")
+            channels = inner + 2 * self.whole("n_groups", "mamba_n_groups") * depth
+            weights = hidden * (inner + channels + heads) + channels * (kernel + 1) + inner * hidden
+            kept = inner * depth
+        return float((kernel - 1) * channels * 2 + kept * stored), float(weights)
+
+    def weight_dtypes(self) -> tuple[str, str]:
+        """How the checkpoint stores its experts (or everything), and the rest where that differs."""
         quant = self.values.get("quantization_config") or self.raw.get("quantization_config")
         if not isinstance(quant, dict):
             dtype = str(self.values.get("torch_dtype") or self.values.get("dtype") or "bfloat16")
             # engines serve float32 checkpoints in 16 bits unless told otherwise
-            return "fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"
+            return ("fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"), ""
         method = str(quant.get("quant_method", "")).lower()
         groups = quant.get("config_groups")
         first: Any = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
         weights = (first.get("weights") or {}) if isinstance(first, dict) else {}
         bits = weights.get("num_bits", quant.get("bits", quant.get("w_bit")))
         algorithm = str(quant.get("quant_algo", "")).lower()
+        if algorithm == "mixed_precision":
+            self.problems.append("quantization_config: layers in different dtypes (MIXED_PRECISION) are not modelled")
+            return "bf16", ""
+        left = quant.get("ignore") or quant.get("exclude_modules") or quant.get("modules_to_not_convert") or ()
+        # a checkpoint that leaves attention alone quantized its experts
+        rest = "bf16" if any("attn" in str(name) and "*" in str(name) for name in left) else ""
+        if method == "mxfp4" or "mxfp4" in str(quant.get("format", "")):
+            return "mxfp4", ""
         if method in DTYPE_BYTES:
-            return method
+            return method, ""
         if method in ("fbgemm_fp8", "modelopt") and "fp4" not in algorithm:
-            return "fp8"
+            return "fp8", ""
         if "fp4" in algorithm or (bits == 4 and weights.get("type") == "float"):
-            return "fp4"
+            return "fp4", rest
         if bits == 8:
-            return "fp8" if weights.get("type") == "float" else "int8"
+            return ("fp8" if weights.get("type") == "float" else "int8"), ""
         if bits == 4 or quant.get("load_in_4bit"):
-            return "int4"
+            group = weights.get("group_size", quant.get("group_size"))
+            return ("int4-g32" if isinstance(group, int) and 0 < group <= 32 else "int4"), rest
         if quant.get("load_in_8bit"):
-            return "int8"
+            return "int8", ""
         self.problems.append(f"quantization_config: unknown weight dtype (quant_method {method!r}, bits {bits!r})")
-        return "bf16"
+        return "bf16", ""
 
-    def spec(self, name: str) -> ModelSpec:
-        from planner.catalog.kv import with_parameter_counts
-
+    def attention(self, mixers: Counter[str], q_heads: int) -> dict[str, Any]:
+        """Heads, latent ranks, windows and indexers."""
         v = self.values
-        layers, hidden, q_heads, vocab, context = (self.whole(key) for key in _REQUIRED)
         lora = self.whole("kv_lora_rank", default=0, least=0)
-        rope = nope = value_dim = q_lora = 0
+        rope = nope = q_lora = 0
+        value_dim = self.whole("v_head_dim", default=0, least=0)
         if lora:
             rope, nope, value_dim = (self.whole(k) for k in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
             q_lora = self.whole("q_lora_rank", default=0, least=0)
-        elif self.family.startswith(("deepseek", "kimi")):
+        elif v.get("latent"):
             self.problems.append("kv_lora_rank: missing")
         kv_heads = self.whole("num_key_value_heads", default=q_heads)
-        head_dim = nope + rope if lora else self.whole("head_dim", default=max(1, hidden // q_heads))
-        experts = self.whole("num_local_experts", "n_routed_experts", "num_experts", default=0, least=0)
-        per_token = moe_mlp = shared = dense = 0
-        if experts:
-            per_token = self.whole("num_experts_per_tok", "experts_per_token")
-            moe_mlp = self.whole("moe_intermediate_size", "intermediate_size")
-            shared = self.whole("n_shared_experts", "shared_experts", default=0, least=0)
-            if v.get("shared_expert_intermediate_size"):
-                shared = round(self.whole("shared_expert_intermediate_size") / moe_mlp)
-            dense = self.whole("first_k_dense_replace", default=0, least=0)
-            step = self.whole("interleave_moe_layer_step", "decoder_sparse_step", default=1)
-            if step > 1:
-                dense = layers - layers // step
-        mlp = self.whole(*(("intermediate_size_mlp",) if dense else ()), "intermediate_size")
-        window, full = self.sliding(layers)
-        dtype = self.weight_dtype()
-        tied = bool(v.get("tie_word_embeddings", False))
-        if not self.problems and q_heads % kv_heads:
+        hidden = self.values.get("hidden_size")
+        even = hidden // q_heads if isinstance(hidden, int) else 1
+        head_dim = nope + rope if lora else self.whole("head_dim", "attention_head_dim", default=max(1, even))
+        sliding_heads, sliding_dim = self.whole("swa_num_key_value_heads", default=0, least=0), 0
+        if v.get("global_head_dim"):  # full layers with a head of their own (Gemma 4)
+            sliding_heads, sliding_dim, head_dim = kv_heads, head_dim, self.whole("global_head_dim")
+            kv_heads = self.whole("num_global_key_value_heads", default=kv_heads)
+        for key in ("swa_num_attention_heads", "swa_head_dim", "swa_v_head_dim"):
+            same = {"swa_num_attention_heads": q_heads, "swa_head_dim": head_dim, "swa_v_head_dim": value_dim}[key]
+            if v.get(key) not in (None, same):
+                self.problems.append(f"{self.prefix}{key}: {v[key]!r}, other than in the full layers, is not modelled")
+        for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
+            if v.get(key):
+                self.problems.append(f"{self.prefix}{key}: {v[key]!r} is not modelled")
+        if q_heads % kv_heads and not lora:
             self.problems.append(
                 f"{self.prefix}num_attention_heads: {q_heads} is not a multiple of num_key_value_heads ({kv_heads})"
             )
+        window = self.whole("sliding_window") if mixers["sliding"] else 0
+        return {
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "kv_lora_rank": lora,
+            "qk_rope_head_dim": rope,
+            "qk_nope_head_dim": nope,
+            "v_head_dim": value_dim,
+            "q_lora_rank": q_lora,
+            "sliding_window": window,
+            "full_attention_layers": mixers["full"],
+            "sliding_kv_heads": sliding_heads if window else 0,
+            "sliding_head_dim": sliding_dim if window else 0,
+            "attention_gate": bool(v.get("attn_output_gate") or v.get("mla_use_output_gate")),
+            "tied_values": bool(v.get("attention_k_eq_v")),
+            **self.indexer(mixers["full"]),
+        }
+
+    def indexer(self, layers: int) -> dict[str, Any]:
+        """The indexer of sparse attention, where there is one."""
+        v = self.values
+        blocks = v.get("sparse_attention_config")
+        if isinstance(blocks, dict) and blocks.get("use_sparse_attention"):  # MiniMax: blocks of tokens, 16-bit keys
+            which = blocks.get("sparse_attention_freq") or blocks.get("sparse_disable_index_value")
+            size = int(blocks.get("sparse_index_dim", 0))
+            return {
+                "index_layers": sum(map(bool, which)) if isinstance(which, list) else layers,
+                "index_heads": int(blocks.get("sparse_num_index_heads", 0)),
+                "index_head_dim": size,
+                "index_bytes": 2.0 * size,
+                "index_topk": int(blocks.get("sparse_topk_blocks", 0)) * int(blocks.get("sparse_block_size", 0)),
+            }
+        if not v.get("index_n_heads"):
+            return {}
+        which, size = v.get("indexer_types"), self.whole("index_head_dim")
+        return {
+            "index_layers": sum(1 for t in which if t == "full") if isinstance(which, list) else layers,
+            "index_heads": self.whole("index_n_heads"),
+            "index_head_dim": size,
+            # 8-bit keys with one 32-bit scale (DeepSeek-V3.2 in vLLM and SGLang)
+            "index_bytes": size + 4.0,
+            "index_topk": self.whole("index_topk"),
+        }
+
+    def experts(self, mixers: Counter[str]) -> dict[str, Any]:
+        """The mixture, or the dense MLP alone."""
+        v, layers = self.values, mixers.total()
+        count = self.whole(
+            "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", default=0, least=0
+        )
+        if not count:
+            width = self.whole("shared_intermediate_size", default=0, least=0) or self.whole("intermediate_size")
+            return {"intermediate_size": width, "dense_layers": mixers["mlp"] or layers}
+        width = self.whole("moe_intermediate_size", "intermediate_size")
+        shared = self.whole("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "shared_experts",
+                            default=0, least=0)  # fmt: skip
+        together = self.whole(
+            "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
+            default=0, least=0,
+        )  # fmt: skip
+        if v.get("enable_moe_block"):  # a dense MLP beside the experts in every layer (Gemma 4)
+            together = self.whole("intermediate_size")
+        dense = self.dense_layers(mixers)
+        keys = ("intermediate_size_mlp", "dense_intermediate_size") if dense else ()
+        latent = self.whole("moe_latent_size", "routed_expert_hidden_size", default=0, least=0)
+        return {
+            "intermediate_size": self.whole(*keys, "intermediate_size", default=width),
+            "experts": count,
+            "experts_per_token": self.whole(
+                "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_k"
+            ),
+            "moe_intermediate_size": width,
+            "shared_experts": shared or (1 if together else 0),
+            "shared_intermediate_size": 0 if together == width * shared else together,
+            "dense_layers": dense,
+            "expert_hidden_size": latent,
+        }
+
+    def spec(self, name: str) -> ModelSpec:
+        """Everything read, or every problem."""
+        from planner.catalog.kv import with_parameter_counts
+
+        hidden, q_heads, vocab, context = (self.whole(key) for key in _REQUIRED)
+        mixers = self.kinds()
+        layers = mixers.total()
+        attention, experts = self.attention(mixers, q_heads), self.experts(mixers)
+        state_bytes, state_parameters = self.state() if mixers["state"] else (0.0, 0.0)
+        dtype, rest = self.weight_dtypes()
+        alone = mixers["mlp"] + mixers["moe"]
         if self.problems:
-            raise InputError.from_problems(
-                [f"{self.where}: {p}" for p in self.problems],
-                f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}.",
-            )
+            self.complain()
         return with_parameter_counts(
             ModelSpec(
                 name=name,
                 layers=layers,
                 hidden_size=hidden,
-                intermediate_size=mlp,
                 q_heads=q_heads,
-                kv_heads=kv_heads,
-                head_dim=head_dim,
                 vocab_size=vocab,
                 max_context=context,
-                tied_embeddings=tied,
+                tied_embeddings=bool(self.values.get("tie_word_embeddings", False)),
                 weight_dtype=dtype,
-                experts=experts,
-                experts_per_token=per_token,
-                moe_intermediate_size=moe_mlp,
-                shared_experts=shared,
-                dense_layers=dense if experts else layers,
-                kv_lora_rank=lora,
-                qk_rope_head_dim=rope,
-                qk_nope_head_dim=nope,
-                v_head_dim=value_dim,
-                q_lora_rank=q_lora,
-                sliding_window=window,
-                full_attention_layers=full,
+                dense_dtype=rest if experts.get("experts") else "",
+                attention_free_layers=mixers["state"] + alone,
+                mlp_free_layers=mixers["full"] + mixers["sliding"] + mixers["state"] if alone else 0,
+                state_layers=mixers["state"],
+                state_bytes=state_bytes,
+                state_parameters=state_parameters,
+                mlp_matrices=self.whole("mlp_matrices", default=3),
                 multimodal=self.multimodal,
+                like=self.like,
                 source=self.where,
+                **attention,
+                **experts,
             )
         )

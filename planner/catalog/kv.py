@@ -98,8 +98,7 @@ def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
     (14.96, 13.43)
     """
     part, w = shard(model, tp), DTYPE_BYTES[model.weight_dtype]
-    # checkpoints in mxfp4 quantize their experts only
-    dense_w = 2.0 if model.weight_dtype == "mxfp4" else w
+    dense_w = DTYPE_BYTES[model.dense_weight_dtype]
     vocabulary = _ceil_to(model.vocab_size, 64) / model.vocab_size * part.vocabulary_parameters
     routed = part.expert_parameters * w
     if model.experts and model.weight_dtype == "mxfp4":

@@ -198,7 +198,9 @@ def _model_index() -> dict[str, str]:
     return _index(models().values())
 
 
-def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | None = None) -> ModelSpec:
+def model(
+    name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | None = None, like: str | None = None
+) -> ModelSpec:
     """The model of that name, or of that Hugging Face ``config.json``.
 
     Parameters
@@ -207,6 +209,8 @@ def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | 
         Canonical name, alias, Hugging Face repository id, or the path of a ``config.json`` (or of its folder).
     weight_dtype, kv_dtype
         Serve it in another dtype than the entry says; keys of :data:`planner.hardware.DTYPE_BYTES`.
+    like
+        Family (a ``model_type``) whose arithmetic to take for a ``config.json`` of an unknown architecture.
 
     Returns
     -------
@@ -224,13 +228,15 @@ def model(name: str | Path, *, weight_dtype: str | None = None, kv_dtype: str | 
     >>> model("qwen3-32b", weight_dtype="fp8").weight_dtype, model("RedHatAI/Qwen3-32B-FP8-dynamic").name
     ('fp8', 'qwen3-32b-fp8')
     """
-    spec = _named_model(name)
+    spec = _named_model(name, like)
     for option, dtype in (("weight dtype", weight_dtype), ("KV dtype", kv_dtype)):
         if dtype is not None and dtype not in DTYPE_BYTES:
             raise InputError(
                 f"unknown {option} {dtype!r}{did_you_mean(dtype, DTYPE_BYTES)}", f"Known: {', '.join(DTYPE_BYTES)}."
             )
-    return replace(spec, weight_dtype=weight_dtype or spec.weight_dtype, kv_dtype=kv_dtype or spec.kv_dtype)
+    if weight_dtype is not None:
+        spec = replace(spec, weight_dtype=weight_dtype, dense_dtype="")
+    return replace(spec, kv_dtype=kv_dtype or spec.kv_dtype)
 
 
 # how quantized repositories are named after their base: ("Llama-3.1-70B-Instruct-FP8-dynamic")
@@ -252,7 +258,7 @@ def _quantized(key: str, index: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def _named_model(name: str | Path) -> ModelSpec:
+def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
     index = _model_index()
     key = normalized(str(name))
     path = Path(name)
@@ -260,7 +266,7 @@ def _named_model(name: str | Path) -> ModelSpec:
     if path.suffix == ".json" or path.is_file() or (path / "config.json").is_file():
         from planner.catalog.hf import model_from_config
 
-        return model_from_config(path / "config.json" if path.is_dir() else path)
+        return model_from_config(path / "config.json" if path.is_dir() else path, like)
     key = key if key in index else key.removeprefix("meta-")
     quantized = _quantized(key, index) if key not in index else None
     if quantized is not None:

@@ -44,6 +44,8 @@ PRIOR_LOG_SD: Mapping[str, float] = {
 
 DENSE_BAND = 0.30
 EXPERTS_BAND = 0.45
+LIKENESS = 1.5
+"""Factor on the band of an architecture that is known by its likeness to a family only: a convention, nothing measured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +229,7 @@ def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
     t0 = LAUNCH_S_PER_LAYER * model.layers + head_bytes / bandwidth
-    # checkpoints in mxfp4 quantise their experts only
-    dense_element = 2.0 if model.weight_dtype == "mxfp4" else weight_element
+    dense_element = DTYPE_BYTES[model.dense_weight_dtype]
     w = shape.dense_parameters * dense_element / (EFFICIENCY["weights"] * bandwidth)
     w_experts = shape.expert_parameters * weight_element / (EFFICIENCY["weights"] * bandwidth)
     b = 2.0 * shape.active_parameters / (EFFICIENCY["matmul"] * rate)
@@ -266,4 +267,5 @@ def prior_band(model: ModelSpec) -> float:
     >>> prior_band(ModelSpec("dense", 32, 4096, 14336, 32, 8, 128, 128256, 131072))
     0.3
     """
-    return EXPERTS_BAND if model.experts else DENSE_BAND
+    band = EXPERTS_BAND if model.experts else DENSE_BAND
+    return LIKENESS * band if model.like else band

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.hardware import GpuSpec, ModelSpec
-from planner.shard import INDEX_SCALE_BYTES, shard
+from planner.shard import shard
 
 __all__ = ["HardwareFloor", "hardware_floor"]
 
@@ -60,7 +60,7 @@ def hardware_floor(
     peak = max(gpu.flops_per_s.get(dtype, 0.0), gpu.flops_per_s.get("bf16", 0.0))
     flops = 2.0 * model.parameters_active * (np.asarray(new_input_tokens) + np.asarray(output_tokens))
     # sparse attention must read its index of every token, not the tokens
-    index = model.index_layers * (model.index_head_dim + INDEX_SCALE_BYTES)
+    index = model.index_layers * model.index_bytes
     kv_bytes = np.asarray(kv_token_iterations) * (index or shard(model).full_bytes_per_token)
     return HardwareFloor(
         np.asarray(arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.hardware import GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.roofline import prior_band, roofline, shard_shape
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
@@ -81,7 +81,7 @@ def test_dtypes() -> None:
     # A100 has no fp8 matrix rate, and 4-bit integers are widened everywhere
     assert roofline(A100, fp8).b == pytest.approx(roofline(A100, LLAMA_8B).b)
     int4 = replace(LLAMA_8B, weight_dtype="int4")
-    assert roofline(H100, int4).w == pytest.approx(wide.w / 4)
+    assert roofline(H100, int4).w == pytest.approx(wide.w * DTYPE_BYTES["int4"] / 2)
     assert roofline(H100, int4).b == pytest.approx(wide.b)
 
 
