@@ -5,59 +5,69 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from planner.api import evaluate, plan, plan_tiers, schedule, verify, what_if
-    from planner.calibrate.run import calibrate_device, calibrate_files, calibrate_server
-    from planner.errors import FleetOptError, InfeasibleError, InputError
+    from planner.advice.batching import Batching
+    from planner.advice.stability import Stability
+    from planner.advice.wait import WaitSettings
+    from planner.api import (
+        batching,
+        calibrate,
+        compare_policies,
+        evaluate,
+        load_workload,
+        plan,
+        plan_tiers,
+        reproduce,
+        schedule,
+        simulate,
+        stability,
+        wait,
+        what_if,
+    )
+    from planner.calibrate.run import Calibration, CalibrationSet
+    from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
+    from planner.reproduce.result import Reproduction
+    from planner.simulate.compare import Comparison
+    from planner.simulate.plan import Verification
+    from planner.studies.classes import TieredPlan
+    from planner.studies.evaluation import Evaluation
+    from planner.studies.schedule import Schedule
+    from planner.studies.what_if import Sweep, SweepPoint
     from planner.workload.workload import Workload
 
-__all__ = [
-    "FleetOptError",
-    "InfeasibleError",
-    "InputError",
-    "Plan",
-    "PoolPlan",
-    "Promise",
-    "Slo",
-    "Workload",
-    "__version__",
-    "calibrate_device",
-    "calibrate_files",
-    "calibrate_server",
-    "evaluate",
-    "plan",
-    "plan_tiers",
-    "schedule",
-    "verify",
-    "what_if",
-]
-
+# fmt: off
+_VERBS = (
+    "batching", "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
+    "simulate", "stability", "wait", "what_if",
+)
 _HOME = {
-    "FleetOptError": "errors",
-    "InfeasibleError": "errors",
-    "InputError": "errors",
-    "Plan": "plans",
-    "PoolPlan": "plans",
-    "Promise": "promise",
-    "Slo": "promise",
+    **dict.fromkeys(_VERBS, "api"),
+    **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
+    "Batching": "advice.batching", "Calibration": "calibrate.run", "CalibrationSet": "calibrate.run",
+    "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "Plan": "plans", "PoolPlan": "plans",
+    "Promise": "promise", "Reproduction": "reproduce.result", "Schedule": "studies.schedule", "Slo": "promise",
+    "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
+    "TieredPlan": "studies.classes", "Verification": "simulate.plan", "WaitSettings": "advice.wait",
     "Workload": "workload.workload",
-    "calibrate_device": "calibrate.run",
-    "calibrate_files": "calibrate.run",
-    "calibrate_server": "calibrate.run",
-    "evaluate": "api",
-    "plan": "api",
-    "plan_tiers": "api",
-    "schedule": "api",
-    "verify": "api",
-    "what_if": "api",
 }
+
+__all__ = [
+    "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison", "Evaluation",
+    "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise", "Reproduction", "Schedule", "Slo",
+    "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification", "WaitSettings", "Workload", "__version__", "batching",
+    "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule", "simulate",
+    "stability", "wait", "what_if",
+]
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:
@@ -68,3 +78,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps the verbs: importing the subpackage ``planner.calibrate`` would set ``planner.calibrate`` to it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _VERBS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

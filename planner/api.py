@@ -1,67 +1,93 @@
-"""The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``."""
+"""The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``.
+
+The options in the signatures of :func:`plan` and :func:`schedule` are written from their table by
+``python benchmarks/signatures.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from planner.errors import InputError
 from planner.fleet.assemble import arrival_rate_of, make_plan
 from planner.plans import Plan
 from planner.promise import Slo
-from planner.question.inputs import PlanInputs
+from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
+    from planner.advice.batching import Batching
+    from planner.advice.replica import SchedulerReplica
+    from planner.advice.stability import Stability
+    from planner.advice.wait import WaitSettings
+    from planner.calibrate.run import CalibrationSet
     from planner.question.files import SavedPool
     from planner.reproduce.result import Reproduction
+    from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.classes import TieredPlan
     from planner.studies.evaluation import Evaluation
     from planner.studies.schedule import Schedule
     from planner.studies.what_if import Sweep
 
-__all__ = ["evaluate", "plan", "plan_tiers", "reproduce", "schedule", "verify", "what_if"]
-
-_BOUGHT = {
-    "gpu",
-    "gpus",
-    "tp",
-    "pools",
-    "max_pools",
-    "boundaries",
-    "boundary",
-    "gammas",
-    "gamma",
-    "max_num_seqs",
-    "token_budget",
-    "min_replicas",
-    "redundancy",
-    "availability_target",
-    "failures_per_hour",
-    "repair_hours",
-    "inventory",
-    "price",
-    "spot_price",
-    "spot_share",
-    "max_evaluations",
-    "shape",
-}
-"""Options that say what to buy or how to search for it: they change nothing of a fleet that stands."""
-
-_ALIASES = {"arrival_rate_per_s": "rate", "max_pools": "pools"}
+__all__ = [
+    "batching", "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
+    "simulate", "stability", "wait", "what_if",
+]  # fmt: skip
 
 
 def plan(
     workload: Workload | str | Path | None = None,
     *,
-    slo: Slo | float | str | None = None,
+    slo: Slo | float | str | Sequence[float | str] | None = None,
     config: str | Path | None = None,
     scenario: str | None = None,
-    **options: Any,
+    # options
+    rate: float | None = None,
+    ttft: float | str | Sequence[float | str] | None = None,
+    tpot: float | str | Sequence[float | str] | None = None,
+    e2e: float | str | Sequence[float | str] | None = None,
+    quantile: float | str | None = None,
+    scope: Literal["pool", "fleet"] | None = None,
+    gpu: str | Sequence[str] | None = None,
+    model: str | None = None,
+    tp: int | str | Sequence[int] | None = None,
+    profile: str | None = None,
+    method: Literal["mixed", "occupancy", "mgc"] | None = None,
+    kv: Literal["paged", "reserved", "both"] | None = None,
+    routing: Literal["random", "jsq", "rr"] | None = None,
+    utilization_cap: float | str | None = None,
+    pools: int | None = None,
+    boundaries: float | str | Sequence[float] | None = None,
+    gammas: float | str | Sequence[float] | None = None,
+    p_c: float | str | None = None,
+    route_on: Literal["total", "input"] | None = None,
+    token_budget: int | str | None = None,
+    max_num_seqs: int | str | None = None,
+    max_model_len: int | str | None = None,
+    chunk: int | str | None = None,
+    memory_utilization: float | str | None = None,
+    cached_share: float | str | Mapping[str, float | str] | None = None,
+    burst: Literal["auto", "poisson"] | None = None,
+    min_replicas: int | None = None,
+    redundancy: int | None = None,
+    availability_target: float | str | None = None,
+    failures_per_hour: float | str | None = None,
+    repair_hours: float | str | None = None,
+    inventory: Mapping[str, int] | None = None,
+    price: Mapping[str, float] | None = None,
+    spot_price: Mapping[str, float] | None = None,
+    spot_share: float | str | None = None,
+    max_evaluations: int | None = None,
+    shape: Literal["colocated", "disaggregated", "both"] | None = None,
+    kv_transfer_gbps: float | str | None = None,
+    kv_transfer_base: float | str | None = None,
+    # end of options
 ) -> Plan:
     """The cheapest fleet that keeps the promises.
 
@@ -73,9 +99,6 @@ def plan(
         Promises; a bare number is a P99 TTFT [s].
     config, scenario
         A configuration or plan file whose options are the base, and one of its scenarios.
-    **options
-        Any option of ``fleetopt plan`` under its own name (:class:`planner.question.inputs.PlanInputs`), e.g.
-        ``gpu="h100"``, ``model="llama-3.1-8b"``, ``rate=1000``, ``method="mgc"``, ``tpot=0.05``.
 
     Returns
     -------
@@ -88,6 +111,92 @@ def plan(
     InfeasibleError
         No fleet keeps the promises: what binds, the best achievable, what would help.
 
+    Other Parameters
+    ----------------
+    .. options
+    rate
+        Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]]
+    ttft
+        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+    tpot
+        TPOT promise, e.g. 50ms or p95=40ms. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+    e2e
+        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+    quantile
+        Quantile of promises that name none. Default: 0.99. [share: 0.3 or 30%]
+    scope
+        pool: every pool keeps the promises; fleet: all requests together do. Default: pool. [text]
+    gpu
+        GPU type; repeat to let the search mix types. Default: h100. [names]
+    model
+        Model name, or a Hugging Face config.json. Default: llama-3.1-8b. [text]
+    tp
+        GPUs per replica: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that fits. [whole
+        number, a list of them, or all]
+    profile
+        Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
+    method
+        mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper). Default: mixed. [text]
+    kv
+        paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
+    routing
+        random, jsq or rr inside a pool. Default: random. [text]
+    utilization_cap
+        Largest share of the maximum throughput in use. Default: 0.85. [share: 0.3 or 30%]
+    pools
+        Largest number of pools, 1 to 4. Default: 2. [whole number]
+    boundaries
+        Boundaries to search, tokens: 2048,4096. Default: the workload's breakpoints. [tokens, a list]
+    gammas
+        Compression bands to search: 1,1.5,2. Default: 1.0,1.1,...,2.0. [numbers, a list]
+    p_c
+        Share of the band that can be compressed. Default: by category. [share: 0.3 or 30%]
+    route_on
+        total (an oracle for the output) or input. Default: total. [text]
+    token_budget
+        Tokens per iteration (max_num_batched_tokens). Default: chosen from the promises. [tokens: 8192, 8k or 8Ki]
+    max_num_seqs
+        Slots per replica. Default: the memory-safe number. [tokens: 8192, 8k or 8Ki]
+    max_model_len
+        Longest request admitted, tokens. Default: the workload's longest. [tokens: 8192, 8k or 8Ki]
+    chunk
+        Prefill chunk of methods occupancy and mgc, tokens. Default: 512. [tokens: 8192, 8k or 8Ki]
+    memory_utilization
+        Share of GPU memory the engine may take. Default: 0.9. [share: 0.3 or 30%]
+    cached_share
+        Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2. Default: 0. [share,
+        or category=share,...]
+    burst
+        auto: bursts as the trace shows them; poisson: none. Default: auto. [text]
+    min_replicas
+        Least replicas of a pool. Default: 1. [whole number]
+    redundancy
+        Spare replicas per pool (N + k). Default: 0. [whole number]
+    availability_target
+        Largest probability that fewer replicas than needed are up. Default: not asked for. [share: 0.3 or 30%]
+    failures_per_hour
+        Failures of one replica per hour, for --availability-target. Default: 0.001. [number]
+    repair_hours
+        Hours until a failed replica serves again, for --availability-target. Default: 0.5. [number]
+    inventory
+        GPUs available of a type: h100=64. Repeat. [GPU=number of GPUs]
+    price
+        Price of a GPU, USD/hour: h100=2.5. Repeat. Default: the catalog's. [GPU=number [USD/hour]]
+    spot_price
+        Spot price of a GPU, USD/hour: h100=1.2. Repeat. [GPU=number [USD/hour]]
+    spot_share
+        Largest share of a pool's replicas on spot. Default: 0. [share: 0.3 or 30%]
+    max_evaluations
+        Pools evaluated before the search stops with a gap; 0 = until proven. Default: 48. [whole number]
+    shape
+        colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). Default:
+        colocated. [text]
+    kv_transfer_gbps
+        Link per GPU between prefill and decode nodes, Gbit/s. Default: 100. [number]
+    kv_transfer_base
+        Time of a KV transfer beyond its bytes. Default: 2ms. [time [s]: 0.5 or 500ms]
+    .. end of options
+
     Examples
     --------
     >>> import planner as fo
@@ -95,15 +204,7 @@ def plan(
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
-    data: dict[str, Any] = dict(options)
-    if isinstance(slo, Slo):
-        data["promises"] = list(slo.promises)
-    elif slo is not None:
-        data["slo"] = slo
-    if isinstance(workload, Workload):
-        data["cdf"] = workload.name
-    elif workload is not None:
-        data["cdf"] = str(workload)
+    data = _given(locals())
     if config is None:
         if scenario is not None:
             raise InputError(f"scenario {scenario!r} of which file?", "Give it: --config FILE.")
@@ -113,7 +214,7 @@ def plan(
 
         saved = load_question(config)
         question, folder = saved.inputs(scenario, data), saved.folder
-    loaded = workload if isinstance(workload, Workload) else load_workload(question.cdf, folder)
+    loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
     return make_plan(question, loaded)
 
 
@@ -138,7 +239,7 @@ def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
     if not saved.classes:
         raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
     base = {**saved.options, **options}
-    return plan_classes(base, saved.classes, lambda name: load_workload(name, saved.folder), f"{saved.source}: ")
+    return plan_classes(base, saved.classes, lambda name: _beside(name, saved.folder), f"{saved.source}: ")
 
 
 def evaluate(
@@ -176,18 +277,14 @@ def evaluate(
     from planner.studies.standing_disaggregated import standing_fleet
 
     question, pools, folder = _standing(fleet)
-    if bought := [k for k in changes if k.replace("-", "_") in _BOUGHT]:
+    bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
+    if bought:
         raise InputError(
             f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
             "Plan again with it: fleetopt what-if, or plan --config.",
         )
     inputs = question.override(changes) if changes else question
-    if isinstance(workload, Workload):
-        loaded = workload
-    elif workload is not None:
-        loaded = load_workload(str(workload))
-    else:
-        loaded = load_workload(inputs.cdf, folder)
+    loaded = _traffic(workload, inputs, folder)
     if arrival_rate_per_s is None:
         rates = [arrival_rate_of(inputs, loaded)]
     else:
@@ -201,12 +298,17 @@ def evaluate(
     return evaluation_of(standing_fleet(inputs, loaded, pools), rates)
 
 
-def verify(
+def simulate(
     fleet: Plan | str | Path,
     *,
     workload: Workload | str | Path | None = None,
     rate: float | None = None,
-    **keywords: Any,
+    requests: int = 50_000,
+    seeds: int | Sequence[int] = 2,
+    preset: str | None = None,
+    arrivals: str | None = None,
+    replay: str | Path | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate a fleet and judge every promise: holds, fails, or cannot tell.
 
@@ -216,8 +318,16 @@ def verify(
         A plan, or a file that holds one.
     workload, rate
         Other traffic, another rate [1/s].
-    **keywords
-        Options of :func:`planner.simulate.plan.verify_fleet`: requests, seeds, preset, arrivals, progress.
+    requests, seeds
+        Requests per run; independent runs per pool.
+    preset
+        Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
+    arrivals
+        ``poisson``, or ``auto`` for the dispersion the workload measured; default as the plan assumed.
+    replay
+        A trace whose time stamps are replayed instead, stretched to the fleet's rate.
+    progress
+        Told (pool, share of its current run done).
 
     Returns
     -------
@@ -226,12 +336,110 @@ def verify(
     from planner.simulate.plan import verify_fleet
     from planner.studies.standing import FixedFleet
 
+    if arrivals not in (None, "poisson", "auto"):
+        raise InputError(f"--arrivals: {arrivals!r} is neither poisson nor auto")
     inputs, pools, folder = _standing(fleet)
-    if isinstance(workload, Workload):
-        loaded = workload
-    else:
-        loaded = load_workload(str(workload or inputs.cdf), folder)
-    return verify_fleet(FixedFleet(inputs, loaded, pools), loaded, rate or arrival_rate_of(inputs, loaded), **keywords)
+    loaded = _traffic(workload, inputs, folder)
+    return verify_fleet(
+        FixedFleet(inputs, loaded, pools),
+        loaded,
+        arrival_rate_of(inputs, loaded) if rate is None else rate,
+        requests=requests,
+        seeds=seeds,
+        preset=preset,
+        arrivals=arrivals,
+        replay=replay,
+        progress=progress,
+    )
+
+
+def compare_policies(
+    policies: Sequence[str],
+    rates: Sequence[float],
+    workload: Workload | str | Path = "azure",
+    *,
+    gpu: str = "h100",
+    model: str = "llama-3.1-8b",
+    tp: int = 1,
+    slots: int = 128,
+    token_budget: int = 2048,
+    ttft: float | str = 1.0,
+    tbt: float | str = 0.5,
+    tbt_strict: float | str = 0.1,
+    strict_share: float | str = 0.0,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    requests: int = 4000,
+    seeds: int | Sequence[int] = 2,
+    replicas: int = 1,
+    routing: str = "random",
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Simulate scheduling policies side by side on the same requests.
+
+    Parameters
+    ----------
+    policies
+        Names of schedulers (``sarathi``, ``eb``, ``slai``, ``wait``, ...), or ``module:Class``.
+    rates
+        Rates to try [1/s].
+    workload
+        The traffic.
+    gpu, model, tp
+        The replica.
+    slots, token_budget
+        Sequences and tokens per iteration.
+    ttft, tbt, tbt_strict, strict_share
+        Objectives [s]: of the first token, of every gap between tokens, of the gaps of the strict users, whose share it is.
+    parameters
+        Policy -> parameters in place of its defaults.
+    requests, seeds
+        Requests per run; independent runs.
+    replicas, routing
+        Replicas under one policy, and how requests are spread over them.
+    progress
+        Told (runs done, all).
+
+    Returns
+    -------
+    Comparison
+    """
+    from planner.catalog.kv import kv_capacity_tokens
+    from planner.catalog.load import gpu as find_gpu
+    from planner.catalog.load import model as find_model
+    from planner.catalog.profiles import profile as find_profile
+    from planner.simulate import compare
+    from planner.units import parse_duration, parse_fraction
+
+    limits = (parse_duration(ttft, "ttft"), parse_duration(tbt, "tbt"), parse_duration(tbt_strict, "tbt_strict"))
+    share = parse_fraction(strict_share, "strict_share")
+    traffic = workload if isinstance(workload, Workload) else load_workload(workload)
+    found_gpu, found_model = find_gpu(gpu), find_model(model)
+    profile = find_profile(gpu=found_gpu, model=found_model, tp=tp)
+    memory = profile.kv_tokens or kv_capacity_tokens(
+        found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget
+    )
+    if memory <= 0:
+        raise InputError(
+            f"{found_model.name} leaves no KV cache on {found_gpu.name} x TP{tp} with {slots} slots",
+            "Take more GPUs per replica (--tp), a larger GPU, or fewer --slots.",
+        )
+    result = compare.compare_policies(
+        policies,
+        rates,
+        traffic.input_tokens,
+        traffic.output_tokens,
+        traffic.weight,
+        profile.iteration,
+        compare.Setting(slots, token_budget, memory, *limits, share),
+        parameters=parameters,
+        requests=requests,
+        seeds=seeds,
+        replicas=replicas,
+        routing=routing,
+        progress=progress,
+    )
+    result.about = f"{found_gpu.name} x TP{tp}, {found_model.name}, {profile.trust}, {memory:,} tokens of KV cache"
+    return result
 
 
 def what_if(
@@ -241,6 +449,7 @@ def what_if(
     scenarios: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     workload: Workload | None = None,
+    executor: Executor | None = None,
     **values: Any,
 ) -> Sweep:
     """A plan for every combination of changed options.
@@ -257,6 +466,8 @@ def what_if(
         Told (done, all) after every point.
     workload
         The traffic, when it is not in a file.
+    executor
+        Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
     **values
         Option -> value or list of values, e.g. ``rate=[500, 1000], gpu=["h100", "h200"]``.
 
@@ -279,7 +490,7 @@ def what_if(
         question, folder, named = saved.inputs(), saved.folder, saved.scenarios
         for name in scenarios or ():
             saved.inputs(name)
-    lists = {_ALIASES.get(k, k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
+    lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
     changes = combinations(lists, zipped)
     origin: list[str] | None = None
     if scenarios:
@@ -287,9 +498,9 @@ def what_if(
         changes = [{**named[name], **change} for name in scenarios for change in changes]
 
     def load(name: str) -> Workload:
-        return workload if workload is not None and name == question.cdf else load_workload(name, folder)
+        return workload if workload is not None and name == question.cdf else _beside(name, folder)
 
-    return sweep(question, changes, load, progress, origin)
+    return sweep(question, changes, load, progress, origin, executor)
 
 
 def schedule(
@@ -301,10 +512,50 @@ def schedule(
     buffer: float | str = 0.0,
     rate_is: str = "mean",
     workload: Workload | str | Path | None = None,
-    slo: Slo | float | str | None = None,
+    slo: Slo | float | str | Sequence[float | str] | None = None,
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    # options
+    rate: float | None = None,
+    ttft: float | str | Sequence[float | str] | None = None,
+    tpot: float | str | Sequence[float | str] | None = None,
+    e2e: float | str | Sequence[float | str] | None = None,
+    quantile: float | str | None = None,
+    scope: Literal["pool", "fleet"] | None = None,
+    gpu: str | Sequence[str] | None = None,
+    model: str | None = None,
+    tp: int | str | Sequence[int] | None = None,
+    profile: str | None = None,
+    method: Literal["mixed", "occupancy", "mgc"] | None = None,
+    kv: Literal["paged", "reserved", "both"] | None = None,
+    routing: Literal["random", "jsq", "rr"] | None = None,
+    utilization_cap: float | str | None = None,
+    pools: int | None = None,
+    boundaries: float | str | Sequence[float] | None = None,
+    gammas: float | str | Sequence[float] | None = None,
+    p_c: float | str | None = None,
+    route_on: Literal["total", "input"] | None = None,
+    token_budget: int | str | None = None,
+    max_num_seqs: int | str | None = None,
+    max_model_len: int | str | None = None,
+    chunk: int | str | None = None,
+    memory_utilization: float | str | None = None,
+    cached_share: float | str | Mapping[str, float | str] | None = None,
+    burst: Literal["auto", "poisson"] | None = None,
+    min_replicas: int | None = None,
+    redundancy: int | None = None,
+    availability_target: float | str | None = None,
+    failures_per_hour: float | str | None = None,
+    repair_hours: float | str | None = None,
+    inventory: Mapping[str, int] | None = None,
+    price: Mapping[str, float] | None = None,
+    spot_price: Mapping[str, float] | None = None,
+    spot_share: float | str | None = None,
+    max_evaluations: int | None = None,
+    shape: Literal["colocated", "disaggregated", "both"] | None = None,
+    kv_transfer_gbps: float | str | None = None,
+    kv_transfer_base: float | str | None = None,
+    # end of options
 ) -> Schedule:
     """Replicas per hour and pool over a day or a week, and what scaling saves.
 
@@ -325,8 +576,8 @@ def schedule(
         Whether the rate is the ``mean`` over the hours or the ``peak``.
     workload
         The traffic, when it is not the plan's.
-    slo, scenario, **options
-        As for :func:`plan`.
+    slo, scenario
+        As for :func:`plan`, as are all other options.
     progress
         Told (done, all) after every pool.
 
@@ -341,6 +592,7 @@ def schedule(
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
+    data = _given(locals())
     from planner.question.files import load_question
     from planner.studies.schedule import Elasticity, make_schedule, planned_demands, standing_demands
     from planner.units import parse_duration, parse_fraction
@@ -350,25 +602,19 @@ def schedule(
         parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), rate_is
     )
     if isinstance(fleet, Workload):
+        data["cdf"] = fleet.name
         fleet, workload = None, fleet
-    data: dict[str, Any] = dict(options)
-    if isinstance(slo, Slo):
-        data["promises"] = list(slo.promises)
-    elif slo is not None:
-        data["slo"] = slo
-    if workload is not None:
-        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
-    pools: tuple[SavedPool, ...] = ()
+    standing: tuple[SavedPool, ...] = ()
     folder: Path | None = None
     if fleet is None:
         question = PlanInputs.from_dict(data)
     elif isinstance(fleet, Plan):
-        question, pools, folder = _standing(fleet)
+        question, standing, folder = _standing(fleet)
         question = question.override(data) if data else question
     else:
         saved = load_question(fleet)
-        question, pools, folder = saved.inputs(scenario, data), saved.pools, saved.folder
-    loaded = workload if isinstance(workload, Workload) else load_workload(question.cdf, folder)
+        question, standing, folder = saved.inputs(scenario, data), saved.pools, saved.folder
+    loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
     by_hour = hourly_rates(hours, loaded, folder)
     if by_hour.mean_rate_per_s is not None and question.rate is None:
         # rates in the file are the fleet's own
@@ -376,7 +622,7 @@ def schedule(
     else:
         rate = arrival_rate_of(question, loaded)
     peak = max(by_hour.rates_per_s(rate, elasticity.rate_is)) * (1.0 + elasticity.buffer)
-    demands = standing_demands(question, loaded, pools) if pools else planned_demands(question, loaded, peak)
+    demands = standing_demands(question, loaded, standing) if standing else planned_demands(question, loaded, peak)
     return make_schedule(question, demands, by_hour, rate, elasticity, progress)
 
 
@@ -397,10 +643,245 @@ def reproduce(paper: str = "all") -> Reproduction:
     return findings_of(paper)
 
 
-def load_workload(name: str, folder: Path | None = None) -> Workload:
+def stability(
+    workload: Workload | str | Path | None = None,
+    *,
+    rate: float | None = None,
+    gpu: str | None = None,
+    model: str | None = None,
+    tp: int | str | None = None,
+    profile: str | None = None,
+    token_budget: int | str | None = None,
+    max_num_seqs: int | str | None = None,
+    replicas: int | None = None,
+    burst: float = 2.0,
+) -> Stability:
+    """What a replica and a fleet sustain: which bound says so, slack, time to overload.
+
+    Parameters
+    ----------
+    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
+        As for :func:`plan`; one kind of replica.
+    replicas
+        Replicas of the fleet; default enough for a load of 0.85.
+    burst
+        Burst asked about, as a factor on the rate.
+
+    Returns
+    -------
+    Stability
+    """
+    from planner.advice.stability import stability as stability_of
+
+    return stability_of(_replica(workload, locals()), replicas, burst)
+
+
+def batching(
+    workload: Workload | str | Path | None = None,
+    *,
+    rate: float | None = None,
+    gpu: str | None = None,
+    model: str | None = None,
+    tp: int | str | None = None,
+    profile: str | None = None,
+    token_budget: int | str | None = None,
+    max_num_seqs: int | str | None = None,
+) -> Batching:
+    """Exclusive or mixed batching, with the settings of each, and how certain that is.
+
+    Parameters
+    ----------
+    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
+        As for :func:`plan`; one kind of replica.
+
+    Returns
+    -------
+    Batching
+    """
+    from planner.advice.batching import batching as batching_of
+
+    return batching_of(_replica(workload, locals()))
+
+
+def wait(
+    workload: Workload | str | Path | None = None,
+    *,
+    rate: float | None = None,
+    gpu: str | None = None,
+    model: str | None = None,
+    tp: int | str | None = None,
+    profile: str | None = None,
+    token_budget: int | str | None = None,
+    max_num_seqs: int | str | None = None,
+    replicas: int | None = None,
+    types: int | None = None,
+    segments: int | None = None,
+    horizon: float | str = "1h",
+    delta: float | str = 0.01,
+) -> WaitSettings:
+    """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
+
+    Parameters
+    ----------
+    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
+        As for :func:`plan`; one kind of replica.
+    replicas
+        Replicas that share the rate; default enough for 0.85 of capacity.
+    types, segments
+        Output classes of WAIT; segments of Nested WAIT. Default those with the least memory.
+    horizon, delta
+        Time the memory promise covers [s], and the probability that memory is exceeded in that time.
+
+    Returns
+    -------
+    WaitSettings
+    """
+    from planner.advice.wait import wait_settings
+    from planner.units import parse_duration, parse_fraction
+
+    covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
+    return wait_settings(_replica(workload, locals()), replicas, types, segments, covered, risk)
+
+
+def calibrate(
+    gpu: str | None = None,
+    model: str | None = None,
+    *,
+    files: str | Path | Sequence[str | Path] | None = None,
+    server: str | None = None,
+    tp: int | None = None,
+    device: str = "cuda",
+    points: int | None = None,
+    max_seconds: float | str | None = None,
+    select: Mapping[str, str] | None = None,
+    source: str = "",
+    scheduling: str = "mixed",
+    token_budget: int | None = None,
+    max_requests: int = 1000,
+    max_concurrency: int = 32,
+    max_input: int = 4096,
+    max_output: int = 256,
+    api_key: str | None = None,
+    timeout: float | str = 60.0,
+    start_wait: float | str = 30.0,
+    force: bool = False,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> CalibrationSet:
+    """Iteration-time profiles from measurements in files, from a running server, or of the GPU of this machine.
+
+    Parameters
+    ----------
+    gpu, model, tp
+        What is measured.
+    files
+        Results of load generators, or CSVs of iterations or server points: read instead of measuring.
+    server
+        Address of an OpenAI-compatible server to measure.
+    device, points
+        ``cuda``, or ``cpu`` to try the path; batches to measure, or to use of each group of a file.
+    max_seconds
+        Bound of the measuring [s]; default 60 here, 300 for a server.
+    select, source
+        Rows of files with column = value; where the files come from.
+    scheduling, token_budget
+        Of the server: ``mixed`` or ``exclusive``; tokens per iteration.
+    max_requests, max_concurrency, max_input, max_output, api_key, timeout, start_wait
+        What may be sent to the server, its key, and how long to wait for it [s].
+    force
+        Fit fewer than six server shapes; measure a GPU that was not named.
+    progress
+        Told (done, all, what) before every point.
+
+    Returns
+    -------
+    CalibrationSet
+        Profiles, fits and notes; nothing is written.
+    """
+    from planner.calibrate import run
+    from planner.units import parse_duration
+
+    seconds = None if max_seconds is None else parse_duration(max_seconds, "max_seconds")
+    if server is not None and files is not None:
+        raise InputError("files and a server are two sources of measurements", "Give one of them.")
+    if files is not None:
+        paths = [files] if isinstance(files, (str, Path)) else files
+        return run.calibrate_files(
+            paths, gpu=gpu, model=model, tp=tp, where=select, points=points, scheduling=scheduling,
+            token_budget=token_budget, force=force, source=source,
+        )  # fmt: skip
+    if server is None:
+        one = run.calibrate_device(
+            gpu, model or ("tiny" if device == "cpu" else "llama-3.1-8b"), tp=tp or 1, device=device, points=points or 24,
+            max_seconds=seconds or 60.0, check_device=not force, progress=progress,
+        )  # fmt: skip
+        return run.CalibrationSet((one,))
+    if model is None:
+        raise InputError("which model does the server serve?", "Give it as the server names it.")
+    from planner.calibrate.live import Server, planned_loads
+
+    target = Server(
+        server, model, api_key, parse_duration(timeout, "timeout"), parse_duration(start_wait, "start_wait")
+    )
+    loads = planned_loads(
+        max_input=max_input, max_output=max_output, max_concurrency=max_concurrency, max_requests=max_requests
+    )
+    one = run.calibrate_server(
+        target, loads, gpu=gpu, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
+        max_seconds=seconds or 300.0, force=force, progress=progress,
+    )  # fmt: skip
+    return run.CalibrationSet((one,))
+
+
+def load_workload(
+    source: str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
+) -> Workload:
+    """A workload from a file in any known format, or a shipped one by name.
+
+    Parameters
+    ----------
+    source
+        Path, or a shipped name (``fleetopt workload list``).
+    arrival_rate_per_s
+        Rate instead of the file's own [1/s].
+    input_format
+        Name of the format; default recognised by content.
+
+    Returns
+    -------
+    Workload
+    """
+    return Workload.from_file(source, arrival_rate_per_s, input_format)
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among a function's arguments that were given, the workload by its name."""
+    data = {k: v for k, v in arguments.items() if k in OPTIONS and v is not None}
+    workload = arguments.get("workload")
+    if workload is not None:
+        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
+    return data
+
+
+def _replica(workload: Workload | str | Path | None, arguments: Mapping[str, Any]) -> SchedulerReplica:
+    """The replica and traffic a scheduler command is about."""
+    from planner.advice.replica import scheduler_replica
+
+    options = {k: v for k, v in _given(arguments).items() if k not in ("cdf", "burst")}
+    loaded = workload if isinstance(workload, Workload) else load_workload(workload or "azure")
+    return scheduler_replica(loaded, options)
+
+
+def _beside(name: str, folder: Path | None) -> Workload:
     """A workload named in a file: beside that file first, then as the user would name it."""
     beside = folder / name if folder is not None else None
     return Workload.from_file(beside if beside is not None and beside.is_file() else name)
+
+
+def _traffic(workload: Workload | str | Path | None, inputs: PlanInputs, folder: Path | None) -> Workload:
+    """Other traffic than the plan's, or the plan's own."""
+    if isinstance(workload, Workload):
+        return workload
+    return _beside(inputs.cdf, folder) if workload is None else load_workload(workload)
 
 
 def _standing(fleet: Plan | str | Path) -> tuple[PlanInputs, tuple[SavedPool, ...], Path | None]:

@@ -200,7 +200,7 @@ def _report(output_format: str) -> Callable[[CalibrationSet], str]:
 
     if output_format in ("table", "markdown"):
         return lambda result: calibration_text(result, markdown=output_format == "markdown")
-    render = formatter(output_format, ("table", "markdown"))
+    render = formatter(output_format)
     return lambda result: render(result.calibrations[0] if len(result.calibrations) == 1 else result)
 
 

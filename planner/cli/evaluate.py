@@ -23,18 +23,17 @@ def evaluate(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Any option of plan, changed: cached_share=0.6. Repeat.")
     ] = None,
-    output_format: opt.OutputFormat = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
     from planner import api
-    from planner.cli.output import emit, say
+    from planner.cli.output import say, writer
     from planner.errors import InputError
-    from planner.report import formatter
     from planner.studies.what_if import parse_settings
     from planner.units import format_count, parse_number
 
-    render = formatter(output_format)
+    write = writer(output_format, output)
     changes: dict[str, Any] = {}
     for name, values in parse_settings(change or []).items():
         if len(values) > 1:
@@ -42,7 +41,7 @@ def evaluate(
         changes[name] = values[0]
     rates = [parse_number(v, "--rate") for v in rate.split(",")] if rate else None
     result = api.evaluate(plan, rates, workload=workload, **changes)
-    emit(render(result), output)
+    write(result)
     say([f"the fleet is stable up to {format_count(result.capacity_per_s)} requests/s"])
     if not result.holds:
         say(["warning: some promises do not hold at the rates above (column `broken`)"])

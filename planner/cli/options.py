@@ -1,72 +1,34 @@
-"""Options that several commands share, defined once: name, help and unit."""
+"""Options of commands: those of a plan made from their table, and the few that every command has."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-WORKLOAD = "Workload"
-HARDWARE = "Hardware and model"
-PROMISES = "Promises"
-SEARCH = "Search"
+from planner.errors import InputError
+from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option
+from planner.question.values import TOKENS
+from planner.report import formats
+
+__all__ = ["HARDWARE", "OUTPUT", "REPLICA", "WORKLOAD", "Format", "OutputFile", "PlanFormat", "ScheduleFormat", "asks"]
+
 OUTPUT = "Output"
 
-Cdf = Annotated[
-    str | None,
-    typer.Option(
-        "--cdf", "--workload", "-w", help="Workload: a file, or a shipped name (`fleetopt workload list`). Default: azure.",
-        rich_help_panel=WORKLOAD,
-    ),
-]  # fmt: skip
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", help="Arrival rate of the fleet, requests/s. Default: the workload's own.", rich_help_panel=WORKLOAD),
-]  # fmt: skip
-CachedShare = Annotated[
-    str | None,
-    typer.Option(
-        help="Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2.",
-        rich_help_panel=WORKLOAD,
-    ),
-]
-Gpu = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gpu", "-g", help="GPU type; repeat to let the search mix types. Default: h100.", rich_help_panel=HARDWARE
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="Model name, or a Hugging Face config.json. Default: llama-3.1-8b.",
-        rich_help_panel=HARDWARE,
-    ),
-]
-Tp = Annotated[
-    int | None,
-    typer.Option("--tp", help="GPUs per replica. Default: the smallest that fits.", rich_help_panel=HARDWARE),
-]
-TpChoice = Annotated[
-    str | None,
-    typer.Option(
-        "--tp",
-        help="GPUs per replica: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that fits.",
-        rich_help_panel=HARDWARE,
-    ),
-]
-ProfileName = Annotated[
-    str | None,
-    typer.Option("--profile", help="Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate.",
-                 rich_help_panel=HARDWARE),
-]  # fmt: skip
-OutputFormat = Annotated[
-    str,
-    typer.Option("--format", "-f", help="table, json, yaml, csv, markdown (plan: also vllm).", rich_help_panel=OUTPUT),
-]
+REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_num_seqs")
+"""Options of the commands that look at one kind of replica."""
+
+
+def _format(of: str = "") -> Any:
+    return typer.Option("--format", "-f", help=f"{', '.join(formats(of))}.", rich_help_panel=OUTPUT)
+
+
+Format = Annotated[str, _format()]
+PlanFormat = Annotated[str, _format("plan")]
+ScheduleFormat = Annotated[str, _format("schedule")]
 OutputFile = Annotated[
     Path | None,
     typer.Option(
@@ -76,3 +38,60 @@ OutputFile = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def asks(names: Collection[str] | None = None) -> Callable[[Command], Command]:
+    """Gives a command, in place of its ``**given``, the options of a plan.
+
+    Parameters
+    ----------
+    names
+        Which ones; default all that have a flag. An option the command has itself stays as it is.
+    """
+
+    def extended(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        wanted = [
+            option
+            for name, option in OPTIONS.items()
+            if option.spellings and name not in hints and (names is None or name in names)
+        ]
+        asked = [
+            inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(o))
+            for o in sorted(wanted, key=lambda o: PANELS.index(o.panel))
+        ]
+        ours = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in own]
+        last = [p for p in ours if _panel(p) == OUTPUT]
+        parameters = [*(p for p in ours if p not in last), *asked, *last]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return command
+
+    return extended
+
+
+def _panel(parameter: inspect.Parameter) -> str | None:
+    facts = getattr(parameter.annotation, "__metadata__", (None,))[0]
+    return getattr(facts, "rich_help_panel", None)
+
+
+def _annotation(option: Option) -> Any:
+    """The option as the command line declares it."""
+    kind = option.kind
+    facts: dict[str, Any] = {"help": option.told, "rich_help_panel": option.panel}
+    if kind is TOKENS:
+        facts |= {"parser": _tokens, "metavar": "TOKENS"}
+    written = list[str] if kind.flag is list else kind.flag
+    return Annotated[written | None, typer.Option(*option.spellings, **facts)]
+
+
+def _tokens(text: str) -> int:
+    """``8192``, ``8k`` or ``8Ki``; anything else is wrong usage."""
+    try:
+        number: int = TOKENS.read(text, "")
+    except InputError as error:
+        raise typer.BadParameter(f"{text!r} is not a whole number of tokens", param_hint=None) from error
+    return number

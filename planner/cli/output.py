@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from planner.errors import InputError
 
-__all__ = ["emit", "progress_bar", "say"]
+__all__ = ["emit", "progress_bar", "say", "tell", "writer"]
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -37,6 +38,28 @@ def emit(text: str, output: Path | None) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     say([f"wrote {output}"])
+
+
+def writer(output_format: str, output: Path | None, of: str = "") -> Callable[[Any], None]:
+    """What writes the result of a command, made first: a format that does not exist is told before anything is computed.
+
+    Parameters
+    ----------
+    output_format, output
+        As the user gave them.
+    of
+        ``plan`` or ``schedule``, which have formats of their own.
+    """
+    from planner.report import formatter
+
+    render = formatter(output_format, of)
+    return lambda result: emit(render(result), output)
+
+
+def tell(result: Any) -> None:
+    """What was assumed, and what to know before believing it."""
+    say(f"assumed: {line}" for line in result.assumptions)
+    say(f"warning: {line}" for line in result.warnings)
 
 
 def say(lines: Iterable[str]) -> None:

@@ -13,16 +13,15 @@ __all__ = ["reproduce"]
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",
-    output_format: opt.OutputFormat = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """The numbers the papers print beside ours, and why they differ."""
     from planner import api
-    from planner.cli.output import emit, say
-    from planner.report import formatter
+    from planner.cli.output import say, writer
 
-    render = formatter(output_format)
+    write = writer(output_format, output)
     result = api.reproduce(paper)
-    emit(render(result), output)
+    write(result)
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.counts().items())
     say([f"{len(result.findings)} numbers: {counts}"])

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as opt
-from planner.cli.plan import plan, question
-from planner.question.inputs import PlanInputs
+from planner.cli.plan import Config, Scenario
 
 __all__ = ["schedule"]
 
 TIME = "Time"
 
-QUESTION = {f.name for f in fields(PlanInputs)} | {"config", "scenario", "slo", "tpot", "e2e", "quantile", "scope"}
-"""Options of plan that say what is asked, not what becomes of the answer."""
 
-
+@opt.asks()
 def schedule(
     base: Annotated[
         Path | None,
@@ -48,12 +43,9 @@ def schedule(
         str,
         typer.Option(help="mean: the rate is the mean over the hours; peak: the busiest hour's.", rich_help_panel=TIME),
     ] = "mean",
-    output_format: Annotated[
-        str,
-        typer.Option(
-            "--format", "-f", help="table, csv, json, yaml, markdown, cron, keda.", rich_help_panel=opt.OUTPUT
-        ),
-    ] = "table",
+    config: Config = None,
+    scenario: Scenario = None,
+    output_format: opt.ScheduleFormat = "table",
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
@@ -62,37 +54,16 @@ def schedule(
     Example: fleetopt schedule plan.yaml --hours servegen-m-small --startup 4min --dwell 2h
     """
     from planner import api
-    from planner.cli.output import emit, progress_bar, say
+    from planner.cli.output import progress_bar, say, writer
     from planner.errors import InputError
-    from planner.report import formatter
 
-    render = formatter(output_format, ("table", "markdown", "cron", "keda"))
-    if base is not None and given.get("config") is not None:
+    write = writer(output_format, output, of="schedule")
+    if base is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
-    base = base or given.pop("config", None)
-    given.pop("config", None)
-    if base is not None:
-        # only tells `question` that promises may come from the file
-        given["config"] = base
-    data = question(given)
-    data.pop("config", None)
+    time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell, "buffer": buffer, "rate_is": rate_is}
     with progress_bar("sizing") as progress:
         result = api.schedule(
-            base, hours=hours, startup=startup, dwell=dwell, buffer=buffer, rate_is=rate_is, progress=progress, **data
+            base or config, scenario=scenario, workload=given.pop("cdf"), progress=progress, **time, **given
         )
-    emit(render(result), output)
+    write(result)
     say(f"note: {line}" for line in result.notes)
-
-
-def _with_options_of(command: Any, source: Any) -> None:
-    """Gives `command`, in place of its ``**given``, the options of `source` it does not have itself."""
-    hints = {**get_type_hints(source, include_extras=True), **get_type_hints(command, include_extras=True)}
-    own = [p for p in inspect.signature(command).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    names = {p.name for p in own}
-    taken = [p for p in inspect.signature(source).parameters.values() if p.name in QUESTION and p.name not in names]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in (*own, *taken)]
-    command.__signature__ = inspect.Signature(parameters)
-    command.__annotations__ = {p.name: hints[p.name] for p in parameters} | {"return": None}
-
-
-_with_options_of(schedule, plan)

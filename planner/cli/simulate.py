@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,10 @@ from planner.cli import options as opt
 from planner.routing import ROUTINGS
 from planner.simulate.policy import policy_names
 
-__all__ = ["simulate"]
+if TYPE_CHECKING:
+    from planner.simulate.plan import Verification
+
+__all__ = ["require", "simulate"]
 
 POLICY_PANEL = "Comparing policies"
 POLICIES_HELP = f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class."
@@ -85,7 +88,7 @@ def simulate(
             "--set", help="A policy's parameter: eb.k=20, slai.order=spf. Repeat.", rich_help_panel=POLICY_PANEL
         ),
     ] = None,
-    output_format: opt.OutputFormat = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """Does the closed form hold? Simulates a plan's pools promise by promise (exit 6 when one fails).
@@ -97,58 +100,64 @@ def simulate(
     fleetopt simulate --policies sarathi,eb,slai,wait --cdf azure --rates 6,10,14 --format csv
     """
     from planner.errors import InputError
-    from planner.units import parse_duration, parse_fraction, parse_number
+    from planner.units import parse_number
 
     if requests is not None and requests < 1:
         raise InputError(f"--requests: must be at least 1, got {requests}")
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
-    if policies is not None:
-        if plan is not None:
-            raise InputError("give either a plan file or --policies, not both")
-        if rates is None:
-            raise InputError("--rates is needed with --policies", "For example --rates 6,10,14.")
-        limits = {
-            "ttft_s": parse_duration(ttft, "--ttft"),
-            "tbt_s": parse_duration(tbt, "--tbt"),
-            "tbt_strict_s": parse_duration(tbt_strict, "--tbt-strict"),
-            "strict_share": parse_fraction(strict_share, "--strict-share"),
-        }
-        names = [n.strip() for n in policies.split(",") if n.strip()]
-        settings = {"slots": slots, "token_budget": token_budget, **limits}
-        hardware = {"gpu": gpu, "model": model, "tp": tp}
-        run = {"requests": requests or 4000, "seeds": seeds, "replicas": replicas, "routing": routing}
-        _compare(names, rates, workload or "azure", hardware, settings, change or [], run, output_format, output)
+    if policies is None:
+        if plan is None:
+            raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
+        if rates is not None and len(rates) > 1:
+            raise InputError("--rate: one rate for a plan")
+        given: dict[str, Any] = {"preset": preset, "arrivals": arrivals, "replay": replay, "workload": workload}
+        run = {"requests": requests or 50_000, "seeds": seeds, "rate": rates[0] if rates else None}
+        _verify(plan, {**given, **run}, output_format, output)
         return
-    if plan is None:
-        raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
-    if rates is not None and len(rates) > 1:
-        raise InputError("--rate: one rate for a plan")
+    if plan is not None:
+        raise InputError("give either a plan file or --policies, not both")
+    if rates is None:
+        raise InputError("--rates is needed with --policies", "For example --rates 6,10,14.")
     given = {
-        "rate": rates[0] if rates else None,
-        "workload": workload,
-        "preset": preset,
-        "arrivals": arrivals,
-        "replay": replay,
+        "gpu": gpu,
+        "model": model,
+        "tp": tp,
+        "slots": slots,
+        "token_budget": token_budget,
+        "ttft": ttft,
+        "tbt": tbt,
+        "tbt_strict": tbt_strict,
+        "strict_share": strict_share,
+        "requests": requests or 4000,
+        "seeds": seeds,
+        "replicas": replicas,
+        "routing": routing,
+        "parameters": _policy_settings(change or []),
     }
-    _verify(plan, given, requests or 50_000, seeds, output_format, output)
+    names = [n.strip() for n in policies.split(",") if n.strip()]
+    _compare(names, rates, workload or "azure", given, output_format, output)
 
 
-def _verify(
-    plan: Path, given: dict[str, Any], requests: int, seeds: int, output_format: str, output: Path | None
-) -> None:
-    from planner.cli.output import emit, progress_bar, say
-    from planner.errors import CheckFailedError, InputError
-    from planner.report import formatter
-    from planner.simulate.plan import verify_plan
+def require(result: Verification, hint: str | None = None) -> None:
+    """Exit code 6 when a promise fails in the simulation."""
+    from planner.errors import CheckFailedError
 
-    render = formatter(output_format)
-    if given["arrivals"] not in (None, "poisson", "auto"):
-        raise InputError(f"--arrivals: {given['arrivals']!r} is neither poisson nor auto")
-    with progress_bar("simulating") as bar:
-        result = verify_plan(
-            plan, requests=requests, seeds=seeds, progress=lambda _, share: bar(int(100 * share), 100), **given
+    failed = [c for c in result.checks if c.verdict == "fails"]
+    if failed:
+        raise CheckFailedError(
+            f"{failed[0].promise.label} of pool {failed[0].where} does not hold in the simulation: {failed[0].reason}",
+            hint,
         )
-    emit(render(result), output)
+
+
+def _verify(plan: Path, given: dict[str, Any], output_format: str, output: Path | None) -> None:
+    from planner import api
+    from planner.cli.output import progress_bar, say, writer
+
+    write = writer(output_format, output)
+    with progress_bar("simulating") as bar:
+        result = api.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100), **given)
+    write(result)
     say(f"warning: {line}" for line in result.warnings)
     counts = [
         f"{n} {word}"
@@ -156,67 +165,26 @@ def _verify(
         if (n := sum(c.verdict == word for c in result.checks))
     ]
     say([f"{len(result.checks)} promise{'s' if len(result.checks) != 1 else ''}: {', '.join(counts)}"])
-    if result.verdict == "fails":
-        failed = next(c for c in result.checks if c.verdict == "fails")
-        raise CheckFailedError(
-            f"{failed.promise.label} of pool {failed.where} does not hold in the simulation: {failed.reason}"
-        )
+    require(result)
 
 
 def _compare(
-    names: Sequence[str],
-    rates: Sequence[float],
-    workload: str,
-    hardware: dict[str, Any],
-    settings: dict[str, Any],
-    changes: Sequence[str],
-    run: dict[str, Any],
-    output_format: str,
-    output: Path | None,
+    names: list[str], rates: list[float], workload: str, given: dict[str, Any], output_format: str, output: Path | None
 ) -> None:
-    from planner.catalog.kv import kv_capacity_tokens
-    from planner.catalog.load import gpu as find_gpu
-    from planner.catalog.load import model as find_model
-    from planner.catalog.profiles import profile as find_profile
+    from planner import api
     from planner.cli.output import emit, progress_bar, say
-    from planner.errors import InputError
     from planner.report import formatter
-    from planner.simulate.compare import Setting, compare_policies
-    from planner.workload.workload import Workload
 
     render = formatter(output_format)
-    parameters = _policy_settings(changes)
-    traffic = Workload.from_file(workload)
-    gpu, model, tp = find_gpu(hardware["gpu"]), find_model(hardware["model"]), hardware["tp"]
-    profile = find_profile(gpu=gpu, model=model, tp=tp)
-    memory = profile.kv_tokens or kv_capacity_tokens(
-        model, gpu, tp, max_num_seqs=settings["slots"], token_budget=settings["token_budget"]
-    )
-    if memory <= 0:
-        raise InputError(
-            f"{model.name} leaves no KV cache on {gpu.name} x TP{tp} with {settings['slots']} slots",
-            "Take more GPUs per replica (--tp), a larger GPU, or fewer --slots.",
-        )
     with progress_bar("simulating") as bar:
-        result = compare_policies(
-            names,
-            rates,
-            traffic.input_tokens,
-            traffic.output_tokens,
-            traffic.weight,
-            profile.iteration,
-            Setting(kv_tokens=memory, **settings),
-            parameters=parameters,
-            progress=bar,
-            **run,
-        )
+        result = api.compare_policies(names, rates, workload, progress=bar, **given)
     if not result.complete:
         if result.rows:
             emit(render(result), output.with_name(output.name + ".partial") if output else None)
         say([f"interrupted: {len(result.rows)} of {len(names) * len(rates)} rows"])
         raise typer.Exit(130)
     emit(render(result), output)
-    say([f"{gpu.name} x TP{tp}, {model.name}, {profile.trust}, {memory:,} tokens of KV cache"])
+    say([result.about])
 
 
 def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:

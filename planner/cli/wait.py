@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as opt
-from planner.cli import scheduler_options as shared
 
 __all__ = ["wait"]
 
 _WAIT = "WAIT"
 
 
+@opt.asks(opt.REPLICA)
 def wait(
-    cdf: opt.Cdf = None,
-    rate: opt.Rate = None,
-    gpu: opt.Gpu = None,
-    model: opt.Model = None,
-    tp: opt.Tp = None,
-    profile: opt.ProfileName = None,
     replicas: Annotated[
         int | None,
         typer.Option(
@@ -41,32 +35,25 @@ def wait(
     delta: Annotated[
         str, typer.Option(help="Probability that memory is exceeded in that time, e.g. 1%.", rich_help_panel=_WAIT)
     ] = "1%",
-    token_budget: shared.TokenBudget = None,
-    max_num_seqs: shared.MaxNumSeqs = None,
-    output_format: shared.Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
+    **given: Any,
 ) -> None:
     """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
 
     Example: fleetopt wait --cdf azure --rate 50 --gpu h100
     """
-    from planner.advice.wait import wait_settings as compute
-    from planner.report.advice_text import wait_text
-    from planner.units import parse_duration, parse_fraction
+    from planner import api
+    from planner.cli.output import tell, writer
 
-    covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
-
-    def compute_it() -> object:
-        replica = shared.resolve(
-            cdf,
-            rate=rate,
-            gpu=gpu,
-            model=model,
-            tp=tp,
-            profile=profile,
-            token_budget=token_budget,
-            max_num_seqs=max_num_seqs,
-        )
-        return compute(replica, replicas, types, segments, covered, risk)
-
-    shared.answer(compute_it, wait_text, output_format, output)
+    write = writer(output_format, output)
+    fluid: dict[str, Any] = {
+        "replicas": replicas,
+        "types": types,
+        "segments": segments,
+        "horizon": horizon,
+        "delta": delta,
+    }
+    result = api.wait(given.pop("cdf"), **fluid, **given)
+    write(result)
+    tell(result)

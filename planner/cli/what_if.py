@@ -24,7 +24,7 @@ def what_if(
         list[str] | None, typer.Option("--scenario", help="Scenario of the file; repeat. `all` takes every one.")
     ] = None,
     zipped: Annotated[bool, typer.Option("--zip", help="One point per position instead of all combinations.")] = False,
-    output_format: opt.OutputFormat = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """Plan again with options changed; an infeasible point is a row with its reason.
@@ -32,13 +32,12 @@ def what_if(
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --format csv
     """
     from planner import api
-    from planner.cli.output import emit, progress_bar
+    from planner.cli.output import progress_bar, writer
     from planner.errors import InputError
     from planner.question.files import load_question
-    from planner.report import formatter
     from planner.studies.what_if import parse_settings
 
-    render = formatter(output_format)
+    write = writer(output_format, output)
     settings = parse_settings(change or [])
     if not settings and not scenario:
         raise InputError("nothing to change", "Give --set OPTION=VALUE[,VALUE...] or --scenario NAME.")
@@ -46,4 +45,4 @@ def what_if(
     values: dict[str, Any] = dict(settings)
     with progress_bar("planning") as progress:
         result = api.what_if(base, zipped=zipped, scenarios=names, progress=progress, **values)
-    emit(render(result), output)
+    write(result)

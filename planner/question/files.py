@@ -11,7 +11,7 @@ from typing import Any
 from planner.catalog.load import load_yaml
 from planner.errors import InputError, did_you_mean
 from planner.plans import PLAN_SCHEMA_VERSION, Plan
-from planner.question.inputs import PlanInputs
+from planner.question.options import PlanInputs, canonical
 
 __all__ = ["Question", "SavedPool", "load_question", "saved_pools"]
 
@@ -76,7 +76,7 @@ class Question:
 
     def inputs(self, scenario: str | None = None, changes: Mapping[str, Any] | None = None) -> PlanInputs:
         """Defaults < file < scenario < `changes`, checked together."""
-        data = dict(self.options)
+        layers = [(self.options, f"{self.source}: ")]
         if scenario is not None:
             if scenario not in self.scenarios:
                 known = ", ".join(self.scenarios) or "none"
@@ -84,18 +84,8 @@ class Question:
                     f"{self.source}: no scenario {scenario!r}{did_you_mean(scenario, self.scenarios)}",
                     f"Scenarios: {known}.",
                 )
-            PlanInputs.from_dict({**data, "promises": data.get("promises") or [{"metric": "ttft_s", "limit_s": 1.0}]})
-            return self._override(
-                PlanInputs.from_dict(data, f"{self.source}: "), self.scenarios[scenario], scenario, changes
-            )
-        return self._override(PlanInputs.from_dict(data, f"{self.source}: "), {}, "", changes)
-
-    def _override(
-        self, base: PlanInputs, overrides: Mapping[str, Any], scenario: str, changes: Mapping[str, Any] | None
-    ) -> PlanInputs:
-        if overrides:
-            base = base.override(overrides, f"{self.source}: scenarios.{scenario}.")
-        return base.override(changes) if changes else base
+            layers.append((self.scenarios[scenario], f"{self.source}: scenarios.{scenario}."))
+        return PlanInputs.layered([*layers, (changes or {}, "")])
 
 
 def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
@@ -172,10 +162,11 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
             if not isinstance(overrides, Mapping):
                 problems.append(f"{source}: {section}.{name}: expected options, got {type(overrides).__name__}")
                 continue
-            named[section][str(name)] = {str(k): v for k, v in overrides.items()}
-            problems += _check(named[section][str(name)], f"{source}: {section}.{name}.", complete=False)
-    options = {str(k): v for k, v in data.items() if k not in named}
-    problems += _check(options, f"{source}: ", complete=False)
+            problems += _check(overrides, f"{source}: {section}.{name}.", complete=False)
+            named[section][str(name)] = {canonical(str(k)): v for k, v in overrides.items()}
+    written = {k: v for k, v in data.items() if k not in named}
+    problems += _check(written, f"{source}: ", complete=False)
+    options = {canonical(str(k)): v for k, v in written.items()}
     if problems:
         raise InputError.from_problems(
             problems, heading=None if len(problems) == 1 else f"{source}: {len(problems)} problems"
@@ -183,7 +174,8 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
     return Question(options, named["scenarios"], named["classes"], (), source, folder)
 
 
-def _check(options: Mapping[str, Any], where: str, complete: bool) -> list[str]:
+def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
+    """What is wrong with options; those of a scenario or a class need no promise of their own."""
     filler = {} if complete or any(k in options for k in ("slo", "ttft", "tpot", "e2e", "promises")) else {"slo": 1.0}
     try:
         PlanInputs.from_dict({**filler, **options}, where)

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
+from planner.report.exports import export, export_names
 
-__all__ = ["formatter"]
-
-_GENERIC = ("json", "yaml", "csv")
+__all__ = ["formats", "formatter"]
 
 
-def formatter(name: str, extra: Sequence[str] = ("table", "markdown")) -> Callable[[Any], str]:
+def formats(of: str = "") -> tuple[str, ...]:
+    """Names of the formats of a result; a plan and a schedule can also be exported."""
+    return ("table", "markdown", *export_names(of), "json", "yaml", "csv")
+
+
+def formatter(name: str, of: str = "") -> Callable[[Any], str]:
     """The function that renders a result in one format.
 
     Parameters
     ----------
     name
-        ``json``, ``yaml``, ``csv`` or one of `extra`.
-    extra
-        Further formats the command offers, each a module of this package with ``render``.
+        One of :func:`formats`.
+    of
+        ``plan`` or ``schedule``, which have formats of their own.
     """
-    known = (*extra, *_GENERIC)
+    known = formats(of)
     if name not in known:
         raise InputError(f"--format: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}")
-    module = import_module(f"planner.report.{name if name in _GENERIC else name.replace('-', '_')}")
-    render: Callable[[Any], str] = module.render
+    if name in export_names(of):
+        return export(of, name).render
+    render: Callable[[Any], str] = import_module(f"planner.report.{name}").render
     return render

@@ -10,7 +10,16 @@ from planner.advice.wait import WaitSettings
 from planner.report.table import rows_to_table
 from planner.units import format_count, format_duration, format_percent
 
-__all__ = ["batching_text", "stability_text", "wait_text"]
+__all__ = ["advice_text", "batching_text", "stability_text", "wait_text"]
+
+
+def advice_text(result: Any, markdown: bool) -> str | None:
+    """The words of a scheduler command's result; ``None`` for any other result."""
+    if isinstance(result, Stability):
+        return stability_text(result, markdown)
+    if isinstance(result, Batching):
+        return batching_text(result, markdown)
+    return wait_text(result, markdown) if isinstance(result, WaitSettings) else None
 
 
 def _table(columns: list[str], rows: list[list[str]], right: set[str], markdown: bool) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from planner.plans import Plan
 from planner.report import plan_text as text
 from planner.report import schedule_text
+from planner.report.advice_text import advice_text
 from planner.report.plan_text import cell
 from planner.studies.schedule import Schedule
 
@@ -32,6 +33,8 @@ def render(result: Any) -> str:
         return _plan(result)
     if isinstance(result, Schedule):
         return _schedule(result)
+    if (advice := advice_text(result, markdown=True)) is not None:
+        return advice
     rows = result.to_rows()
     columns = list(dict.fromkeys(key for row in rows for key in row))
     return rows_to_markdown(columns, [[cell(row.get(c)) for c in columns] for row in rows])

@@ -46,6 +46,7 @@ def render(result: Any) -> str:
     if isinstance(result, Plan):
         return _plan(result)
     # the commonest result is recognised before the modules of the others are loaded
+    from planner.report.advice_text import advice_text
     from planner.reproduce.result import Reproduction
     from planner.studies.classes import TieredPlan
     from planner.studies.schedule import Schedule
@@ -56,6 +57,8 @@ def render(result: Any) -> str:
         return "\n\n".join([total, *groups])
     if isinstance(result, Schedule):
         return _schedule(result)
+    if (advice := advice_text(result, markdown=False)) is not None:
+        return advice
     if isinstance(result, Reproduction):
         return _reproduction(result)
     return _rows(result)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from planner.simulate.arrivals import Arrival
     from planner.simulate.compare import compare_policies
     from planner.simulate.engine import Node, Policy
-    from planner.simulate.plan import verify_fleet, verify_plan
+    from planner.simulate.plan import verify_fleet
     from planner.simulate.pool import simulate_pool
     from planner.simulate.request import Request
     from planner.simulate.result import SimulationResult
@@ -25,7 +25,6 @@ __all__ = [
     "run_policy",
     "simulate_pool",
     "verify_fleet",
-    "verify_plan",
 ]
 
 _HOME = {
@@ -38,7 +37,6 @@ _HOME = {
     "run_policy": "run",
     "simulate_pool": "pool",
     "verify_fleet": "plan",
-    "verify_plan": "plan",
 }
 
 

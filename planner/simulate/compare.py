@@ -102,6 +102,8 @@ class Comparison:
         False when the comparison was interrupted.
     parameters
         Policy -> the parameters it ran with at the first rate.
+    about
+        The replica, in words.
     """
 
     rows: list[dict[str, object]]
@@ -109,6 +111,7 @@ class Comparison:
     seeds: tuple[int, ...]
     complete: bool = True
     parameters: dict[str, dict[str, object]] = field(default_factory=dict)
+    about: str = ""
 
     def to_rows(self) -> list[dict[str, object]]:
         """The rows."""

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 import planner
 from planner.errors import InputError
-from planner.fleet.assemble import arrival_rate_of
 from planner.iteration.model import IterationModel
 from planner.methods.occupancy import iteration_times
-from planner.question.files import load_question
 from planner.simulate.arrivals import Arrival
 from planner.simulate.result import SimulationResult
 from planner.simulate.verify import (
@@ -32,7 +30,11 @@ from planner.studies.standing import FixedFleet, FixedPool
 from planner.workload.pools import DECODE, KV
 from planner.workload.workload import Workload
 
-__all__ = ["Verification", "pool_settings", "verify_fleet", "verify_plan"]
+__all__ = [
+    "Verification",
+    "pool_settings",
+    "verify_fleet",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -231,30 +233,3 @@ def verify_fleet(
         outcome, reason = judge(simulated, promise.limit_s, stable)
         checks.append(Check("fleet", promise, None, simulated, outcome, reason))
     return Verification(tuple(checks), results, arrival_rate_per_s, tuple(warnings))
-
-
-def verify_plan(
-    plan: str | Path, rate: float | None = None, workload: str | None = None, **keywords: Any
-) -> Verification:
-    """Read a plan file and verify its fleet at its own rate and on its own traffic, unless told otherwise.
-
-    Parameters
-    ----------
-    plan
-        File written by ``fleetopt plan --format yaml``.
-    rate
-        Rate of the fleet [1/s]; default the plan's.
-    workload
-        Other traffic than the plan's.
-    **keywords
-        As :func:`verify_fleet`.
-    """
-    saved = load_question(plan)
-    if not saved.pools:
-        raise InputError(f"{plan}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
-    inputs = saved.inputs()
-    name = workload or inputs.cdf
-    beside = saved.folder / name if saved.folder is not None and workload is None else Path(name)
-    traffic = Workload.from_file(beside if beside.is_file() else name)
-    fleet = FixedFleet(inputs, traffic, saved.pools)
-    return verify_fleet(fleet, traffic, arrival_rate_of(inputs, traffic) if rate is None else rate, **keywords)

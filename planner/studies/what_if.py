@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import planner
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
-from planner.question.inputs import PlanInputs
+from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.workload.workload import Workload
 
 __all__ = ["Sweep", "SweepPoint", "combinations", "parse_settings", "sweep"]
@@ -154,6 +155,7 @@ def sweep(
     load: Callable[[str], Workload],
     progress: Callable[[int, int], None] | None = None,
     scenarios: Sequence[str] | None = None,
+    executor: Executor | None = None,
 ) -> Sweep:
     """A plan per change.
 
@@ -169,6 +171,8 @@ def sweep(
         Told (done, all) after every point.
     scenarios
         Name of the scenario each change comes from; a column of its own.
+    executor
+        Plans the points; ``None`` = one after the other, here.
 
     Raises
     ------
@@ -184,22 +188,38 @@ def sweep(
             problems.extend(error.problems or (error.message,))
     if problems:
         raise InputError.from_problems(list(dict.fromkeys(problems)))
-    workloads: dict[str, Workload] = {}
-    points = []
+    workloads = {name: load(name) for name in dict.fromkeys(q.cdf for q in questions)}
     if scenarios is not None:
         changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
-    for done, (change, question) in enumerate(zip(changes, questions, strict=True), start=1):
-        if question.cdf not in workloads:
-            workloads[question.cdf] = load(question.cdf)
-        try:
-            points.append(SweepPoint(dict(change), make_plan(question, workloads[question.cdf])))
-        except (InfeasibleError, InputError) as error:
-            # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
-            points.append(SweepPoint(dict(change), None, str(error)))
-        if progress is not None:
-            progress(done, len(changes))
-    return Sweep(base, tuple(points))
+    asked = [(dict(change), q, workloads[q.cdf]) for change, q in zip(changes, questions, strict=True)]
+    tell = progress or (lambda done, total: None)
+    points = []
+    if executor is None:
+        for point in asked:
+            points.append(_point(*point))
+            tell(len(points), len(asked))
+        return Sweep(base, tuple(points))
+    futures = [executor.submit(_point, *point) for point in asked]
+    try:
+        for done, _ in enumerate(as_completed(futures), start=1):
+            tell(done, len(asked))
+        return Sweep(base, tuple(future.result() for future in futures))
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def _point(change: dict[str, Any], question: PlanInputs, workload: Workload) -> SweepPoint:
+    """One point; it can be sent to another process."""
+    try:
+        return SweepPoint(change, make_plan(question, workload))
+    except (InfeasibleError, InputError) as error:
+        # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
+        return SweepPoint(change, None, str(error))
 
 
 def _split(name: str, value: Any) -> Any:
-    return value.split("+") if name in ("gpu", "boundaries", "gammas") and isinstance(value, str) else value
+    """``a+b`` as a list where the option holds several."""
+    option = OPTIONS.get(canonical(name))
+    return value.split("+") if option is not None and option.kind.many and isinstance(value, str) else value

@@ -310,4 +310,4 @@ def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> 
 def test_commands_that_know_no_such_fleet_say_so() -> None:
     plan = fo.plan("azure", slo=2.0, rate=50, shape="disaggregated")
     with pytest.raises(InputError, match="colocated"):
-        fo.verify(plan)
+        fo.simulate(plan)

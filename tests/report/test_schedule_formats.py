@@ -10,7 +10,7 @@ import yaml
 
 import planner as fo
 from planner.report import formatter
-from planner.report.cron import running
+from planner.report.exports.schedule.cron import running
 from planner.studies.schedule import Schedule
 
 HOUR_MIN = 60
@@ -44,7 +44,7 @@ CASES = [(False, "0", "0"), (False, "4min", "3h"), (False, "150min", "2h"), (Tru
 @pytest.mark.parametrize(("weekly", "startup", "dwell"), CASES)
 def test_the_crontab_replayed_is_the_schedule(tmp_path: Path, weekly: bool, startup: str, dwell: str) -> None:
     schedule = made(tmp_path, weekly, startup, dwell)
-    lines = [x for x in formatter("cron", ("cron",))(schedule).splitlines() if x[0].isdigit()]
+    lines = [x for x in formatter("cron", "schedule")(schedule).splitlines() if x[0].isdigit()]
     events = sorted((moment(" ".join(x.split()[:5])), int(x.rpartition("=")[2])) for x in lines)
     assert len(events) == len(running(schedule.pools[0], schedule.elasticity.startup_s))
     for minute in range(0, schedule.hours * HOUR_MIN, 7):
@@ -55,7 +55,7 @@ def test_the_crontab_replayed_is_the_schedule(tmp_path: Path, weekly: bool, star
 @pytest.mark.parametrize(("weekly", "startup", "dwell"), CASES)
 def test_the_keda_triggers_replayed_are_the_schedule(tmp_path: Path, weekly: bool, startup: str, dwell: str) -> None:
     schedule = made(tmp_path, weekly, startup, dwell)
-    spec = yaml.safe_load(formatter("keda", ("keda",))(schedule))["spec"]
+    spec = yaml.safe_load(formatter("keda", "schedule")(schedule))["spec"]
     assert spec["maxReplicaCount"] == schedule.pools[0].peak
     for minute in range(0, schedule.hours * HOUR_MIN, 7):
         active = [spec["minReplicaCount"]]
@@ -71,8 +71,8 @@ def test_the_keda_triggers_replayed_are_the_schedule(tmp_path: Path, weekly: boo
 def test_a_constant_day_is_one_line_and_no_trigger(tmp_path: Path) -> None:
     (tmp_path / "flat.csv").write_text("\n".join(["1"] * 24))
     flat = fo.schedule(workload="azure", slo=2.0, rate=300, method="occupancy", pools=1, hours=tmp_path / "flat.csv")
-    assert len([x for x in formatter("cron", ("cron",))(flat).splitlines() if x[0].isdigit()]) == 1
-    spec = yaml.safe_load(formatter("keda", ("keda",))(flat))["spec"]
+    assert len([x for x in formatter("cron", "schedule")(flat).splitlines() if x[0].isdigit()]) == 1
+    spec = yaml.safe_load(formatter("keda", "schedule")(flat))["spec"]
     assert spec["minReplicaCount"] == spec["maxReplicaCount"] == flat.peak_replicas
     assert spec["triggers"] == []
 

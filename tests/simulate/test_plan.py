@@ -13,7 +13,7 @@ from planner import api
 from planner.cli.main import run
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.plan import pool_arrival, verify_plan
+from planner.simulate.plan import pool_arrival
 from planner.workload.workload import Workload
 
 SHORT = {"requests": 4000, "seeds": 1, "max_requests": 16_000}
@@ -45,13 +45,13 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_generous_promise_holds_and_ten_times_the_load_fails(plan_file: Path) -> None:
-    result = verify_plan(plan_file, **SHORT)
+    result = api.simulate(plan_file, **SHORT)
     assert result.verdict == "holds" and result.arrival_rate_per_s == 40.0
     row = result.to_rows()[0]
     assert row["low_s"] <= row["simulated_s"] <= row["high_s"] <= row["limit_s"]
     assert row["predicted_s"] == pytest.approx(row["simulated_s"], rel=0.5)
-    assert verify_plan(plan_file, preset="mixed", **SHORT).results["all"].preset == "mixed"
-    overloaded = verify_plan(plan_file, rate=400.0, **SHORT)
+    assert api.simulate(plan_file, preset="mixed", **SHORT).results["all"].preset == "mixed"
+    overloaded = api.simulate(plan_file, rate=400.0, **SHORT)
     assert overloaded.verdict == "fails" and any("unstable" in w for w in overloaded.warnings)
     assert json.loads(json.dumps(overloaded.to_dict()))["verdict"] == "fails"
 
@@ -59,7 +59,7 @@ def test_a_generous_promise_holds_and_ten_times_the_load_fails(plan_file: Path) 
 @pytest.mark.parametrize("method", ["mgc", "occupancy"])
 def test_slot_methods_are_checked_with_slots(method: str) -> None:
     fleet = api.plan("azure", slo=5.0, rate=40, method=method, pools=1, burst="poisson")
-    result = api.verify(fleet, **SHORT)
+    result = api.simulate(fleet, **SHORT)
     assert result.results["all"].preset == "slots"
     assert result.results["all"].stable
 

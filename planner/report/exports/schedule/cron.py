@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from planner.report.exports import Export
 from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
 
-__all__ = ["cron_time", "render"]
+__all__ = ["EXPORT", "cron_time", "object_name"]
 
 DAY_S = 24.0 * HOUR_S
 
@@ -58,3 +59,6 @@ def render(schedule: Schedule) -> str:
             command = f"kubectl scale deployment/{object_name(pool)} --replicas={count}"
             lines.append(f"{cron_time(moment, weekly)} {command}")
     return "\n".join(lines)
+
+
+EXPORT = Export("a crontab: one line per change of a pool, start-up time ahead", render)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 from planner.plans import Plan
+from planner.report.exports import Export
 
-__all__ = ["render"]
+__all__ = ["EXPORT"]
 
 
 def render(plan: Plan) -> str:
@@ -32,3 +33,6 @@ def render(plan: Plan) -> str:
             arguments += ["--kv-cache-dtype", s.kv_cache_dtype]
         lines.append(shlex.join(arguments))
     return "\n".join(lines)
+
+
+EXPORT = Export("the `vllm serve` line of every pool, reasons as comments", render)

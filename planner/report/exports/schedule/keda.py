@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.report.cron import cron_time, object_name
+from planner.report.exports import Export
+from planner.report.exports.schedule.cron import cron_time, object_name
 from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
 
-__all__ = ["render"]
+__all__ = ["EXPORT"]
 
 
 def render(schedule: Schedule) -> str:
@@ -53,3 +54,6 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
         "triggers": triggers,
     }
     return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}
+
+
+EXPORT = Export("KEDA: a ScaledObject per pool whose cron triggers hold the replicas of every stretch", render)

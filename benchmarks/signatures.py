@@ -1,0 +1,50 @@
+"""Write the options of a plan into the signatures and docstrings of planner/api.py: ``python benchmarks/signatures.py``."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+from planner.question.options import OPTIONS, Option
+
+MODULE = Path(__file__).resolve().parents[1] / "planner" / "api.py"
+LISTED = [o for o in OPTIONS.values() if o.spellings and o.name not in ("cdf", "slo")]
+
+
+def annotation(option: Option) -> str:
+    """Its type in Python: the choices where they are few."""
+    choices = ", ".join(f'"{c}"' for c in option.choices)
+    return f"Literal[{choices}]" if choices else option.kind.python
+
+
+def parameters() -> str:
+    """Keyword arguments, one a line."""
+    return "".join(f"    {o.name}: {annotation(o)} | None = None,\n" for o in LISTED)
+
+
+def paragraphs() -> str:
+    """The options as numpydoc has them, with unit, default and choices."""
+    lines = []
+    for o in LISTED:
+        lines += [
+            f"    {o.name}",
+            *textwrap.wrap(f"{o.told} [{o.kind.unit}]", 116, initial_indent=" " * 8, subsequent_indent=" " * 8),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def written(text: str) -> str:
+    """The module with its options brought up to date."""
+    for start, end, lines in (
+        ("    # options\n", "    # end of options\n", parameters()),
+        ("    .. options\n", "    .. end of options\n", paragraphs()),
+    ):
+        region = re.escape(start) + ".*?" + re.escape(end)
+        text = re.sub(region, lambda _, new=start + lines + end: new, text, flags=re.DOTALL)  # type: ignore[misc]
+    return text
+
+
+if __name__ == "__main__":
+    MODULE.write_text(written(MODULE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"wrote {MODULE}")

@@ -1,0 +1,357 @@
+"""The table of options: everything that can be asked of a plan, each thing once.
+
+The fields of :class:`PlanInputs` are the table, :data:`OPTIONS` is the same by name. It makes the command line, the check of
+files and of ``--set``, the signature and docstring of :func:`planner.plan` (``python benchmarks/signatures.py``) and
+docs/cli.md (``python benchmarks/cli_docs.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from planner.errors import InputError, did_you_mean
+from planner.promise import Promise, Slo
+from planner.question import values as of
+from planner.question.values import Check, Kind, each, parse_promise, rule
+
+__all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
+
+PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
+
+DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
+"""Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Parameters
+    ----------
+    kind
+        Type and unit of its value.
+    panel
+        Where help shows it.
+    help
+        What it does, without its default.
+    default
+        In the words of help; empty where there is nothing to say.
+    flags
+        Spellings on the command line; empty = in files and ``--set`` only.
+    aliases
+        Other names in files and ``--set``.
+    choices
+        The only values, where there are few.
+    check
+        What else a value must satisfy.
+    bought
+        Whether it says what to buy or how to search for it: it changes nothing of a fleet that stands.
+    name
+        Its name in files, in ``--set`` and in Python.
+    """
+
+    kind: Kind
+    panel: str
+    help: str
+    default: str = ""
+    flags: tuple[str, ...] | None = None
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    check: Check | None = None
+    bought: bool = False
+    name: str = ""
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Its flags: unless stated otherwise ``--`` and its name."""
+        return ("--" + self.name.replace("_", "-"),) if self.flags is None else self.flags
+
+    @property
+    def told(self) -> str:
+        """Help with the default."""
+        return self.help + (f" Default: {self.default}." if self.default else "")
+
+    def problems(self, value: Any) -> Iterator[str]:
+        """What is wrong with a value that was read; nothing about ``None``."""
+        if value is None:
+            return
+        if self.choices and value not in self.choices:
+            yield f"{self.name}: {value!r} is none of {', '.join(self.choices)}{did_you_mean(str(value), self.choices)}"
+        if self.check is not None:
+            yield from self.check(self.name, value)
+
+
+def _option(value: Any, kind: Kind, panel: str, help: str, default: str | None = None, **facts: Any) -> Any:
+    """A field of the question with its facts; its default is told as it is written, unless in other words."""
+    told = default if default is not None else "" if value is None else str(value)
+    about = {"option": Option(kind, panel, help, told, **facts)}
+    return field(default_factory=dict, metadata=about) if value == {} else field(default=value, metadata=about)
+
+
+_AT_LEAST_1 = rule("must be at least 1", lambda v: v >= 1)
+_EACH_AT_LEAST_1 = each("must be at least 1", lambda v: v >= 1)
+_NOT_NEGATIVE = rule("must not be negative", lambda v: v >= 0)
+_SHARE = rule("must lie in [0, 1]", lambda v: 0.0 <= v <= 1.0)
+_PROPER = rule("must lie between 0 and 1", lambda v: 0.0 < v < 1.0)
+_PRICED = each("must be positive", lambda v: v > 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """A question: all options of a plan. ``None`` means "decide for me and say so"."""
+
+    # fmt: off
+    cdf: str = _option("azure", of.TEXT, WORKLOAD,
+        "Workload: a file, or a shipped name (`fleetopt workload list`).",
+        flags=("--cdf", "--workload", "-w"), aliases=("workload",))
+    rate: float | None = _option(None, of.RATE, WORKLOAD,
+        "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
+        check=rule("must be a positive number of requests per second", lambda v: math.isfinite(v) and v > 0.0))
+    promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
+        "Promises as a plan file writes them, in place of all others.", "", flags=())
+    gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
+        "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
+    model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
+        "Model name, or a Hugging Face config.json.", flags=("--model", "-m"))
+    tp: int | None = _option(None, of.TP, HARDWARE,
+        "GPUs per replica: 2; or 1,2,4 or all to let every pool choose.", "the smallest that fits",
+        check=_EACH_AT_LEAST_1, bought=True)
+    tp_options: tuple[int, ...] = _option((), of.TP_SIZES, HARDWARE,
+        "The sizes that `tp` lists, as a plan file writes them.", "", flags=(),
+        check=_EACH_AT_LEAST_1, bought=True)
+    profile: str | None = _option(None, of.TEXT, HARDWARE,
+        "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
+    method: str = _option("mixed", of.TEXT, SEARCH,
+        "mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper).", choices=("mixed", "occupancy", "mgc"))
+    kv: str = _option("paged", of.TEXT, SEARCH,
+        "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
+    routing: str = _option("random", of.TEXT, SEARCH,
+        "random, jsq or rr inside a pool.", choices=("random", "jsq", "rr"))
+    utilization_cap: float = _option(0.85, of.FRACTION, SEARCH,
+        "Largest share of the maximum throughput in use.", check=_PROPER)
+    pools: int = _option(2, of.COUNT, SEARCH,
+        "Largest number of pools, 1 to 4.", aliases=("max_pools",), check=rule("1 to 4", lambda v: 1 <= v <= 4), bought=True)
+    boundaries: tuple[float, ...] | None = _option(None, of.TOKEN_LIST, SEARCH,
+        "Boundaries to search, tokens: 2048,4096.", "the workload's breakpoints", aliases=("boundary",),
+        check=each("each must be positive", lambda v: v > 0.0), bought=True)
+    gammas: tuple[float, ...] = _option(DEFAULT_GAMMAS, of.GAMMAS, SEARCH,
+        "Compression bands to search: 1,1.5,2.", "1.0,1.1,...,2.0", aliases=("gamma",),
+        check=each("each must be at least 1", lambda v: v >= 1.0), bought=True)
+    p_c: float | None = _option(None, of.FRACTION, SEARCH,
+        "Share of the band that can be compressed.", "by category", check=_SHARE)
+    route_on: str = _option("total", of.TEXT, SEARCH,
+        "total (an oracle for the output) or input.", choices=("total", "input"))
+    token_budget: int | None = _option(None, of.TOKENS, SEARCH,
+        "Tokens per iteration (max_num_batched_tokens).", "chosen from the promises", check=_AT_LEAST_1, bought=True)
+    max_num_seqs: int | None = _option(None, of.TOKENS, SEARCH,
+        "Slots per replica.", "the memory-safe number", check=_AT_LEAST_1, bought=True)
+    max_model_len: int | None = _option(None, of.TOKENS, SEARCH,
+        "Longest request admitted, tokens.", "the workload's longest", check=_AT_LEAST_1)
+    chunk: int = _option(512, of.TOKENS, SEARCH,
+        "Prefill chunk of methods occupancy and mgc, tokens.", check=_AT_LEAST_1)
+    memory_utilization: float = _option(0.9, of.FRACTION, SEARCH,
+        "Share of GPU memory the engine may take.", check=rule("must lie in (0, 1]", lambda v: 0.0 < v <= 1.0))
+    cached_share: float | Mapping[str, float] = _option(0.0, of.SHARES, WORKLOAD,
+        "Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2.", "0",
+        aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0))
+    burst: str = _option("auto", of.TEXT, WORKLOAD,
+        "auto: bursts as the trace shows them; poisson: none.", choices=("auto", "poisson"))
+    min_replicas: int = _option(1, of.COUNT, SEARCH, "Least replicas of a pool.", check=_AT_LEAST_1, bought=True)
+    redundancy: int = _option(0, of.COUNT, SEARCH, "Spare replicas per pool (N + k).", check=_NOT_NEGATIVE, bought=True)
+    availability_target: float | None = _option(None, of.FRACTION, SEARCH,
+        "Largest probability that fewer replicas than needed are up.", "not asked for", check=_PROPER, bought=True)
+    failures_per_hour: float = _option(0.001, of.NUMBER, SEARCH,
+        "Failures of one replica per hour, for --availability-target.", check=_NOT_NEGATIVE, bought=True)
+    repair_hours: float = _option(0.5, of.NUMBER, SEARCH,
+        "Hours until a failed replica serves again, for --availability-target.", check=_NOT_NEGATIVE, bought=True)
+    inventory: Mapping[str, int] = _option({}, of.GPU_COUNTS, HARDWARE,
+        "GPUs available of a type: h100=64. Repeat.", "", check=each("must not be negative", lambda v: v >= 0), bought=True)
+    price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
+        "Price of a GPU, USD/hour: h100=2.5. Repeat.", "the catalog's", check=_PRICED, bought=True)
+    spot_price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
+        "Spot price of a GPU, USD/hour: h100=1.2. Repeat.", "", check=_PRICED, bought=True)
+    spot_share: float = _option(0.0, of.FRACTION, HARDWARE,
+        "Largest share of a pool's replicas on spot.", "0", check=_SHARE, bought=True)
+    max_evaluations: int = _option(48, of.COUNT, SEARCH,
+        "Pools evaluated before the search stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True)
+    shape: str = _option("colocated", of.TEXT, SEARCH,
+        "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
+        choices=("colocated", "disaggregated", "both"), bought=True)
+    kv_transfer_gbps: float = _option(100.0, of.NUMBER, HARDWARE,
+        "Link per GPU between prefill and decode nodes, Gbit/s.", "100",
+        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0))
+    kv_transfer_base: float = _option(0.002, of.DURATION, HARDWARE,
+        "Time of a KV transfer beyond its bytes.", "2ms", check=_NOT_NEGATIVE)
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        problems = [line for name, option in OPTIONS.items() for line in option.problems(getattr(self, name, None))]
+        if not self.gpu:
+            problems.append("gpu: name at least one")
+        hint = None
+        if not self.promises:
+            problems.append("no latency promise given")
+            hint = "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms or --e2e 20s."
+        if problems:
+            raise InputError.from_problems(problems, hint)
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON- and YAML-ready, in the options' own names; defaults included, so that a plan is self-contained."""
+        result: dict[str, object] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "promises":
+                value = [p.to_dict() for p in value]
+            elif isinstance(value, tuple):
+                value = list(value)
+            elif isinstance(value, Mapping):
+                value = dict(value)
+            result[f.name] = value
+        return result
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str = "") -> PlanInputs:
+        """Build from a mapping of options; unknown and ill-typed keys are all reported, with their path."""
+        return cls.layered([(data, where)])
+
+    @classmethod
+    def layered(cls, layers: Sequence[tuple[Mapping[str, Any], str]]) -> PlanInputs:
+        """Build from several mappings of options, each with the prefix of its key paths; a later one overrides."""
+        values: dict[str, Any] = {}
+        for data, where in layers:
+            values |= _changes(data, where, values.get("promises"))
+        try:
+            return cls(**values)
+        except InputError as error:
+            lines = error.problems or (error.message,)
+            raise InputError.from_problems([f"{layers[0][1]}{line}" for line in lines], error.hint) from None
+
+    def override(self, changes: Mapping[str, Any], where: str = "") -> PlanInputs:
+        """The same question with some options changed, each given as in a configuration file.
+
+        Promises about one metric replace those about it; ``promises`` replaces all.
+        """
+        return replace(self, **_changes(changes, where, self.promises))
+
+
+# fmt: off
+_WRITTEN_PROMISES = {
+    "slo": Option(of.PROMISE, PROMISES,
+        "P99 TTFT promise: 0.5, 500ms or p95=300ms; or any other: tpot:p95=40ms; repeat for more."),
+    "ttft": Option(of.PROMISE, PROMISES, "TTFT promise, the same as --slo."),
+    "tpot": Option(of.PROMISE, PROMISES, "TPOT promise, e.g. 50ms or p95=40ms."),
+    "e2e": Option(of.PROMISE, PROMISES, "End-to-end promise, e.g. 20s."),
+    "quantile": Option(of.FRACTION, PROMISES, "Quantile of promises that name none.", "0.99"),
+    "scope": Option(of.TEXT, PROMISES,
+        "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet")),
+}
+# fmt: on
+"""Promises as people write them: they become ``promises`` of the question."""
+
+
+def _table() -> dict[str, Option]:
+    """All options by name, those of promises where the question keeps its promises."""
+    table: dict[str, Option] = {}
+    for f in fields(PlanInputs):
+        if f.name == "promises":
+            table |= _WRITTEN_PROMISES
+        table[f.name] = f.metadata["option"]
+    return {name: replace(option, name=name) for name, option in table.items()}
+
+
+OPTIONS: Mapping[str, Option] = _table()
+"""Every option by its name."""
+
+_ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
+_LIMITS = ("slo", "ttft", "tpot", "e2e")
+
+
+def canonical(name: str) -> str:
+    """The option's own name: dashes become underscores, aliases what they stand for.
+
+    >>> canonical("max-pools")
+    'pools'
+    """
+    name = name.replace("-", "_")
+    return _ALIASES.get(name, name)
+
+
+def unknown_option(name: str) -> str | None:
+    """``unknown option; did you mean ...``, or ``None`` when the name is an option's."""
+    key = canonical(name)
+    return None if key in OPTIONS else f"unknown option{did_you_mean(key, (*OPTIONS, *_ALIASES))}"
+
+
+def _changes(data: Mapping[str, Any], where: str, base: Sequence[Promise] | None) -> dict[str, Any]:
+    """Fields of the question that `data` sets, the promises it leaves alone kept."""
+    values = _read(data, where)
+    if base is None:
+        return values
+    alone = [k for k in ("quantile", "scope") if data.get(k) is not None and "promises" not in values]
+    if alone:
+        raise InputError(f"{where}{alone[0]}: of which promise?", "Give the promise with it: slo, tpot or e2e.")
+    replaced = data.get("promises") is not None or any(isinstance(v, Slo) for v in data.values())
+    if "promises" in values and not replaced:
+        changed = {p.metric for p in values["promises"]}
+        values["promises"] += tuple(p for p in base if p.metric not in changed)
+    return values
+
+
+def _read(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Fields of the question from options under any of their names; raises one error with all problems.
+
+    ``None`` is what was not given.
+    """
+    given: dict[str, tuple[str, Any]] = {}
+    problems: list[tuple[str, str | None]] = []
+    for spelled, value in data.items():
+        key, place = canonical(str(spelled)), f"{where}{spelled}"
+        if wrong := unknown_option(str(spelled)):
+            problems.append((f"{place}: {wrong}", None))
+        elif key in given:
+            problems.append((f"{place}: given twice, also as {given[key][0].removeprefix(where)}", None))
+        elif value is not None:
+            given[key] = (place, value)
+    values: dict[str, Any] = {}
+    for key, (place, value) in given.items():
+        try:
+            values[key] = value if isinstance(value, Slo) else OPTIONS[key].kind.read(value, key)
+            if wrong_values := tuple(OPTIONS[key].problems(values[key])):
+                raise InputError.from_problems(wrong_values)
+        except InputError as error:
+            problems += _placed(error, place, key)
+    written = {key: values.pop(key) for key in _WRITTEN_PROMISES if key in values}
+    promises = list(values.get("promises", ()))
+    level, scope = written.get("quantile", 0.99), written.get("scope", "pool")
+    for key in _LIMITS:
+        limits = written.get(key, ())
+        for limit in limits.promises if isinstance(limits, Slo) else limits:
+            try:
+                metric = "ttft" if key == "slo" else key
+                promises.append(limit if isinstance(limit, Promise) else parse_promise(limit, metric, level, scope))
+            except InputError as error:
+                problems += _placed(error, given[key][0], key)
+    if promises:
+        values["promises"] = tuple(promises)
+    if "tp" in values:
+        # a size fixes it, a list leaves it to the pools
+        sizes = values["tp"]
+        one = len(sizes) == 1
+        values["tp"] = sizes[0] if one else None
+        values["tp_options"] = values.get("tp_options", ()) if one else sizes
+    if problems:
+        hints = {hint for _, hint in problems if hint}
+        raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
+    return values
+
+
+def _placed(error: InputError, place: str, key: str) -> list[tuple[str, str | None]]:
+    """(problem, hint) of an error about `key`, with its place in front."""
+    lines = []
+    for line in error.problems or (error.message,):
+        own = line.startswith((f"{key}:", f"{key}."))
+        lines.append((place + line.removeprefix(key) if own else f"{place}: {line}", error.hint))
+    return lines

@@ -1,0 +1,209 @@
+"""How the value of an option is written, read and checked: one :class:`Kind` per type of value, with its unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import InputError
+from planner.promise import Promise
+from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
+
+__all__ = [
+    "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES", "RATE",
+    "SHARES", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
+]  # fmt: skip
+
+ALL_TP = (1, 2, 4, 8, 16, 32, 64)
+"""Sizes of tensor-parallel groups tried by ``tp: all``, as far as the node and the model allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of value.
+
+    Parameters
+    ----------
+    unit
+        What it is, with its unit, in words.
+    read
+        (value as given, name of the option) -> the value in SI units; raises InputError.
+    python
+        Its type as an argument of a Python function.
+    flag
+        Its type on the command line: ``str``, ``int``, ``float``, or ``list`` where the flag may be repeated.
+    many
+        Whether it holds several items, written ``a+b`` as one value of ``--set``.
+    """
+
+    unit: str
+    read: Callable[[Any, str], Any]
+    python: str
+    flag: type = str
+    many: bool = False
+
+
+Check = Callable[[str, Any], Iterable[str]]
+"""(name, value) -> what is wrong with it, a line each."""
+
+
+def rule(text: str, holds: Callable[[Any], bool]) -> Check:
+    """A check of one value: ``NAME: must be at least 1, got 0``."""
+    return lambda name, value: () if holds(value) else (f"{name}: {text}, got {value!r}",)
+
+
+def each(text: str, holds: Callable[[Any], bool]) -> Check:
+    """A check of every item of a list, told once, or of every entry of a mapping, told by its key."""
+
+    def check(name: str, value: Any) -> Iterable[str]:
+        if isinstance(value, Mapping):
+            return [f"{name}.{k}: {text}, got {v!r}" for k, v in value.items() if not holds(v)]
+        items = value if isinstance(value, tuple) else (value,)
+        told = list(value) if isinstance(value, tuple) else value
+        return () if all(map(holds, items)) else (f"{name}: {text}, got {told!r}",)
+
+    return check
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"expected text, got {value!r}")
+    return value
+
+
+def _names(value: Any, name: str) -> tuple[str, ...]:
+    """One name, several by comma, or a list of them."""
+    names = [v.strip() for v in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(v, str) and v for v in names):
+        raise InputError(f"expected a GPU name or a list of them, got {value!r}")
+    return tuple(names)
+
+
+def _whole(parse: Callable[[Any, str], float]) -> Callable[[Any, str], int]:
+    def read(value: Any, name: str) -> int:
+        number = parse(value, name)
+        if number != int(number):
+            raise InputError(f"expected a whole number, got {value!r}")
+        return int(number)
+
+    return read
+
+
+def _list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tuple[float, ...]]:
+    """Reads ``2048,4096``, one number or a list as sorted distinct numbers."""
+
+    def read(value: Any, name: str) -> tuple[float, ...]:
+        items = value.split(",") if isinstance(value, str) else value
+        items = [items] if isinstance(items, (int, float)) else items
+        if not isinstance(items, (list, tuple)) or not items:
+            raise InputError(f"expected a list of numbers, got {value!r}")
+        return tuple(sorted({parse(v, name) for v in items}))
+
+    return read
+
+
+def _tp_sizes(value: Any, name: str) -> tuple[int, ...]:
+    """``"all"``, ``"1,2,4"`` or one size as sizes of tensor-parallel groups."""
+    if value == "all":
+        return ALL_TP
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    return tuple(sorted({_whole(parse_number)(item, "tp") for item in items}))
+
+
+def _by_gpu(value: Any, name: str) -> dict[str, float]:
+    """GPU -> number, from pairs in a file, from ``GPU=number`` or from a list of it."""
+    if not isinstance(value, Mapping):
+        pairs: dict[str, Any] = {}
+        for item in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
+            gpu, _, number = str(item).partition("=")
+            if not (gpu and number):
+                raise InputError(f"expected GPU=number, or GPU: number pairs in a file; {item!r} is not GPU=NUMBER")
+            if gpu in pairs:
+                raise InputError(f"{gpu} is given twice")
+            pairs[gpu] = number
+        value = pairs
+    return {str(k): parse_number(v, f"{name}.{k}") for k, v in value.items()}
+
+
+def _counts_by_gpu(value: Any, name: str) -> dict[str, int]:
+    return {k: int(v) for k, v in _by_gpu(value, name).items()}
+
+
+def _shares(value: Any, name: str) -> float | dict[str, float]:
+    """One share, or shares by category: a mapping, or ``conv=0.6,code=0.2``."""
+    items = value.split(",") if isinstance(value, str) and "=" in value else value
+    if isinstance(items, (list, tuple)):
+        items = dict(str(item).split("=", 1) for item in items if "=" in str(item))
+    if isinstance(items, Mapping):
+        return {str(k): parse_fraction(v, f"{name}.{k}") for k, v in items.items()}
+    return parse_fraction(items, name)
+
+
+_PROMISE = re.compile(r"^\s*(?:(ttft|tpot|e2e)\s*:\s*)?(?:p(\d+(?:\.\d+)?)\s*(?:<=|=|<)\s*)?(.+?)\s*$", re.IGNORECASE)
+
+
+def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.99, scope: str = "pool") -> Promise:
+    """A promise as people write it: ``0.5``, ``500ms``, ``p95=300ms``, ``tpot:p95=40ms``.
+
+    >>> parse_promise("ttft:p95=300ms")
+    Promise(metric='ttft_s', limit_s=0.3, quantile=0.95, scope='pool')
+    >>> parse_promise(0.05, "tpot").label
+    'P99 TPOT'
+    """
+    if not isinstance(text, str):
+        return Promise(f"{metric}_s", parse_duration(text, metric), quantile, scope)
+    match = _PROMISE.match(text)
+    if match is None:
+        raise InputError(f"{metric}: {text!r} is not a promise", "Write it as 500ms, p95=300ms or tpot:p95=40ms.")
+    named, level, limit = match.groups()
+    if level is not None:
+        quantile = float(level) / 100.0
+    name = (named or metric).lower()
+    return Promise(f"{name}_s", parse_duration(limit, name), quantile, scope)
+
+
+def _promises(value: Any, name: str) -> tuple[Promise, ...]:
+    """Promises as records, as mappings of their fields, or as people write them."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InputError(f"expected a list of promises, got {value!r}")
+    result = []
+    for item in value:
+        if isinstance(item, Promise):
+            result.append(item)
+        elif isinstance(item, Mapping):
+            unknown = set(item) - {"metric", "limit_s", "quantile", "scope"}
+            if unknown or "metric" not in item or "limit_s" not in item:
+                raise InputError(f"a promise has metric, limit_s, quantile and scope, got {dict(item)!r}")
+            limit = parse_duration(item["limit_s"], "limit_s")
+            level = parse_fraction(item.get("quantile", 0.99), "quantile")
+            result.append(Promise(str(item["metric"]), limit, level, str(item.get("scope", "pool"))))
+        else:
+            result.append(parse_promise(item))
+    return tuple(result)
+
+
+def _limits(value: Any, name: str) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+TEXT = Kind("text", _text, "str")
+RATE = Kind("number [1/s]", parse_number, "float", float)
+NUMBER = Kind("number", parse_number, "float | str")
+COUNT = Kind("whole number", _whole(parse_number), "int", int)
+TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), "int | str", int)
+FRACTION = Kind("share: 0.3 or 30%", parse_fraction, "float | str")
+DURATION = Kind("time [s]: 0.5 or 500ms", parse_duration, "float | str")
+GPUS = Kind("names", _names, "str | Sequence[str]", list, many=True)
+TP = Kind("whole number, a list of them, or all", _tp_sizes, "int | str | Sequence[int]", many=True)
+TP_SIZES = Kind("list of whole numbers", _tp_sizes, "Sequence[int]", many=True)
+TOKEN_LIST = Kind("tokens, a list", _list(parse_tokens), "float | str | Sequence[float]", many=True)
+GAMMAS = Kind("numbers, a list", _list(parse_number), "float | str | Sequence[float]", many=True)
+GPU_PRICES = Kind("GPU=number [USD/hour]", _by_gpu, "Mapping[str, float]", list, many=True)
+GPU_COUNTS = Kind("GPU=number of GPUs", _counts_by_gpu, "Mapping[str, int]", list, many=True)
+SHARES = Kind("share, or category=share,...", _shares, "float | str | Mapping[str, float | str]", many=True)
+PROMISE = Kind(
+    "time [s], with its quantile or not: 0.5, 500ms, p95=300ms", _limits, "float | str | Sequence[float | str]", list
+)
+PROMISES = Kind("list of promises: metric, limit_s, quantile, scope", _promises, "Sequence[Promise]")

@@ -1,0 +1,1 @@
+"""What a plan can be written as, to run it."""

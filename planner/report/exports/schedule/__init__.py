@@ -1,0 +1,1 @@
+"""What a schedule can be written as, to run it."""
