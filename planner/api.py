@@ -305,6 +305,7 @@ def simulate(
     rate: float | None = None,
     requests: int = 50_000,
     seeds: int | Sequence[int] = 2,
+    max_requests: int | None = None,
     preset: str | None = None,
     arrivals: str | None = None,
     replay: str | Path | None = None,
@@ -318,8 +319,8 @@ def simulate(
         A plan, or a file that holds one.
     workload, rate
         Other traffic, another rate [1/s].
-    requests, seeds
-        Requests per run; independent runs per pool.
+    requests, seeds, max_requests
+        Requests per run; independent runs per pool; how far a run may grow while a verdict is open.
     preset
         Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
     arrivals
@@ -334,6 +335,7 @@ def simulate(
     Verification
     """
     from planner.simulate.plan import verify_fleet
+    from planner.simulate.verify import MAX_REQUESTS
     from planner.studies.standing import FixedFleet
 
     if arrivals not in (None, "poisson", "auto"):
@@ -346,6 +348,7 @@ def simulate(
         arrival_rate_of(inputs, loaded) if rate is None else rate,
         requests=requests,
         seeds=seeds,
+        max_requests=max_requests or MAX_REQUESTS,
         preset=preset,
         arrivals=arrivals,
         replay=replay,
