@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -164,18 +164,14 @@ def scaled(
     note = f"lengths scaled: input x {input_factor:g}, output x {output_factor:g}" + (
         f" ({category})" if category else ""
     )
-    return Workload.from_arrays(
+    return workload.rebuilt(
         inputs,
         outputs,
         weight=workload.weight,
         total_tokens=totals,
         lower_tokens=np.where(exact, totals, workload.lower_tokens * ratio),
         category=workload.category,
-        categories=workload.categories,
-        compressible=workload.compressible,
-        arrivals=workload.arrivals,
-        name=workload.name,
-        provenance=replace(workload.provenance, notes=(*workload.provenance.notes, note)),
+        note=note,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -214,18 +214,14 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
     key = np.repeat(group[start], sizes)
     bin_of = key // len(workload.categories)
     lower = _tightened(workload, edges, row, group // len(workload.categories))
-    result = Workload.from_arrays(
+    result = workload.rebuilt(
         np.concatenate([c[0] for c in columns]),
         np.concatenate([c[1] for c in columns]),
         weight=np.concatenate([c[2] for c in columns]),
         total_tokens=edges[bin_of + 1],
         lower_tokens=lower[bin_of],
         category=key % len(workload.categories),
-        categories=workload.categories,
-        compressible=workload.compressible,
-        arrivals=workload.arrivals,
-        name=workload.name,
-        provenance=replace(workload.provenance, exact=False),
+        exact=False,
     )
     stated = {of: {q: workload.quantile(q, of) for q in STATED_QUANTILES} for of in ("input", "output", "total")}
     return result.with_stated_quantiles(stated)

@@ -274,6 +274,57 @@ class Workload:
             raise InputError(f"share must lie in (0, 1], got {share!r}")
         return self._changed(arrivals=self.arrivals.thinned(share))
 
+    def rebuilt(
+        self,
+        input_tokens: ArrayLike,
+        output_tokens: ArrayLike,
+        *,
+        weight: ArrayLike,
+        total_tokens: ArrayLike,
+        lower_tokens: ArrayLike,
+        category: ArrayLike,
+        note: str | None = None,
+        share: float = 1.0,
+        exact: bool | None = None,
+        recorded: Trace | None = None,
+    ) -> Workload:
+        """Other rows under the same name, categories and provenance.
+
+        Parameters
+        ----------
+        input_tokens, output_tokens, weight, total_tokens, lower_tokens, category
+            Columns as in :meth:`from_arrays`, shape (rows,); `category` indexes the same categories.
+        note
+            What was done, for the provenance.
+        share
+            Part of the requests that is left [1]: arrivals are thinned by it.
+        exact
+            Whether every row is a request as recorded; ``None`` = as before.
+        recorded
+            The requests one by one.
+        """
+        known = self.provenance
+        record = replace(
+            known,
+            requests=None if known.requests is None else round(known.requests * share),
+            notes=known.notes if note is None else (*known.notes, note),
+            exact=known.exact if exact is None else exact,
+        )
+        return Workload.from_arrays(
+            input_tokens,
+            output_tokens,
+            weight=weight,
+            total_tokens=total_tokens,
+            lower_tokens=lower_tokens,
+            category=category,
+            categories=self.categories,
+            compressible=self.compressible,
+            arrivals=self.arrivals if share == 1.0 else self.arrivals.thinned(share),
+            name=self.name,
+            provenance=record,
+            recorded=recorded,
+        )
+
     def _changed(self, **fields: Any) -> Workload:
         """A copy with other fields that leaves the law alone, so what is known of the law goes along."""
         result = replace(self, **fields)
@@ -583,18 +634,18 @@ class Workload:
             raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
         own = self.recorded
         total = np.zeros(0) if own is None else own.input_tokens + own.output_tokens
-        return (
-            self._subset(
-                keep,
-                weight=self.weight[keep] * share[keep],
-                lower=np.maximum(self.lower_tokens[keep], np.minimum(low, self.total_tokens[keep])),
-                upper=np.minimum(self.total_tokens[keep], high),
-                share=probability,
-                note=f"only {low:g} < total <= {high:g}",
-                recorded=None if own is None else own.select((low < total) & (total <= high)),
-            ),
-            probability,
+        part = self.rebuilt(
+            self.input_tokens[keep],
+            self.output_tokens[keep],
+            weight=self.weight[keep] * share[keep],
+            total_tokens=np.minimum(self.total_tokens[keep], high),
+            lower_tokens=np.maximum(self.lower_tokens[keep], np.minimum(low, self.total_tokens[keep])),
+            category=self.category[keep],
+            note=f"only {low:g} < total <= {high:g}",
+            share=probability,
+            recorded=None if own is None else own.select((low < total) & (total <= high)),
         )
+        return part, probability
 
     def of_category(self, name: str) -> tuple[Workload, float]:
         """The requests of one category and their share [1]."""
@@ -610,49 +661,18 @@ class Workload:
         share = float(self.weight[keep].sum())
         if share == 0.0:
             raise InputError(f"{self.name}: category {name!r} has no requests")
-        return (
-            self._subset(
-                keep,
-                self.weight[keep],
-                self.lower_tokens[keep],
-                self.total_tokens[keep],
-                share,
-                f"only category {name}",
-                None if own is None else own.select(own.category == index),
-            ),
-            share,
-        )
-
-    def _subset(
-        self,
-        keep: NDArray[np.bool_],
-        weight: Floats,
-        lower: Floats,
-        upper: Floats,
-        share: float,
-        note: str,
-        recorded: Trace | None,
-    ) -> Workload:
-        """The rows in `keep` with new weights and bins, and the part of the trace that belongs to them."""
-        requests = self.provenance.requests
-        return Workload.from_arrays(
+        part = self.rebuilt(
             self.input_tokens[keep],
             self.output_tokens[keep],
-            weight=weight,
-            total_tokens=upper,
-            lower_tokens=lower,
+            weight=self.weight[keep],
+            total_tokens=self.total_tokens[keep],
+            lower_tokens=self.lower_tokens[keep],
             category=self.category[keep],
-            categories=self.categories,
-            compressible=self.compressible,
-            arrivals=self.arrivals.thinned(share),
-            name=self.name,
-            provenance=replace(
-                self.provenance,
-                requests=None if requests is None else round(requests * share),
-                notes=(*self.provenance.notes, note),
-            ),
-            recorded=recorded,
+            note=f"only category {name}",
+            share=share,
+            recorded=None if own is None else own.select(own.category == index),
         )
+        return part, share
 
     def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
         """Share of all requests with boundary < total <= gamma boundary, by category [1]."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
@@ -11,22 +10,27 @@ from planner.workload.formats.base import Format
 
 __all__ = ["format_names", "formats"]
 
-
-@lru_cache(maxsize=1)
-def _all() -> tuple[Format, ...]:
-    """Formats by name, those that fit almost any file at the end."""
-    modules = (import_module(f"{__package__}.{path.stem}") for path in sorted(Path(__file__).parent.glob("[a-z]*.py")))
-    found: list[Format] = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
-    return tuple(sorted(found, key=lambda f: (f.last_resort, f.name)))
+_OWN = "project_csv"
 
 
 def formats(kind: str | None = None) -> Iterator[Format]:
-    """Formats that a file of this kind can have, the most particular first; all of them for ``None``.
+    """Formats that a file of this kind can have, those that fit almost any file last; all of them for ``None``.
 
-    >>> "azure" in [f.name for f in formats("csv")]
-    True
+    Modules are imported as they are asked for, the project's own format first: most runs need no other.
+
+    >>> [f.name for f in formats("csv")][0]
+    'fleetopt'
     """
-    return (f for f in _all() if kind is None or kind in f.kinds)
+    stems = sorted((path.stem for path in Path(__file__).parent.glob("[a-z]*.py")), key=lambda s: (s != _OWN, s))
+    last: list[Format] = []
+    for stem in stems:
+        found: Format | None = getattr(import_module(f"{__package__}.{stem}"), "FORMAT", None)
+        if found is not None and (kind is None or kind in found.kinds):
+            if found.last_resort:
+                last.append(found)
+            else:
+                yield found
+    yield from last
 
 
 def format_names() -> tuple[str, ...]:
