@@ -14,7 +14,7 @@ import time
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
-from planner.methods.burst import Burst
+from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
@@ -46,7 +46,7 @@ def main() -> None:
 
     def pool(slots: int, routing: str, arrivals: Arrivals | None, rate: float) -> MixedPool:
         memory = kv_capacity_tokens(weights, card, max_num_seqs=slots, token_budget=BUDGET)
-        return MixedPool(law, iteration, slots, memory, BUDGET, routing, Burst(arrivals, rate))
+        return MixedPool(law, iteration, slots, memory, BUDGET, routing, PoolArrivals(arrivals))
 
     capacity = {slots: pool(slots, "random", None, 1.0).capacity_per_s for slots in SLOTS}
     grid = [(*p, "Poisson", 1.0) for p in itertools.product(LOADS, SLOTS, REPLICAS, ROUTINGS) if p[2:] != (1, "jsq")]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.catalog import gpu, model, profile
-from planner.methods.burst import Burst
+from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
@@ -62,8 +62,8 @@ def main() -> None:
             for replicas in (1, 2, 3, 4, 6):
                 if replicas == 1 and routing == "jsq":
                     continue
-                pool = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, Burst(azure.arrivals, rate))
-                calm = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, Burst(None, rate))
+                pool = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, PoolArrivals(azure.arrivals))
+                calm = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, PoolArrivals(None))
                 at, quiet = pool.predict(rate, replicas, LEVELS), calm.predict(rate, replicas, LEVELS)
                 seen = simulate_pool(
                     azure.input_tokens, azure.output_tokens, azure.weight,

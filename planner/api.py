@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
     from planner.calibrate.run import CalibrationSet
-    from planner.question.files import SavedPool
+    from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
@@ -215,7 +215,7 @@ def plan(
         saved = load_question(config)
         question, folder = saved.inputs(scenario, data), saved.folder
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    return make_plan(question, loaded)
+    return make_plan(question, loaded, in_memory=isinstance(workload, Workload))
 
 
 def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
@@ -276,7 +276,8 @@ def evaluate(
     from planner.studies.evaluation import evaluation_of
     from planner.studies.standing_disaggregated import standing_fleet
 
-    question, pools, folder = _standing(fleet)
+    saved = _standing(fleet)
+    question = saved.inputs()
     bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
     if bought:
         raise InputError(
@@ -284,7 +285,7 @@ def evaluate(
             "Plan again with it: fleetopt what-if, or plan --config.",
         )
     inputs = question.override(changes) if changes else question
-    loaded = _traffic(workload, inputs, folder)
+    loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
     if arrival_rate_per_s is None:
         rates = [arrival_rate_of(inputs, loaded)]
     else:
@@ -295,7 +296,7 @@ def evaluate(
         )
     if bad := [r for r in rates if not r > 0.0]:
         raise InputError(f"rate: must be positive, got {bad[0]!r}")
-    return evaluation_of(standing_fleet(inputs, loaded, pools), rates)
+    return evaluation_of(standing_fleet(inputs, loaded, saved.pools), rates)
 
 
 def simulate(
@@ -340,10 +341,11 @@ def simulate(
 
     if arrivals not in (None, "poisson", "auto"):
         raise InputError(f"--arrivals: {arrivals!r} is neither poisson nor auto")
-    inputs, pools, folder = _standing(fleet)
-    loaded = _traffic(workload, inputs, folder)
+    saved = _standing(fleet)
+    inputs = saved.inputs()
+    loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
     return verify_fleet(
-        FixedFleet(inputs, loaded, pools),
+        FixedFleet(inputs, loaded, saved.pools),
         loaded,
         arrival_rate_of(inputs, loaded) if rate is None else rate,
         requests=requests,
@@ -479,18 +481,19 @@ def what_if(
     Sweep
         Infeasible points are rows with their reason.
     """
-    from planner.question.files import load_question
+    from planner.question.files import load_question, question_of
     from planner.studies.what_if import combinations, sweep
 
-    folder = None
+    saved: Question | None = None
     named: Mapping[str, Mapping[str, Any]] = {}
     if isinstance(base, PlanInputs):
         question = base
     elif isinstance(base, Plan):
-        question = PlanInputs.from_dict(dict(base.inputs))
+        saved = question_of(base)
+        question = saved.inputs()
     else:
         saved = load_question(base)
-        question, folder, named = saved.inputs(), saved.folder, saved.scenarios
+        question, named = saved.inputs(), saved.scenarios
         for name in scenarios or ():
             saved.inputs(name)
     lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
@@ -501,9 +504,12 @@ def what_if(
         changes = [{**named[name], **change} for name in scenarios for change in changes]
 
     def load(name: str) -> Workload:
-        return workload if workload is not None and name == question.cdf else _beside(name, folder)
+        if workload is not None and name == question.cdf:
+            return workload
+        return load_workload(name) if saved is None else saved.traffic(name)
 
-    return sweep(question, changes, load, progress, origin, executor)
+    in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
+    return sweep(question, changes, load, progress, origin, executor, in_memory)
 
 
 def schedule(
@@ -596,7 +602,7 @@ def schedule(
     True
     """
     data = _given(locals())
-    from planner.question.files import load_question
+    from planner.question.files import load_question, question_of
     from planner.studies.schedule import Elasticity, make_schedule, planned_demands, standing_demands
     from planner.units import parse_duration, parse_fraction
     from planner.workload.hours import hourly_rates
@@ -612,12 +618,15 @@ def schedule(
     if fleet is None:
         question = PlanInputs.from_dict(data)
     elif isinstance(fleet, Plan):
-        question, standing, folder = _standing(fleet)
-        question = question.override(data) if data else question
+        saved = question_of(fleet)
+        question, standing = saved.inputs(None, data), saved.pools
     else:
         saved = load_question(fleet)
         question, standing, folder = saved.inputs(scenario, data), saved.pools, saved.folder
-    loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
+    if isinstance(workload, Workload):
+        loaded = workload
+    else:
+        loaded = load_workload(question.cdf) if fleet is None else saved.traffic(question.cdf)
     by_hour = hourly_rates(hours, loaded, folder)
     if by_hour.mean_rate_per_s is not None and question.rate is None:
         # rates in the file are the fleet's own
@@ -880,19 +889,18 @@ def _beside(name: str, folder: Path | None) -> Workload:
     return Workload.from_file(beside if beside is not None and beside.is_file() else name)
 
 
-def _traffic(workload: Workload | str | Path | None, inputs: PlanInputs, folder: Path | None) -> Workload:
-    """Other traffic than the plan's, or the plan's own."""
-    if isinstance(workload, Workload):
-        return workload
-    return _beside(inputs.cdf, folder) if workload is None else load_workload(workload)
+def _loaded(workload: Workload | str | Path) -> Workload:
+    """A workload, or the one of that name."""
+    return workload if isinstance(workload, Workload) else load_workload(workload)
 
 
-def _standing(fleet: Plan | str | Path) -> tuple[PlanInputs, tuple[SavedPool, ...], Path | None]:
-    from planner.question.files import load_question, saved_pools
+def _standing(fleet: Plan | str | Path) -> Question:
+    """The fleet of a plan, or of a file that holds one."""
+    from planner.question.files import load_question, question_of
 
     if isinstance(fleet, Plan):
-        return PlanInputs.from_dict(dict(fleet.inputs)), saved_pools(fleet), None
+        return question_of(fleet)
     saved = load_question(fleet)
     if not saved.pools:
         raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
-    return saved.inputs(), saved.pools, saved.folder
+    return saved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import planner
 from planner.catalog.kv import tensor_parallel_sizes
@@ -21,6 +22,7 @@ from planner.replica.engine import engine_options
 from planner.replica.floor import hardware_floor
 from planner.units import format_count, format_duration, format_percent, format_usd
 from planner.workload import pools as m
+from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
 
 __all__ = ["arrival_rate_of", "make_plan"]
@@ -34,8 +36,8 @@ def arrival_rate_of(inputs: PlanInputs, workload: Workload) -> float:
     return rate
 
 
-def make_plan(inputs: PlanInputs, workload: Workload) -> Plan:
-    """The cheapest fleet for a workload.
+def make_plan(inputs: PlanInputs, workload: Workload, in_memory: bool = False) -> Plan:
+    """The cheapest fleet for a workload; a plan of one that is `in_memory` carries its rows.
 
     Raises
     ------
@@ -50,6 +52,9 @@ def make_plan(inputs: PlanInputs, workload: Workload) -> Plan:
             f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
             f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
         )
+    if in_memory and not is_filed(workload):
+        plan = make_plan(inputs, workload)
+        return replace(plan, workload={**plan.workload, "rows": rows_to_carry(workload)})
     if inputs.shape != "colocated":
         from planner.fleet.disaggregated import plan_shapes
 

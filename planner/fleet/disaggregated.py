@@ -13,7 +13,7 @@ from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.pool import FEW_PER_REPLICA, PoolSize, Shortfall, broken, prediction_levels, smallest_pool
 from planner.methods.base import Prediction, same_band, unstable
-from planner.methods.burst import Burst
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Promise, Slo
 from planner.question.files import SavedPool
@@ -80,10 +80,10 @@ def _burst_bands(usual: tuple[float, float], part: np.ndarray) -> tuple[tuple[fl
 class PrefillPool:
     """The prefill pool as the pool sizer sees it: its latency is TTFT, the others are nan (not this pool's)."""
 
-    def __init__(self, nodes: PrefillNodes, one_queue: bool, burst: Burst, overhead_s: float) -> None:
-        self.nodes, self.one_queue, self.burst, self.overhead_s = nodes, one_queue, burst, overhead_s
-        self._table: np.ndarray | None = None
-        self._sequences: tuple[BurstSequence, BurstSequence] | None = None
+    def __init__(self, nodes: PrefillNodes, one_queue: bool, arrivals: PoolArrivals, overhead_s: float) -> None:
+        self.nodes, self.one_queue, self.arrivals, self.overhead_s = nodes, one_queue, arrivals, overhead_s
+        self._tables: dict[float, np.ndarray] = {}
+        self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
     @property
     def capacity_per_s(self) -> float:
@@ -93,38 +93,48 @@ class PrefillPool:
     def wait(self, arrival_rate_per_s: float, replicas: int) -> Pieces:
         """Law of the wait for a replica: exact for Poisson arrivals, and what bursts add at every level."""
         calm = self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue)
-        if not self.burst.present:
+        burst = self._bursts(arrival_rate_per_s, replicas)
+        if burst is None:
             return calm
         # the pieces follow each other: their left ends are the quantiles at the mass before them
         knots = np.interp(WAIT_LEVELS, np.cumsum(calm.mass) - calm.mass, calm.start)
-        knots = knots + self._burst_wait(arrival_rate_per_s, replicas)
+        knots = knots + self._burst_wait(arrival_rate_per_s, replicas, burst)
         knots = np.maximum.accumulate(np.maximum(knots, 0.0))
         return Pieces(knots, np.append(np.diff(knots), 0.0), np.diff(WAIT_LEVELS, append=1.0))
 
-    def _burst_wait(self, rate: float, replicas: int) -> np.ndarray:
+    def _bursts(self, rate: float, replicas: int) -> Burst | None:
+        """The bursts of the pool at a rate; ``None`` where there are none or nothing feels them."""
+        burst = self.arrivals.at(rate)
+        return burst if burst.present and rate > IDLE_LOAD * replicas * self.capacity_per_s else None
+
+    def _burst_wait(self, rate: float, replicas: int, burst: Burst) -> np.ndarray:
         """Bursty minus Poisson quantiles at WAIT_LEVELS [s]."""
         if self.one_queue:
-            return self._added(rate, self.nodes.law.mean / replicas)
-        # requests split at random: the load of a replica says it all, so a table over loads is made once
-        if self._table is None:
-            found = [self._added(x * self.capacity_per_s, self.nodes.law.mean) for x in BURST_LOADS]
+            return self._added(rate, self.nodes.law.mean / replicas, burst)
+        # requests split at random: the load of a replica says it all, so a table over loads is made once a fleet rate
+        table = self._tables.get(burst.fleet_rate)
+        if table is None:
+            found = [self._added(x * self.capacity_per_s, self.nodes.law.mean, burst) for x in BURST_LOADS]
             # one finite sequence of arrivals: its noise must not let a busier replica wait less
-            self._table = np.stack([rising(column) for column in np.array(found).T], axis=1)
+            table = np.stack([rising(column) for column in np.array(found).T], axis=1)
+            self._tables[burst.fleet_rate] = table
         load = rate / (replicas * self.capacity_per_s)
         place = np.interp(-math.log1p(-load), -np.log1p(-BURST_LOADS), np.arange(len(BURST_LOADS)))
         low = min(int(place), len(BURST_LOADS) - 2)
-        added: np.ndarray = self._table[low] + (place - low) * (self._table[low + 1] - self._table[low])
+        added: np.ndarray = table[low] + (place - low) * (table[low + 1] - table[low])
         # an idle replica meets no burst
         added *= min(1.0, load / BURST_LOADS[0])
         return added
 
-    def _added(self, rate: float, service: float) -> np.ndarray:
-        if self._sequences is None:
-            work, weight = self.nodes.service_s, self.nodes.weight
-            self._sequences = BurstSequence(self.burst.scales(), work, weight), BurstSequence([], work, weight)
-        bursty, poisson = self._sequences
+    def _added(self, rate: float, service: float, burst: Burst) -> np.ndarray:
+        bursty, poisson = self._sequence(burst.scales()), self._sequence(())
         added = bursty.waits(rate, service, WAIT_LEVELS) - poisson.waits(rate, service, WAIT_LEVELS)
         return np.asarray(np.maximum(added, 0.0))
+
+    def _sequence(self, scales: tuple[tuple[float, float], ...]) -> BurstSequence:
+        if scales not in self._sequences:
+            self._sequences[scales] = BurstSequence(scales, self.nodes.service_s, self.nodes.weight)
+        return self._sequences[scales]
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
@@ -133,7 +143,7 @@ class PrefillPool:
             return unstable(quantiles, load)
         ttft = self.nodes.first_token(self.wait(arrival_rate_per_s, replicas)).quantiles(quantiles) + self.overhead_s
         bands = {metric: same_band(quantiles, *band) for metric, band in BANDS.items()}
-        if self.burst.present:
+        if self._bursts(arrival_rate_per_s, replicas) is not None:
             calm = self.nodes.first_token(self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue))
             part = 1.0 - (calm.quantiles(quantiles) + self.overhead_s) / ttft
             bands["ttft_s"] = _burst_bands(BANDS["ttft_s"], part)
@@ -154,8 +164,8 @@ class PrefillPool:
 class DecodePool:
     """The decode pool: its latency is TPOT, of requests with more than one output token; rates are of those requests."""
 
-    def __init__(self, nodes: DecodeNodes, burst: Burst) -> None:
-        self.nodes, self.burst = nodes, burst
+    def __init__(self, nodes: DecodeNodes, arrivals: PoolArrivals) -> None:
+        self.nodes, self.arrivals = nodes, arrivals
 
     @property
     def capacity_per_s(self) -> float:
@@ -165,7 +175,7 @@ class DecodePool:
     def state(self, arrival_rate_per_s: float, replicas: int) -> DecodeState:
         """Occupancy of a node below capacity."""
         load = arrival_rate_per_s / (replicas * self.capacity_per_s)
-        dispersion = self.burst.pool_dispersion(self.nodes.relaxation_s(load))
+        dispersion = self.arrivals.at(arrival_rate_per_s).pool_dispersion(self.nodes.relaxation_s(load))
         return self.nodes.solve(arrival_rate_per_s / replicas, replica_dispersion(dispersion, replicas, "random"))
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
@@ -240,11 +250,10 @@ class Disaggregated:
         self.decode_share = float(weight[self.moving].sum())
         self.levels = prediction_levels(inputs.promises)
         arrivals = workload.arrivals if inputs.burst == "auto" else None
-        fleet_rate = inputs.rate or workload.arrivals.rate_per_s or 1.0
         self.prefill = prefill or PrefillPool(
             PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
             inputs.routing == "jsq",
-            Burst(arrivals, fleet_rate),
+            PoolArrivals(arrivals),
             prefill_option.profile.api_overhead_s,
         )
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
@@ -262,10 +271,10 @@ class Disaggregated:
                 length[self.moving],
                 output[self.moving],
                 weight[self.moving],
-                Burst(arrivals, fleet_rate, self.decode_share),
+                PoolArrivals(arrivals, self.decode_share),
             )
 
-    def _build_decode(self, length: np.ndarray, output: np.ndarray, weight: np.ndarray, burst: Burst) -> None:
+    def _build_decode(self, length: np.ndarray, output: np.ndarray, weight: np.ndarray, arrivals: PoolArrivals) -> None:
         option = self.decode_option
         weight = weight / weight.sum()
         # rows of compact files may be fractional; a request that decodes at all decodes once at least
@@ -286,7 +295,7 @@ class Disaggregated:
             times,
             iteration.g * deviation,
         )
-        self.decode = DecodePool(nodes, burst)
+        self.decode = DecodePool(nodes, arrivals)
 
     def _set_slots(self, length: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
         """Sequences a decode node may run: the memory-safe number, as an engine that cannot evict cheaply wants it."""

@@ -21,7 +21,7 @@ from planner.fleet.search import (
 )
 from planner.fleet.surrogate import guess_rate
 from planner.methods.base import PoolModel
-from planner.methods.burst import Burst
+from planner.methods.burst import PoolArrivals
 from planner.promise import Promise
 from planner.question.inputs import PlanInputs
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
@@ -605,12 +605,7 @@ def pool_model(
     """The latency method of one pool."""
     # each method is loaded when it is used: a plan pays for the start of one of them
     iteration = option.profile.iteration
-    rate = inputs.rate or workload.arrivals.rate_per_s or 1.0
-    arrivals = workload.arrivals
-    if arrivals.rate_per_s is not None and rate < arrivals.rate_per_s:
-        # less than the trace's own traffic is a random part of it: thinner, its counts come closer to Poisson
-        arrivals = arrivals.thinned(rate / arrivals.rate_per_s)
-    burst = Burst(arrivals if inputs.burst == "auto" else None, rate, law.share)
+    arrivals = PoolArrivals(workload.arrivals if inputs.burst == "auto" else None, law.share)
     if inputs.method == "mgc":
         from planner.methods.mgc import MgcPool
 
@@ -619,7 +614,7 @@ def pool_model(
     if inputs.method == "occupancy":
         from planner.methods.occupancy import OccupancyPool
 
-        return OccupancyPool(law, iteration, setup.slots, inputs.chunk, inputs.routing, burst, overhead)
+        return OccupancyPool(law, iteration, setup.slots, inputs.chunk, inputs.routing, arrivals, overhead)
     from planner.methods.mixed import MixedPool
 
     return MixedPool(
@@ -629,6 +624,6 @@ def pool_model(
         setup.kv_tokens,
         option.token_budget,
         inputs.routing,
-        burst,
+        arrivals,
         overhead,
     )

@@ -11,24 +11,56 @@ from planner.queueing.bursts import BurstSequence, rate_variances
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import PoolLaw
 
-__all__ = ["Burst", "replica_rates"]
+__all__ = ["Burst", "PoolArrivals", "replica_rates"]
 
 FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 
 
+IDLE_LOAD = 1e-6
+"""A replica at this load is as good as idle: no burst reaches it [1]."""
+
+
 @dataclass(frozen=True, slots=True)
-class Burst:
-    """Dispersion of the fleet's arrivals at the rate planned for.
+class PoolArrivals:
+    """How a pool's requests arrive at any rate.
 
     Parameters
     ----------
     arrivals
-        The fleet's arrival process; ``None`` = Poisson.
+        The fleet's measured arrival process; ``None`` = Poisson.
+    share
+        Fraction of the fleet's requests the pool gets.
+    """
+
+    arrivals: Arrivals | None
+    share: float = 1.0
+
+    def at(self, pool_rate: float) -> Burst:
+        """The bursts at a rate of the pool [1/s].
+
+        Above the trace's own rate counts keep the index of dispersion measured there, as if the traffic were that many more
+        independent users: relative swings shrink as the rate grows. Below it the traffic is a random part of the trace's:
+        thinner, its counts come closer to Poisson and relative swings stay.
+        """
+        # twelve digits: pools of one fleet share what is known of its rate
+        rate = float(f"{pool_rate / self.share:.12g}")
+        arrivals = self.arrivals
+        if arrivals is not None and arrivals.rate_per_s is not None and 0.0 < rate < arrivals.rate_per_s:
+            arrivals = arrivals.thinned(rate / arrivals.rate_per_s)
+        return Burst(arrivals, rate, self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Dispersion of the fleet's arrivals at one rate, as a pool of it feels it; made by :meth:`PoolArrivals.at`.
+
+    Parameters
+    ----------
+    arrivals
+        The fleet's arrival process at that rate; ``None`` = Poisson.
     fleet_rate
-        Rate planned for [1/s]. Above the trace's own rate counts keep the index of dispersion measured there, as if the
-        traffic were that many more independent users: relative swings shrink as the rate grows. Below it the traffic is a
-        random part of the trace's (``Arrivals.thinned`` by the caller): relative swings stay.
+        Rate of the fleet [1/s].
     share
         Fraction of the requests the pool gets.
     """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import PoolModel, Prediction, unstable
-from planner.methods.burst import Burst, replica_rates
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, replica_rates
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica, Routing
 from planner.workload import pools as m
@@ -48,12 +48,12 @@ class MixedPool:
         kv_tokens: float,
         token_budget: int,
         routing: str,
-        burst: Burst,
+        arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
         self.routing: Routing = ROUTING_NAMES[routing]
-        self.burst = burst
+        self.arrivals = arrivals
         self.law = law
         self.token_budget = token_budget
         # experts: the batch that decides the floor is a full one
@@ -81,7 +81,7 @@ class MixedPool:
         limit = self._replica.max_throughput()
         self._capacity = limit.per_s
         self.bound_by = limit.binding
-        self._table: FloatArray | None = None
+        self._tables: dict[float, FloatArray] = {}
         self._known: dict[tuple[float, int, tuple[float, ...]], tuple[Prediction, MixedPrediction | None]] = {}
         self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
@@ -93,9 +93,10 @@ class MixedPool:
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
         calm, at = self._calm(arrival_rate_per_s, replicas, quantiles)
-        if at is None or not self.burst.present:
+        burst = self.arrivals.at(arrival_rate_per_s)
+        if at is None or not burst.present or calm.load < IDLE_LOAD:
             return calm
-        return self._with_bursts(calm, at, arrival_rate_per_s, replicas)
+        return self._with_bursts(calm, at, arrival_rate_per_s, replicas, burst)
 
     def without_bursts(self) -> PoolModel:
         """The same pool under Poisson arrivals; what has been predicted already is not predicted again."""
@@ -134,7 +135,7 @@ class MixedPool:
         return calm, at
 
     def _with_bursts(
-        self, calm: Prediction, at: MixedPrediction, arrival_rate_per_s: float, replicas: int
+        self, calm: Prediction, at: MixedPrediction, arrival_rate_per_s: float, replicas: int, burst: Burst
     ) -> Prediction:
         """Add what bursts do to a replica: prompts wait behind backlogs, and decodes run beside full prefill batches.
 
@@ -149,9 +150,9 @@ class MixedPool:
         running = min(at.running_mean, 0.9 * self.token_budget)
         room = self.token_budget - running
         if self.routing == "jsq":
-            short, long, usual = self._burst_waits(arrival_rate_per_s, replicas, running, levels)
+            short, long, usual = self._burst_waits(arrival_rate_per_s, replicas, running, levels, burst)
         else:
-            short, long, usual = self._tabulated(calm.load, levels)
+            short, long, usual = self._tabulated(calm.load, levels, burst)
         life = max(0.5 * decode * float(at.tpot_mean_s), 1e-9)
         blended = short + (long - short) * -np.expm1(-long / life)
         extra = np.maximum(blended - usual, 0.0)
@@ -181,18 +182,21 @@ class MixedPool:
             bands=bands,
         )
 
-    def _tabulated(self, load: float, levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Waits of a replica by its load, which says all under random routing: a table made once, rising in the load."""
-        if self._table is None:
+    def _tabulated(self, load: float, levels: FloatArray, burst: Burst) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Waits of a replica by its load, which says all under random routing: one table a fleet rate, rising in the load."""
+        table = self._tables.get(burst.fleet_rate)
+        if table is None:
             rows = [
-                self._burst_waits(x * self._capacity, 1, self._usual_running(x * self._capacity), WAIT_LEVELS)
+                self._burst_waits(x * self._capacity, 1, self._usual_running(x * self._capacity), WAIT_LEVELS, burst)
                 for x in BURST_LOADS.tolist()
             ]
             stacked = np.array(rows)  # (loads, kinds, levels)
-            self._table = np.array([[rising(column) for column in kind.T] for kind in stacked.transpose(1, 0, 2)])
+            table = self._tables[burst.fleet_rate] = np.array(
+                [[rising(column) for column in kind.T] for kind in stacked.transpose(1, 0, 2)]
+            )
         place = float(np.interp(-math.log1p(-load), -np.log1p(-BURST_LOADS), np.arange(len(BURST_LOADS))))
         low = min(int(place), len(BURST_LOADS) - 2)
-        rows_at = self._table[:, :, low] + (place - low) * (self._table[:, :, low + 1] - self._table[:, :, low])
+        rows_at = table[:, :, low] + (place - low) * (table[:, :, low + 1] - table[:, :, low])
         # hardly any load, hardly any wait
         rows_at = rows_at * min(1.0, load / float(BURST_LOADS[0]))
         depth = -np.log1p(-levels)
@@ -211,7 +215,7 @@ class MixedPool:
         return min(rate * decode * step, 0.9 * self.token_budget, float(self.slots))
 
     def _burst_waits(
-        self, arrival_rate_per_s: float, replicas: int, running: float, levels: FloatArray
+        self, arrival_rate_per_s: float, replicas: int, running: float, levels: FloatArray, burst: Burst
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Waits at the speed of prefill beside the usual decodes, at the maximum throughput, and of Poisson arrivals [s]."""
         decode, new = self.law.mean(m.DECODE), max(self.law.mean(m.NEW_INPUT), 1e-9)
@@ -223,7 +227,7 @@ class MixedPool:
         fast_service = min(full_s * new / room, slow_service)
         rate, fast = replica_rates(arrival_rate_per_s, fast_service, replicas, self.routing)
         _, slow = replica_rates(arrival_rate_per_s, slow_service, replicas, self.routing)
-        bursty = self._sequence(self.burst.scales(rate), context, pairs)
+        bursty = self._sequence(burst.scales(rate), context, pairs)
         poisson = self._sequence((), context, pairs)
         return bursty.waits(rate, fast, levels), bursty.waits(rate, slow, levels), poisson.waits(rate, fast, levels)
 
@@ -233,7 +237,7 @@ class MixedPool:
             prefill = float(self._iteration.time(0.0, 0.0, self.token_budget, self.token_budget * pairs))
             decode = float(self._iteration.time(1.0, context) - self._iteration.t0 - self._iteration.w)
             weight = max(decode, 0.0) * self.token_budget / prefill
-            self._sequences[scales] = self.burst.sequence(self.law, weight, scales)
+            self._sequences[scales] = Burst.sequence(self.law, weight, scales)
         return self._sequences[scales]
 
 

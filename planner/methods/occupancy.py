@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction, same_band, unstable
-from planner.methods.burst import Burst
+from planner.methods.burst import PoolArrivals
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
@@ -42,12 +42,12 @@ class OccupancyPool:
         slots: int,
         chunk: int,
         routing: str,
-        burst: Burst,
+        arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
         self.routing = routing
-        self.burst = burst
+        self.arrivals = arrivals
         self.api_overhead_s = api_overhead_s
         times = iteration_times(law, iteration, slots, chunk)
         self._replica = ReplicaLatency(
@@ -75,7 +75,7 @@ class OccupancyPool:
             replicas,
             routing=self.routing,
             quantiles=np.array(quantiles),
-            dispersion=self.burst.pool_dispersion(self._residence_s / (1.0 - load)),
+            dispersion=self.arrivals.at(arrival_rate_per_s).pool_dispersion(self._residence_s / (1.0 - load)),
         )
         if not at.stable:
             return unstable(quantiles, load)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from planner.catalog.load import load_yaml
 from planner.errors import InputError, did_you_mean
 from planner.plans import PLAN_SCHEMA_VERSION, Plan
 from planner.question.options import PlanInputs, canonical
+from planner.workload.workload import Workload
 
-__all__ = ["Question", "SavedPool", "load_question", "saved_pools"]
+__all__ = ["Question", "SavedPool", "load_question", "question_of", "saved_pools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class Question:
     source
         Name of the file.
     folder
-        Where it lies: a workload named in it is looked for there first.
+        Where it lies: a workload named in it is looked for there first; ``None`` = not in a file.
+    workload
+        What a plan says of its traffic, with the rows themselves where they are in no file.
     """
 
     options: Mapping[str, Any]
@@ -72,7 +75,17 @@ class Question:
     classes: Mapping[str, Mapping[str, Any]]
     pools: tuple[SavedPool, ...]
     source: str
-    folder: Path
+    folder: Path | None
+    workload: Mapping[str, Any] = field(default_factory=dict)
+
+    def traffic(self, name: str) -> Workload:
+        """A workload by its name: the one the plan carries, else beside the file, else as the user would name it."""
+        if "rows" in self.workload and name == self.options.get("cdf"):
+            from planner.workload.carried import carried_workload
+
+            return carried_workload(self.workload, f"{self.source}: workload")
+        beside = self.folder / name if self.folder is not None else None
+        return Workload.from_file(beside if beside is not None and beside.is_file() else name)
 
     def inputs(self, scenario: str | None = None, changes: Mapping[str, Any] | None = None) -> PlanInputs:
         """Defaults < file < scenario < `changes`, checked together."""
@@ -106,6 +119,11 @@ def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
         )
         for p in plan.pools
     )
+
+
+def question_of(plan: Plan) -> Question:
+    """A plan in memory as its file would be read."""
+    return Question(dict(plan.inputs), {}, {}, saved_pools(plan), "plan", None, plan.workload)
 
 
 def load_question(path: str | Path) -> Question:
@@ -250,7 +268,10 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         raise InputError.from_problems(
             problems, heading=None if len(problems) == 1 else f"{source}: {len(problems)} problems"
         )
-    return Question(dict(options), {}, {}, tuple(pools), source, folder)
+    workload = data.get("workload")
+    return Question(
+        dict(options), {}, {}, tuple(pools), source, folder, workload if isinstance(workload, Mapping) else {}
+    )
 
 
 _WORDS = {str: "text", float: "a number", int: "a whole number"}

@@ -118,8 +118,6 @@ class Demand:
         Largest stable rate of one replica [1/s].
     solve
         Rate of the fleet [1/s] and a number thought to be near -> replicas that must serve.
-    alone
-        Whether the pool's need grows with the rate whatever the other pools have.
     """
 
     def __init__(
@@ -129,10 +127,8 @@ class Demand:
         share: float,
         capacity_per_s: float,
         solve: Callable[[float, int | None], int],
-        alone: bool = True,
     ) -> None:
         self.name, self.option, self.share, self.capacity_per_s = name, option, share, capacity_per_s
-        self.alone = alone
         self._solve = solve
         self._known: dict[float, int] = {}
 
@@ -157,76 +153,18 @@ class Demand:
             self._known[fleet_rate_per_s] = self._solve(fleet_rate_per_s, start)
         return self._known[fleet_rate_per_s]
 
-    def over(self, fleet_rates_per_s: Sequence[float]) -> tuple[int, ...]:
-        """Replicas at each of many rates; only about as many are solved as there are different answers.
 
-        A fleet that keeps its promises keeps them at any lower rate, so between two rates with one answer nothing is
-        solved, and no hour is given more than a busier one.
-        """
-        if not self.alone:
-            return tuple(self.serving(float(r)) for r in fleet_rates_per_s)
-        rates = sorted({float(r) for r in fleet_rates_per_s})
-        found = [0] * len(rates)
-
-        def fill(low: int, high: int) -> None:
-            if found[low] >= found[high]:
-                for k in range(low, high):
-                    found[k] = found[high]
-            elif high - low > 1:
-                middle = (low + high) // 2
-                found[middle] = min(self.serving(rates[middle]), found[high])
-                fill(middle, high)
-                fill(low, middle)
-
-        found[-1] = self.serving(rates[-1])
-        if len(rates) > 1:
-            found[0] = min(self.serving(rates[0]), found[-1])
-            fill(0, len(rates) - 1)
-        by_rate = dict(zip(rates, found, strict=True))
-        return tuple(by_rate[float(r)] for r in fleet_rates_per_s)
-
-
-class _Known:
-    """What sizes are known to keep or break the promises at what rates, so that a nearby rate takes a prediction or two.
-
-    A size that keeps the promises keeps them at lower rates and so does any larger one, and the other way round.
-
-    Parameters
-    ----------
-    model, promises, levels
-        As for :func:`planner.fleet.pool.smallest_pool`.
-    """
-
-    def __init__(self, model: PoolModel, promises: Sequence[Promise], levels: tuple[float, ...]) -> None:
-        self.model, self.promises, self.levels = model, promises, levels
-        self._keeps: dict[int, float] = {}
-        self._breaks: dict[int, float] = {}
-
-    def keeps(self, rate: float, replicas: int) -> bool:
-        """Whether that many replicas keep every promise at a pool rate [1/s]."""
-        if any(n <= replicas and known >= rate for n, known in self._keeps.items()):
-            return True
-        if any(n >= replicas and known <= rate for n, known in self._breaks.items()):
-            return False
-        prediction = evaluate_pool(self.model, rate, replicas, self.levels)
-        good = prediction.load < 1.0 and broken(prediction, self.promises) is None
-        if good:
-            self._keeps[replicas] = max(rate, self._keeps.get(replicas, 0.0))
+def _smallest_near(keeps: Callable[[int], bool], guess: int, least: int) -> int | None:
+    """Smallest number >= `least` that keeps the promises when it is within a few of a guess, else ``None``."""
+    n = max(guess, least)
+    for _ in range(NEAR):
+        if not keeps(n):
+            n += 1
+        elif n == least or not keeps(n - 1):
+            return n
         else:
-            self._breaks[replicas] = min(rate, self._breaks.get(replicas, math.inf))
-        return good
-
-    def smallest_near(self, rate: float, guess: int, least: int) -> int | None:
-        """Smallest number >= `least` that keeps the promises when it is within a few of a guess, else ``None``."""
-        n = max(guess, least)
-        for _ in range(NEAR):
-            if not self.keeps(rate, n):
-                n += 1
-            elif n == least or not self.keeps(rate, n - 1):
-                return n
-            else:
-                n -= 1
-        return None
+            n -= 1
+    return None
 
 
 def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanInputs) -> list[Demand]:
@@ -245,15 +183,17 @@ def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanIn
         return size.replicas
 
     def alone(pool: _Candidate) -> Callable[[float, int | None], int]:
-        known = _Known(pool.model, own, levels)
-
         def need(rate: float, start: int | None) -> int:
             rate *= pool.law.share
             if start is not None and rate > 0.0:
                 by_cap = math.ceil(rate / (inputs.utilization_cap * pool.model.capacity_per_s) * (1.0 - 1e-12))
-                found = known.smallest_near(
-                    rate, start, max(by_cap, inputs.min_replicas, _hardware_least(pool, rate, inputs))
-                )
+                fewest = max(by_cap, inputs.min_replicas, _hardware_least(pool, rate, inputs))
+
+                def keeps(n: int) -> bool:
+                    prediction = evaluate_pool(pool.model, rate, n, levels)
+                    return prediction.load < 1.0 and broken(prediction, own) is None
+
+                found = _smallest_near(keeps, start, fewest)
                 if found is not None:
                     return found
             return least(pool, rate, start)
@@ -286,7 +226,7 @@ def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanIn
         return lambda rate, start: shared(rate)[k]
 
     return [
-        Demand(n, p.option, p.law.share, p.model.capacity_per_s, part(k), alone=False)
+        Demand(n, p.option, p.law.share, p.model.capacity_per_s, part(k))
         for k, (n, p) in enumerate(zip(names, pools, strict=True))
     ]
 
@@ -307,12 +247,11 @@ def demands_of_shape(fleet: Disaggregated) -> list[Demand]:
                 known[rate] = (sizes.prefill.replicas, sizes.decode.replicas)
         return known[rate]
 
-    joined = any(p.metric == "e2e_s" for p in inputs.promises)
     first = fleet.prefill
-    found = [Demand(PREFILL, fleet.prefill_option, 1.0, first.capacity_per_s, lambda r, _: both(r)[0], not joined)]
+    found = [Demand(PREFILL, fleet.prefill_option, 1.0, first.capacity_per_s, lambda r, _: both(r)[0])]
     if fleet.decode is not None:
         capacity, share = fleet.decode.capacity_per_s, fleet.decode_share
-        found.append(Demand(DECODE, fleet.decode_option, share, capacity, lambda r, _: both(r)[1], not joined))
+        found.append(Demand(DECODE, fleet.decode_option, share, capacity, lambda r, _: both(r)[1]))
     return found
 
 
@@ -632,10 +571,10 @@ def make_schedule(
 def _scheduled(demand: Demand, rates: tuple[float, ...], elasticity: Elasticity) -> ScheduledPool:
     price = demand.price
     held_rates = [r * (1.0 + elasticity.buffer) for r in rates]
-    # one call, so that no hour gets more without the buffer than with it
-    both = demand.over([*held_rates, *rates])
-    serving, perfect = both[: len(rates)], both[len(rates) :]
-    bought = {n: price.bought(n) for n in {*both}}
+    perfect = [demand.serving(r) for r in rates]
+    # bursts shrink relative to a higher rate: where more traffic needs less, the buffer must not take replicas away
+    serving = [max(demand.serving(held), n) for held, n in zip(held_rates, perfect, strict=True)]
+    bought = {n: price.bought(n) for n in {*serving, *perfect}}
     needed = tuple(bought[n] for n in perfect)
     replicas = cheapest_holding([bought[n] for n in serving], elasticity.dwell_hours, elasticity.startup_hours)
     paid = paid_replicas(replicas, elasticity.startup_hours)

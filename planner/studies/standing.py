@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.disaggregated import is_disaggregated
 from planner.fleet.pool import evaluate_pool, prediction_levels
 from planner.fleet.problem import pool_model
-from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.base import PoolModel, Prediction
 from planner.promise import Promise
 from planner.question.files import SavedPool
 from planner.question.inputs import PlanInputs
@@ -114,7 +111,6 @@ class FixedFleet:
                 )
             model = pool_model(inputs, option, setup, law, workload)
             self.pools.append(FixedPool(saved, law, option, model, saved.replicas - saved.spares))
-        self._tables: dict[int, _Table] = {}
 
     def at(self, arrival_rate_per_s: float) -> list[Verdict]:
         """Every pool at a rate of the fleet [1/s]."""
@@ -126,19 +122,8 @@ class FixedFleet:
         return verdicts
 
     def sweep(self, arrival_rates_per_s: Sequence[float]) -> list[list[Verdict]]:
-        """Every pool at many rates: latencies are interpolated between nodes in the load."""
-        if len(arrival_rates_per_s) < 2 * TABLE_NODES:
-            return [self.at(rate) for rate in arrival_rates_per_s]
-        for k, pool in enumerate(self.pools):
-            self._tables.setdefault(k, _Table(pool, self.levels))
-        results = []
-        for fleet_rate in arrival_rates_per_s:
-            verdicts = []
-            for k, pool in enumerate(self.pools):
-                rate = fleet_rate * pool.law.share
-                verdicts.append(self._verdict(pool, rate, self._tables[k].at(rate)))
-            results.append(verdicts)
-        return results
+        """Every pool at many rates."""
+        return [self.at(rate) for rate in arrival_rates_per_s]
 
     def _verdict(self, pool: FixedPool, rate: float, prediction: Prediction) -> Verdict:
         missed = tuple(
@@ -152,54 +137,6 @@ class FixedFleet:
     def capacity_per_s(self) -> float:
         """Largest stable rate of the fleet at this mix of requests [1/s]."""
         return min(p.serving * p.model.capacity_per_s / p.law.share for p in self.pools)
-
-
-TABLE_NODES = 33
-"""Loads at which a pool is predicted before a long sweep, denser towards instability."""
-
-
-class _Table:
-    """Predictions of one fixed pool at nodes of the load, interpolated in between (linear in log latency over log(1 - load))."""
-
-    def __init__(self, pool: FixedPool, levels: tuple[float, ...]) -> None:
-        self.capacity = pool.serving * pool.model.capacity_per_s
-        self.levels = levels
-        # equal steps in log(1 - load), the variable latency is smooth in
-        self.loads = 1.0 - np.geomspace(1.0, 0.01, TABLE_NODES)
-        self.loads[0] = 1e-4
-        nodes = [pool.model.predict(load * self.capacity, pool.serving, levels) for load in self.loads]
-        columns = [
-            [*p.ttft_s, *p.tpot_s, *p.e2e_s, p.mean_running, p.slot_occupancy, p.wait_probability] for p in nodes
-        ]
-        self.values = np.array(columns)
-        self.positive = np.log(np.maximum(self.values, 1e-300))
-        self.x = -np.log1p(-self.loads)
-        self.nodes = nodes
-
-    def at(self, rate: float) -> Prediction:
-        load = rate / self.capacity
-        if load >= 1.0:
-            return unstable(self.levels, load)
-        x = -math.log1p(-load)
-        k = min(int(np.searchsorted(self.x, x)), len(self.x) - 1)
-        if k == 0 or x >= self.x[-1]:
-            row = self.values[0 if k == 0 else -1]
-        else:
-            part = (x - self.x[k - 1]) / (self.x[k] - self.x[k - 1])
-            row = np.exp((1.0 - part) * self.positive[k - 1] + part * self.positive[k])
-        values = row.tolist()
-        q = len(self.levels)
-        near = self.nodes[k]
-        return replace(
-            near,
-            ttft_s=tuple(values[:q]),
-            tpot_s=tuple(values[q : 2 * q]),
-            e2e_s=tuple(values[2 * q : 3 * q]),
-            load=load,
-            mean_running=values[3 * q],
-            slot_occupancy=min(values[3 * q + 1], 1.0),
-            wait_probability=min(values[3 * q + 2], 1.0),
-        )
 
 
 def _option(inputs: PlanInputs, saved: SavedPool, longest: float) -> EngineOption:

@@ -156,6 +156,7 @@ def sweep(
     progress: Callable[[int, int], None] | None = None,
     scenarios: Sequence[str] | None = None,
     executor: Executor | None = None,
+    in_memory: bool = False,
 ) -> Sweep:
     """A plan per change.
 
@@ -173,6 +174,8 @@ def sweep(
         Name of the scenario each change comes from; a column of its own.
     executor
         Plans the points; ``None`` = one after the other, here.
+    in_memory
+        Whether the base's workload is in no file, so that its plans carry it.
 
     Raises
     ------
@@ -191,7 +194,10 @@ def sweep(
     workloads = {name: load(name) for name in dict.fromkeys(q.cdf for q in questions)}
     if scenarios is not None:
         changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
-    asked = [(dict(change), q, workloads[q.cdf]) for change, q in zip(changes, questions, strict=True)]
+    asked = [
+        (dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf)
+        for change, q in zip(changes, questions, strict=True)
+    ]
     tell = progress or (lambda done, total: None)
     points = []
     if executor is None:
@@ -210,10 +216,10 @@ def sweep(
         raise
 
 
-def _point(change: dict[str, Any], question: PlanInputs, workload: Workload) -> SweepPoint:
+def _point(change: dict[str, Any], question: PlanInputs, workload: Workload, in_memory: bool) -> SweepPoint:
     """One point; it can be sent to another process."""
     try:
-        return SweepPoint(change, make_plan(question, workload))
+        return SweepPoint(change, make_plan(question, workload, in_memory))
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
         return SweepPoint(change, None, str(error))

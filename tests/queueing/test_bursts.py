@@ -87,7 +87,7 @@ def test_nonsense_is_named(call: object, name: str) -> None:
 def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, replicas: int) -> None:
     """The plan's TTFT under bursts against the trace's own arrivals; docs/accuracy/bursts.md has the whole table."""
     from planner.catalog import gpu, model, profile
-    from planner.methods.burst import Burst
+    from planner.methods.burst import PoolArrivals
     from planner.methods.mixed import MixedPool
     from planner.simulate.arrivals import Arrival
     from planner.simulate.pool import simulate_pool
@@ -104,7 +104,7 @@ def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, repl
     law = FleetMoments(azure).law(State(0.0), State(azure.max_total))
     assert law is not None
     iteration = profile(gpu=gpu("h100"), model=model("llama-3.1-8b")).iteration
-    pool = MixedPool(law, iteration, 320, 430_000, 2048, "random", Burst(azure.arrivals, rate))
+    pool = MixedPool(law, iteration, 320, 430_000, 2048, "random", PoolArrivals(azure.arrivals))
     at = pool.predict(rate, replicas, (0.5, 0.9, 0.99))
     seen = simulate_pool(
         azure.input_tokens, azure.output_tokens, azure.weight, Arrival(process="replay", times_s=tuple(stamps.tolist())),

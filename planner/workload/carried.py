@@ -1,0 +1,90 @@
+"""A workload that travels inside a plan: its rows as they are, so that the plan can be asked again where no file is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.workload.arrivals import Arrivals
+from planner.workload.workload import Provenance, Workload
+
+__all__ = ["carried_workload", "is_filed", "rows_to_carry"]
+
+COLUMNS = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "weight")
+
+
+def rows_to_carry(workload: Workload) -> dict[str, object]:
+    """The distribution of a workload, JSON-ready: columns, categories and how compressible each is."""
+    return {
+        **{name: getattr(workload, name).tolist() for name in COLUMNS},
+        "category": workload.category.tolist(),
+        "categories": list(workload.categories),
+        "compressible": list(workload.compressible),
+    }
+
+
+def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
+    """The workload a plan carries, from what the plan says of it; predictions are those of the workload planned for.
+
+    Parameters
+    ----------
+    summary
+        A plan's ``workload``: name, arrivals, digest and ``rows`` as :func:`rows_to_carry` wrote them.
+    where
+        Key path for messages.
+
+    Raises
+    ------
+    InputError
+        Rows that are incomplete, or not those the digest was taken of.
+    """
+    rows = summary.get("rows")
+    if not isinstance(rows, Mapping):
+        raise InputError(f"{where}.rows: expected columns, got {type(rows).__name__}")
+    if missing := [k for k in (*COLUMNS, "category", "categories", "compressible") if k not in rows]:
+        raise InputError.from_problems([f"{where}.rows.{key}: missing" for key in missing])
+    arrivals = dict(summary.get("arrivals") or {})
+    try:
+        columns = {name: np.array(rows[name], dtype=np.float64) for name in COLUMNS}
+        found = Workload(
+            name=str(summary.get("name", "workload")),
+            category=np.array(rows["category"], dtype=np.int64),
+            categories=tuple(str(c) for c in rows["categories"]),
+            compressible=tuple(None if c is None else float(c) for c in rows["compressible"]),
+            arrivals=Arrivals(
+                **{
+                    **arrivals,
+                    "dispersion": tuple((float(w), float(i)) for w, i in arrivals.get("dispersion") or ()),
+                    "hourly_profile": tuple(float(x) for x in arrivals.get("hourly_profile") or ()),
+                }
+            ),
+            provenance=Provenance(
+                name=str(summary.get("name", "workload")),
+                source=str(summary.get("source", "")),
+                licence=str(summary.get("licence", "")),
+                requests=summary.get("requests"),
+                length_split=summary.get("length_split"),
+            ),
+            **columns,
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}.rows: cannot be read as a workload ({error})") from None
+    if any(c.size != found.weight.size for c in columns.values()) or found.category.size != found.weight.size:
+        raise InputError(f"{where}.rows: the columns are not equally long")
+    if summary.get("digest") not in (None, found.digest):
+        raise InputError(
+            f"{where}.rows: are not the rows the digest was taken of",
+            "A plan's rows are not for editing: plan again with the other traffic.",
+        )
+    return found
+
+
+def is_filed(workload: Workload) -> bool:
+    """Whether the workload's name stands for a file (or a shipped workload) with the very same content."""
+    try:
+        return Workload.from_file(workload.name).digest == workload.digest
+    except InputError:
+        return False

@@ -1,0 +1,124 @@
+"""One answer: the same fleet at the same rate has the same prediction, whichever command asks."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import planner as fo
+from planner.report import formatter
+from planner.workload.arrivals import Arrivals
+
+RATES = (3.0, 8.0, 20.0, 60.0, 200.0)
+"""Below, at and above the rate of the trace."""
+
+BURSTY = Arrivals(8.0, dispersion=((1.0, 5.0), (10.0, 25.0), (60.0, 60.0)), assumed=None)
+
+COLOCATED = [
+    {"method": method, "burst": burst, "routing": routing}
+    for method, burst, routing in itertools.product(
+        ("mixed", "occupancy", "mgc"), ("auto", "poisson"), ("random", "jsq", "rr")
+    )
+]
+DISAGGREGATED = [
+    {"shape": "disaggregated", "burst": burst, "routing": routing, "e2e": e2e}
+    for burst, routing, e2e in (("auto", "random", None), ("auto", "jsq", None), ("poisson", "random", 6.0))
+]
+
+
+@pytest.fixture(autouse=True)
+def short_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer arrivals stand for the bursts: what is compared is who asks, not how well the answer is known."""
+    monkeypatch.setattr("planner.queueing.bursts.ARRIVALS", 1 << 10)
+
+
+@pytest.fixture(scope="module")
+def traffic() -> fo.Workload:
+    """A handful of lengths, so that many fleets are sized in little time."""
+    rng = np.random.default_rng(4)
+    inputs = np.round(np.exp(rng.normal(6.2, 0.9, 24))) + 20.0
+    outputs = np.round(np.exp(rng.normal(4.6, 0.7, 24))) + 2.0
+    return fo.Workload.from_arrays(inputs, outputs, arrivals=BURSTY, name="handful")
+
+
+def question(options: dict[str, Any]) -> dict[str, Any]:
+    slo = 20.0 if options.get("method") == "mgc" else 0.6
+    return {"slo": slo, "pools": 1, "rate": 50.0, **options}
+
+
+def latencies(pools: Any) -> list[list[float]]:
+    return [[v.value_s for v in p.latency] for p in pools]
+
+
+def evaluated(plan: fo.Plan, rate: float) -> list[list[float]]:
+    """What `evaluate` says, in the order the plan says it."""
+    rows = fo.evaluate(plan, rate).to_rows()
+    names = [[f"{v.metric.removesuffix('_s')}_p{100 * v.quantile:.10g}_s" for v in p.latency] for p in plan.pools]
+    return [[row[name] for name in of_pool] for row, of_pool in zip(rows, names, strict=True)]
+
+
+@pytest.mark.parametrize("options", [*COLOCATED, *DISAGGREGATED], ids=lambda o: "-".join(map(str, o.values())))
+def test_every_command_gives_the_same_answer(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
+    asked = question(options)
+    plans = [point.plan for point in fo.what_if(fo.plan(traffic, **asked), rate=list(RATES)).points]
+    for rate, plan in zip(RATES, plans, strict=True):
+        assert plan is not None
+        # a plan for another rate, with this one's fleet: only the rate asked about may count
+        elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
+        for found, stated in zip(evaluated(elsewhere, rate), latencies(plan.pools), strict=True):
+            assert found == pytest.approx(stated, rel=1e-9)
+    (tmp_path / "hours.csv").write_text("\n".join(str(RATES[h % len(RATES)]) for h in range(24)))
+    hours = fo.schedule(elsewhere, hours=tmp_path / "hours.csv", rate_is="peak", rate=max(RATES))
+    for k, plan in enumerate(plans):
+        assert plan is not None
+        assert [p.needed[k] for p in hours.pools] == [p.replicas for p in plan.pools]
+
+
+@pytest.mark.parametrize("method", ["mixed", "occupancy", "mgc"])
+@pytest.mark.parametrize("routing", ["random", "jsq"])
+def test_simulate_prints_the_plans_prediction_beside_its_own(method: str, routing: str, traffic: fo.Workload) -> None:
+    plan = fo.plan(traffic, **question({"method": method, "routing": routing, "rate": 20.0}))
+    elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
+    found = fo.simulate(elsewhere, rate=20.0, requests=300, seeds=1, max_requests=300)
+    stated = {p.name: p.quantile("ttft_s", 0.99) for p in plan.pools}
+    assert {c.where: c.predicted_s for c in found.checks} == pytest.approx(stated, rel=1e-9)
+
+
+@pytest.mark.parametrize("written", ["yaml", "json"])
+@pytest.mark.parametrize("shape", ["colocated", "disaggregated"])
+def test_a_plan_of_a_workload_in_memory_is_asked_again(
+    written: str, shape: str, traffic: fo.Workload, tmp_path: Path
+) -> None:
+    plan = fo.plan(traffic, **question({"shape": shape}))
+    file = tmp_path / f"plan.{written}"
+    file.write_text(formatter(written)(plan))
+    for fleet in (plan, file):
+        rows = fo.evaluate(fleet).to_rows()
+        assert [row["ttft_p99_s"] for row in rows if row["ttft_p99_s"]] == pytest.approx(
+            [v for p in plan.pools if (v := p.quantile("ttft_s", 0.99))], rel=1e-12
+        )
+    again = fo.what_if(file, rate=[50.0]).points[0].plan
+    assert again is not None
+    assert latencies(again.pools) == latencies(plan.pools)
+    assert fo.evaluate(again).holds
+
+
+def test_a_plan_of_a_file_does_not_carry_rows() -> None:
+    by_name = fo.plan("azure", slo=2.0, method="occupancy", pools=1)
+    loaded = fo.plan(fo.Workload.from_file("azure"), slo=2.0, method="occupancy", pools=1)
+    assert by_name.to_dict() == loaded.to_dict()
+    assert "rows" not in by_name.workload
+
+
+def test_rows_that_were_edited_are_refused(traffic: fo.Workload, tmp_path: Path) -> None:
+    plan = fo.plan(traffic, **question({"method": "mgc"}))
+    file = tmp_path / "plan.yaml"
+    text = formatter("yaml")(plan)
+    file.write_text(text.replace("output_tokens:\n    - ", "output_tokens:\n    - 9", 1))
+    with pytest.raises(fo.InputError, match="digest"):
+        fo.evaluate(file)
