@@ -9,21 +9,22 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
-from planner.workload.workload import Provenance, Workload
+from planner.workload.trace import Trace
+from planner.workload.workload import COLUMNS, Provenance, Workload
 
 __all__ = ["carried_workload", "is_filed", "rows_to_carry"]
 
-COLUMNS = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "weight")
+TRACE = ("times_s", "input_tokens", "output_tokens", "category")
+"""Columns of the requests one by one, where they are known."""
 
 
 def rows_to_carry(workload: Workload) -> dict[str, object]:
     """The distribution of a workload, JSON-ready: columns, categories and how compressible each is."""
-    return {
-        **{name: getattr(workload, name).tolist() for name in COLUMNS},
-        "category": workload.category.tolist(),
-        "categories": list(workload.categories),
-        "compressible": list(workload.compressible),
-    }
+    rows: dict[str, object] = {name: getattr(workload, name).tolist() for name in COLUMNS}
+    rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
+    if (trace := workload.trace()) is not None:
+        rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE}
+    return rows
 
 
 def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
@@ -44,14 +45,14 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
     rows = summary.get("rows")
     if not isinstance(rows, Mapping):
         raise InputError(f"{where}.rows: expected columns, got {type(rows).__name__}")
-    if missing := [k for k in (*COLUMNS, "category", "categories", "compressible") if k not in rows]:
+    if missing := [k for k in (*COLUMNS, "categories", "compressible") if k not in rows]:
         raise InputError.from_problems([f"{where}.rows.{key}: missing" for key in missing])
     arrivals = dict(summary.get("arrivals") or {})
     try:
-        columns = {name: np.array(rows[name], dtype=np.float64) for name in COLUMNS}
+        columns: dict[str, Any] = {name: np.array(rows[name], dtype=_dtype(name)) for name in COLUMNS}
+        trace = rows.get("trace")
         found = Workload(
             name=str(summary.get("name", "workload")),
-            category=np.array(rows["category"], dtype=np.int64),
             categories=tuple(str(c) for c in rows["categories"]),
             compressible=tuple(None if c is None else float(c) for c in rows["compressible"]),
             arrivals=Arrivals(
@@ -68,11 +69,12 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 requests=summary.get("requests"),
                 length_split=summary.get("length_split"),
             ),
+            recorded=None if trace is None else Trace(*(np.array(trace[name], dtype=_dtype(name)) for name in TRACE)),
             **columns,
         )
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where}.rows: cannot be read as a workload ({error})") from None
-    if any(c.size != found.weight.size for c in columns.values()) or found.category.size != found.weight.size:
+    if any(c.size != found.weight.size for c in columns.values()):
         raise InputError(f"{where}.rows: the columns are not equally long")
     if summary.get("digest") not in (None, found.digest):
         raise InputError(
@@ -80,6 +82,11 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
             "A plan's rows are not for editing: plan again with the other traffic.",
         )
     return found
+
+
+def _dtype(column: str) -> type:
+    """Categories are indices, all else are numbers."""
+    return np.int64 if column == "category" else np.float64
 
 
 def is_filed(workload: Workload) -> bool:
