@@ -22,7 +22,7 @@ def shortest_stretch(replicas: tuple[int, ...]) -> int:
     return min(gaps, default=len(replicas))
 
 
-FLEET_WIDE = [{"metric": "ttft_s", "limit_s": 0.8, "scope": "fleet"}]
+FLEET_WIDE = fo.Slo(promises=(fo.Promise("ttft_s", 0.8, scope="fleet"),))
 
 
 def schedule(**changes: Any) -> Schedule:
@@ -36,7 +36,7 @@ def day() -> Schedule:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"method": "mgc", "slo": 8.0}, {"redundancy": 1}, {"rate_is": "peak"}, {"slo": None, "promises": FLEET_WIDE}],
+    [{}, {"method": "mgc", "slo": 8.0}, {"redundancy": 1}, {"rate_is": "peak"}, {"slo": FLEET_WIDE}],
 )
 def test_peak_is_the_static_plan_of_the_busiest_hour(changes: dict[str, Any]) -> None:
     found = schedule(**changes)
