@@ -7,7 +7,6 @@ seed gives the same requests everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ import numpy as np
 from planner.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-__all__ = ["PROCESSES", "Arrival", "arrival_times", "sample_rows", "whole_tokens"]
+__all__ = ["PROCESSES", "Arrival", "arrival_times"]
 
 PROCESSES = ("poisson", "gamma", "modulated", "hourly", "replay", "saturated")
 """Arrival processes by name."""
@@ -79,8 +78,10 @@ class Arrival:
             raise InputError.from_problems(problems)
 
 
-def arrival_times(arrival: Arrival, requests: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Times of `requests` arrivals [s], increasing; the first comes after one gap.
+def arrival_times(
+    arrival: Arrival, requests: int, rng: np.random.Generator, start_s: float = 0.0
+) -> NDArray[np.float64]:
+    """Times of the next `requests` arrivals after `start_s` [s], increasing; the first comes after one gap.
 
     Draws: ``requests`` of ``rng.standard_exponential()`` (``poisson``, ``hourly`` with scv 1) or of
     ``rng.standard_gamma(1/scv)`` (``gamma``, ``hourly`` otherwise); ``modulated``: exponentials as ``poisson``, then for each
@@ -93,7 +94,7 @@ def arrival_times(arrival: Arrival, requests: int, rng: np.random.Generator) -> 
     if arrival.process == "saturated":
         return np.zeros(requests)
     if arrival.process == "replay":
-        return _replay(np.sort(np.asarray(arrival.times_s, dtype=float)), arrival.rate_per_s, requests)
+        return start_s + _replay(np.sort(np.asarray(arrival.times_s, dtype=float)), arrival.rate_per_s, requests)
     if arrival.process == "gamma" or arrival.scv != 1.0:
         gaps = rng.standard_gamma(1.0 / arrival.scv, requests) * arrival.scv
     else:
@@ -101,15 +102,23 @@ def arrival_times(arrival: Arrival, requests: int, rng: np.random.Generator) -> 
     operational = np.cumsum(gaps)  # unit rate
     assert arrival.rate_per_s is not None
     if arrival.process == "modulated":
-        return _modulated(operational, arrival, rng)
-    if arrival.process != "hourly":
-        return np.asarray(operational / arrival.rate_per_s)
-    profile = np.asarray(arrival.hourly_profile, dtype=float)
-    profile = profile / profile.mean() * arrival.rate_per_s
-    cycles = math.floor(operational[-1] / (profile.sum() * HOUR_S)) + 1 if requests else 1
-    expected = np.concatenate([[0.0], np.cumsum(np.tile(profile, cycles)) * HOUR_S])
-    hour = np.searchsorted(expected, operational, side="right") - 1  # hours without traffic are stepped over
-    return np.asarray(hour * HOUR_S + (operational - expected[hour]) / profile[hour % profile.size])
+        return start_s + _modulated(operational, arrival, rng)
+    if arrival.process == "hourly":
+        return _hourly(operational, np.asarray(arrival.hourly_profile, dtype=float), arrival.rate_per_s, start_s)
+    return np.asarray(start_s + operational / arrival.rate_per_s)
+
+
+def _hourly(
+    operational: NDArray[np.float64], profile: NDArray[np.float64], rate: float, start_s: float
+) -> NDArray[np.float64]:
+    """Times at which a rate that follows `profile` from `start_s` on has let `operational` arrivals be expected."""
+    profile = profile / profile.mean() * rate
+    cycle = np.concatenate([[0.0], np.cumsum(profile) * HOUR_S])
+    edges = np.arange(profile.size + 1) * HOUR_S
+    cycles, phase = divmod(start_s, edges[-1])
+    rounds, rest = np.divmod(operational + np.interp(phase, edges, cycle), cycle[-1])
+    hour = np.searchsorted(cycle, rest, side="right") - 1  # hours without traffic are stepped over
+    return np.asarray((cycles + rounds) * edges[-1] + hour * HOUR_S + (rest - cycle[hour]) / profile[hour])
 
 
 def scale_variances(dispersion: tuple[tuple[float, float], ...], rate: float) -> list[tuple[float, float]]:
@@ -173,28 +182,3 @@ def _replay(times: NDArray[np.float64], rate: float | None, requests: int) -> ND
         period = 1.0 / rate if rate else 1.0
     rounds = -(-requests // times.size)
     return np.asarray(np.concatenate([times + i * period for i in range(rounds)])[:requests])
-
-
-def sample_rows(weight: ArrayLike | None, rows: int, requests: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Row numbers of `requests` requests drawn with replacement.
-
-    Draws: ``rng.integers(rows, size=requests)`` when all weights are equal, otherwise ``rng.random(requests)`` through
-    the inverse of the cumulated weights.
-    """
-    if weight is None:
-        return rng.integers(rows, size=requests)
-    w = np.asarray(weight, dtype=float)
-    if w.shape != (rows,) or not np.all(np.isfinite(w)) or np.any(w < 0.0) or not w.sum() > 0.0:
-        raise InputError(f"weight: expected {rows} weights, none negative and not all zero")
-    if np.all(w == w[0]):
-        return rng.integers(rows, size=requests)
-    cumulated = np.cumsum(w)
-    return np.asarray(np.searchsorted(cumulated, rng.random(requests) * cumulated[-1], side="right").clip(0, rows - 1))
-
-
-def whole_tokens(tokens: ArrayLike | Sequence[float], name: str) -> NDArray[np.int64]:
-    """Lengths as whole tokens >= 1: rows of compact files may be fractional, engines are not."""
-    values = np.asarray(tokens, dtype=float)
-    if values.size == 0 or not np.all(np.isfinite(values)) or np.any(values < 0.0):
-        raise InputError(f"{name}: lengths must be finite and not negative, at least one")
-    return np.maximum(np.floor(values + 0.5), 1.0).astype(np.int64)

@@ -12,12 +12,13 @@ import numpy as np
 import planner
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.arrivals import Arrival, arrival_times, sample_rows, whole_tokens
+from planner.simulate.arrivals import Arrival, arrival_times
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import IterationTime, Request
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
+from planner.simulate.traffic import sample_rows, whole_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

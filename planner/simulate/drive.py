@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from planner.routing import find_routing
@@ -15,8 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Replica", "drive"]
 
-CHECKPOINTS = 200
-"""How often a run reports its progress."""
+CHECKPOINT = 2000
+"""Arrivals after which a run is looked at, unless told otherwise."""
+
+Look = Callable[[float, int], bool]
+"""Called now and then with the time [s] and the number of arrivals sent; True ends the run there."""
+
+
+def go_on(time: float, sent: int) -> bool:
+    """Nothing to look at."""
+    return False
 
 
 class Replica(Protocol):
@@ -46,12 +55,12 @@ class Replica(Protocol):
 
 def drive(
     replicas: Sequence[Replica],
-    times: Sequence[float],
+    times: Iterable[float],
     routing: str,
     rng: np.random.Generator | None = None,
     slots: float = math.inf,
-    progress: Callable[[float], None] | None = None,
-    stop: Callable[[float], bool] | None = None,
+    look: Look = go_on,
+    every: int = CHECKPOINT,
 ) -> int:
     """Send arrivals to replicas and run until no work is left.
 
@@ -60,17 +69,15 @@ def drive(
     replicas
         Fresh replicas.
     times
-        Arrival times, increasing [s]; request i arrives at ``times[i]``.
+        Arrival times, increasing [s], taken from the iterable a little ahead of the run; request i arrives at the i-th.
     routing
         A name of :data:`planner.routing.ROUTINGS`.
     rng
         Generator of the router.
     slots
         Requests a replica takes before arrivals wait in the common queue, where the routing has one.
-    progress
-        Called now and then with the share of arrivals sent.
-    stop
-        Called now and then with the time; when it says True no further arrival is sent and the run ends there.
+    look, every
+        What is called after every so many arrivals.
 
     Returns
     -------
@@ -80,54 +87,45 @@ def drive(
     rule = find_routing(routing)
     router = Router(rule, len(replicas), rng)
     if not router.looks:
-        return _drive_apart(replicas, times, router, progress, stop)
+        return _drive_apart(replicas, times, router, look, every)
     held = rule.least == "tokens"
-    return _drive_together(replicas, times, router, held, slots if rule.one_queue else math.inf, progress, stop)
+    return _drive_together(replicas, times, router, held, slots if rule.one_queue else math.inf, look, every)
 
 
-def _drive_apart(
-    replicas: Sequence[Replica],
-    times: Sequence[float],
-    router: Router,
-    progress: Callable[[float], None] | None,
-    stop: Callable[[float], bool] | None,
-) -> int:
+def _drive_apart(replicas: Sequence[Replica], times: Iterable[float], router: Router, look: Look, every: int) -> int:
     """Replicas do not see each other: each runs through its own arrivals, some at a time."""
-    total = len(times)
-    every = max(total // CHECKPOINTS, 1)
-    position = 0
-    while position < total:
-        upto = min(position + every, total)
-        for request in range(position, upto):
-            replicas[router.blind()].enqueue(request, times[request])
-        position = upto
-        edge = times[position] if position < total else math.inf
+    source = iter(times)
+    sent = 0
+    batch = list(islice(source, every))
+    while batch:
+        for request, time in enumerate(batch, sent):
+            replicas[router.blind()].enqueue(request, time)
+        sent += len(batch)
+        batch = list(islice(source, every))
+        edge = batch[0] if batch else math.inf
         for replica in replicas:
             if not replica.asleep and replica.now <= edge:
                 replica.run(edge)
-        if progress is not None:
-            progress(position / total)
-        if stop is not None and position < total and stop(edge):
-            return position
-    return total
+        if look(edge, sent):
+            break
+    return sent
 
 
 def _drive_together(
     replicas: Sequence[Replica],
-    times: Sequence[float],
+    times: Iterable[float],
     router: Router,
     held: bool,
     slots: float,
-    progress: Callable[[float], None] | None,
-    stop: Callable[[float], bool] | None,
+    look: Look,
+    every: int,
 ) -> int:
     """Every arrival looks at its candidates: at the tokens they hold, or at their requests.
 
     With finite `slots` there is one queue: an arrival goes to the replica chosen if that one has a free slot (fewer than
     `slots` requests) and waits in the common queue otherwise; its head goes to the replica that first gives a slot back.
     """
-    total = len(times)
-    every = max(total // CHECKPOINTS, 1)
+    sent = 0
     waiting: deque[tuple[int, float]] = deque()
 
     def hand_out(until: float) -> None:
@@ -142,6 +140,7 @@ def _drive_together(
             replica.run(math.nextafter(time, math.inf))  # and the decision
 
     for request, time in enumerate(times):
+        sent = request + 1
         if waiting:
             hand_out(time)
         candidates = router.candidates()
@@ -155,17 +154,13 @@ def _drive_together(
         else:
             values: list[float] = [r.held_at(time) for r in seen] if held else [r.in_system for r in seen]
             replicas[router.least(candidates, values)].enqueue(request, time)
-        if report:
-            if progress is not None:
-                progress(request / total)
-            if stop is not None and stop(time):
-                return request + 1 - len(waiting)  # those in the common queue are the last that came
+        if report and look(time, sent):
+            return sent - len(waiting)  # those in the common queue are the last that came
     hand_out(math.inf)
     for replica in replicas:
         replica.run(math.inf)
-    if progress is not None:
-        progress(1.0)
-    return total
+    look(math.inf, sent)
+    return sent
 
 
 def _now(replica: Replica) -> float:

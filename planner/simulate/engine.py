@@ -109,6 +109,7 @@ class Node:
         self.evictions = 0
         self.peak_held = 0
         self.busy_s = 0.0
+        self.resident_s = 0.0
         self._decision = 0
         self._end = math.inf  # end of the running iteration; inf = none is running
         self._duration = 0.0
@@ -295,6 +296,7 @@ class Node:
         self.completed.extend(completed)
         self.iterations += 1
         self.busy_s += self._duration
+        self.resident_s += self._duration * residents
         self.report = Report(self.now, self._duration, residents, emitted, completed)
         self.now = end
 

@@ -107,6 +107,11 @@ class MixedReplica:
         """Requests resident or waiting here."""
         return len(self.residents) + len(self.queue)
 
+    @property
+    def waiting(self) -> int:
+        """Requests waiting here."""
+        return len(self.queue)
+
     def held_at(self, time: float) -> float:
         """Tokens held at `time`, which lies in the running iteration or run of iterations; for routing."""
         held = self.context + (self.partial_length if self.reserve else self.partial_done)
@@ -119,8 +124,7 @@ class MixedReplica:
 
     def enqueue(self, request: int, time: float) -> None:
         """A request arrives at `time`, which is not before the replica's last decision."""
-        self.queue.times.append(time)
-        self.queue.ids.append(request)
+        self.queue.add(request, time)
         if self.asleep:
             self.asleep = False
             self.now = time

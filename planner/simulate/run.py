@@ -12,11 +12,12 @@ from planner.simulate.drive import drive
 from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, check_requests
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.simulate.policy import find_policy, make_policy
+from planner.simulate.tables import RequestTable
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["LogEntry", "Run", "run_policy"]
+__all__ = ["LogEntry", "NodeReplica", "Run", "TableReplica", "run_policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,6 @@ def run_policy(
     routing: str = "random",
     rng: np.random.Generator | None = None,
     keep_log: bool = False,
-    progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Simulate `policy` until no work is left.
 
@@ -102,8 +102,6 @@ def run_policy(
         Generator for random routing and random ties.
     keep_log
         Record every iteration.
-    progress
-        Called now and then with the share of requests that have arrived.
 
     Examples
     --------
@@ -160,37 +158,83 @@ def run_policy(
     memory = capacity if bounded else math.inf
     nodes = [Node(build(), iteration, memory, recorder(str(i))) for i in range(replicas)]
     slots = getattr(nodes[0].policy, "slots", math.inf)
-    drive([_NodeReplica(n, accepted) for n in nodes], [r.arrival for r in accepted], routing, rng, slots, progress)
+    drive([NodeReplica(n, accepted) for n in nodes], [r.arrival for r in accepted], routing, rng, slots)
     return _collect(ordered, nodes, nodes, log, len(accepted))
 
 
-class _NodeReplica:
-    """A node as the driver sees it."""
+class NodeReplica:
+    """A node as the driver sees it.
 
-    def __init__(self, node: Node, requests: list[Request]) -> None:
-        self._node, self._requests = node, requests
+    Parameters
+    ----------
+    node
+        The node.
+    requests
+        Requests by their number for the driver.
+    """
+
+    def __init__(self, node: Node, requests: Sequence[Request]) -> None:
+        self.node, self._requests = node, requests
 
     @property
     def now(self) -> float:
-        return self._node.boundary
+        """End of the running iteration, or the decision that is due [s]."""
+        return self.node.boundary
 
     @property
     def asleep(self) -> bool:
-        return self._node.asleep
+        """Whether it does nothing until something arrives."""
+        return self.node.asleep
 
     @property
     def in_system(self) -> int:
-        return self._node.in_system
+        """Requests resident or waiting here."""
+        return self.node.in_system
 
     def held_at(self, time: float) -> float:
-        return self._node.held
+        """Tokens held."""
+        return self.node.held
+
+    def request(self, number: int, time: float) -> Request:
+        """The request of that number."""
+        return self._requests[number]
 
     def enqueue(self, request: int, time: float) -> None:
-        self._node.run_until(time)  # a node must not see an arrival before its time
-        self._node.enqueue(self._requests[request], time)
+        """A request arrives; a node must not see it before its time."""
+        self.node.run_until(time)
+        self.node.enqueue(self.request(request, time), time)
 
     def run(self, until: float) -> None:
-        self._node.run_until(until)
+        """Run until `until`."""
+        self.node.run_until(until)
+
+
+class TableReplica(NodeReplica):
+    """A node that serves the requests of a table, and keeps the totals of a fast engine."""
+
+    def __init__(self, node: Node, table: RequestTable) -> None:
+        super().__init__(node, ())
+        self.table = table
+        self.completed = 0
+        self.memory_bound = 0  # not counted here
+
+    busy_s = property(lambda self: self.node.busy_s)
+    resident_s = property(lambda self: self.node.resident_s)
+    iterations = property(lambda self: self.node.iterations)
+    preemptions = property(lambda self: self.node.evictions)
+    waiting = property(lambda self: len(self.node.waiting))
+
+    def request(self, number: int, time: float) -> Request:
+        """A new request with the lengths of the table."""
+        return Request(number, time, self.table.input_tokens[number], self.table.output_tokens[number])
+
+    def run(self, until: float) -> None:
+        """Run until `until`, and write down who is complete."""
+        self.node.run_until(until)
+        for request in self.node.completed:
+            self.table.first[request.index], self.table.done[request.index] = request.first_token_s, request.done_s
+        self.completed += len(self.node.completed)
+        self.node.completed.clear()
 
 
 def _run_disaggregated(

@@ -88,14 +88,18 @@ class SlotReplica:
         """Requests resident or waiting here."""
         return self.residents + len(self.queue)
 
+    @property
+    def waiting(self) -> int:
+        """Requests waiting here."""
+        return len(self.queue)
+
     def held_at(self, time: float) -> float:
         """Prompt and output tokens of the residents [tokens]: what their KV will take, since this engine has no memory."""
         return self.held_tokens
 
     def enqueue(self, request: int, time: float) -> None:
         """A request arrives: wake up, or end a run of iterations at the first boundary after it."""
-        self.queue.times.append(time)
-        self.queue.ids.append(request)
+        self.queue.add(request, time)
         if self.asleep:
             self.asleep = False
             self.now = time

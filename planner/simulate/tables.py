@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 __all__ = ["ArrivalQueue", "RequestTable", "sum_of_larger"]
+
+Whole: TypeAlias = "list[int] | dict[int, int]"
+Times: TypeAlias = "list[float] | dict[int, float]"
+
+TAKEN = 4096
+"""Arrivals of a queue that are forgotten together once they have been taken."""
 
 
 @dataclass(slots=True)
 class RequestTable:
-    """Lengths and times of all requests of a run; requests are numbered in order of arrival.
+    """Lengths and times of the requests of a run; requests are numbered in order of arrival.
+
+    As lists it holds all of them; as dicts (:meth:`live`) only those that were sent and are not complete.
 
     Parameters
     ----------
@@ -22,16 +32,43 @@ class RequestTable:
         Time of the first and of the last token [s]; NaN = never.
     """
 
-    input_tokens: list[int]
-    output_tokens: list[int]
-    cached_tokens: list[int]
-    first: list[float] = field(default_factory=list)
-    done: list[float] = field(default_factory=list)
+    input_tokens: Whole
+    output_tokens: Whole
+    cached_tokens: Whole
+    first: Times = field(default_factory=list)
+    done: Times = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        nan = math.nan
-        self.first = [nan] * len(self.input_tokens)
-        self.done = [nan] * len(self.input_tokens)
+        if isinstance(self.input_tokens, list):
+            self.first = [math.nan] * len(self.input_tokens)
+            self.done = [math.nan] * len(self.input_tokens)
+
+    @classmethod
+    def live(cls) -> RequestTable:
+        """An empty table that requests enter and leave."""
+        return cls({}, {}, {}, {}, {})
+
+    def add(self, first: int, inputs: Sequence[int], outputs: Sequence[int], cached: Sequence[int]) -> None:
+        """Requests `first`, `first` + 1, ... enter a live table."""
+        numbers = range(first, first + len(inputs))
+        for column, values in (
+            (self.input_tokens, inputs),
+            (self.output_tokens, outputs),
+            (self.cached_tokens, cached),
+        ):
+            assert isinstance(column, dict)
+            column.update(zip(numbers, values, strict=True))
+
+    def take_complete(self) -> tuple[list[int], list[float], list[float]]:
+        """Complete requests leave a live table: their numbers, and times of their first and last token [s]."""
+        assert isinstance(self.done, dict) and isinstance(self.first, dict)
+        numbers, done = list(self.done), list(self.done.values())
+        self.done.clear()
+        first = [self.first.pop(request) for request in numbers]
+        for column in (self.input_tokens, self.output_tokens, self.cached_tokens):
+            for request in numbers:
+                del column[request]
+        return numbers, first, done
 
 
 @dataclass(slots=True)
@@ -46,6 +83,14 @@ class ArrivalQueue:
 
     def __len__(self) -> int:
         return len(self.ids) - self.position + len(self.evicted)
+
+    def add(self, request: int, time: float) -> None:
+        """A request arrives."""
+        if self.position >= TAKEN:
+            del self.times[: self.position], self.ids[: self.position]
+            self.position = 0
+        self.times.append(time)
+        self.ids.append(request)
 
 
 def sum_of_larger(u: tuple[float, float], v: tuple[float, float], j: int) -> float:

@@ -1,0 +1,243 @@
+"""What a run measured: its window, whether it was stable, and the result of several runs together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.routing import find_routing
+from planner.simulate.presets import PoolEngines
+from planner.simulate.result import Sample, SimulationResult
+from planner.simulate.statistics import batch_means, mean_of_batches, too_short
+from planner.simulate.traffic import RequestBatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Run", "result_of"]
+
+WARM_UP = 0.1
+"""Share of the requests, in order of arrival, that is not measured at the beginning."""
+COOL_DOWN = 0.05
+"""Share not measured at the end, where no later arrival disturbs anybody."""
+TURNOVERS = 5
+"""Mean residence times the warm-up lasts at least."""
+
+
+def _empty() -> NDArray[np.float64]:
+    return np.empty(0)
+
+
+@dataclass(slots=True)
+class Run:
+    """One seed: what was sent and when it was served, and totals at checkpoints.
+
+    Parameters
+    ----------
+    times, first, done
+        Arrival, first and last token of every request [s], NaN = not yet, shape (requests,).
+    outputs
+        Their output lengths [tokens].
+    marks
+        (time, busy time, resident time) summed over the replicas [s].
+    preemptions, rejected
+        Evictions; requests that can never fit.
+    memory_bound
+        Share of iterations in which memory kept a request out or evicted one.
+    stopped
+        Whether the run was ended early as unstable.
+    """
+
+    times: NDArray[np.float64] = field(default_factory=_empty)
+    first: NDArray[np.float64] = field(default_factory=_empty)
+    done: NDArray[np.float64] = field(default_factory=_empty)
+    outputs: NDArray[np.float64] = field(default_factory=_empty)
+    marks: list[tuple[float, float, float]] = field(default_factory=list)
+    preemptions: int = 0
+    rejected: int = 0
+    memory_bound: float = 0.0
+    stopped: bool = False
+
+    @property
+    def sent(self) -> int:
+        """Requests sent."""
+        return self.times.size
+
+    @property
+    def span_s(self) -> float:
+        """Time from the first to the last arrival [s]."""
+        return float(self.times[-1] - self.times[0]) if self.sent else 0.0
+
+    @property
+    def mean_stay_s(self) -> float:
+        """Mean time between arrival and last token of those that are complete [s]; inf = nobody is."""
+        stays = (self.done - self.times)[~np.isnan(self.done)]
+        return float(stays.mean()) if stays.size else math.inf
+
+    def extend(self, batch: RequestBatch) -> None:
+        """A batch is sent."""
+        unknown = np.full(batch.times_s.size, math.nan)
+        self.times = np.concatenate([self.times, batch.times_s])
+        self.first = np.concatenate([self.first, unknown])
+        self.done = np.concatenate([self.done, unknown])
+        self.outputs = np.concatenate([self.outputs, batch.output_tokens])
+
+    def record(self, numbers: Sequence[int], first: Sequence[float], done: Sequence[float]) -> None:
+        """Requests were completed."""
+        self.first[numbers], self.done[numbers] = first, done
+
+    def cut(self, sent: int) -> None:
+        """Forget what was not sent any more."""
+        self.times, self.first, self.done = self.times[:sent], self.first[:sent], self.done[:sent]
+        self.outputs = self.outputs[:sent]
+
+
+def result_of(
+    runs: Sequence[Run],
+    engines: PoolEngines,
+    seeds: tuple[int, ...],
+    requests: int,
+    quantiles: Sequence[float],
+    saturated: bool,
+) -> SimulationResult:
+    """The runs of all seeds together, with intervals."""
+    warnings: list[str] = []
+    samples: list[Sample] = []
+    rates: list[NDArray[np.float64]] = []
+    busy: list[NDArray[np.float64]] = []
+    running: list[NDArray[np.float64]] = []
+    unstable, short_warm_up = 0, False
+    for run in runs:
+        low, high, settled = _window(run, saturated)
+        short_warm_up |= not settled
+        window = slice(low, high)
+        finished = ~np.isnan(run.done[window])
+        arrived, first, done = (x[window][finished] for x in (run.times, run.first, run.done))
+        outputs = run.outputs[window][finished]
+        several = outputs > 1
+        samples.append(
+            Sample(
+                first - arrived + engines.api_overhead_s,
+                ((done - first)[several]) / (outputs[several] - 1),
+                done - arrived + engines.api_overhead_s,
+            )
+        )
+        unstable += run.stopped or _backlog_grows(run, saturated)
+        start, end = (run.times[low], run.times[high - 1]) if high > low else (0.0, 0.0)
+        if saturated:
+            start, end = _middle_of_completions(run.done)
+        edges = np.linspace(start, end, 11)
+        if end > start:
+            counts = np.diff(np.searchsorted(np.sort(run.done[~np.isnan(run.done)]), edges))
+            rates.append(counts / np.diff(edges))
+        for series, column in ((busy, 1), (running, 2)):
+            series.append(_rates_between_marks(run.marks, column, start, end) / engines.replicas)
+    stable = unstable * 2 < len(runs) or unstable == 0
+    sent = sum(r.times.size + r.rejected for r in runs)
+    rejected = sum(r.rejected for r in runs)
+    completed = sum(int(np.sum(~np.isnan(r.done))) for r in runs)
+    measured = sum(s.ttft_s.size for s in samples)
+    if not stable:
+        warnings.append(
+            "unstable: the backlog grows as long as requests arrive, so the quantiles only tell how long the run was"
+        )
+    if rejected:
+        warnings.append(f"{rejected:,} of {sent:,} requests can never fit into a replica's KV memory and were rejected")
+    if short_warm_up and stable:
+        warnings.append("the run is short against the time requests stay: the beginning may still be felt")
+    for q in quantiles:
+        if not batch_means([s.ttft_s for s in samples], q).enough:
+            warnings.append(too_short(q, measured))
+    tables = {
+        name: {float(q): batch_means([getattr(s, name) for s in samples], q) for q in quantiles}
+        for name in ("ttft_s", "tpot_s", "e2e_s")
+    }
+    mean_running = mean_of_batches(np.concatenate(running))
+    spans = [float(r.times[-1] - r.times[0]) for r in runs if r.times.size > 1]
+    total_span = sum(spans)
+    return SimulationResult(
+        ttft_s=tables["ttft_s"],
+        tpot_s=tables["tpot_s"],
+        e2e_s=tables["e2e_s"],
+        ttft_mean_s=batch_means([s.ttft_s for s in samples]),
+        tpot_mean_s=batch_means([s.tpot_s for s in samples]),
+        e2e_mean_s=batch_means([s.e2e_s for s in samples]),
+        throughput_per_s=mean_of_batches(np.concatenate(rates) if rates else np.empty(0)),
+        arrival_rate_per_s=sum(r.times.size - 1 for r in runs) / total_span if total_span > 0.0 else None,
+        busy_fraction=mean_of_batches(np.minimum(np.concatenate(busy), 1.0)),
+        mean_running=mean_running,
+        slot_occupancy=mean_running.value / engines.slots if math.isfinite(engines.slots) else None,
+        preemptions_per_request=sum(r.preemptions for r in runs) / max(sent - rejected, 1),
+        memory_bound_fraction=sum(r.memory_bound for r in runs) / len(runs),
+        stable=stable,
+        sent=sent,
+        completed=completed,
+        rejected=rejected,
+        pending=sent - rejected - completed,
+        preset=engines.preset,
+        routing=find_routing(engines.routing).name,
+        replicas=engines.replicas,
+        seeds=seeds,
+        requests=requests,
+        warnings=tuple(dict.fromkeys(warnings)),
+        samples=tuple(samples),
+    )
+
+
+def _window(run: Run, saturated: bool) -> tuple[int, int, bool]:
+    """Positions measured, and whether the warm-up lasted :data:`TURNOVERS` mean residence times."""
+    total = run.times.size
+    low, high = math.floor(WARM_UP * total), math.floor((1.0 - COOL_DOWN) * total)
+    finished = run.done - run.times
+    stay = float(np.nanmean(finished)) if np.any(~np.isnan(finished)) else math.inf
+    if saturated:
+        return low, high, True
+    if high > low and run.times[low] - run.times[0] < TURNOVERS * stay and math.isfinite(stay):
+        low = min(int(np.searchsorted(run.times, run.times[0] + TURNOVERS * stay)), total // 2)
+    settled = high > low and bool(run.times[low] - run.times[0] >= 0.999 * TURNOVERS * stay)
+    return low, max(high, low + 1), settled
+
+
+def _backlog_grows(run: Run, saturated: bool) -> bool:
+    """Whether the number without a first token grows all the time: by more than 2% of the arrivals of the last half."""
+    total = run.times.size
+    if saturated or total < 1000:
+        return False
+    started = np.sort(run.first[~np.isnan(run.first)])
+
+    def waiting(u: float, v: float) -> float:
+        at = run.times[math.floor(u * total) : math.floor(v * total)]
+        positions = np.arange(math.floor(u * total), math.floor(v * total)) + 1
+        return float(np.mean(positions - np.searchsorted(started, at, side="right")))
+
+    early, middle, late = waiting(0.3, 0.5), waiting(0.5, 0.75), waiting(0.8, 1.0)
+    return late - early > 0.02 * 0.5 * total and late > middle > early and late > 1.4 * early
+
+
+def _middle_of_completions(done: NDArray[np.float64]) -> tuple[float, float]:
+    ordered = np.sort(done[~np.isnan(done)])
+    return (
+        (float(ordered[int(0.1 * ordered.size)]), float(ordered[int(0.9 * ordered.size)]))
+        if ordered.size
+        else (0.0, 0.0)
+    )
+
+
+def _rates_between_marks(
+    marks: list[tuple[float, float, float]], column: int, start: float, end: float
+) -> NDArray[np.float64]:
+    """Increase per second of a total in ten parts of [start, end]; the totals are known at the marks."""
+    if len(marks) < 2:
+        return np.empty(0)
+    table = np.array(marks)
+    inside = table[(table[:, 0] >= start) & (table[:, 0] <= end)]
+    if len(inside) < 2:  # all at once
+        inside = table
+    inside = inside[np.unique(np.linspace(0, len(inside) - 1, 11).astype(int))]
+    spans = np.diff(inside[:, 0])
+    good = spans > 0.0
+    return np.asarray(np.diff(inside[:, column])[good] / spans[good])
