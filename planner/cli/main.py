@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import planner
-from planner.cli import profile, workload
+from planner.cli import compress, profile, workload
 from planner.cli.batching import batching
 from planner.cli.calibrate import calibrate
 from planner.cli.evaluate import evaluate
@@ -58,6 +58,7 @@ app.command()(batching)
 app.command()(wait)
 app.command()(calibrate)
 app.command()(reproduce)
+app.add_typer(compress.app, name="compress")
 app.add_typer(profile.app, name="profile")
 app.add_typer(workload.app, name="workload")
 

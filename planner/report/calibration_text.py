@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from planner.catalog.profiles import Profile
     from planner.iteration.derived import Derived
 
-__all__ = ["ProfileList", "calibration_text", "compare_text", "papers_text", "profile_list_text", "profile_text"]
+__all__ = [
+    "ProfileList",
+    "aligned_table",
+    "calibration_text",
+    "compare_text",
+    "papers_text",
+    "profile_list_text",
+    "profile_text",
+]
 
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
 
@@ -56,7 +64,8 @@ class ProfileList:
         ]
 
 
-def _table(columns: list[str], rows: list[list[str]], markdown: bool, left: set[str]) -> str:
+def aligned_table(columns: list[str], rows: list[list[str]], markdown: bool, left: set[str]) -> str:
+    """Rows as text or Markdown; columns in `left` align left, the others right."""
     if markdown:
         rule = [":--" if c in left else "--:" for c in columns]
         return "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *rows])
@@ -95,7 +104,7 @@ def _one(calibration: Calibration, markdown: bool) -> str:
     title = f"{profile.name}: {profile.trust}"
     parts = [
         f"## {title}" if markdown else title,
-        _table(["parameter", "value", "90% interval", "identified"], rows, markdown, {"parameter"}),
+        aligned_table(["parameter", "value", "90% interval", "identified"], rows, markdown, {"parameter"}),
     ]
     if calibration.fit is not None:
         fit = calibration.fit
@@ -105,7 +114,7 @@ def _one(calibration: Calibration, markdown: bool) -> str:
             for k in fit.kinds
         ]  # fmt: skip
         parts.append(
-            _table(["residuals", "points", "mean", "median", "largest", "bias"], kinds, markdown, {"residuals"})
+            aligned_table(["residuals", "points", "mean", "median", "largest", "bias"], kinds, markdown, {"residuals"})
         )
         parts.append(
             f"error on {fit.points} points {format_percent(fit.fit_error)}, left out one by one "
@@ -116,7 +125,7 @@ def _one(calibration: Calibration, markdown: bool) -> str:
         shapes = [
             [f"{isl:g}", f"{osl:g}", format_percent(error)] for (isl, osl), error in server.tpot_error_by_shape.items()
         ]
-        parts.append(_table(["input", "output", "TPOT error left out"], shapes, markdown, set()))
+        parts.append(aligned_table(["input", "output", "TPOT error left out"], shapes, markdown, set()))
         ttft = "" if server.ttft_error is None else f", TTFT alone {format_percent(server.ttft_error)}"
         parts.append(
             f"{server.points} points of {server.shapes} shapes, {server.scheduling} scheduling: error of left-out shapes "
@@ -142,7 +151,7 @@ def profile_list_text(listed: ProfileList, markdown: bool = False) -> str:
         ]
         for p in listed.profiles
     ]
-    return _table(columns, rows, markdown, set(columns) - {"tp", "points"})
+    return aligned_table(columns, rows, markdown, set(columns) - {"tp", "points"})
 
 
 def profile_text(profile: Profile, markdown: bool = False) -> str:
@@ -171,7 +180,7 @@ def profile_text(profile: Profile, markdown: bool = False) -> str:
     bullet = "- " if markdown else ""
     lines = [f"{bullet}{name}: {value}" for name, value in facts if value]
     return "\n\n".join(
-        ["\n".join(head), _table(["parameter", "value"], rows, markdown, {"parameter"}), "\n".join(lines)]
+        ["\n".join(head), aligned_table(["parameter", "value"], rows, markdown, {"parameter"}), "\n".join(lines)]
     )
 
 
@@ -188,7 +197,7 @@ def papers_text(derived: Mapping[str, Derived], markdown: bool = False) -> str:
             first = [paper, over, f"up to {format_percent(d.form_error)}"] if i == 0 else ["", "", ""]
             rows.append([first[0], name, _value(value, d.units[name]) + flag, first[1], first[2]])
     columns = ["paper", "parameter", "value", "taken over", "form off by"]
-    return _table(columns, rows, markdown, set(columns) - {"value"})
+    return aligned_table(columns, rows, markdown, set(columns) - {"value"})
 
 
 def compare_text(profiles: Sequence[Profile], markdown: bool = False) -> str:
@@ -217,4 +226,4 @@ def compare_text(profiles: Sequence[Profile], markdown: bool = False) -> str:
         rows.append([label, *(cell(p.iteration.time(*batch), base, "s", i) for i, p in enumerate(profiles))])
     rows.append(["trust", *(p.trust for p in profiles)])
     columns = ["", *(p.name for p in profiles)]
-    return _table(columns, rows, markdown, {""})
+    return aligned_table(columns, rows, markdown, {""})

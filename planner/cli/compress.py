@@ -1,0 +1,235 @@
+"""``fleetopt compress``: shorten borderline prompts, measure how many can be, run the gateway that does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options as opt
+
+if TYPE_CHECKING:
+    from planner.compress.extract import CompressorSettings
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="compress",
+    help="Compress-and-route: shorten prompts just above a pool boundary, measure how many can be, run the gateway.",
+    no_args_is_help=True,
+)
+
+Boundary = Annotated[
+    int, typer.Option("--boundary", "-B", help="Longest request of the short pool, input + output [tokens].")
+]
+Tokenizer = Annotated[
+    Path | None, typer.Option("--tokenizer", help="tokenizer.json of the served model: exact counts instead of bytes.")
+]
+BytesPerToken = Annotated[
+    float | None, typer.Option("--bytes-per-token", help="Bytes of one token [default: 3, which counts high].")
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", help="Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05."
+    ),
+]
+KeepFirst = Annotated[int, typer.Option("--keep-first", help="Sentences kept at the beginning.")]
+KeepLast = Annotated[int, typer.Option("--keep-last", help="Sentences kept at the end.")]
+ContentTypes = Annotated[
+    str, typer.Option("--content", help="What may be compressed, of prose, code, structured; separated by commas.")
+]
+Language = Annotated[
+    str | None, typer.Option("--language", help="Rules for sentences (ISO 639-1) [default: by script].")
+]
+
+
+@app.command()
+def measure(
+    prompts: Annotated[
+        Path, typer.Option("--prompts", help="JSON lines with prompt, text, messages or conversations.")
+    ],
+    boundary: Boundary,
+    gamma: Annotated[
+        float, typer.Option("--gamma", help="Width of the band: prompts up to gamma times the boundary.")
+    ] = 1.5,
+    output_tokens: Annotated[
+        int, typer.Option("--output-tokens", help="Output length of prompts that state none [tokens].")
+    ] = 256,
+    tokenizer: Tokenizer = None,
+    bytes_per_token: BytesPerToken = None,
+    weights: Weights = None,
+    keep_first: KeepFirst = 3,
+    keep_last: KeepLast = 2,
+    content: ContentTypes = "prose",
+    language: Language = None,
+    output_format: Annotated[
+        str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
+    ] = "table",
+    output: opt.OutputFile = None,
+) -> None:
+    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""
+    from planner.cli.output import emit
+    from planner.compress.measure import measure as measured
+    from planner.compress.measure import read_prompts
+    from planner.compress.tokens import counter_from
+    from planner.report import formatter
+    from planner.report.compression_text import compression_text
+
+    count = counter_from(tokenizer, bytes_per_token)
+    words = f"tokenizer {tokenizer.name}" if tokenizer is not None else f"{bytes_per_token or 3:g} bytes per token"
+    settings = _settings(weights, keep_first, keep_last, content, language)
+    found = measured(read_prompts(prompts), boundary, gamma, count, words, output_tokens, settings)
+    if output_format in ("table", "markdown"):
+        emit(compression_text(found, output_format == "markdown"), output)
+    else:
+        emit(formatter(output_format)(found), output)
+
+
+@app.command()
+def text(
+    file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
+    budget: Annotated[int, typer.Option("--budget", "-b", help="Tokens the prompt may have.")] = 4096,
+    tokenizer: Tokenizer = None,
+    bytes_per_token: BytesPerToken = None,
+    weights: Weights = None,
+    keep_first: KeepFirst = 3,
+    keep_last: KeepLast = 2,
+    content: ContentTypes = "prose",
+    language: Language = None,
+    output: opt.OutputFile = None,
+) -> None:
+    """Compress one prompt to a budget; what was done is said on stderr."""
+    import sys
+
+    from planner.cli.output import emit, say
+    from planner.compress.extract import compress
+    from planner.compress.tokens import counter_from
+    from planner.errors import InputError
+
+    if budget < 0:
+        raise InputError(f"budget: must not be negative, got {budget}")
+    try:
+        prompt = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file or 'standard input'}: cannot be read as text ({error})") from None
+    settings = _settings(weights, keep_first, keep_last, content, language)
+    done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), settings)
+    emit(done.text, output)
+    why = {
+        "gate": f"left alone: {done.content} is not compressed (--content)",
+        "kept": "left alone: what has to be kept is more than the budget",
+        None: f"{done.sentences_kept:,} of {done.sentences:,} sentences kept"
+        if done.compressed
+        else "within the budget",
+    }[done.reason]
+    say([f"{done.tokens_before:,} -> {done.tokens_after:,} tokens, {done.content}; {why}"])
+
+
+@app.command()
+def serve(
+    short: Annotated[str, typer.Option("--short", help="Base address of the short pool, e.g. http://127.0.0.1:8001.")],
+    long: Annotated[str, typer.Option("--long", help="Base address of the long pool.")],
+    boundary: Boundary,
+    gamma: Annotated[
+        float, typer.Option("--gamma", help="Requests up to gamma times the boundary are compressed.")
+    ] = 1.5,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8080,
+    default_output: Annotated[
+        int, typer.Option("--default-output", help="Output length of requests without max_tokens [tokens].")
+    ] = 512,
+    tokenizer: Tokenizer = None,
+    weights: Weights = None,
+    keep_first: KeepFirst = 3,
+    keep_last: KeepLast = 2,
+    content: ContentTypes = "prose",
+    language: Language = None,
+    retries: Annotated[int, typer.Option("--retries", help="Further tries at a pool that cannot be reached.")] = 1,
+    fall_back: Annotated[
+        bool, typer.Option("--fall-back/--no-fall-back", help="The long pool takes over for the short one.")
+    ] = True,
+    max_body: Annotated[str, typer.Option("--max-body", help="Largest body and answer held in memory.")] = "16MB",
+    max_in_flight: Annotated[int, typer.Option("--max-in-flight", help="Requests at once; more get a 503.")] = 1024,
+    read_timeout: Annotated[str, typer.Option("--read-timeout", help="Longest silence of an upstream.")] = "300s",
+    workers: Annotated[int, typer.Option("--workers", help="Processes that compress.")] = 1,
+) -> None:
+    """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
+
+    Metrics at /metrics. Without --tokenizer, bytes per token are learned from the counts the engines report, by the
+    request header x-fleetopt-category where it is sent. `x-fleetopt-compress: never` leaves a request alone.
+    """
+    from planner.cli.output import say
+    from planner.compress.extra import require
+    from planner.errors import InputError
+    from planner.units import parse_bytes, parse_duration
+
+    for module in ("aiohttp", "prometheus_client", "sklearn", "sentencex"):
+        require(module)
+    from planner.compress.gateway import GatewaySettings, serve
+
+    problems = [
+        f"--{name}: {value!r} is not an http address"
+        for name, value in (("short", short), ("long", long))
+        if not value.startswith(("http://", "https://"))
+    ]
+    counts = {
+        "boundary": boundary,
+        "default-output": default_output,
+        "max-in-flight": max_in_flight,
+        "workers": workers,
+    }
+    problems += [f"--{name}: must be at least 1, got {value}" for name, value in counts.items() if value < 1]
+    problems += [f"--gamma: must be at least 1, got {gamma:g}"] if not gamma >= 1.0 else []
+    problems += [f"--retries: must not be negative, got {retries}"] if retries < 0 else []
+    if problems:
+        raise InputError.from_problems(problems)
+    say(
+        [
+            f"listening on http://{host}:{port}: up to {boundary:,} tokens to {short}, longer to {long}, "
+            f"compressed up to {gamma:g} times"
+        ]
+    )
+    serve(
+        GatewaySettings(
+            short_url=short,
+            long_url=long,
+            boundary=boundary,
+            gamma=gamma,
+            default_output_tokens=default_output,
+            tokenizer=None if tokenizer is None else str(tokenizer),
+            compressor=_settings(weights, keep_first, keep_last, content, language),
+            retries=retries,
+            fall_back=fall_back,
+            max_body_bytes=int(parse_bytes(max_body, "max-body")),
+            max_in_flight=max_in_flight,
+            read_timeout_s=parse_duration(read_timeout, "read-timeout"),
+            workers=workers,
+        ),
+        host,
+        port,
+    )
+
+
+def _settings(
+    weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None
+) -> CompressorSettings:
+    from planner.compress.extract import CompressorSettings
+    from planner.compress.gate import CONTENT_TYPES
+    from planner.compress.scores import ScoreWeights
+    from planner.errors import InputError, did_you_mean
+
+    kinds = tuple(k.strip() for k in content.split(","))
+    problems = [
+        f"--content: {k!r} is none of {', '.join(CONTENT_TYPES)}{did_you_mean(k, CONTENT_TYPES)}"
+        for k in kinds
+        if k not in CONTENT_TYPES
+    ]
+    for name, value in (("keep-first", keep_first), ("keep-last", keep_last)):
+        if value < 0:
+            problems.append(f"--{name}: must not be negative, got {value}")
+    if problems:
+        raise InputError.from_problems(problems)
+    parsed = ScoreWeights() if weights is None else ScoreWeights.parse(weights)
+    return CompressorSettings(parsed, keep_first, keep_last, kinds, language)

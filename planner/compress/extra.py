@@ -1,0 +1,21 @@
+"""Libraries of the extra ``compress``: one message when they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from planner.errors import InputError
+
+__all__ = ["require"]
+
+
+def require(module: str) -> ModuleType:
+    """The module, or an :class:`InputError` that says which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"prompt compression needs {error.name or module}, which is not installed",
+            "Install the extra: pip install 'fleetopt[compress]'",
+        ) from None

@@ -1,0 +1,167 @@
+"""Compress a prompt to a token budget by leaving sentences out (FleetOpt paper, section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.compress.gate import PROSE, content_type
+from planner.compress.scores import ScoreWeights, sentence_scores
+from planner.compress.segments import Unit, units_of
+from planner.compress.tokens import TokenCounter
+
+__all__ = ["Compression", "CompressorSettings", "compress"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompressorSettings:
+    """How prompts are compressed; the defaults are the paper's.
+
+    Parameters
+    ----------
+    weights
+        Parts of a sentence's score.
+    keep_first, keep_last
+        Sentences kept whatever their score (primacy and recency).
+    content_types
+        Content that may be compressed (:mod:`planner.compress.gate`).
+    language
+        ISO 639-1 code of the sentence rules; ``None`` = by script.
+    """
+
+    weights: ScoreWeights = field(default_factory=ScoreWeights)
+    keep_first: int = 3
+    keep_last: int = 2
+    content_types: tuple[str, ...] = (PROSE,)
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("keep_first", "keep_last"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """What became of a prompt.
+
+    Parameters
+    ----------
+    text
+        The prompt to send: compressed, or the original where it was left alone.
+    tokens_before, tokens_after
+        By the counter used [tokens].
+    content
+        ``prose``, ``code`` or ``structured``.
+    compressed
+        Whether `text` is shorter than the prompt.
+    reason
+        Why a prompt above the budget was left alone: ``gate`` (its content), ``kept`` (what must be kept does not fit).
+    sentences, sentences_kept
+        Of the prompt; in `text`.
+    """
+
+    text: str
+    tokens_before: int
+    tokens_after: int
+    content: str
+    compressed: bool
+    reason: str | None = None
+    sentences: int = 0
+    sentences_kept: int = 0
+
+    @property
+    def reduction(self) -> float:
+        """Share of the tokens left out, in [0, 1)."""
+        return 1.0 - self.tokens_after / self.tokens_before if self.tokens_before else 0.0
+
+
+def compress(
+    text: str,
+    budget_tokens: int,
+    count: TokenCounter,
+    settings: CompressorSettings | None = None,
+    content: str | None = None,
+) -> Compression:
+    """Shorten a prompt to at most `budget_tokens`, or leave it alone and say why.
+
+    Sentences are taken in the order of their score while they fit; the first and last ones and protected blocks (code,
+    tables) are always kept, all in their own order and wording. The assembled text is counted again: it never exceeds the
+    budget by the counter given, which is what makes an overflow of the short pool impossible (paper, eq. 15).
+
+    Parameters
+    ----------
+    text
+        The prompt.
+    budget_tokens
+        T_c = B_short - L_out [tokens], >= 0.
+    count
+        Token counter.
+    settings
+        Default: the paper's.
+    content
+        Content type when a router knows it; default by :func:`planner.compress.gate.content_type`.
+
+    Returns
+    -------
+    Compression
+
+    Raises
+    ------
+    InputError
+        The extra ``compress`` is not installed.
+    """
+    settings = settings or CompressorSettings()
+    before = count(text)
+    kind = content if content is not None else content_type(text)
+    if before <= budget_tokens:
+        return Compression(text, before, before, kind, False)
+    if kind not in settings.content_types:
+        return Compression(text, before, before, kind, False, "gate")
+    units = units_of(text, settings.language)
+    kept = _select(units, budget_tokens, count, settings)
+    sentences = sum(1 for u in units if not u.protected)
+    if kept is None:
+        return Compression(text, before, before, kind, False, "kept", sentences, sentences)
+    chosen, shorter = kept
+    left = sum(1 for k in chosen if not units[k].protected)
+    return Compression(shorter, before, count(shorter), kind, True, None, sentences, left)
+
+
+def _select(
+    units: list[Unit], budget: int, count: TokenCounter, settings: CompressorSettings
+) -> tuple[list[int], str] | None:
+    """Units kept and their text, at most `budget` tokens; ``None`` when what must be kept is more than that."""
+    places = [k for k, u in enumerate(units) if not u.protected]
+    first = places[: settings.keep_first]
+    last = places[max(len(places) - settings.keep_last, 0) :]
+    forced = {k for k, u in enumerate(units) if u.protected} | set(first) | set(last)
+    sizes = count.each([u.text for u in units])
+    scores = np.zeros(len(units))
+    scores[places] = sentence_scores([units[k].text for k in places], settings.weights)
+    order = sorted((k for k in places if k not in forced), key=lambda k: (-scores[k], k))
+    chosen = set(forced)
+    used = sum(sizes[k] for k in forced)
+    taken = []
+    for k in order:
+        if used + sizes[k] <= budget:
+            chosen.add(k)
+            taken.append(k)
+            used += sizes[k]
+    return _fit(units, chosen, taken, budget, count)
+
+
+def _fit(
+    units: list[Unit], chosen: set[int], taken: list[int], budget: int, count: Callable[[str], int]
+) -> tuple[list[int], str] | None:
+    """Count the whole text and give the worst sentences back until it fits: tokens of parts need not add up."""
+    while True:
+        kept = sorted(chosen)
+        text = "".join(units[k].text for k in kept)
+        if count(text) <= budget:
+            return kept, text
+        if not taken:
+            return None
+        chosen.discard(taken.pop())

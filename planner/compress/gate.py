@@ -1,0 +1,82 @@
+"""What may be compressed: prose and retrieved documents, not code, tool calls or structured data (paper section 5.2)."""
+
+from __future__ import annotations
+
+import json
+import re
+
+__all__ = ["CODE", "CONTENT_TYPES", "PROSE", "STRUCTURED", "content_type"]
+
+PROSE, CODE, STRUCTURED = "prose", "code", "structured"
+CONTENT_TYPES = (PROSE, CODE, STRUCTURED)
+"""Only the first is compressed."""
+
+MOST_CODE = 0.3
+"""Share of a prompt's characters in code-like lines above which it is taken for code."""
+
+MOST_STRUCTURE = 0.5
+"""Share in table, key-value or markup lines above which it is taken for structured data."""
+
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
+_CODE_LINE = re.compile(
+    r"""^\s*(?:
+        (?:def|class|import|from|return|if|elif|else|for|while|try|except|with|async|await|lambda|yield|raise|assert)\b.*[:)\w]\s*$
+      | (?:public|private|protected|static|final|func|fn|let|const|var|struct|enum|impl|package|namespace|using|use|extern)\b.*
+      | (?:pass|break|continue|return|end|fi|done)\s*;?\s*$
+      | (?<=\s)\#\s.*
+      | (?:\#include|\#define|@\w+|//|/\*|\*/|\#!).*
+      | .*[;{}]\s*$
+      | .*\)\s*(?:\{|=>|->).*
+      | [\w.\[\]]+\s*(?:=|\+=|:=)\s*\S.*
+      | (?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|JOIN|FROM|WHERE|GROUP\ BY|ORDER\ BY)\b.*
+      | (?:\$|>>>|\.\.\.|In\ \[\d+\]:)\s.*
+      | (?:[-+]{3}|@@)\s.*
+      | </?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>.*
+    )""",
+    re.VERBOSE,
+)
+_STRUCTURE_LINE = re.compile(
+    r"^\s*(?:\|.*\|?|[\w.\-\" ]{1,40}\s*:\s*\S*|[^\s,]+(?:,[^,\n]{0,40}){3,}|<.*>|[{}\[\],]+)\s*$"
+)
+
+
+def content_type(text: str) -> str:
+    """``"prose"``, ``"code"`` or ``"structured"``, by the share of lines that look like each.
+
+    The paper's router learns a category per request; a gateway that has one passes it instead. What cannot be told is
+    counted as prose only where most of it reads like sentences.
+
+    >>> content_type("The pool is full. Requests wait until a slot is free.")
+    'prose'
+    >>> content_type("def f(x):\\n    return x + 1\\n")
+    'code'
+    >>> content_type('{"name": "get_weather", "arguments": {"city": "Oslo"}}')
+    'structured'
+    """
+    stripped = text.strip()
+    if stripped[:1] in "{[" and stripped[:1]:
+        try:
+            json.loads(stripped)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return STRUCTURED
+    total = code = structure = 0
+    fenced = False
+    for line in text.splitlines():
+        size = len(line.strip())
+        if not size:
+            continue
+        total += size
+        if _FENCE.match(line):
+            fenced = not fenced
+            code += size
+        elif fenced or _CODE_LINE.match(line):
+            code += size
+        elif _STRUCTURE_LINE.match(line):
+            structure += size
+    if total == 0:
+        return PROSE
+    if code > MOST_CODE * total:
+        return CODE
+    return STRUCTURED if code + structure > MOST_STRUCTURE * total else PROSE

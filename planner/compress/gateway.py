@@ -1,0 +1,416 @@
+"""The paper's gateway, running: an OpenAI-compatible proxy that routes by length and compresses what is borderline.
+
+Prompts are never logged or written. Memory is bounded: bodies, requests in flight and compressions waiting have limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from planner.compress.extract import CompressorSettings, compress
+from planner.compress.gate import content_type
+from planner.compress.messages import chat_tokens, compress_chat, texts_of
+from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
+
+__all__ = ["Gateway", "GatewaySettings", "make_app", "serve"]
+
+_HOP_BY_HOP = frozenset(
+    [
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+"""Headers that belong to one connection (RFC 9110, section 7.6.1), and those the proxy sets itself."""
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """How the gateway routes.
+
+    Parameters
+    ----------
+    short_url, long_url
+        Base addresses of the two pools, without ``/v1``.
+    boundary, gamma
+        B_short [tokens]; requests above it and up to gamma times it are compressed when they may be.
+    default_output_tokens
+        Output length taken for requests that set no limit of their own [tokens].
+    tokenizer
+        A ``tokenizer.json``; ``None`` = bytes per token, learned from the counts the engines report.
+    compressor
+        Of :mod:`planner.compress.extract`.
+    retries
+        Further tries at an upstream that cannot be reached.
+    fall_back
+        Whether the long pool takes what the short one cannot be reached for; it can serve any length.
+    max_body_bytes, max_in_flight, max_waiting
+        Limits: body and buffered answer [bytes], requests at once, compressions queued or running.
+    connect_timeout_s, read_timeout_s
+        To reach an upstream; between two pieces of its answer [s].
+    workers
+        Processes that compress.
+    """
+
+    short_url: str
+    long_url: str
+    boundary: int
+    gamma: float = 1.5
+    default_output_tokens: int = 512
+    tokenizer: str | None = None
+    compressor: CompressorSettings = field(default_factory=CompressorSettings)
+    retries: int = 1
+    fall_back: bool = True
+    max_body_bytes: int = 16 * 1024 * 1024
+    max_in_flight: int = 1024
+    max_waiting: int = 32
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 300.0
+    workers: int = 1
+
+
+class _Metrics:
+    """Prometheus metrics of one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "fleetopt_gateway_requests", "Requests by pool and outcome.", ["pool", "outcome"], registry=self.registry
+        )
+        self.borderline = Counter(
+            "fleetopt_gateway_borderline",
+            "Borderline requests by what became of them.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.tokens_removed = Counter(
+            "fleetopt_gateway_tokens_removed", "Prompt tokens left out.", registry=self.registry
+        )
+        self.errors = Counter(
+            "fleetopt_gateway_upstream_errors", "Upstream failures by pool.", ["pool"], registry=self.registry
+        )
+        self.in_flight = Gauge("fleetopt_gateway_in_flight", "Requests in flight.", registry=self.registry)
+        self.overhead = Histogram(
+            "fleetopt_gateway_overhead_seconds",
+            "From the whole request to its forwarding.",
+            ["compressed"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Where a request goes and with what body."""
+
+    pool: str
+    body: bytes
+    compressed: bool
+    category: str
+    prompt_bytes: int
+
+
+class Gateway:
+    """Routes, compresses and forwards; one per application."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.metrics = _Metrics()
+        self.learned = LearnedBytes()
+        self._exact: TokenCounter | None = None if settings.tokenizer is None else TokenizerCounter(settings.tokenizer)
+        self._in_flight = 0
+        self._waiting = 0
+        self._pool: ProcessPoolExecutor | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def run(self, app: web.Application) -> AsyncIterator[None]:
+        """Start with the application, stop with it (aiohttp's cleanup context)."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.settings.connect_timeout_s, sock_read=self.settings.read_timeout_s
+        )
+        self._session = aiohttp.ClientSession(
+            timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False
+        )
+        self._pool = ProcessPoolExecutor(self.settings.workers, mp_context=get_context("spawn"))
+        # the first compression of a process loads its libraries: before the first request, not with it
+        await asyncio.get_running_loop().run_in_executor(self._pool, _warm_up)
+        yield
+        await self._session.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One completion request."""
+        if self._in_flight >= self.settings.max_in_flight:
+            self.metrics.requests.labels("none", "refused").inc()
+            return _error(503, "the gateway has as many requests in flight as it may", "overloaded")
+        self._in_flight += 1
+        self.metrics.in_flight.set(self._in_flight)
+        try:
+            return await self._handle(request)
+        finally:
+            self._in_flight -= 1
+            self.metrics.in_flight.set(self._in_flight)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            raw = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _error(413, f"the body is larger than {self.settings.max_body_bytes:,} bytes", "too_large")
+        started = time.perf_counter()
+        try:
+            data = json.loads(raw)
+        except (ValueError, RecursionError):
+            return _error(400, "the body is not JSON", "invalid_request")
+        if not isinstance(data, dict):
+            return _error(400, "the body is not a JSON object", "invalid_request")
+        route = await self._route(data, raw, request.headers)
+        self.metrics.overhead.labels("yes" if route.compressed else "no").observe(time.perf_counter() - started)
+        return await self._forward(request, route, bool(data.get("stream")))
+
+    # --- routing --------------------------------------------------------------------------------------------------
+
+    async def _route(self, data: dict[str, Any], raw: bytes, headers: Mapping[str, str]) -> _Route:
+        """The pool a request fits, compressed when that makes it fit the short one."""
+        s = self.settings
+        prompt = data.get("messages", data.get("prompt"))
+        texts = _texts(prompt)
+        size = sum(len(t.encode("utf-8", "surrogatepass")) for t in texts)
+        category = headers.get("x-fleetopt-category") or "all"
+        output = _output_limit(data) or s.default_output_tokens
+        # a token is at least one byte: what cannot exceed the boundary need not be counted
+        if size + 16 * len(texts) + output <= s.boundary:
+            return _Route("short", raw, False, category, size)
+        count: TokenCounter = self._exact or self.learned.counter(category)
+        tokens = await self._count(prompt, texts, count)
+        if tokens + output <= s.boundary:
+            return _Route("short", raw, False, category, size)
+        if tokens + output > s.gamma * s.boundary or headers.get("x-fleetopt-compress", "").lower() == "never":
+            return _Route("long", raw, False, category, size)
+        shorter = await self._compress(prompt, s.boundary - output, category)
+        if shorter is None:
+            return _Route("long", raw, False, category, size)
+        key = "messages" if "messages" in data else "prompt"
+        body = json.dumps({**data, key: shorter}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return _Route(
+            "short", body, True, category, sum(len(t.encode("utf-8", "surrogatepass")) for t in _texts(shorter))
+        )
+
+    async def _count(self, prompt: Any, texts: list[str], count: TokenCounter) -> int:
+        """Prompt tokens; an exact tokenizer works beside the event loop."""
+        if isinstance(count, ByteCounter):
+            return _tokens(prompt, texts, count)
+        return await asyncio.to_thread(_tokens, prompt, texts, count)
+
+    async def _compress(self, prompt: Any, budget: int, category: str) -> Any:
+        """The compressed prompt, or ``None`` when it has to stay as it is."""
+        if not isinstance(prompt, (str, list)) or self._pool is None:
+            self.metrics.borderline.labels("not_text").inc()
+            return None
+        if self._waiting >= self.settings.max_waiting:
+            self.metrics.borderline.labels("busy").inc()
+            return None
+        self._waiting += 1
+        per_token = self.learned.bytes_per_token(category)
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._pool, _compress_task, prompt, budget, self.settings.tokenizer, per_token, self.settings.compressor
+            )
+        finally:
+            self._waiting -= 1
+        shorter, removed, reason = found
+        self.metrics.borderline.labels(reason or "compressed").inc()
+        if shorter is None:
+            return None
+        self.metrics.tokens_removed.inc(removed)
+        return shorter
+
+    # --- forwarding -----------------------------------------------------------------------------------------------
+
+    async def _forward(self, request: web.Request, route: _Route, streaming: bool) -> web.StreamResponse:
+        """Try the pool, again as configured, then the long pool; an answer begun is never begun again."""
+        s = self.settings
+        pools = [route.pool] * (1 + s.retries)
+        if route.pool == "short" and s.fall_back:
+            pools.append("long")
+        problem = ""
+        for pool in pools:
+            try:
+                answer = await self._try(request, route, pool, streaming)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                problem = type(error).__name__
+                self.metrics.errors.labels(pool).inc()
+                continue
+            self.metrics.requests.labels(pool, str(answer.status)).inc()
+            return answer
+        self.metrics.requests.labels(route.pool, "502").inc()
+        return _error(502, f"the {route.pool} pool cannot be reached ({problem})", "upstream_unavailable")
+
+    async def _try(self, request: web.Request, route: _Route, pool: str, streaming: bool) -> web.StreamResponse:
+        assert self._session is not None
+        base = self.settings.short_url if pool == "short" else self.settings.long_url
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
+        headers["Accept-Encoding"] = "identity"  # answers are passed on, and read for their token counts, as they are
+        url = base.rstrip("/") + request.path_qs
+        async with self._session.request(request.method, url, data=route.body, headers=headers) as upstream:
+            own = {k: v for k, v in upstream.headers.items() if k.lower() not in _HOP_BY_HOP}
+            own |= {"x-fleetopt-pool": pool, "x-fleetopt-compressed": "1" if route.compressed else "0"}
+            if not streaming:
+                # whole before it is passed on: an upstream that dies half-way is a retry, not half an answer
+                body = await _bounded(upstream, self.settings.max_body_bytes)
+                self._learn(route, body)
+                return web.Response(status=upstream.status, headers=own, body=body)
+            return await self._stream(request, upstream, own, route)
+
+    async def _stream(
+        self, request: web.Request, upstream: aiohttp.ClientResponse, headers: Mapping[str, str], route: _Route
+    ) -> web.StreamResponse:
+        """Pass pieces on as they come; once begun, a failure ends the stream with an error event."""
+        answer = web.StreamResponse(status=upstream.status, headers=headers)
+        first = await upstream.content.readany()
+        await answer.prepare(request)
+        try:
+            piece = first
+            while piece:
+                if b'"usage"' in piece and b"prompt_tokens" in piece:
+                    self._learn(route, piece)
+                await answer.write(piece)
+                piece = await upstream.content.readany()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self.metrics.errors.labels(headers["x-fleetopt-pool"]).inc()
+            event = {"error": {"message": f"the upstream broke off ({type(error).__name__})", "type": "upstream_error"}}
+            await answer.write(b"\n\ndata: " + json.dumps(event).encode() + b"\n\n")
+        await answer.write_eof()
+        return answer
+
+    def _learn(self, route: _Route, body: bytes) -> None:
+        """Bytes per token from what the engine counted."""
+        place = body.rfind(b'"prompt_tokens"')
+        if place < 0 or self._exact is not None:
+            return
+        digits = body[place + 15 : place + 40].lstrip(b" :").split(b",")[0].split(b"}")[0].strip()
+        if digits.isdigit():
+            self.learned.observe(route.category, route.prompt_bytes, int(digits))
+
+    async def metrics_page(self, request: web.Request) -> web.Response:
+        """Prometheus text format."""
+        return web.Response(
+            body=generate_latest(self.metrics.registry), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
+
+    async def pass_on(self, request: web.Request) -> web.StreamResponse:
+        """Anything that is not a completion (models, health of the engine): the short pool answers."""
+        route = _Route("short", await request.read(), False, "all", 0)
+        return await self._forward(request, route, False)
+
+
+def make_app(settings: GatewaySettings) -> web.Application:
+    """The application of one gateway."""
+    if not (math.isfinite(settings.gamma) and settings.gamma >= 1.0):
+        raise ValueError(f"gamma must be at least 1, got {settings.gamma!r}")
+    gateway = Gateway(settings)
+    app = web.Application(client_max_size=settings.max_body_bytes)
+    app.cleanup_ctx.append(gateway.run)
+    app.router.add_post("/v1/chat/completions", gateway.handle)
+    app.router.add_post("/v1/completions", gateway.handle)
+    app.router.add_get("/metrics", gateway.metrics_page)
+    app.router.add_route("GET", "/{path:.*}", gateway.pass_on)
+    return app
+
+
+def serve(settings: GatewaySettings, host: str, port: int) -> None:
+    """Run until interrupted."""
+    web.run_app(make_app(settings), host=host, port=port, access_log=None, print=None)
+
+
+def _error(status: int, message: str, kind: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "type": kind, "code": status}}, status=status)
+
+
+async def _bounded(upstream: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The whole answer, at most `limit` bytes of it."""
+    pieces = []
+    size = 0
+    async for piece in upstream.content.iter_any():
+        size += len(piece)
+        if size > limit:
+            raise aiohttp.ClientPayloadError(f"an answer of more than {limit} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _texts(prompt: Any) -> list[str]:
+    """All texts of a prompt or of messages."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt, list):
+        return [
+            t for m in prompt for t in ([m] if isinstance(m, str) else texts_of(m) if isinstance(m, Mapping) else [])
+        ]
+    return []
+
+
+def _tokens(prompt: Any, texts: list[str], count: TokenCounter) -> int:
+    if isinstance(prompt, list) and prompt and all(isinstance(m, Mapping) for m in prompt):
+        return chat_tokens(prompt, count)
+    if isinstance(prompt, list) and prompt and all(isinstance(m, int) for m in prompt):
+        return len(prompt)
+    return sum(count.each(texts))
+
+
+def _output_limit(data: Mapping[str, Any]) -> int | None:
+    """Output tokens a request allows itself."""
+    for key in ("max_completion_tokens", "max_tokens"):
+        value = data.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+# --- in the compressing process -----------------------------------------------------------------------------------
+
+_counters: dict[str, TokenCounter] = {}
+
+
+def _warm_up() -> None:
+    """Load the libraries with a first compression."""
+    compress("One sentence. Two sentences. " * 10, 20, ByteCounter(), content="prose")
+
+
+def _compress_task(
+    prompt: Any, budget: int, tokenizer: str | None, bytes_per_token: float, settings: CompressorSettings
+) -> tuple[Any, int, str | None]:
+    """(compressed prompt or None, tokens removed, why it was left alone)."""
+    count: TokenCounter
+    if tokenizer is None:
+        count = ByteCounter(bytes_per_token)
+    else:
+        count = _counters.get(tokenizer) or _counters.setdefault(tokenizer, TokenizerCounter(tokenizer))
+    if isinstance(prompt, str):
+        text = compress(prompt, budget, count, settings, content_type(prompt))
+        return (text.text if text.compressed else None), text.tokens_before - text.tokens_after, text.reason
+    if all(isinstance(m, Mapping) for m in prompt):
+        chat = compress_chat(prompt, budget, count, settings)
+        return (chat.messages if chat.compressed else None), chat.tokens_before - chat.tokens_after, chat.reason
+    return None, 0, "not_text"

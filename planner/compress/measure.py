@@ -1,0 +1,347 @@
+"""How much of a borderline band compresses: p_c by category with intervals, reduction, fidelity and latency on this machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import planner
+from planner.compress.extract import CompressorSettings, compress
+from planner.compress.fidelity import TfidfCosine, rouge_l_recall
+from planner.compress.messages import chat_tokens, compress_chat, texts_of
+from planner.compress.tokens import TokenCounter
+from planner.errors import InputError
+
+__all__ = ["CategoryResult", "CompressionMeasurement", "Prompt", "measure", "read_prompts", "wilson_interval"]
+
+LONGEST_LINE = 16 * 1024 * 1024
+"""Longest line of a prompt file [bytes]."""
+
+BACKGROUND = 200
+"""Prompts the inverse document frequencies of the cosine are learned from."""
+
+LEVELS = (0.1, 0.5, 0.9)
+LATENCY_LEVELS = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt of a file.
+
+    Parameters
+    ----------
+    text
+        A plain prompt; empty when `messages` is given.
+    messages
+        A chat.
+    category
+        As the file states it; ``None`` = by content.
+    output_tokens
+        Output length the file states [tokens].
+    """
+
+    text: str = ""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    category: str | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryResult:
+    """One category's borderline prompts.
+
+    Parameters
+    ----------
+    requests, compressed
+        Prompts of the band; those brought below the boundary.
+    reasons
+        Why the others were left alone -> how many.
+    reduction, rouge_l_recall, tfidf_cosine
+        Mean and quantiles over the compressed prompts, by name (``mean``, ``p10``, ``p50``, ``p90``).
+    latency_s
+        Quantiles over all prompts of the band [s].
+    """
+
+    requests: int
+    compressed: int
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    reduction: Mapping[str, float] = field(default_factory=dict)
+    rouge_l_recall: Mapping[str, float] = field(default_factory=dict)
+    tfidf_cosine: Mapping[str, float] = field(default_factory=dict)
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def p_c(self) -> float:
+        """Share of the borderline prompts that were compressed."""
+        return self.compressed / self.requests if self.requests else math.nan
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        low, high = wilson_interval(self.compressed, self.requests)
+        return {
+            "requests": self.requests,
+            "compressed": self.compressed,
+            "p_c": self.p_c if self.requests else None,
+            "p_c_low": low,
+            "p_c_high": high,
+            "left_alone": dict(self.reasons),
+            "reduction": dict(self.reduction),
+            "rouge_l_recall": dict(self.rouge_l_recall),
+            "tfidf_cosine": dict(self.tfidf_cosine),
+            "latency_s": dict(self.latency_s),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionMeasurement:
+    """What `fleetopt compress measure` found; a table that a plan can read.
+
+    Parameters
+    ----------
+    boundary, gamma
+        B_short [tokens] and the band's width: prompts of B_short to gamma B_short were compressed.
+    prompts
+        Prompts of the file.
+    total
+        All categories together.
+    categories
+        By category.
+    counted_by
+        How tokens were counted, in words.
+    """
+
+    boundary: int
+    gamma: float
+    prompts: int
+    total: CategoryResult
+    categories: Mapping[str, CategoryResult]
+    counted_by: str
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-compression",
+            "version": planner.__version__,
+            "boundary": self.boundary,
+            "gamma": self.gamma,
+            "prompts": self.prompts,
+            "counted_by": self.counted_by,
+            "total": self.total.to_dict(),
+            "categories": {k: v.to_dict() for k, v in self.categories.items()},
+        }
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per category, the total last."""
+        rows = []
+        for name, result in [*self.categories.items(), ("all", self.total)]:
+            low, high = wilson_interval(result.compressed, result.requests)
+            rows.append(
+                {
+                    "category": name,
+                    "borderline": result.requests,
+                    "compressed": result.compressed,
+                    "p_c": result.p_c if result.requests else None,
+                    "p_c_low": low,
+                    "p_c_high": high,
+                    "reduction_mean": result.reduction.get("mean"),
+                    "rouge_l_recall_mean": result.rouge_l_recall.get("mean"),
+                    "tfidf_cosine_mean": result.tfidf_cosine.get("mean"),
+                    "latency_p50_s": result.latency_s.get("p50"),
+                    "latency_p95_s": result.latency_s.get("p95"),
+                    "latency_p99_s": result.latency_s.get("p99"),
+                }
+            )
+        return rows
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Interval of a share (Wilson 1927): 95% at the default `z`; (0, 1) without trials.
+
+    >>> low, high = wilson_interval(10, 10)
+    >>> round(low, 3), high
+    (0.722, 1.0)
+    """
+    if trials == 0:
+        return 0.0, 1.0
+    share = successes / trials
+    centre = share + z * z / (2.0 * trials)
+    spread = z * math.sqrt(share * (1.0 - share) / trials + z * z / (4.0 * trials * trials))
+    scale = 1.0 + z * z / trials
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def read_prompts(path: str | Path) -> Iterator[Prompt]:
+    """Prompts of a JSON-lines file, one object a line: ``prompt`` or ``text``, ``messages`` or ``conversations``.
+
+    ``category`` and ``output_tokens`` (or ``max_tokens``) are read where a line has them.
+
+    Raises
+    ------
+    InputError
+        Missing file, a line that is not such an object (with its number), or longer than 16 MiB.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise InputError(f"{path}: no such file", 'Give prompts as JSON lines: {"prompt": "..."}.')
+    with file.open("rb") as stream:
+        number = 0
+        while line := stream.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise InputError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
+            if line.strip():
+                yield _prompt(line, f"{path}:{number}")
+
+
+def _prompt(line: bytes, where: str) -> Prompt:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON: {error}") from None
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: expected an object, got {type(data).__name__}")
+    category = data.get("category")
+    output = data.get("output_tokens", data.get("max_tokens"))
+    if output is not None and not (isinstance(output, int) and not isinstance(output, bool) and output >= 0):
+        raise InputError(f"{where}: output_tokens: expected a whole number of tokens, got {output!r}")
+    name = None if category is None else str(category)
+    for key in ("prompt", "text"):
+        if isinstance(data.get(key), str):
+            return Prompt(data[key], category=name, output_tokens=output)
+    messages = data.get("messages")
+    if messages is None and isinstance(data.get("conversations"), Sequence):
+        roles = {"human": "user", "gpt": "assistant", "system": "system"}
+        messages = [
+            {"role": roles.get(str(m.get("from")), "user"), "content": m.get("value", "")}
+            for m in data["conversations"]
+            if isinstance(m, Mapping)
+        ]
+    if isinstance(messages, Sequence) and messages and all(isinstance(m, Mapping) for m in messages):
+        return Prompt(messages=tuple(messages), category=name, output_tokens=output)
+    raise InputError(f"{where}: no prompt", "Each line needs `prompt`, `text`, `messages` or `conversations`.")
+
+
+def measure(
+    prompts: Iterable[Prompt],
+    boundary: int,
+    gamma: float,
+    count: TokenCounter,
+    counted_by: str,
+    output_tokens: int = 256,
+    settings: CompressorSettings | None = None,
+) -> CompressionMeasurement:
+    """Compress every borderline prompt and account for what happened.
+
+    Parameters
+    ----------
+    prompts
+        All prompts; those with B < prompt + output <= gamma B are compressed to B - output.
+    boundary
+        B_short, total tokens [tokens].
+    gamma
+        Width of the band, > 1.
+    count, counted_by
+        Token counter and its description.
+    output_tokens
+        Output length of prompts that state none [tokens].
+    settings
+        Of the compressor.
+
+    Returns
+    -------
+    CompressionMeasurement
+    """
+    if boundary < 1:
+        raise InputError(f"boundary: must be at least 1 token, got {boundary}")
+    if not (math.isfinite(gamma) and gamma > 1.0):
+        raise InputError(f"gamma: must be above 1, got {gamma:g}")
+    seen = 0
+    background: list[str] = []
+    outcomes: dict[str, list[_Outcome]] = {}
+    for prompt in prompts:
+        seen += 1
+        output = prompt.output_tokens if prompt.output_tokens is not None else output_tokens
+        done = _compress_one(prompt, boundary, gamma, output, count, settings)
+        if done is not None:
+            outcomes.setdefault(done.category, []).append(done)
+            if len(background) < BACKGROUND and done.shorter is not None:
+                background.append(done.original)
+    everything = [o for group in outcomes.values() for o in group]
+    cosine = TfidfCosine(background) if any(o.shorter is not None for o in everything) else None
+    return CompressionMeasurement(
+        boundary,
+        gamma,
+        seen,
+        _summary(everything, cosine),
+        {name: _summary(group, cosine) for name, group in sorted(outcomes.items())},
+        counted_by,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """One borderline prompt: what it was, what became of it, how long that took."""
+
+    category: str
+    original: str
+    shorter: str | None
+    reason: str | None
+    reduction: float
+    seconds: float
+
+
+def _compress_one(
+    prompt: Prompt, boundary: int, gamma: float, output: int, count: TokenCounter, settings: CompressorSettings | None
+) -> _Outcome | None:
+    """The outcome for a borderline prompt; ``None`` for one outside the band."""
+    tokens = chat_tokens(prompt.messages, count) if prompt.messages else count(prompt.text)
+    if not boundary < tokens + output <= gamma * boundary:
+        return None
+    budget = boundary - output
+    started = time.perf_counter()
+    if prompt.messages:
+        chat = compress_chat(prompt.messages, budget, count, settings)
+        seconds = time.perf_counter() - started
+        original = "\n".join(t for m in prompt.messages for t in texts_of(m))
+        shorter = "\n".join(t for m in chat.messages for t in texts_of(m)) if chat.compressed else None
+        content, reason = chat.content, chat.reason
+        reduction = 1.0 - chat.tokens_after / chat.tokens_before
+    else:
+        text = compress(prompt.text, budget, count, settings)
+        seconds = time.perf_counter() - started
+        original, shorter = prompt.text, text.text if text.compressed else None
+        content, reason, reduction = text.content, text.reason, text.reduction
+    return _Outcome(prompt.category or content, original, shorter, reason, reduction, seconds)
+
+
+def _summary(outcomes: Sequence[_Outcome], cosine: TfidfCosine | None) -> CategoryResult:
+    done = [(o, o.shorter) for o in outcomes if o.shorter is not None]
+    reasons: dict[str, int] = {}
+    for o in outcomes:
+        if o.reason:
+            reasons[o.reason] = reasons.get(o.reason, 0) + 1
+    return CategoryResult(
+        requests=len(outcomes),
+        compressed=len(done),
+        reasons=reasons,
+        reduction=_spread([o.reduction for o, _ in done]),
+        rouge_l_recall=_spread([rouge_l_recall(o.original, s) for o, s in done]),
+        tfidf_cosine=_spread([cosine(o.original, s) for o, s in done if cosine is not None]),
+        latency_s=_quantiles([o.seconds for o in outcomes], LATENCY_LEVELS),
+    )
+
+
+def _quantiles(values: Sequence[float], levels: Sequence[float]) -> dict[str, float]:
+    import numpy as np
+
+    return {f"p{100 * q:g}": float(np.quantile(values, q)) for q in levels} if values else {}
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": math.fsum(values) / len(values), **_quantiles(values, LEVELS)} if values else {}

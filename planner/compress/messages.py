@@ -1,0 +1,173 @@
+"""Chat requests: which parts may be compressed, and how a budget is shared out between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.compress.extract import Compression, CompressorSettings, compress
+from planner.compress.gate import PROSE, STRUCTURED, content_type
+from planner.compress.tokens import TokenCounter
+
+__all__ = ["TOKENS_PER_MESSAGE", "ChatCompression", "chat_tokens", "compress_chat", "texts_of"]
+
+TOKENS_PER_MESSAGE = 8
+"""Tokens a chat template adds to each message, counted high: role markers and separators are 3 to 7 in common ones."""
+
+_COMPRESSIBLE_ROLES = ("user",)
+"""Instructions (system, developer), the model's own words and tool results are passed on as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCompression:
+    """A chat request after compression.
+
+    Parameters
+    ----------
+    messages
+        To send.
+    tokens_before, tokens_after
+        Of all messages, template included [tokens].
+    compressed
+        Whether anything was left out.
+    content
+        Content type of the largest text that may be compressed; ``structured`` when none may.
+    reason
+        Why it was left alone, as in :class:`planner.compress.extract.Compression`.
+    """
+
+    messages: list[dict[str, Any]]
+    tokens_before: int
+    tokens_after: int
+    compressed: bool
+    content: str
+    reason: str | None = None
+
+
+def texts_of(message: Mapping[str, Any]) -> list[str]:
+    """Texts of one message: its content, or the text parts of it; nothing for other types."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, Sequence):
+        return [p["text"] for p in content if isinstance(p, Mapping) and isinstance(p.get("text"), str)]
+    return []
+
+
+def chat_tokens(messages: Sequence[Mapping[str, Any]], count: TokenCounter) -> int:
+    """Tokens of a chat request, counted high; tool calls and other structure by their JSON."""
+    import json
+
+    total = 0
+    for message in messages:
+        total += TOKENS_PER_MESSAGE + sum(count(t) for t in texts_of(message))
+        rest = {k: v for k, v in message.items() if k not in ("content", "role")}
+        if rest:
+            total += count(json.dumps(rest, ensure_ascii=False))
+    return total
+
+
+def compress_chat(
+    messages: Sequence[Mapping[str, Any]],
+    budget_tokens: int,
+    count: TokenCounter,
+    settings: CompressorSettings | None = None,
+) -> ChatCompression:
+    """Compress the longest user text of a chat until all messages fit the budget, or leave the chat alone.
+
+    Only text of the user is touched, longest first; everything else keeps its place and wording. A chat with tool calls is
+    left alone: what a tool returned may be quoted by position.
+
+    Parameters
+    ----------
+    messages
+        As in the OpenAI chat API.
+    budget_tokens
+        For all messages together [tokens].
+    count, settings
+        As in :func:`planner.compress.extract.compress`.
+
+    Returns
+    -------
+    ChatCompression
+    """
+    settings = settings or CompressorSettings()
+    kept = [dict(m) for m in messages]
+    before = chat_tokens(messages, count)
+    places = _compressible(messages)
+    largest = max(places, key=lambda p: len(_text(messages, p)), default=None)
+    kind = STRUCTURED if largest is None else content_type(_text(messages, largest))
+    if before <= budget_tokens:
+        return ChatCompression(kept, before, before, False, kind)
+    if largest is None or any(m.get("tool_calls") or m.get("role") == "tool" for m in messages):
+        return ChatCompression(kept, before, before, False, STRUCTURED, "gate")
+    now = before
+    reason: str | None = "gate"
+    for place in sorted(places, key=lambda p: -len(_text(messages, p))):
+        text = _text(messages, place)
+        shorter = _as_far_as_it_goes(text, count(text) - (now - budget_tokens), count, settings)
+        if not shorter.compressed:
+            reason = shorter.reason or reason
+            continue
+        _put(kept, place, shorter.text)
+        now += shorter.tokens_after - shorter.tokens_before
+        if now <= budget_tokens:
+            after = chat_tokens(kept, count)
+            if after <= budget_tokens:
+                return ChatCompression(kept, before, after, True, PROSE)
+    return ChatCompression([dict(m) for m in messages], before, before, False, kind, reason)
+
+
+def _as_far_as_it_goes(text: str, budget: int, count: TokenCounter, settings: CompressorSettings) -> Compression:
+    """Compressed to the budget, or, when what must be kept is larger, to that."""
+    done = compress(text, max(budget, 0), count, settings)
+    if done.reason != "kept":
+        return done
+    low, high = max(budget, 0), done.tokens_before - 1
+    best = done
+    # what must be kept is found by halving: it does not depend on the scores
+    while low < high and high - low > 16:
+        middle = (low + high) // 2
+        tried = compress(text, middle, count, settings)
+        if tried.compressed:
+            best, high = tried, middle
+        else:
+            low = middle
+    return best
+
+
+_Place = tuple[int, int | None]
+
+
+def _compressible(messages: Sequence[Mapping[str, Any]]) -> list[_Place]:
+    """Where compressible texts stand: message, and part of it when its content is a list."""
+    places: list[_Place] = []
+    for k, message in enumerate(messages):
+        if message.get("role") not in _COMPRESSIBLE_ROLES:
+            continue
+        content = message.get("content")
+        if isinstance(content, str):
+            places.append((k, None))
+        elif isinstance(content, Sequence):
+            places += [
+                (k, j) for j, p in enumerate(content) if isinstance(p, Mapping) and isinstance(p.get("text"), str)
+            ]
+    return places
+
+
+def _text(messages: Sequence[Mapping[str, Any]], place: _Place) -> str:
+    k, part = place
+    content = messages[k]["content"]
+    return str(content if part is None else content[part]["text"])
+
+
+def _put(messages: list[dict[str, Any]], place: _Place, text: str) -> None:
+    """Replace one text, leaving the caller's own objects as they are."""
+    k, part = place
+    if part is None:
+        messages[k] = {**messages[k], "content": text}
+    else:
+        parts = list(messages[k]["content"])
+        parts[part] = {**parts[part], "text": text}
+        messages[k] = {**messages[k], "content": parts}

@@ -1,0 +1,150 @@
+"""A prompt cut into units that are kept or dropped whole; joined again they are the prompt, to the last byte."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+from planner.compress.extra import require
+from planner.compress.gate import PROSE, content_type
+
+__all__ = ["Unit", "language_of", "units_of"]
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
+_TABLE = re.compile(r"^\s*\|.*\|\s*$")
+_INDENTED_CODE = re.compile(r"^(?: {4}|\t)\S")
+_HEADING = re.compile(r"^\s{0,3}#{1,6}\s")
+
+_SCRIPTS = (
+    # kana before Han: Japanese uses both
+    (re.compile(r"[぀-ヿ]"), "ja"),
+    (re.compile(r"[一-鿿]"), "zh"),
+    (re.compile(r"[가-힯]"), "ko"),
+    (re.compile(r"[؀-ۿ]"), "ar"),
+    (re.compile(r"[ऀ-ॿ]"), "hi"),
+    (re.compile(r"[Ѐ-ӿ]"), "ru"),
+    (re.compile(r"[Ͱ-Ͽ]"), "el"),
+    (re.compile(r"[԰-֏]"), "hy"),
+    (re.compile(r"[֐-׿]"), "he"),
+)
+_SAMPLE = 4_000
+"""Characters looked at to tell the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of a prompt.
+
+    Parameters
+    ----------
+    text
+        The piece with the white space that follows it.
+    protected
+        Code, tables and other structure inside prose: never dropped, never counted as a sentence.
+    """
+
+    text: str
+    protected: bool = False
+
+
+def language_of(text: str) -> str:
+    """Language whose sentence rules fit the script of `text` (ISO 639-1); ``"en"`` for Latin letters.
+
+    >>> language_of("The fleet is ready."), language_of("これは文です。"), language_of("यह एक वाक्य है।")
+    ('en', 'ja', 'hi')
+    """
+    sample = text[:_SAMPLE]
+    if sample.isascii():
+        return "en"
+    letters = sum(1 for c in sample if c.isalpha()) or 1
+    for pattern, language in _SCRIPTS:
+        if len(pattern.findall(sample)) > 0.15 * letters:
+            return language
+    return "en"
+
+
+def units_of(text: str, language: str | None = None) -> list[Unit]:
+    """Cut a prompt into sentences and protected blocks.
+
+    Fenced code, Markdown tables and indented code are protected. A heading stays with the sentence that follows it, and so
+    does white space between paragraphs with the sentence before it.
+
+    Parameters
+    ----------
+    text
+        The prompt.
+    language
+        ISO 639-1 code whose sentence rules apply; default by script.
+
+    Returns
+    -------
+    list of Unit
+        ``"".join(u.text for u in units) == text``.
+    """
+    units: list[Unit] = []
+    language = language or language_of(text)
+    for block, protected in _blocks(text):
+        if protected:
+            units.append(Unit(block, True))
+        else:
+            units.extend(_sentences(block, language))
+    return units
+
+
+def _blocks(text: str) -> list[tuple[str, bool]]:
+    """Runs of lines that are prose (False) or structure to be left alone (True)."""
+    blocks: list[tuple[list[str], bool]] = []
+    fence = ""
+    before_blank = True
+    for line in text.splitlines(keepends=True):
+        opened = _FENCE.match(line)
+        if fence:
+            protected = True
+            if opened and opened[1].startswith(fence) and line.strip() == opened[1]:
+                fence = ""
+        elif opened:
+            protected, fence = True, opened[1][:3]
+        else:
+            in_code = bool(blocks) and blocks[-1][1] and not blocks[-1][0][-1].strip().startswith(("```", "~~~"))
+            indented = bool(_INDENTED_CODE.match(line)) and (before_blank or in_code)
+            protected = bool(_TABLE.match(line)) or indented
+        before_blank = not line.strip()
+        if blocks and blocks[-1][1] == protected:
+            blocks[-1][0].append(line)
+        else:
+            blocks.append(([line], protected))
+    found: list[tuple[str, bool]] = []
+    for lines, protected in blocks:
+        block = "".join(lines)
+        # indentation alone is also how lists and quotations continue
+        if protected and _INDENTED_CODE.match(lines[0]) and content_type(block) == PROSE:
+            protected = False
+        if found and found[-1][1] == protected:
+            found[-1] = (found[-1][0] + block, protected)
+        else:
+            found.append((block, protected))
+    return found
+
+
+def _sentences(block: str, language: str) -> list[Unit]:
+    """Sentences of prose; blank pieces go to the unit before them, headings to the one after."""
+    found = require("sentencex").get_sentence_boundaries(language, block)
+    # a sentence reaches to the start of the next: the splitter drops some of the white space between
+    starts = sorted({0, *(b["start_index"] for b in found)})
+    pieces = [block[a:b] for a, b in itertools.pairwise([*starts, len(block)])]
+    units: list[str] = []
+    heading = ""
+    for piece in pieces:
+        if not piece.strip() and units and not heading:
+            units[-1] += piece
+        elif not piece.strip() or _HEADING.match(piece):
+            heading += piece
+        else:
+            units.append(heading + piece)
+            heading = ""
+    if heading and units:
+        units[-1] += heading
+    elif heading:
+        units.append(heading)
+    return [Unit(u) for u in units]

@@ -1,0 +1,141 @@
+"""How many tokens a text is: exactly by a tokenizer file, or by bytes per token learned per category."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from planner.compress.extra import require
+from planner.errors import InputError
+
+__all__ = ["DEFAULT_BYTES_PER_TOKEN", "ByteCounter", "LearnedBytes", "TokenCounter", "TokenizerCounter", "counter_from"]
+
+DEFAULT_BYTES_PER_TOKEN = 3.0
+"""Bytes per token assumed before anything is learned: below what tokenizers reach on prose, so that counts err high."""
+
+
+class TokenCounter(Protocol):
+    """Counts tokens."""
+
+    def __call__(self, text: str) -> int:
+        """Tokens of one text."""
+
+    def each(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of several texts, each by itself."""
+
+
+class ByteCounter:
+    """Tokens as UTF-8 bytes over a constant, rounded up.
+
+    Parameters
+    ----------
+    bytes_per_token
+        Bytes of one token [bytes], > 0.
+    """
+
+    def __init__(self, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> None:
+        if not (math.isfinite(bytes_per_token) and bytes_per_token > 0.0):
+            raise ValueError(f"bytes_per_token must be positive, got {bytes_per_token!r}")
+        self.bytes_per_token = bytes_per_token
+
+    def __call__(self, text: str) -> int:
+        """Tokens of one text."""
+        return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
+
+    def each(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of several texts, each by itself."""
+        return [self(t) for t in texts]
+
+
+class TokenizerCounter:
+    """Exact counts by a Hugging Face ``tokenizer.json``.
+
+    Parameters
+    ----------
+    path
+        The file, or a folder that holds one.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        file = Path(path).expanduser()
+        file = file / "tokenizer.json" if file.is_dir() else file
+        if not file.is_file():
+            raise InputError(f"{path}: no such tokenizer file", "Give the tokenizer.json of the served model.")
+        try:
+            self._encode = require("tokenizers").Tokenizer.from_file(str(file))
+        except InputError:
+            raise
+        # the library raises a bare Exception with its parser's message
+        except Exception as error:
+            raise InputError(f"{path}: not a tokenizer.json: {error}") from None
+
+    def __call__(self, text: str) -> int:
+        """Tokens of one text, without the special tokens a chat template adds."""
+        return len(self._encode.encode(text, add_special_tokens=False).ids)
+
+    def each(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of several texts, each by itself."""
+        return [len(e.ids) for e in self._encode.encode_batch(list(texts), add_special_tokens=False)]
+
+
+class LearnedBytes:
+    """Bytes per token by category, learned from the counts an engine reports (the paper's exponential moving average).
+
+    Parameters
+    ----------
+    weight
+        Weight of a new observation, in (0, 1].
+    margin
+        Standard deviations by which the estimate is taken lower, so that a count errs high.
+    """
+
+    def __init__(self, weight: float = 0.05, margin: float = 2.0) -> None:
+        if not 0.0 < weight <= 1.0:
+            raise ValueError(f"weight must lie in (0, 1], got {weight!r}")
+        self.weight = weight
+        self.margin = margin
+        self._mean: dict[str, float] = {}
+        self._variance: dict[str, float] = {}
+
+    def observe(self, category: str, size_bytes: int, tokens: int) -> None:
+        """Learn from a prompt of `size_bytes` that was `tokens` tokens to the engine."""
+        if size_bytes <= 0 or tokens <= 0:
+            return
+        value = size_bytes / tokens
+        if category not in self._mean:
+            self._mean[category], self._variance[category] = value, (0.1 * value) ** 2
+            return
+        step = value - self._mean[category]
+        self._mean[category] += self.weight * step
+        self._variance[category] = (1.0 - self.weight) * (self._variance[category] + self.weight * step * step)
+
+    def bytes_per_token(self, category: str) -> float:
+        """The estimate used for counting [bytes]; the default until something was observed."""
+        if category not in self._mean:
+            return DEFAULT_BYTES_PER_TOKEN
+        low = self._mean[category] - self.margin * math.sqrt(self._variance[category])
+        return max(low, 0.25 * self._mean[category])
+
+    def counter(self, category: str) -> ByteCounter:
+        """A counter at the present estimate."""
+        return ByteCounter(self.bytes_per_token(category))
+
+
+def counter_from(tokenizer: str | Path | None, bytes_per_token: float | None) -> TokenCounter:
+    """The counter the options ask for.
+
+    Raises
+    ------
+    InputError
+        Both given, or neither usable.
+    """
+    if tokenizer is not None and bytes_per_token is not None:
+        raise InputError("--tokenizer and --bytes-per-token are two ways to count tokens", "Give one.")
+    if tokenizer is not None:
+        return TokenizerCounter(tokenizer)
+    try:
+        return ByteCounter(DEFAULT_BYTES_PER_TOKEN if bytes_per_token is None else bytes_per_token)
+    except ValueError as error:
+        raise InputError(str(error)) from None
