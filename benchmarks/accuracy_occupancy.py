@@ -22,7 +22,6 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 from iteration_server import draw
 
-from planner.queueing.slots.chain import iteration_times
 from planner.queueing.slots.latency import ReplicaLatency
 
 COLUMNS = ("occupancy", "TTFT p50", "TTFT p90", "TTFT p99", "TPOT p50", "TPOT p90", "TPOT p99")
@@ -33,7 +32,6 @@ NAMES = {"geom": "geometric", "const": "constant", "bimodal": "two", "lognormal"
 class Row:
     """One case: prediction / truth - 1 in the order of COLUMNS."""
 
-    shared: bool
     routing: str
     load: float
     occupancy: float
@@ -45,15 +43,14 @@ def _row(case: dict[str, Any], inputs: np.ndarray, outputs: np.ndarray, rate: fl
     replica = ReplicaLatency(
         inputs,
         outputs,
-        iteration_time=iteration_times(case["slots"], case["W"] * unit, case["H"] * unit),
+        iteration_time=unit * (case["W"] + case["H"] * np.arange(case["slots"] + 1.0)),
         chunk=case["chunk"],
-        prefill_per_token=case["P"] * unit,
     )
     at = replica.predict(rate, case["g"], case["routing"])
     got = [at.slot_occupancy, *at.ttft_s, *at.tpot_s]
     truth = [case["occupancy"], *(x * unit for x in case["ttft"]), *(x * unit for x in case["tpot"])]
     errors = tuple(float(a / b - 1.0) for a, b in zip(got, truth, strict=True))
-    return Row(case["P"] > 0, case["routing"], at.load, case["occupancy"], at.wait_probability, errors)
+    return Row(case["routing"], at.load, case["occupancy"], at.wait_probability, errors)
 
 
 def truth_errors(cases: Iterable[dict[str, Any]]) -> list[Row]:
@@ -64,14 +61,14 @@ def truth_errors(cases: Iterable[dict[str, Any]]) -> list[Row]:
     """
     rows = []
     for case in cases:
+        if case["prefill_ms_per_token"] > 0:  # prefill that shares a budget is method `mixed`
+            continue
         rng = np.random.default_rng(7)
         laws = [(NAMES[spec[0]], *spec[1:]) for spec in (case["length_spec"]["input"], case["length_spec"]["output"])]
         inputs, outputs = (draw(law, 20_000, rng) for law in laws)
-        # where prefill shares the budget, the iteration of the last chunk emits the first token
-        shared = case["prefill_ms_per_token"] > 0
-        mean = float(np.mean(np.ceil(inputs / case["chunk"]) + outputs)) - shared
+        mean = float(np.mean(np.ceil(inputs / case["chunk"]) + outputs))
         flat = {
-            "W": case["W"], "H": case["H"], "P": case["prefill_ms_per_token"], "slots": case["n_max"],
+            "W": case["W"], "H": case["H"], "slots": case["n_max"],
             "chunk": case["chunk"], "g": case["n_gpus"], "routing": case["routing"], "occupancy": case["slot_utilization"],
             "ttft": [case["ttft"][p]["value"] for p in ("p50", "p90", "p99")],
             "tpot": [case["tpot"][p]["value"] for p in ("p50", "p90", "p99")],
@@ -88,7 +85,7 @@ def golden_errors() -> list[Row]:
         rng = np.random.default_rng(case["law_seed"])
         inputs, outputs = (draw(tuple(case[k]), case["population"], rng) for k in ("input_law", "output_law"))
         flat = {
-            "W": case["fixed_time"], "H": case["time_per_slot"], "P": case["prefill_per_token"], "slots": case["slots"],
+            "W": case["fixed_time"], "H": case["time_per_slot"], "slots": case["slots"],
             "chunk": case["chunk"], "g": case["replicas"], "routing": case["routing"],
             "occupancy": case["slot_occupancy"], "ttft": case["ttft"], "tpot": case["tpot"],
         }  # fmt: skip
@@ -99,17 +96,14 @@ def golden_errors() -> list[Row]:
 def table(rows: list[Row]) -> str:
     """Median / worst optimistic / worst pessimistic error [%] per region."""
     regions: list[tuple[str, Callable[[Row], bool]]] = []
-    for name, shared in (("prefill per slot", False), ("prefill shares a budget", True)):
-        for routing in (("random",), ("jsq", "central"), ("rr",)):
-            for low, high in ((0.0, 0.72), (0.72, 0.9), (0.9, 1.0)):
-                regions.append(
-                    (
-                        f"{name}, {'/'.join(routing)}, load {low:g}-{high:g}",
-                        lambda r, s=shared, k=routing, a=low, b=high: (
-                            r.shared == s and r.routing in k and a <= r.load < b
-                        ),
-                    )
+    for routing in (("random",), ("jsq", "central"), ("rr",)):
+        for low, high in ((0.0, 0.72), (0.72, 0.9), (0.9, 1.0)):
+            regions.append(
+                (
+                    f"{'/'.join(routing)}, load {low:g}-{high:g}",
+                    lambda r, k=routing, a=low, b=high: r.routing in k and a <= r.load < b,
                 )
+            )
     lines = ["| region | cases | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---|" * len(COLUMNS)]
     for name, inside in regions:
         errors = np.array([r.errors for r in rows if inside(r)]) * 100
@@ -130,20 +124,19 @@ def main() -> None:
     print("pessimistic error, in percent of the simulated value. Load = arrival rate / maximum throughput.\n")
     for title, rows in sources:
         print(f"## {title}\n\n{len(rows)} cases.\n\n{table(rows)}\n")
-        bars = [r for r in rows if not r.shared and r.occupancy <= 0.85]
+        bars = [r for r in rows if r.occupancy <= 0.85]
         errors = np.abs(np.array([r.errors for r in bars]))
         kept = [np.mean(errors[:, i] <= bar) for i, bar in ((0, 0.05), (1, 0.10), (3, 0.10), (6, 0.10))]
         print(
-            f"Prefill per slot, slot occupancy <= 0.85 ({len(bars)} cases): occupancy within 5% in {kept[0]:.0%}, TTFT p50 "
+            f"Slot occupancy <= 0.85 ({len(bars)} cases): occupancy within 5% in {kept[0]:.0%}, TTFT p50 "
             f"within 10% in {kept[1]:.0%}, TTFT p99 within 10% in {kept[2]:.0%}, TPOT p99 within 10% in {kept[3]:.0%}.\n"
         )
     print(
         "Beyond these (a compiled server of the same rules, not rerun here), settings drawn at random: W 3-40 ms, H up to\n"
         "0.12 W, 8-256 slots, chunks 128-2048, 1-32 replicas, every routing, loads 0.2-0.85, seven input and eight output\n"
-        "laws, 300,000 requests each. Prefill per slot, 60 settings drawn after the formulas were final: median error 0.4%\n"
+        "laws, 300,000 requests each. 60 settings drawn after the formulas were final: median error 0.4%\n"
         "of the occupancy, 0.2% of TTFT p50, 0.5% of TTFT p99, 0.4% of TPOT p99; 58 of 60 within 5% / 10% / 10% / 10%, the\n"
-        "other two (TTFT p99 12% and 19% optimistic) where 1.2-1.5% of the requests wait. Shared budget, 36 settings also\n"
-        "looked at while the formulas were made: 0.6%, 0.8%, 1.6%, 1.3%; 25 of 36 within the same bounds.\n"
+        "other two (TTFT p99 12% and 19% optimistic) where 1.2-1.5% of the requests wait.\n"
     )
     print("## What is not covered\n")
     print(
@@ -155,10 +148,7 @@ def main() -> None:
         "  46% optimistic for scv 10, 9% for scv 2.\n"
         "- Join-shortest-queue with 8 slots or fewer per replica: TTFT p99 from 20% optimistic to 40% pessimistic where\n"
         "  some wait. Round robin with 4 slots or fewer: TTFT p50 up to 30% pessimistic, far more where H exceeds W.\n"
-        "- Prefill in a shared budget: how much JSQ evens out arrivals is one fitted constant. With outputs below about 100\n"
-        "  tokens JSQ and round robin are up to twice pessimistic (TTFT p99), a replica by itself 15% optimistic (TTFT p99)\n"
-        "  and 7% (TPOT). Few slots (8) held long by prefill: TTFT 30% optimistic. At load 0.99 up to 150% pessimistic.\n"
-        "- No memory limits, no preemption, no decode tokens in the budget (that is method `mixed`)."
+        "- No memory limits, no preemption, no prefill budget shared by the slots (that is method `mixed`)."
     )
 
 

@@ -240,9 +240,8 @@ class DecodeNodes:
 
     Examples
     --------
-    >>> from planner.queueing.slots.chain import iteration_times
     >>> one = np.ones(1)
-    >>> nodes = DecodeNodes(99 * one, 0 * one, 0 * one, one, iteration_times(8, 0.01, 0.0))
+    >>> nodes = DecodeNodes(99 * one, 0 * one, 0 * one, one, 0.01 * np.ones(9))
     >>> round(nodes.capacity_per_s, 6), nodes.tpot(nodes.solve(1e-9)).quantiles([0.5]).round(6).tolist()
     (8.080808, [0.01])
     """

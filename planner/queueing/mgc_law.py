@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.queueing.erlang import as_result, erlang_c, log_erlang_c
+from planner.queueing.erlang import erlang_c, log_erlang_c
 from planner.queueing.exact import LIMIT_PHASE_SERVERS, deterministic_wait, phase_type_wait
 from planner.queueing.mgc_moments import (
     deterministic_excess,
-    leading_arguments,
     mean_wait_cosmetatos,
     mean_wait_fleetopt,
     wait_quantile_cosmetatos,
@@ -28,14 +26,10 @@ from planner.queueing.service import ServiceLaw, TwoPhases, two_phases
 __all__ = [
     "assumed_law",
     "exact_method",
-    "mean_wait_exact",
-    "mean_wait_tijms",
     "over_queues",
     "solve_conservative",
     "solve_exact",
     "solve_tijms",
-    "wait_quantile_exact",
-    "wait_quantile_tijms",
 ]
 
 type_array = npt.NDArray[np.float64]
@@ -291,211 +285,3 @@ def over_queues(
     shape = lam.shape
     with np.errstate(over="ignore"):
         return (mean * s.ravel()).reshape(shape), (waits * s.ravel()).reshape(shape), p_wait.reshape(shape)
-
-
-def mean_wait_tijms(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    *,
-    law: ServiceLaw | None = None,
-) -> Any:
-    r"""Mean wait of Tijms, van Hoorn and Federgruen, from the whole service law.
-
-    .. math:: E[W] = C \left[\int_0^\infty (1 - B_e(t))^c\, dt
-        + \frac{\rho}{1-\rho} \frac{(1 + C_s^2) E[S]}{2 c}\right]
-
-    with :math:`B_e` the residual (equilibrium) service law.
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
-    law : ServiceLaw, optional
-        The whole service law; scaled to `service_time`.
-
-    Returns
-    -------
-    float or array
-        Mean wait in the queue [s]; inf where lambda E[S] >= c. Exact for c = 1 and
-        for M/M/c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    H. C. Tijms, M. H. van Hoorn and A. Federgruen, Adv. Appl. Prob. 13 (1981) 186 (doi:10.2307/1426474); Tijms,
-    *A First Course in Stochastic Models* (2003), eq. 9.6.23.
-
-    Examples
-    --------
-    >>> round(mean_wait_tijms(0.5, 1.0, 1, 4.0), 9)
-    2.5
-    """
-    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv, law=law)
-    return as_result(over_queues(solve_tijms, lam, s, c, scv, np.zeros(lam.shape), law)[0])
-
-
-def wait_quantile_tijms(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    quantile: npt.ArrayLike = 0.99,
-    *,
-    law: ServiceLaw | None = None,
-) -> Any:
-    r"""Wait quantile of Tijms, van Hoorn and Federgruen, from the whole service law.
-
-    .. math:: E[e^{-sW} \mid W > 0] = \frac{(1-\rho)\, m(s)}{1 - \rho\, r(s)}, \quad
-        m: \text{least of } c \text{ residuals}, \quad r: \text{a residual divided by } c
-
-    (their generating function of the queue through the distributional form of Little's law), and P(wait) Erlang C.
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
-    quantile : float or array
-        Quantile q [1]; 0 <= q < 1.
-    law : ServiceLaw, optional
-        The whole service law; scaled to `service_time`.
-
-    Returns
-    -------
-    float or array
-        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Exact for c = 1 and
-        for M/M/c; computed to about 1e-4 of its value.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    As `mean_wait_tijms`. R. Gruebel and R. Hermesmeier, ASTIN Bulletin 29 (1999) 197, for the inversion.
-
-    Examples
-    --------
-    >>> round(wait_quantile_tijms(90.0, 1.0, 100, 1.0), 3)
-    0.308
-    """
-    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile, law=law)
-    return as_result(over_queues(solve_tijms, lam, s, c, scv, q, law)[1])
-
-
-def mean_wait_exact(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    *,
-    law: ServiceLaw | None = None,
-) -> Any:
-    r"""Mean wait where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 256 servers.
-
-    .. math:: E[W] = \int_0^\infty P(W > t)\, dt
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
-    law : ServiceLaw, optional
-        The whole service law; scaled to `service_time`.
-
-    Returns
-    -------
-    float or array
-        Mean wait in the queue [s]; inf where lambda E[S] >= c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain, or there is no exact solution for this law and number of servers.
-
-    References
-    ----------
-    `planner.queueing.exact`.
-
-    Examples
-    --------
-    >>> round(mean_wait_exact(0.5, 1.0, 1, 4.0), 9)
-    2.5
-    """
-    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv, law=law)
-    return as_result(over_queues(solve_exact, lam, s, c, scv, np.zeros(lam.shape), law)[0])
-
-
-def wait_quantile_exact(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    quantile: npt.ArrayLike = 0.99,
-    *,
-    law: ServiceLaw | None = None,
-) -> Any:
-    r"""Wait quantile where it is known exactly: one server, M/M/c, M/D/c, two exponential phases up to 256 servers.
-
-    .. math:: W_q = \inf\{t: P(W > t) \le 1 - q\}
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
-    quantile : float or array
-        Quantile q [1]; 0 <= q < 1.
-    law : ServiceLaw, optional
-        The whole service law; scaled to `service_time`.
-
-    Returns
-    -------
-    float or array
-        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain, or there is no exact solution for this law and number of servers.
-
-    References
-    ----------
-    `planner.queueing.exact`; one server is Pollaczek-Khinchine, inverted to about 1e-4.
-
-    Examples
-    --------
-    >>> h2 = ServiceLaw.hyperexponential([0.9, 0.1], [0.5, 5.5])
-    >>> round(wait_quantile_exact(3.4, 1.0, 4, quantile=0.99, law=h2), 4)
-    23.9856
-    """
-    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile, law=law)
-    return as_result(over_queues(solve_exact, lam, s, c, scv, q, law)[1])

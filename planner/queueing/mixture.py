@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["PoolLatency", "groups", "mixture_quantiles", "persistence", "strata"]
+__all__ = ["groups", "mixture_quantiles", "persistence", "strata"]
 
 FloatArray = NDArray[np.float64]
 
@@ -132,59 +130,3 @@ def strata(
         )
     found, width, mass, idle_flag = (np.concatenate(column) for column in zip(*parts, strict=True))
     return found, width, mass, idle_flag
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolLatency:
-    """Latency of a pool at one arrival rate.
-
-    Attributes
-    ----------
-    quantiles : tuple of float
-        Levels of the quantiles below [-].
-    ttft_s, tpot_s, itl_s, e2e_s : ndarray
-        Time to first token, time per output token (E2E - TTFT) / (output - 1), one gap between tokens, and end to
-        end, at those levels; inf when not stable [s].
-    mean_ttft_s, mean_tpot_s, mean_itl_s, mean_e2e_s : float
-        Their means [s].
-    slot_occupancy : float
-        Mean busy slots / slots; 1.0 when not stable [-].
-    mean_active : float
-        Mean busy slots of a replica [slots].
-    load : float
-        lambda / X [-].
-    margin : float
-        1 - load [-].
-    max_throughput : float
-        X of the pool [1/s].
-    throughput : float
-        min(lambda, X) [1/s].
-    wait_probability : float
-        Probability that an arrival finds every slot busy; 1.0 when not stable [-].
-    mean_delayed_wait_s : float
-        Mean wait for a slot of those who wait; inf when not stable [s].
-    prefill_load : float
-        Load of the prefill queue where prefill shares a token budget, else 0 [-].
-    stable : bool
-        Whether a steady state exists [-].
-    """
-
-    quantiles: tuple[float, ...]
-    ttft_s: FloatArray
-    tpot_s: FloatArray
-    itl_s: FloatArray
-    e2e_s: FloatArray
-    mean_ttft_s: float
-    mean_tpot_s: float
-    mean_itl_s: float
-    mean_e2e_s: float
-    slot_occupancy: float
-    mean_active: float
-    load: float
-    margin: float
-    max_throughput: float
-    throughput: float
-    wait_probability: float
-    mean_delayed_wait_s: float
-    prefill_load: float
-    stable: bool

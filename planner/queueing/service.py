@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,15 +116,6 @@ class ServiceLaw:
         return cls("deterministic", 1.0, 0.0, 1.0, law.partial_moments)
 
     @classmethod
-    def erlang(cls, phases: int) -> ServiceLaw:
-        """E_k: the sum of k exponentials (scv 1/k)."""
-        if phases < 1 or phases != int(phases):
-            raise ValueError(f"phases must be a whole number >= 1, got {phases!r}")
-        law = cls.gamma(1.0 / phases)
-        two = {1: TwoPhases(1.0, 1.0, 1.0), 2: TwoPhases(1.0, 2.0, 2.0, 1.0)}.get(int(phases))
-        return cls(f"erlang-{int(phases)}", 1.0, law.scv, law.third, law.partial_moments, two)
-
-    @classmethod
     def gamma(cls, scv: float) -> ServiceLaw:
         """Gamma law with the given squared coefficient of variation [1]; > 0."""
         if not 0.0 < scv < np.inf:
@@ -139,48 +130,6 @@ class ServiceLaw:
             return upper[0], upper[1], (1.0 + scv) * upper[2]
 
         return cls("gamma", 1.0, scv, (1.0 + scv) * (1.0 + 2.0 * scv), partial)
-
-    @classmethod
-    def lognormal(cls, scv: float) -> ServiceLaw:
-        """Lognormal law with the given squared coefficient of variation [1]; > 0."""
-        if not 0.0 < scv < np.inf:
-            raise ValueError(f"scv must be finite and > 0, got {scv!r}")
-        sigma = float(np.sqrt(np.log1p(scv)))
-
-        def partial(x: type_array) -> tuple[type_array, type_array, type_array]:
-            from scipy.special import ndtr
-
-            with np.errstate(divide="ignore"):
-                z = np.log(np.maximum(x, 0.0)) / sigma + 0.5 * sigma
-            return ndtr(-z), ndtr(sigma - z), (1.0 + scv) * ndtr(2.0 * sigma - z)
-
-        return cls("lognormal", 1.0, scv, (1.0 + scv) ** 3, partial)
-
-    @classmethod
-    def pareto(cls, alpha: float, ratio: float) -> ServiceLaw:
-        """Pareto law truncated at `ratio` times its smallest value, density ~ x^-(alpha + 1) [1]; alpha > 0, ratio > 1."""
-        if not 0.0 < alpha < np.inf:
-            raise ValueError(f"alpha must be finite and > 0, got {alpha!r}")
-        if not 1.0 < ratio < np.inf:
-            raise ValueError(f"ratio must be finite and > 1, got {ratio!r}")
-        norm = alpha / (1.0 - ratio**-alpha)
-
-        def upper(low: type_array, j: int) -> type_array:
-            """Integral of x^j over the density from low to ratio, smallest value 1."""
-            power = j - alpha
-            if abs(power) < 1e-9:
-                logarithmic: type_array = norm * np.log(ratio / low)
-                return logarithmic
-            value: type_array = norm * (ratio**power - low**power) / power
-            return value
-
-        mean, second, third = (float(upper(np.ones(1), j)[0]) for j in (1, 2, 3))
-
-        def partial(x: type_array) -> tuple[type_array, type_array, type_array]:
-            low = np.clip(x * mean, 1.0, ratio)
-            return upper(low, 0), upper(low, 1) / mean, upper(low, 2) / mean**2
-
-        return cls("pareto", 1.0, second / mean**2 - 1.0, third / mean**3, partial)
 
     @classmethod
     def hyperexponential(cls, weights: npt.ArrayLike, means: npt.ArrayLike) -> ServiceLaw:
@@ -247,80 +196,6 @@ class ServiceLaw:
             return upper[0][i], upper[1][i], upper[2][i]
 
         return cls("samples", mean, max(float(w @ (v - 1.0) ** 2), 0.0), float(w @ v**3), partial)
-
-    @classmethod
-    def from_survival(
-        cls, survival: Callable[[type_array], npt.ArrayLike], mean: float, breakpoints: Sequence[float] = ()
-    ) -> ServiceLaw:
-        """A law given by its survival function P(S > x), tabulated by quadrature over 14 decades around the mean.
-
-        Parameters
-        ----------
-        survival : callable
-            x [s] -> P(S > x) [1], elementwise, non-increasing from at most 1 to 0.
-        mean : float
-            Mean of the law [s]; > 0. Checked against the integral of `survival`.
-        breakpoints : sequence of float
-            Places where `survival` jumps [s].
-        """
-        if not 0.0 < mean < np.inf:
-            raise ValueError(f"mean must be finite and > 0, got {mean!r}")
-        jumps = np.asarray(breakpoints, dtype=np.float64) / mean
-        edges = np.unique(np.concatenate([[0.0], np.geomspace(1e-6, 1e8, 2241), jumps[jumps > 0.0]]))
-        nodes, node_weights = np.polynomial.legendre.leggauss(8)
-        half = 0.5 * np.diff(edges)
-        x = edges[:-1, None] + half[:, None] * (nodes + 1.0)
-        s = np.clip(np.asarray(survival(x * mean), dtype=np.float64), 0.0, 1.0)
-        # E[(S - x)^+ ^j / j!] at the edges: the repeated integrals of the survival function, from the right
-        once = np.append(np.cumsum((half * (s @ node_weights))[::-1])[::-1], 0.0)
-        within = half[:, None] * (nodes + 1.0) * s
-        first = (half * (within @ node_weights)) + np.diff(edges) * once[1:]
-        twice = np.append(np.cumsum(first[::-1])[::-1], 0.0)
-        if abs(once[0] - 1.0) > 1e-3:
-            raise ValueError(f"mean must be the integral of survival ({once[0] * mean:.6g}), got {mean!r}")
-        # E[S^3] = 3 int x^2 P(S > x) dx
-        third = 3.0 * float(np.sum(half * ((x * x * s) @ node_weights)))
-        edge_survival = np.clip(np.asarray(survival(edges * mean), dtype=np.float64), 0.0, 1.0)
-
-        def partial(at: type_array) -> tuple[type_array, type_array, type_array]:
-            # cubic between edges for the integrals: value and slope are known at both ends
-            i = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, edges.size - 2)
-            width = edges[i + 1] - edges[i]
-            t = np.clip((at - edges[i]) / width, 0.0, 1.0)
-            m0 = np.clip(np.asarray(survival(at * mean), dtype=np.float64), 0.0, 1.0)
-
-            def hermite(value: type_array, slope: type_array) -> type_array:
-                y0, y1, d0, d1 = value[i], value[i + 1], slope[i] * width, slope[i + 1] * width
-                out: type_array = (
-                    y0 * (1 + 2 * t) * (1 - t) ** 2
-                    + d0 * t * (1 - t) ** 2
-                    + y1 * t * t * (3 - 2 * t)
-                    - d1 * t * t * (1 - t)
-                )
-                return out
-
-            e1 = hermite(once, -edge_survival)
-            e2 = hermite(twice, -once)
-            m1 = e1 + at * m0
-            return m0, m1, 2.0 * e2 + 2.0 * at * m1 - at * at * m0
-
-        return cls("survival", float(mean), 2.0 * float(twice[0]) - 1.0, third, partial)
-
-    @classmethod
-    def from_moments(cls, scv: float, third: float) -> ServiceLaw:
-        """The H2 law with three given moments; what to take when those are all that is known and scv > 1.
-
-        Parameters
-        ----------
-        scv : float
-            Squared coefficient of variation [1]; > 1.
-        third : float
-            E[S^3]/E[S]^3 [1]; > 3/2 (1 + scv)^2.
-        """
-        phases = two_phases(scv, third)
-        if phases is None:
-            raise ValueError(f"third must exceed 1.5 (1 + scv)^2 with scv > 1, got scv {scv!r} and third {third!r}")
-        return cls.hyperexponential([1.0 - phases.first, phases.first], [1.0 / phases.rate_2, 1.0 / phases.rate_1])
 
     @classmethod
     def from_scv(cls, scv: float) -> ServiceLaw:

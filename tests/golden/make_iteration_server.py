@@ -24,49 +24,39 @@ EVEN = (("constant", 1000), ("constant", 100))
 PLAIN = (("lognormal", 700, 1, 4096), ("geometric", 150))
 TWO = (("two", 0.2, 300, 6000), ("two", 0.1, 80, 1500))
 
-# W [s], H [s], slots, chunk, prefill per token [s], replicas, routing, load, laws, requests
+# W [s], H [s], slots, chunk, replicas, routing, load, laws, requests
 CASES = [
-    (0.008, 0.00065, 16, 512, 0.0, 1, "random", 0.70, CHAT, 1_200_000),
-    (0.020, 0.00010, 32, 512, 0.0, 1, "random", 0.80, CHAT, 600_000),
-    (0.015, 0.00030, 192, 1024, 0.0, 1, "random", 0.70, CHAT, 100_000),
-    (0.012, 0.00050, 24, 128, 0.0, 2, "random", 0.75, LONG, 200_000),
-    (0.005, 0.00020, 32, 256, 0.0, 1, "random", 0.80, EVEN, 200_000),
-    (0.005, 0.00020, 48, 2048, 0.0, 1, "random", 0.75, SHORT, 200_000),
-    (0.030, 0.00005, 24, 512, 0.0, 1, "random", 0.60, TWO, 200_000),
-    (0.010, 0.00100, 40, 512, 0.0, 4, "jsq", 0.80, CHAT, 150_000),
-    (0.020, 0.00020, 16, 256, 0.0, 16, "jsq", 0.80, PLAIN, 150_000),
-    (0.006, 0.00040, 64, 512, 0.0, 2, "jsq", 0.60, TWO, 150_000),
-    (0.010, 0.00080, 24, 1024, 0.0, 6, "central", 0.80, CHAT, 150_000),
-    (0.012, 0.00030, 96, 512, 0.0, 4, "rr", 0.75, PLAIN, 150_000),
-    (0.008, 0.00065, 48, 512, 0.0, 1, "random", 0.25, PLAIN, 100_000),
-    (0.008, 0.00065, 32, 512, 2e-5, 1, "random", 0.60, CHAT, 100_000),
-    (0.015, 0.00030, 96, 1024, 1e-5, 1, "random", 0.75, PLAIN, 100_000),
-    (0.010, 0.00050, 48, 2048, 4e-5, 4, "jsq", 0.70, CHAT, 100_000),
-    (0.006, 0.00040, 64, 512, 3e-5, 4, "rr", 0.65, TWO, 100_000),
-    (0.012, 0.00050, 64, 1024, 2e-5, 2, "random", 0.70, LONG, 100_000),
+    (0.008, 0.00065, 16, 512, 1, "random", 0.70, CHAT, 1_200_000),
+    (0.020, 0.00010, 32, 512, 1, "random", 0.80, CHAT, 600_000),
+    (0.015, 0.00030, 192, 1024, 1, "random", 0.70, CHAT, 100_000),
+    (0.012, 0.00050, 24, 128, 2, "random", 0.75, LONG, 200_000),
+    (0.005, 0.00020, 32, 256, 1, "random", 0.80, EVEN, 200_000),
+    (0.005, 0.00020, 48, 2048, 1, "random", 0.75, SHORT, 200_000),
+    (0.030, 0.00005, 24, 512, 1, "random", 0.60, TWO, 200_000),
+    (0.010, 0.00100, 40, 512, 4, "jsq", 0.80, CHAT, 150_000),
+    (0.020, 0.00020, 16, 256, 16, "jsq", 0.80, PLAIN, 150_000),
+    (0.006, 0.00040, 64, 512, 2, "jsq", 0.60, TWO, 150_000),
+    (0.010, 0.00080, 24, 1024, 6, "central", 0.80, CHAT, 150_000),
+    (0.012, 0.00030, 96, 512, 4, "rr", 0.75, PLAIN, 150_000),
+    (0.008, 0.00065, 48, 512, 1, "random", 0.25, PLAIN, 100_000),
 ]
 
 
 def main() -> None:
     rows = []
-    for index, (w, h, slots, chunk, p, replicas, routing, load, laws, count) in enumerate(CASES):
+    for index, (w, h, slots, chunk, replicas, routing, load, laws, count) in enumerate(CASES):
         rng = np.random.default_rng(1000 + index)
         inputs, outputs = (draw(law, POPULATION, rng) for law in laws)
-        if p == 0:
-            work = float(np.mean(np.ceil(inputs / chunk) + outputs)) * (w + h * slots) / slots
-        else:
-            # iterations that take a full budget, or full slots, whichever sustains less
-            steps, tokens = float(outputs.mean()) - 1.0, float(inputs.mean())
-            work = max(steps * (w + h * slots) / slots + p * tokens, h * steps + tokens * (w + p * chunk) / chunk)
+        work = float(np.mean(np.ceil(inputs / chunk) + outputs)) * (w + h * slots) / slots
         rate = load * replicas / work
         pick = rng.integers(POPULATION, size=count)
         served = serve(
             np.cumsum(rng.exponential(1.0 / rate, count)), inputs[pick], outputs[pick],
             fixed_time=w, time_per_slot=h, slots=slots, chunk=chunk, replicas=replicas, routing=routing,
-            prefill_per_token=p, seed=index,
+            seed=index,
         )  # fmt: skip
         row = {
-            "fixed_time": w, "time_per_slot": h, "slots": slots, "chunk": chunk, "prefill_per_token": p,
+            "fixed_time": w, "time_per_slot": h, "slots": slots, "chunk": chunk,
             "replicas": replicas, "routing": routing, "load": load, "arrival_rate": rate, "requests": count,
             "input_law": laws[0], "output_law": laws[1], "law_seed": 1000 + index, "population": POPULATION,
             "slot_occupancy": served.slot_occupancy,

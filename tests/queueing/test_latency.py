@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slot_pools import iteration_times, pool_latency
 
-from planner.queueing.mixture import groups, persistence
-from planner.queueing.prefill import PrefillLaw
-from planner.queueing.slots.chain import iteration_times
-from planner.queueing.slots.latency import ReplicaLatency, mixture_quantiles, pool_latency
+from planner.queueing.mixture import groups, mixture_quantiles, persistence
+from planner.queueing.slots.latency import ReplicaLatency
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,29 +122,21 @@ def test_exponential_lives_wait_exponentially(servers: int) -> None:
 
 
 @pytest.mark.parametrize("routing", ["random", "rr", "jsq", "central"])
-@pytest.mark.parametrize("prefill", [0.0, 2e-5])
-def test_no_load_is_one_request_alone(routing: str, prefill: float) -> None:
+def test_no_load_is_one_request_alone(routing: str) -> None:
     at = pool_latency(
-        1e-9, 4, 32, W, H, input_tokens=[1000.0], output_tokens=[101.0], chunk=512, prefill_per_token=prefill,
-        routing=routing,
+        1e-9, 4, 32, W, H, input_tokens=[1000.0], output_tokens=[101.0], chunk=512, routing=routing,
     )  # fmt: skip
-    if prefill:
-        ttft, gap = 2 * W + prefill * 1000, W + H
-    else:
-        ttft, gap = 3 * (W + H), W + H
+    ttft, gap = 3 * (W + H), W + H
     np.testing.assert_allclose(at.ttft_s, ttft, rtol=2e-3)
     np.testing.assert_allclose(at.tpot_s, gap, rtol=2e-2)
     np.testing.assert_allclose(at.e2e_s, ttft + 100 * gap, rtol=2e-2)
     assert at.wait_probability < 1e-12 and at.slot_occupancy < 1e-6 and at.stable
 
 
-@pytest.mark.parametrize("prefill", [0.0, 2e-5])
 @pytest.mark.parametrize("routing", ["random", "jsq"])
-def test_overload_is_infinite_not_nan(routing: str, prefill: float) -> None:
+def test_overload_is_infinite_not_nan(routing: str) -> None:
     inputs, outputs = chat()
-    replica = ReplicaLatency(
-        inputs, outputs, iteration_time=iteration_times(32, W, H), chunk=512, prefill_per_token=prefill
-    )
+    replica = ReplicaLatency(inputs, outputs, iteration_time=iteration_times(32, W, H), chunk=512)
     most = replica.max_throughput(3)
     for factor in (1.0, 1.7):
         at = replica.predict(most * factor, 3, routing)
@@ -157,10 +148,9 @@ def test_overload_is_infinite_not_nan(routing: str, prefill: float) -> None:
 
 
 def test_requests_of_one_token_have_no_gaps() -> None:
-    for prefill in (0.0, 1e-5):
-        at = pool_latency(2.0, 1, 8, W, H, input_tokens=[600], output_tokens=[1], chunk=512, prefill_per_token=prefill)
-        assert np.all(at.tpot_s == 0.0) and at.mean_tpot_s == 0.0
-        assert np.all(np.isfinite(at.ttft_s)) and np.all(np.isfinite(at.e2e_s))
+    at = pool_latency(2.0, 1, 8, W, H, input_tokens=[600], output_tokens=[1], chunk=512)
+    assert np.all(at.tpot_s == 0.0) and at.mean_tpot_s == 0.0
+    assert np.all(np.isfinite(at.ttft_s)) and np.all(np.isfinite(at.e2e_s))
 
 
 def test_one_slot_is_an_m_g_1_queue() -> None:
@@ -220,19 +210,16 @@ def test_weights_are_repeats() -> None:
     slots=st.integers(2, 96),
     g=st.integers(1, 6),
     routing=st.sampled_from(["random", "jsq", "central", "rr"]),
-    prefill=st.sampled_from([0.0, 2e-5]),
 )
 @settings(max_examples=60, deadline=None)
-def test_more_load_is_never_faster(load: float, more: float, slots: int, g: int, routing: str, prefill: float) -> None:
+def test_more_load_is_never_faster(load: float, more: float, slots: int, g: int, routing: str) -> None:
     inputs, outputs = chat(67)
-    replica = ReplicaLatency(
-        inputs, outputs, iteration_time=iteration_times(slots, W, H), chunk=512, prefill_per_token=prefill
-    )
+    replica = ReplicaLatency(inputs, outputs, iteration_time=iteration_times(slots, W, H), chunk=512)
     most = replica.max_throughput(g)
     low = replica.predict(load * most, g, routing)
     high = replica.predict(min(load * more, 0.97) * most, g, routing)
-    slack = 0.98 if prefill == 0 else 0.96  # strata of the occupancy move with the load
-    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
+    slack = 0.98  # strata of the occupancy move with the load
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
         a, b = getattr(low, name), getattr(high, name)
         assert np.all(np.isfinite(a)) and np.all(np.diff(a) >= -1e-9 * a[0])
         assert np.all(b >= slack * a), name
@@ -260,60 +247,6 @@ def test_bursts_slow_and_dispersion_one_is_poisson() -> None:
     assert replica.predict(rate * 4, 4, "rr").tpot_s[2] < plain.tpot_s[2]
 
 
-# --- prefill that shares a budget
-
-
-def test_backlog_chain_against_its_own_simulation() -> None:
-    """The roots' closed form against the recursion V' = (V - B)^+ + prompts, by brute force."""
-    rng = np.random.default_rng(8)
-    budget, base, per, rate = 512.0, 0.02, 2e-5, 6.0
-    prompts = np.array([64.0, 448.0, 1024.0, 2560.0])
-    share = np.array([0.4, 0.3, 0.2, 0.1])
-    state = PrefillLaw(prompts, share, budget).solve(rate, [base], per)
-    steps = 300_000
-    uniform = rng.random(steps)
-    backlog, taken = 0.0, np.empty(steps)
-    for i in range(steps):
-        take = min(backlog, budget)
-        taken[i] = take
-        mean = rate * (base + per * take)
-        # inverse of the Poisson law
-        count, term = 0, math.exp(-mean)
-        total = term
-        while total < uniform[i]:
-            count += 1
-            term *= mean / count
-            total += term
-        backlog += float(rng.choice(prompts, size=count, p=share).sum()) - take if count else -take
-    assert state.tokens[0] == pytest.approx(taken.mean(), rel=0.02)
-    assert state.tokens_variance[0] == pytest.approx(taken.var(), rel=0.03)
-    assert state.share[0, -1] == pytest.approx(np.mean(taken == budget), rel=0.03)
-    assert state.share[0].sum() == pytest.approx(1.0, abs=1e-9)
-    assert state.iterations[0].sum() == pytest.approx(1.0, abs=1e-9)
-
-
-def test_prefill_tokens_are_conserved() -> None:
-    """Tokens taken per iteration = tokens arriving in it: lambda E[L] (base + P E[tokens])."""
-    inputs, _ = chat()
-    law = PrefillLaw(inputs, np.ones(len(inputs)), 512.0)
-    base = np.array([0.01, 0.02, 0.03])
-    state = law.solve(4.0, base, 2e-5)
-    np.testing.assert_allclose(state.tokens, 4.0 * law.mean * (base + 2e-5 * state.tokens), rtol=1e-6)
-
-
-def test_prefill_can_be_the_bottleneck() -> None:
-    """Long prompts, short outputs: the token budget bounds the rate, B / E[L] completions per iteration."""
-    replica = ReplicaLatency(
-        [8000.0], [4.0], iteration_time=iteration_times(256, W, H), chunk=512, prefill_per_token=2e-5
-    )
-    m = 512 / 8000
-    assert replica.max_throughput() == pytest.approx(m / (W + H * 3 * m + 2e-5 * 512), rel=2e-3)
-    slots = ReplicaLatency(
-        [100.0], [2000.0], iteration_time=iteration_times(16, W, H), chunk=512, prefill_per_token=2e-5
-    )
-    assert slots.max_throughput() == pytest.approx(16 / (2000 * (W + 16 * H)), rel=0.02)
-
-
 # --- against iteration-level servers
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "iteration_server.json").read_text(encoding="utf-8"))["cases"]
@@ -330,19 +263,18 @@ def law_of(case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return inputs, outputs
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda c: f"{c['routing']}-{c['slots']}-{c['prefill_per_token']:g}")
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda c: f"{c['routing']}-{c['slots']}")
 def test_against_an_independent_server(case: dict[str, Any]) -> None:
     inputs, outputs = law_of(case)
     at = pool_latency(
         case["arrival_rate"], case["replicas"], case["slots"], case["fixed_time"], case["time_per_slot"],
         input_tokens=inputs, output_tokens=outputs, chunk=case["chunk"],
-        prefill_per_token=case["prefill_per_token"], routing=case["routing"],
+        routing=case["routing"],
     )  # fmt: skip
-    per_slot = case["prefill_per_token"] == 0
     assert at.slot_occupancy == pytest.approx(case["slot_occupancy"], rel=0.05)
     assert at.ttft_s[0] == pytest.approx(case["ttft"][0], rel=0.10)
-    assert at.ttft_s[2] == pytest.approx(case["ttft"][2], rel=0.10 if per_slot else 0.20)
-    assert at.tpot_s[0] == pytest.approx(case["tpot"][0], rel=0.03 if per_slot else 0.07)
+    assert at.ttft_s[2] == pytest.approx(case["ttft"][2], rel=0.10)
+    assert at.tpot_s[0] == pytest.approx(case["tpot"][0], rel=0.03)
     assert at.tpot_s[2] == pytest.approx(case["tpot"][2], rel=0.10)
     # p90 of a law of two lengths falls between them
     np.testing.assert_allclose(at.e2e_s[[0, 2]], np.array(case["e2e"])[[0, 2]], rtol=0.10)
@@ -357,16 +289,13 @@ def test_shared_truth_within_the_bars(shared_data: Path) -> None:
     finally:
         sys.path.pop(0)
     rows = truth_errors([c for c in cases if c["slot_utilization"] <= 0.85])
-    per_slot = np.array([r.errors for r in rows if not r.shared])
-    shared = np.array([r.errors for r in rows if r.shared and r.load <= 0.9])
-    assert len(per_slot) >= 30 and len(shared) >= 30
+    per_slot = np.array([r.errors for r in rows])
+    assert len(per_slot) >= 30
     columns = [0, 1, 3, 6]  # occupancy, TTFT p50, TTFT p99, TPOT p99
     assert np.all(np.abs(per_slot[:, 0]) <= 0.06)  # one pool of 64 at rho 0.95, whose own interval is 5% wide
     assert np.mean(np.abs(per_slot[:, 0]) <= 0.05) > 0.95
     assert np.all(np.abs(per_slot[:, columns[1:]]) <= 0.10)
     assert np.all(np.median(np.abs(per_slot), axis=0)[columns] <= 0.015)
-    assert np.all(np.median(np.abs(shared), axis=0)[columns] <= 0.04)
-    assert np.min(shared[:, [3, 6]]) > -0.10  # never quietly optimistic
 
 
 def test_fast_enough_to_search_with() -> None:
@@ -393,7 +322,6 @@ def test_fast_enough_to_search_with() -> None:
         ("weight", {"weight": [0.0]}),
         ("weight", {"weight": [-1.0]}),
         ("chunk", {"chunk": 0}),
-        ("prefill_per_token", {"prefill_per_token": -1e-6}),
         ("iteration_time", {"iteration_time": [0.1]}),
         ("iteration_time", {"iteration_time": [0.1, -0.1]}),
     ],
@@ -419,9 +347,8 @@ def test_nonsense_law_is_named(name: str, change: dict[str, object]) -> None:
         ("dispersion", {"dispersion": math.nan}),
     ],
 )
-@pytest.mark.parametrize("prefill", [0.0, 1e-5])
-def test_nonsense_question_is_named(name: str, change: dict[str, object], prefill: float) -> None:
-    replica = ReplicaLatency([10.0], [5.0], iteration_time=[0.1, 0.1, 0.2], chunk=512, prefill_per_token=prefill)
+def test_nonsense_question_is_named(name: str, change: dict[str, object]) -> None:
+    replica = ReplicaLatency([10.0], [5.0], iteration_time=[0.1, 0.1, 0.2], chunk=512)
     arguments: dict[str, object] = {"arrival_rate": 1.0, "replicas": 1}
     with pytest.raises(ValueError, match=name):
         replica.predict(**{**arguments, **change})  # type: ignore[arg-type]

@@ -14,27 +14,25 @@ from hypothesis import strategies as st
 
 from planner.queueing.erlang import erlang_c
 from planner.queueing.mgc import (
-    METHODS,
     ServiceLaw,
-    mean_wait,
     mean_wait_cosmetatos,
     mean_wait_fleetopt,
     mean_wait_kimura,
-    mean_wait_tijms,
-    mean_wait_whitt,
     min_replicas,
-    wait_methods,
     wait_probability,
     wait_quantile,
-    wait_quantile_exact,
     wait_quantile_fleetopt,
-    wait_quantile_tijms,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import service_laws as laws  # noqa: E402
+
+sys.path.pop(0)
 GOLDEN = ROOT / "tests" / "golden"
-MEANS = [mean_wait_fleetopt, mean_wait_cosmetatos, mean_wait_kimura, mean_wait_whitt, mean_wait_tijms, mean_wait]
-APPROXIMATIONS = [name for name in METHODS if name != "exact"]
+METHODS = list(laws.QUANTILES)
+mean_wait = laws.MEANS["conservative"]
+wait_quantile_exact, wait_quantile_tijms = laws.exact_quantile, laws.QUANTILES["tijms"]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +67,7 @@ def test_two_phase_queues_are_exact(accuracy):
             found = wait_quantile(load, 1.0, c, quantile=quantiles, law=law)
             assert found == pytest.approx(list(row["quantiles"].values()), rel=1e-7, abs=1e-9)
             assert mean_wait(load, 1.0, c, law=law) == pytest.approx(row["mean_wait"], rel=1e-9)
-            assert wait_probability(load, 1.0, c, law=law, method="exact") == pytest.approx(row["p_wait"], rel=1e-9)
+            assert wait_probability(load, 1.0, c, law=law) == pytest.approx(row["p_wait"], rel=1e-9)
             seen += 1
     assert seen > 150
 
@@ -165,7 +163,7 @@ def test_one_hyperexponential_server_in_closed_form():
 @pytest.mark.parametrize("scv", [0.0, 0.4, 1.0, 3.0])
 @pytest.mark.parametrize("rho", [0.5, 0.9])
 def test_two_moment_means_as_printed(servers, scv, rho):
-    from math import exp, sqrt
+    from math import sqrt
 
     m, load = servers, servers * rho
     erlang = 1.0
@@ -181,46 +179,19 @@ def test_two_moment_means_as_printed(servers, scv, rho):
     )
     cosmetatos = scv * markovian + (1 - scv) * constant
     assert mean_wait_cosmetatos(load, 1.0, m, scv) == pytest.approx(cosmetatos, rel=1e-12)
-    # Whitt 1993, eq. 2.16-2.25 with c_a^2 = 1
-    g = min(0.24, gamma)
-    phi_1, phi_3 = 1 + g, (1 - 4 * g) * exp(-2 * (1 - rho) / (3 * rho))
-    phi_4 = min(1.0, (phi_1 + phi_3) / 2)
-    square = (1 + scv) / 2
-    psi = 1.0 if square >= 1 else phi_4 ** (2 * (1 - square))
-    if scv <= 1:
-        phi = 4 * (1 - scv) / (4 - 3 * scv) * phi_1 + scv / (4 - 3 * scv) * psi
-    else:
-        phi = (scv - 1) / (2 + 2 * scv) * phi_3 + (scv + 3) / (2 + 2 * scv) * psi
-    assert mean_wait_whitt(load, 1.0, m, scv) == pytest.approx(phi * square * markovian, rel=1e-12)
-
-
-@pytest.mark.parametrize("scv, rho", [(0.0, 0.6), (0.2, 0.8), (0.5, 0.7), (1.0, 0.9), (4.0, 0.8), (20.0, 0.5)])
-def test_whitt_quantile_has_the_two_moments_of_the_delay(scv, rho):
-    servers, load = 6, 6 * rho
-    delay = wait_probability(load, 1.0, servers, method="whitt")
-    third = 3 * scv * (1 + scv) if scv >= 1 else (1 + scv) * (1 + 2 * scv)
-    expected = 2 * rho - 1 + 4 * (1 - rho) * third / (3 * (1 + scv) ** 2)
-    edges = 1 - np.geomspace(1.0, 1e-11, 81)
-    nodes, weights = np.polynomial.legendre.leggauss(6)
-    u = edges[:-1, None] + np.diff(edges)[:, None] * (nodes + 1) / 2
-    d = wait_quantile(load, 1.0, servers, scv, 1 - delay * (1 - u), method="whitt")
-    first, second = (float(((d**k) @ weights / 2) @ np.diff(edges)) for k in (1, 2))
-    assert first == pytest.approx(mean_wait_whitt(load, 1.0, servers, scv) / delay, rel=1e-4)
-    # the families reach down to 1/2 only, and one value stands for each side of 1
-    assert second / first**2 - 1 == pytest.approx(max(expected, 0.5), abs=0.012 * max(1.0, expected))
 
 
 # Limits ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("mean", laws.MEANS.values(), ids=list(laws.MEANS))
 @pytest.mark.parametrize("scv", [0.0, 0.3, 1.0, 4.0, 20.0])
 def test_one_server_is_pollaczek_khinchine(mean, scv):
     load = np.array([0.05, 0.5, 0.9, 0.999])
     assert mean(load / 3.0, 3.0, 1, scv) == pytest.approx(3.0 * load / (1 - load) * (1 + scv) / 2, rel=1e-9)
 
 
-@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("mean", laws.MEANS.values(), ids=list(laws.MEANS))
 @pytest.mark.parametrize("servers", [2, 7.5, 100, 10_000])
 def test_scv_one_is_the_markovian_mean(mean, servers):
     load = servers * np.array([0.3, 0.9, 0.999])
@@ -232,28 +203,28 @@ def test_scv_one_is_the_markovian_mean(mean, servers):
 def test_scv_one_is_the_markovian_tail(method):
     servers, load, q = 12, np.array([6.0, 10.0, 11.9]), np.array([[0.5], [0.9], [0.999]])
     expected = np.maximum(np.log(erlang_c(servers, load) / (1 - q)), 0.0) / (servers - load) * 0.2
-    found = wait_quantile(load / 0.2, 0.2, servers, 1.0, q, method=method, law=ServiceLaw.exponential())
+    found = laws.QUANTILES[method](load / 0.2, 0.2, servers, 1.0, q, law=ServiceLaw.exponential())
     assert found == pytest.approx(expected, rel=5e-4, abs=1e-12)
 
 
-@pytest.mark.parametrize("method", APPROXIMATIONS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scv", [0.0, 0.5, 3.0])
 def test_without_load_nobody_waits(method, scv):
-    assert mean_wait(0.0, 1.0, 4, scv, method=method) == 0.0
-    assert wait_quantile(0.0, 1.0, 4, scv, method=method) == 0.0
-    assert wait_quantile(1e-6, 1.0, 4, scv, method=method) == 0.0
-    assert 0.0 <= mean_wait(1e-6, 1.0, 4, scv, method=method) < 1e-20
+    assert laws.MEANS[method](0.0, 1.0, 4, scv) == 0.0
+    assert laws.QUANTILES[method](0.0, 1.0, 4, scv) == 0.0
+    assert laws.QUANTILES[method](1e-6, 1.0, 4, scv) == 0.0
+    assert 0.0 <= laws.MEANS[method](1e-6, 1.0, 4, scv) < 1e-20
 
 
-@pytest.mark.parametrize("method", APPROXIMATIONS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scv", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize("servers", [1, 2, 10])
 def test_heavy_traffic_is_exponential_with_kingmans_mean(method, scv, servers):
     slack = 1e-4
     load = servers * (1 - slack)
     kingman = (1 + scv) / (2 * servers * slack)
-    assert mean_wait(load, 1.0, servers, scv, method=method) == pytest.approx(kingman, rel=5e-3)
-    assert wait_quantile(load, 1.0, servers, scv, 0.99, method=method) == pytest.approx(kingman * np.log(100), rel=1e-2)
+    assert laws.MEANS[method](load, 1.0, servers, scv) == pytest.approx(kingman, rel=5e-3)
+    assert laws.QUANTILES[method](load, 1.0, servers, scv, 0.99) == pytest.approx(kingman * np.log(100), rel=1e-2)
 
 
 H2 = ServiceLaw.hyperexponential([0.9, 0.1], [0.5, 5.5])
@@ -263,11 +234,11 @@ H2 = ServiceLaw.hyperexponential([0.9, 0.1], [0.5, 5.5])
     "method, law",
     [
         ("tijms", ServiceLaw.gamma(0.3)),
-        ("tijms", ServiceLaw.lognormal(3.0)),
+        ("tijms", laws.lognormal(3.0)),
         ("tijms", ServiceLaw.from_samples([1.0, 2.0, 10.0], [5.0, 3.0, 1.0])),
         ("tijms", H2),
-        ("exact", H2),
-        ("exact", ServiceLaw.deterministic()),
+        ("conservative", H2),
+        ("conservative", ServiceLaw.deterministic()),
     ],
 )
 def test_the_mean_is_the_area_of_the_quantiles(method, law):
@@ -277,12 +248,12 @@ def test_the_mean_is_the_area_of_the_quantiles(method, law):
     nodes, weights = np.polynomial.legendre.leggauss(6)
     width = np.diff(edges)
     q = edges[:-1, None] + width[:, None] * (nodes + 1) / 2
-    waits = wait_quantile(load, 1.0, servers, quantile=q, law=law, method=method)
+    waits = laws.QUANTILES[method](load, 1.0, servers, quantile=q, law=law)
     area = float((waits @ weights / 2) @ width)
-    assert mean_wait(load, 1.0, servers, law=law, method=method) == pytest.approx(area, rel=3e-3)
+    assert laws.MEANS[method](load, 1.0, servers, law=law) == pytest.approx(area, rel=3e-3)
 
 
-@pytest.mark.parametrize("method", APPROXIMATIONS)
+@pytest.mark.parametrize("method", METHODS)
 def test_instability_is_infinite_and_nothing_is_nan(method):
     load, scv = (
         np.array([[0.0], [1e-9], [3.9999999], [4.0], [4.1], [1e9]]),
@@ -290,15 +261,15 @@ def test_instability_is_infinite_and_nothing_is_nan(method):
     )
     for servers in (4, 4.5):
         for result in (
-            mean_wait(load, 1.0, servers, scv, method=method),
-            wait_quantile(load, 1.0, servers, scv, 0.9, method=method),
-            wait_probability(load, 1.0, servers, scv, method=method),
+            laws.MEANS[method](load, 1.0, servers, scv),
+            laws.QUANTILES[method](load, 1.0, servers, scv, 0.9),
+            wait_probability(load, 1.0, servers, scv),
         ):
             assert not np.isnan(result).any() and (result >= 0).all()
         unstable = np.broadcast_to(load >= servers, (6, 6))
-        assert np.isinf(mean_wait(load, 1.0, servers, scv, method=method)[unstable]).all()
-        assert np.isinf(wait_quantile(load, 1.0, servers, scv, 0.0, method=method)[unstable]).all()
-        assert (wait_probability(load, 1.0, servers, scv, method=method)[unstable] == 1.0).all()
+        assert np.isinf(laws.MEANS[method](load, 1.0, servers, scv)[unstable]).all()
+        assert np.isinf(laws.QUANTILES[method](load, 1.0, servers, scv, 0.0)[unstable]).all()
+        assert (wait_probability(load, 1.0, servers, scv)[unstable] == 1.0).all()
 
 
 # Order -----------------------------------------------------------------
@@ -312,12 +283,12 @@ def test_instability_is_infinite_and_nothing_is_nan(method):
 )  # fmt: skip
 def test_monotone_in_load_servers_and_quantile(method, servers, utilization, scv, quantile, closer):
     load = servers * utilization
-    here = wait_quantile(load, 1.0, servers, scv, quantile, method=method)
+    here = laws.QUANTILES[method](load, 1.0, servers, scv, quantile)
     bound = here * (1 + 2e-3) + 1e-9
-    assert wait_quantile(load * closer, 1.0, servers, scv, quantile, method=method) <= bound
-    assert wait_quantile(load, 1.0, servers + 1, scv, quantile, method=method) <= bound
-    assert wait_quantile(load, 1.0, servers, scv, quantile * closer, method=method) <= bound
-    assert mean_wait(load, 1.0, servers + 1, scv, method=method) <= mean_wait(load, 1.0, servers, scv, method=method)
+    assert laws.QUANTILES[method](load * closer, 1.0, servers, scv, quantile) <= bound
+    assert laws.QUANTILES[method](load, 1.0, servers + 1, scv, quantile) <= bound
+    assert laws.QUANTILES[method](load, 1.0, servers, scv, quantile * closer) <= bound
+    assert laws.MEANS[method](load, 1.0, servers + 1, scv) <= laws.MEANS[method](load, 1.0, servers, scv)
 
 
 def test_explicit_phases_stay_monotone_where_the_exact_route_ends(monkeypatch):
@@ -330,13 +301,13 @@ def test_explicit_phases_stay_monotone_where_the_exact_route_ends(monkeypatch):
 
 def test_conservative_is_not_below_its_members():
     for law, members in (
-        (ServiceLaw.lognormal(5.0), ("tijms", "cosmetatos", "fleetopt")),
-        (ServiceLaw.lognormal(0.5), ("tijms",)),
+        (laws.lognormal(5.0), ("tijms", "cosmetatos", "fleetopt")),
+        (laws.lognormal(0.5), ("tijms",)),
     ):
         for servers, load in ((2, 1.2), (8, 7.0), (30, 25.0), (200, 190.0)):
             top = wait_quantile(load, 1.0, servers, quantile=[0.9, 0.99], law=law)
             for method in members:
-                assert (top >= wait_quantile(load, 1.0, servers, quantile=[0.9, 0.99], law=law, method=method)).all()
+                assert (top >= laws.QUANTILES[method](load, 1.0, servers, quantile=[0.9, 0.99], law=law)).all()
 
 
 def test_units_and_shapes():
@@ -354,48 +325,18 @@ def test_many_servers_and_extreme_laws_stay_finite():
             wait = wait_quantile(servers - 0.5 * np.sqrt(servers), 1.0, servers, scv, 0.99)
             assert 0.0 < wait * np.sqrt(servers) < 60.0
     for law in (
-        ServiceLaw.pareto(1.2, 1e5),
-        ServiceLaw.lognormal(200.0),
+        laws.pareto(1.2, 1e5),
+        laws.lognormal(200.0),
         ServiceLaw.from_samples([0.0, 1.0], [0.999, 0.001]),
     ):
         waits = wait_quantile(6.0, 1.0, 8, quantile=[0.5, 0.9, 0.99, 0.999], law=law)
         assert np.isfinite(waits).all() and (np.diff(waits) >= 0).all()
 
 
-# What the methods claim ------------------------------------------------
-
-
-def test_methods_listed_at_a_point():
-    law = ServiceLaw.lognormal(4.0)
-    assert wait_methods(8, 1.0, law=law) == []
-    assert "exact" in wait_methods(8, 0.8, law=ServiceLaw.hyperexponential([0.5, 0.5], [1.0, 3.0]))
-    assert "exact" in wait_methods(1, 0.8, law=law) and "exact" not in wait_methods(2, 0.8, law=law)
-    assert "exact" in wait_methods(300, 0.8, 1.0) and "exact" not in wait_methods(300, 0.8, 2.0)
-    assert wait_methods(8, 0.8, 2.0, check_ranges=False) == [
-        "conservative",
-        "whitt",
-        "cosmetatos",
-        "kimura",
-        "fleetopt",
-    ]
-    assert set(wait_methods(8, 0.8, law=law)) <= set(wait_methods(8, 0.8, law=law, check_ranges=False)) <= set(METHODS)
-    for name in wait_methods(8, 0.8, 0.6):
-        assert METHODS[name].claims(8, 0.8, 0.6)
-    assert wait_methods(8, 0.3, 0.6) == wait_methods(8, 0.8, 0.6, 0.5) == ["conservative"]
-
-
-def test_claims_hold_on_the_exact_queues(accuracy):
-    for kind, _, law, load, c, q, value, _ in accuracy.cases(Path("absent")):
-        if kind == "exact" and q in (0.9, 0.99):
-            for name in wait_methods(c, load / c, quantile=q, law=law):
-                assert wait_quantile(load, 1.0, c, quantile=q, law=law, method=name) > 0.9 * value
-
-
 @pytest.mark.parametrize("name, arguments, keywords", [
     ("arrival_rate", (-1.0, 1.0, 2), {}), ("arrival_rate", (np.nan, 1.0, 2), {}), ("service_time", (1.0, 0.0, 2), {}),
     ("servers", (1.0, 1.0, 0.5), {}), ("servers", (1.0, 1.0, np.nan), {}), ("service_scv", (1.0, 1.0, 2, -0.1), {}),
     ("quantile", (1.0, 1.0, 2, 1.0, 1.0), {}), ("quantile", (1.0, 1.0, 2, 1.0, -0.1), {}),
-    ("method", (1.0, 1.0, 2), {"method": "kimurra"}),
 ])  # fmt: skip
 def test_nonsense_names_the_argument(name, arguments, keywords):
     with pytest.raises(ValueError, match=name):
@@ -404,7 +345,7 @@ def test_nonsense_names_the_argument(name, arguments, keywords):
 
 def test_exact_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="no exact solution"):
-        wait_quantile_exact(3.0, 1.0, 4, law=ServiceLaw.lognormal(2.0))
+        wait_quantile_exact(3.0, 1.0, 4, law=laws.lognormal(2.0))
 
 
 # The smallest pool -----------------------------------------------------

@@ -8,19 +8,14 @@ mean. Beyond the last slot the iteration time stays at t(slots) and the law is c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 __all__ = [
     "ROUTINGS",
     "Occupancy",
     "OccupancyChain",
-    "iteration_times",
-    "linear_all_busy",
-    "negative_binomial",
-    "occupancy",
     "pooled",
 ]
 
@@ -69,184 +64,6 @@ def _count(value: int, name: str) -> int:
     return whole
 
 
-def iteration_times(slots: int, fixed_time: float, time_per_slot: float) -> FloatArray:
-    r"""Iteration times of the linear model, :math:`t(n) = W + H n` for n = 0..slots.
-
-    Parameters
-    ----------
-    slots : int
-        Sequences a replica decodes at once [slots].
-    fixed_time : float
-        W, time of an iteration however many slots are active [s].
-    time_per_slot : float
-        H, time per active slot and iteration [s].
-
-    Returns
-    -------
-    ndarray, shape (slots + 1,)
-        t(0..slots) [s]; t(0) is not used by the chain.
-
-    Examples
-    --------
-    >>> iteration_times(2, 0.008, 0.001).tolist()
-    [0.008, 0.009000000000000001, 0.01]
-    """
-    slots = _count(slots, "slots")
-    fixed_time = _positive(fixed_time, "fixed_time", zero=True)
-    time_per_slot = _positive(time_per_slot, "time_per_slot", zero=True)
-    if fixed_time + time_per_slot <= 0:
-        raise ValueError("fixed_time and time_per_slot must not both be 0")
-    return np.asarray(fixed_time + time_per_slot * np.arange(slots + 1.0), dtype=np.float64)
-
-
-def negative_binomial(
-    arrival_rate: float, mean_iterations: float, fixed_time: float, time_per_slot: float, replicas: int = 1
-) -> tuple[float, float]:
-    r"""Parameters of the busy-slot law for t(n) = W + H n with slots to spare.
-
-    .. math:: r = 1 + g W / H, \qquad p = H \lambda E[K] / g, \qquad
-              P(n) = \binom{n + r - 1}{n} (1 - p)^r p^n
-
-    (MODEL.md section 4): mean r p / (1 - p), variance r p / (1 - p)^2.
-
-    Parameters
-    ----------
-    arrival_rate : float
-        lambda of the chain [1/s].
-    mean_iterations : float
-        E[K], iterations a request takes [iterations].
-    fixed_time, time_per_slot : float
-        W and H of the iteration time [s].
-    replicas : int
-        g, replicas that share one queue (1 for a replica by itself) [replicas].
-
-    Returns
-    -------
-    tuple of float
-        r and p [-]; r is ``inf`` for H = 0 (the law is Poisson).
-
-    Examples
-    --------
-    >>> r, p = negative_binomial(2.0, 220.0, 0.008, 0.00065)
-    >>> round(r, 3), round(p, 3), round(r * p / (1 - p), 2)
-    (13.308, 0.286, 5.33)
-    """
-    arrival_rate = _positive(arrival_rate, "arrival_rate", zero=True)
-    mean_iterations = _positive(mean_iterations, "mean_iterations")
-    fixed_time = _positive(fixed_time, "fixed_time", zero=True)
-    time_per_slot = _positive(time_per_slot, "time_per_slot", zero=True)
-    replicas = _count(replicas, "replicas")
-    r = 1.0 + replicas * fixed_time / time_per_slot if time_per_slot > 0 else float("inf")
-    return r, time_per_slot * arrival_rate * mean_iterations / replicas
-
-
-def linear_all_busy(
-    arrival_rate: ArrayLike,
-    mean_iterations: ArrayLike,
-    slots: ArrayLike,
-    fixed_time: ArrayLike,
-    time_per_slot: ArrayLike,
-    replicas: ArrayLike = 1,
-    routing: str = "random",
-) -> Any:
-    r"""Probability that an arrival finds all slots busy, for t(n) = W + H n, in O(1).
-
-    .. math:: C = \frac{x}{1 + x}, \qquad x = \frac{P_{NB}(c)}{(1 - \rho) I_{1-p}(r, c)}
-
-    with P_NB the negative-binomial mass, :math:`I` the regularized incomplete beta function (P(n < c)),
-    :math:`\rho = p (r - 1 + c) / c`. For H = 0 the law is Poisson, :math:`I` becomes the incomplete gamma function,
-    and C is Erlang C.
-
-    Parameters
-    ----------
-    arrival_rate : array_like
-        lambda of the whole pool [1/s].
-    mean_iterations : array_like
-        E[K], iterations a request takes [iterations].
-    slots : array_like
-        Slots per replica, real values >= 1 allowed [slots].
-    fixed_time, time_per_slot : array_like
-        W, H [s].
-    replicas : array_like
-        Replicas in the pool [replicas].
-    routing : str
-        ``"random"`` (one replica at lambda / g), ``"jsq"`` or ``"central"`` (pooled chain). Round robin has no closed
-        form: use `occupancy`.
-
-    Returns
-    -------
-    float or ndarray
-        Probability [-], the shape the arguments broadcast to; 1.0 where rho >= 1.
-
-    References
-    ----------
-    W. Whitt, "The Erlang B and C formulas", 2002; insensitivity: J. W. Cohen, "The multiple phase service network with
-    generalized processor sharing", Acta Informatica 12 (1979), doi:10.1007/BF00264581.
-
-    Examples
-    --------
-    H = 0 is Erlang C; two servers at one Erlang wait with probability 1/3:
-
-    >>> round(linear_all_busy(1.0, 100, 2, 0.01, 0.0), 12)
-    0.333333333333
-    >>> linear_all_busy(10.0, 100, 2, 0.01, 0.0)
-    1.0
-    """
-    from scipy.special import betainc, betaln, gammaincc, gammaln, xlog1py, xlogy
-
-    if routing == "rr":
-        raise ValueError("routing 'rr' has no closed form; use occupancy(..., routing='rr')")
-    one_chain = pooled(routing)
-    named = {
-        "arrival_rate": arrival_rate,
-        "mean_iterations": mean_iterations,
-        "slots": slots,
-        "fixed_time": fixed_time,
-        "time_per_slot": time_per_slot,
-        "replicas": replicas,
-    }
-    arrays = {name: np.asarray(value, dtype=float) for name, value in named.items()}
-    least = {"mean_iterations": 0.0, "slots": 1.0, "replicas": 1.0}
-    for name, array in arrays.items():
-        bound = least.get(name, 0.0)
-        if (
-            not np.all(np.isfinite(array))
-            or np.any(array < bound)
-            or (name == "mean_iterations" and np.any(array == 0))
-        ):
-            raise ValueError(f"{name} must be finite and {'>' if name == 'mean_iterations' else '>='} {bound:g}")
-    lam, k, c, w, h, g = np.broadcast_arrays(*arrays.values())
-    if np.any(w + h <= 0):
-        raise ValueError("fixed_time and time_per_slot must not both be 0")
-    lam_replica = lam / g
-    chain_c = c * g if one_chain else c
-    chain_g = g if one_chain else np.ones_like(g)
-    rho = lam_replica * k * (w + h * c) / c
-    # the chain of g replicas: p = H lambda E[K] / g and offered load a = W lambda E[K] (g times one replica's)
-    p = h * lam_replica * k
-    offered = w * lam_replica * k * chain_g
-    stable = rho < 1
-    p = np.where(stable, p, 0.0)
-    rho = np.where(stable, rho, 0.0)
-    offered = np.where(stable, offered, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r = 1.0 + chain_g * w / np.where(h > 0, h, np.inf)
-        # below p r ~ 1e-9 the Poisson limit is exact to double precision and the beta function is not
-        negative = (h > 0) & (r < 1e9)
-        r_safe = np.where(negative, r, 1.0)
-        p_safe = np.where(negative, p, 0.5)
-        log_mass_nb = xlogy(chain_c, p_safe) + xlog1py(r_safe, -p_safe) - np.log(chain_c) - betaln(chain_c, r_safe)
-        below_nb = betainc(r_safe, chain_c, 1.0 - p_safe)
-        load = np.where(negative, 0.0, offered)
-        log_mass_poisson = xlogy(chain_c, load) - load - gammaln(chain_c + 1.0)
-        below_poisson = gammaincc(chain_c, load)
-        log_mass = np.where(negative, log_mass_nb, log_mass_poisson)
-        below = np.where(negative, below_nb, below_poisson)
-        odds = np.exp(log_mass) / ((1.0 - rho) * below)
-    result = np.where(stable, odds / (1.0 + odds), 1.0)
-    return float(result) if result.ndim == 0 else result
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Occupancy:
     """Stationary law of the busy slots of a pool.
@@ -293,32 +110,6 @@ class Occupancy:
     mean_active: float
     slot_occupancy: float
 
-    def quantile(self, q: ArrayLike) -> Any:
-        """Quantile of the busy slots of a replica (of the pool over its replicas, under pooled routing).
-
-        Parameters
-        ----------
-        q : array_like
-            Probability in [0, 1] [-].
-
-        Returns
-        -------
-        float or ndarray
-            Smallest n with P(busy <= n) >= q, over the replicas of the chain [slots].
-
-        Examples
-        --------
-        >>> occupancy(2.0, 220.0, iteration_times(16, 0.008, 0.00065), 16).quantile([0.5, 0.99]).tolist()
-        [5.0, 13.0]
-        """
-        levels = np.asarray(q, dtype=float)
-        if np.any(~((levels >= 0) & (levels <= 1))):
-            raise ValueError(f"q must be in [0, 1], not {q!r}")
-        cumulative = np.cumsum(self.probability)
-        index = np.minimum(np.searchsorted(cumulative, levels - 1e-15), len(cumulative) - 1)
-        result = (self.first + index) / self.replicas
-        return float(result) if levels.ndim == 0 else result
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OccupancyChain:
@@ -335,7 +126,7 @@ class OccupancyChain:
 
     Examples
     --------
-    >>> chain = OccupancyChain(iteration_times(16, 0.008, 0.00065), 16)
+    >>> chain = OccupancyChain(0.008 + 0.00065 * np.arange(16 + 1), 16)
     >>> round(chain.solve(2.0 * 220.0).mean_active, 3)
     5.33
     """
@@ -469,80 +260,6 @@ class OccupancyChain:
             mean_active=mean / self.replicas,
             slot_occupancy=mean / c,
         )
-
-
-def occupancy(
-    arrival_rate: float,
-    mean_iterations: float,
-    iteration_time: ArrayLike,
-    slots: int,
-    replicas: int = 1,
-    routing: str = "random",
-    dispersion: float = 1.0,
-    arrival_weight: float = 0.5,
-) -> Occupancy:
-    r"""Busy slots of a pool whose iterations take any t(n).
-
-    The product form of `OccupancyChain.solve` for one replica at lambda / g (``random``, ``rr``) or for all g replicas
-    as one chain of g x slots (``jsq``, ``central``). Arrivals that are not Poisson enter through the peakedness
-    :math:`z = 1 + (I - 1) \zeta`; round robin thins the stream to I / g.
-
-    Parameters
-    ----------
-    arrival_rate : float
-        lambda of the whole pool [1/s].
-    mean_iterations : float
-        E[K], iterations a request takes [iterations].
-    iteration_time : array_like, shape (slots + 1,)
-        t(0..slots); t(0) is ignored [s].
-    slots : int
-        Slots per replica [slots].
-    replicas : int
-        g [replicas].
-    routing : str
-        One of `ROUTINGS` [-].
-    dispersion : float
-        I, index of dispersion of the pool's arrival counts at the relaxation time; 1 for Poisson [-].
-    arrival_weight : float
-        zeta in (0, 1]: the share of the arrivals' variance that reaches the busy slots, 1/2 for a geometric K [-].
-
-    Returns
-    -------
-    Occupancy
-        Law of the busy slots; `max_throughput` and `throughput` in requests per second for the pool.
-
-    Examples
-    --------
-    >>> pool = occupancy(16.0, 220.0, iteration_times(16, 0.008, 0.00065), 16, replicas=8, routing="jsq")
-    >>> round(pool.load, 3), round(pool.slot_occupancy, 3), pool.all_busy < 1e-6
-    (0.506, 0.311, True)
-    """
-    arrival_rate = _positive(arrival_rate, "arrival_rate", zero=True)
-    mean_iterations = _positive(mean_iterations, "mean_iterations")
-    replicas = _count(replicas, "replicas")
-    dispersion = _positive(dispersion, "dispersion", zero=True)
-    if not 0 < arrival_weight <= 1:
-        raise ValueError(f"arrival_weight must be in (0, 1], not {arrival_weight!r}")
-    one_chain = pooled(routing)
-    chain = OccupancyChain(np.asarray(iteration_time, dtype=float), slots, replicas if one_chain else 1)
-    share = arrival_rate if one_chain else arrival_rate / replicas
-    z = max(1.0 + (replica_dispersion(dispersion, replicas, routing) - 1.0) * arrival_weight, 0.05)
-    result = chain.solve(share * mean_iterations, z)
-    scale = (1 if one_chain else replicas) / mean_iterations
-    return Occupancy(
-        first=result.first,
-        probability=result.probability,
-        chain_slots=result.chain_slots,
-        replicas=result.replicas,
-        all_busy=result.all_busy,
-        load=result.load,
-        margin=result.margin,
-        stable=result.stable,
-        max_throughput=result.max_throughput * scale,
-        throughput=result.throughput * scale,
-        mean_active=result.mean_active,
-        slot_occupancy=result.slot_occupancy,
-    )
 
 
 def replica_dispersion(dispersion: float, replicas: int, routing: str) -> float:

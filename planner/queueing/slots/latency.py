@@ -1,4 +1,4 @@
-"""Latency of a replica or a pool whose slots advance in common iterations: TTFT, TPOT, ITL and E2E at any quantile.
+"""Latency of a replica or a pool whose slots advance in common iterations: TTFT, TPOT and E2E at any quantile.
 
 A request that joins when n others are active lives in iterations of t(n + 1): the others it sees, counted per
 iteration, follow the same product form as the ones its arrival found. TTFT is the rest of the running iteration, the
@@ -9,15 +9,16 @@ piecewise linear and inverted exactly.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.queueing.mixture import PoolLatency, groups, mixture_quantiles, persistence, strata
-from planner.queueing.shared_budget import SharedBudget
-from planner.queueing.slots.chain import Occupancy, OccupancyChain, iteration_times, pooled, replica_dispersion
+from planner.queueing.mixture import groups, mixture_quantiles, persistence, strata
+from planner.queueing.slots.chain import Occupancy, OccupancyChain, pooled, replica_dispersion
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
-__all__ = ["PoolLatency", "ReplicaLatency", "mixture_quantiles", "pool_latency"]
+__all__ = ["PoolLatency", "ReplicaLatency"]
 
 FloatArray = NDArray[np.float64]
 
@@ -43,6 +44,57 @@ def _law(
     return inputs, outputs, weights / total
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolLatency:
+    """Latency of a pool at one arrival rate.
+
+    Attributes
+    ----------
+    quantiles : tuple of float
+        Levels of the quantiles below [-].
+    ttft_s, tpot_s, e2e_s : ndarray
+        Time to first token, time per output token (E2E - TTFT) / (output - 1) and end to end, at those levels; inf
+        when not stable [s].
+    mean_ttft_s, mean_tpot_s, mean_e2e_s : float
+        Their means [s].
+    slot_occupancy : float
+        Mean busy slots / slots; 1.0 when not stable [-].
+    mean_active : float
+        Mean busy slots of a replica [slots].
+    load : float
+        lambda / X [-].
+    margin : float
+        1 - load [-].
+    max_throughput : float
+        X of the pool [1/s].
+    throughput : float
+        min(lambda, X) [1/s].
+    wait_probability : float
+        Probability that an arrival finds every slot busy; 1.0 when not stable [-].
+    mean_delayed_wait_s : float
+        Mean wait for a slot of those who wait; inf when not stable [s].
+    stable : bool
+        Whether a steady state exists [-].
+    """
+
+    quantiles: tuple[float, ...]
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+    e2e_s: FloatArray
+    mean_ttft_s: float
+    mean_tpot_s: float
+    mean_e2e_s: float
+    slot_occupancy: float
+    mean_active: float
+    load: float
+    margin: float
+    max_throughput: float
+    throughput: float
+    wait_probability: float
+    mean_delayed_wait_s: float
+    stable: bool
+
+
 class ReplicaLatency:
     """Everything about a replica's latency that does not depend on the arrival rate; build once, predict often.
 
@@ -53,14 +105,9 @@ class ReplicaLatency:
     weight : array_like, shape (rows,), optional
         Share of the requests in each row (equal by default) [-].
     iteration_time : array_like, shape (slots + 1,)
-        t(0..slots), time of an iteration with n active slots. t(0) is ignored, except with a shared budget, where it is
-        an iteration of prefill only (extrapolated where it is 0) [s].
+        t(0..slots), time of an iteration with n active slots; t(0) is ignored [s].
     chunk : float
-        Prompt tokens a prefill advances per iteration: per slot, or shared by all slots [tokens].
-    prefill_per_token : float
-        Time each prefill token adds to its iteration. 0: every prefilling slot advances one chunk per iteration and
-        counts in t(n). > 0: one budget of `chunk` tokens per iteration, first come first served, shared by all
-        prefilling slots, which hold a slot but do not count in t(n) [s/token].
+        Prompt tokens every prefilling slot advances per iteration; it counts in t(n) [tokens].
 
     Raises
     ------
@@ -69,7 +116,7 @@ class ReplicaLatency:
 
     Examples
     --------
-    >>> replica = ReplicaLatency([512.0], [200.0], iteration_time=iteration_times(64, 0.008, 0.00065), chunk=512)
+    >>> replica = ReplicaLatency([512.0], [200.0], iteration_time=0.008 + 0.00065 * np.arange(65), chunk=512)
     >>> at = replica.predict(4.49)
     >>> round(at.slot_occupancy, 2), (at.ttft_s * 1e3).round(0).tolist()
     (0.3, [51.0, 69.0, 87.0])
@@ -83,13 +130,10 @@ class ReplicaLatency:
         *,
         iteration_time: ArrayLike,
         chunk: float,
-        prefill_per_token: float = 0.0,
     ) -> None:
         inputs, outputs, weights = _law(input_tokens, output_tokens, weight)
         if not (np.isfinite(chunk) and chunk > 0):
             raise ValueError(f"chunk must be > 0 and finite, not {chunk!r}")
-        if not (np.isfinite(prefill_per_token) and prefill_per_token >= 0):
-            raise ValueError(f"prefill_per_token must be >= 0 and finite, not {prefill_per_token!r}")
         times = np.asarray(iteration_time, dtype=float)
         if times.ndim != 1 or len(times) < 2:
             raise ValueError(f"iteration_time must hold t(0..slots), not shape {times.shape}")
@@ -101,11 +145,7 @@ class ReplicaLatency:
         straight = self._intercept + self._slope * np.arange(1.0, self.slots + 1.0)
         if not np.allclose(straight, times[1:], rtol=1e-12, atol=0.0):
             self._slope = None
-        self.prefill_per_token = float(prefill_per_token)
         self.chunk = float(chunk)
-        self._shared: SharedBudget | None = None
-        if prefill_per_token > 0:
-            self._shared = SharedBudget(inputs, outputs, weights, times, float(chunk), float(prefill_per_token))
         self._chains = {1: OccupancyChain(times, self.slots)}
 
         chunks = np.maximum(np.ceil(inputs / chunk), 1.0)
@@ -126,8 +166,6 @@ class ReplicaLatency:
 
     def max_throughput(self, replicas: int = 1) -> float:
         """Largest sustainable arrival rate X of a pool [1/s]."""
-        if self._shared is not None:
-            return replicas * self._shared.max_throughput()
         return replicas * self._chains[1].max_work / self.mean_iterations
 
     def _chain(self, replicas: int) -> OccupancyChain:
@@ -183,8 +221,6 @@ class ReplicaLatency:
         replicas = int(replicas)
         one_chain = pooled(routing)
         name_levels = tuple(float(q) for q in levels)
-        if self._shared is not None:
-            return self._shared.predict(float(arrival_rate), replicas, routing, name_levels, float(dispersion))
         chain = self._chain(replicas if one_chain else 1)
         chain_rate = float(arrival_rate) if one_chain else float(arrival_rate) / replicas
         seen = replica_dispersion(float(dispersion), replicas, routing)
@@ -207,11 +243,11 @@ class ReplicaLatency:
         most = occupied.max_throughput * chains / self.mean_iterations
         slow = np.full(len(names), self.iteration_time[-1])
         return PoolLatency(
-            quantiles=names, ttft_s=infinite, tpot_s=slow, itl_s=slow, e2e_s=infinite,
-            mean_ttft_s=float("inf"), mean_tpot_s=float(slow[0]), mean_itl_s=float(slow[0]), mean_e2e_s=float("inf"),
+            quantiles=names, ttft_s=infinite, tpot_s=slow, e2e_s=infinite,
+            mean_ttft_s=float("inf"), mean_tpot_s=float(slow[0]), mean_e2e_s=float("inf"),
             slot_occupancy=1.0, mean_active=float(self.slots), load=occupied.load, margin=occupied.margin,
             max_throughput=most, throughput=most, wait_probability=1.0, mean_delayed_wait_s=float("inf"),
-            prefill_load=0.0, stable=False,
+            stable=False,
         )  # fmt: skip
 
     def _found(self, states: FloatArray, probability: FloatArray, replicas: int) -> tuple[FloatArray, FloatArray]:
@@ -337,10 +373,6 @@ class ReplicaLatency:
         all_others = np.concatenate((others, [last])) if waits else others
         all_width = np.concatenate((width, [0.0])) if waits else width
         all_mass = np.concatenate((mass * (1.0 - delayed), [delayed])) if waits else mass
-        itl_low = self._times(1.0 + all_others - 0.5 * (all_width + uneven))
-        itl_high = self._times(1.0 + all_others + 0.5 * (all_width + uneven))
-        itl = mixture_quantiles(itl_low, itl_high - itl_low, all_mass, levels)
-        mean_itl = float(all_mass @ (itl_low + itl_high)) / (2.0 * float(all_mass.sum()))
         if self._has_gaps:
             keep = persistence(self._gaps, memory)[:, None]
             middle = 1.0 + centre + (all_others - centre)[None, :] * keep
@@ -353,69 +385,10 @@ class ReplicaLatency:
             tpot, mean_tpot = np.zeros(len(levels)), 0.0
         chains = replicas // g
         return PoolLatency(
-            quantiles=names, ttft_s=ttft, tpot_s=tpot, itl_s=itl, e2e_s=e2e,
-            mean_ttft_s=mean_ttft, mean_tpot_s=mean_tpot, mean_itl_s=mean_itl, mean_e2e_s=mean_e2e,
+            quantiles=names, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e,
+            mean_ttft_s=mean_ttft, mean_tpot_s=mean_tpot, mean_e2e_s=mean_e2e,
             slot_occupancy=occupied.slot_occupancy, mean_active=occupied.mean_active, load=occupied.load,
             margin=occupied.margin, max_throughput=occupied.max_throughput * chains / self.mean_iterations,
-            throughput=arrival_rate, wait_probability=delayed, mean_delayed_wait_s=mean_delay, prefill_load=0.0,
+            throughput=arrival_rate, wait_probability=delayed, mean_delayed_wait_s=mean_delay,
             stable=True,
         )  # fmt: skip
-
-
-def pool_latency(
-    arrival_rate: float,
-    replicas: int,
-    slots: int,
-    fixed_time: float = 0.0,
-    time_per_slot: float = 0.0,
-    *,
-    input_tokens: ArrayLike,
-    output_tokens: ArrayLike,
-    weight: ArrayLike | None = None,
-    chunk: float,
-    prefill_per_token: float = 0.0,
-    iteration_time: ArrayLike | None = None,
-    routing: str = "random",
-    quantiles: ArrayLike = DEFAULT_QUANTILES,
-    dispersion: float = 1.0,
-) -> PoolLatency:
-    """Latency of a pool in one call; see `ReplicaLatency` for many rates.
-
-    Parameters
-    ----------
-    arrival_rate : float
-        lambda of the whole pool [1/s].
-    replicas : int
-        g [replicas].
-    slots : int
-        Slots per replica [slots].
-    fixed_time, time_per_slot : float
-        W and H of t(n) = W + H n, unless `iteration_time` is given [s].
-    input_tokens, output_tokens, weight, chunk, prefill_per_token
-        See `ReplicaLatency`.
-    iteration_time : array_like, shape (slots + 1,), optional
-        t(0..slots) in place of W + H n [s].
-    routing, quantiles, dispersion
-        See `ReplicaLatency.predict`.
-
-    Returns
-    -------
-    PoolLatency
-        Quantiles and means.
-
-    Examples
-    --------
-    >>> at = pool_latency(24.2, 8, 16, 0.008, 0.00065, input_tokens=[512], output_tokens=[200], chunk=512, routing="jsq")
-    >>> round(at.slot_occupancy, 2), at.stable
-    (0.51, True)
-    """
-    if iteration_time is None:
-        times = iteration_times(slots, fixed_time, time_per_slot)
-    else:
-        times = np.asarray(iteration_time, dtype=float)
-        if times.shape != (slots + 1,):
-            raise ValueError(f"iteration_time must have slots + 1 = {slots + 1} entries, not shape {times.shape}")
-    replica = ReplicaLatency(
-        input_tokens, output_tokens, weight, iteration_time=times, chunk=chunk, prefill_per_token=prefill_per_token
-    )
-    return replica.predict(arrival_rate, replicas, routing, quantiles, dispersion)
