@@ -10,21 +10,12 @@ from typing import Annotated
 import typer
 
 import planner
-from planner.cli import compress, profile, workload
-from planner.cli.batching import batching
-from planner.cli.calibrate import calibrate
-from planner.cli.evaluate import evaluate
-from planner.cli.plan import plan
-from planner.cli.reproduce import reproduce
-from planner.cli.schedule import schedule
-from planner.cli.simulate import simulate
-from planner.cli.stability import stability
-from planner.cli.wait import wait
-from planner.cli.what_if import what_if
+from planner.cli.commands import Commands
 from planner.errors import FleetOptError
 
 app = typer.Typer(
     name="fleetopt",
+    cls=Commands,
     help="Analytical capacity planner for LLM inference fleets: the cheapest fleet that keeps its latency promises.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -46,21 +37,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-app.command()(plan)
-app.command()(evaluate)
-app.command("what-if")(what_if)
-app.command()(schedule)
-app.command()(simulate)
-app.command()(stability)
-app.command()(batching)
-app.command()(wait)
-app.command()(calibrate)
-app.command()(reproduce)
-app.add_typer(compress.app, name="compress")
-app.add_typer(profile.app, name="profile")
-app.add_typer(workload.app, name="workload")
 
 
 def run(arguments: list[str] | None = None) -> None:

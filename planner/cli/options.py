@@ -54,18 +54,13 @@ def asks(names: Collection[str] | None = None) -> Callable[[Command], Command]:
     def extended(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
         own = [p for p in inspect.signature(command).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        wanted = [
-            option
+        asked = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(option))
             for name, option in OPTIONS.items()
             if option.spellings and name not in hints and (names is None or name in names)
         ]
-        asked = [
-            inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(o))
-            for o in sorted(wanted, key=lambda o: PANELS.index(o.panel))
-        ]
         ours = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in own]
-        last = [p for p in ours if _panel(p) == OUTPUT]
-        parameters = [*(p for p in ours if p not in last), *asked, *last]
+        parameters = sorted([*ours, *asked], key=_place)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
         return command
@@ -73,9 +68,11 @@ def asks(names: Collection[str] | None = None) -> Callable[[Command], Command]:
     return extended
 
 
-def _panel(parameter: inspect.Parameter) -> str | None:
+def _place(parameter: inspect.Parameter) -> int:
+    """What is the command's own first, then the panels of the table, the output last."""
     facts = getattr(parameter.annotation, "__metadata__", (None,))[0]
-    return getattr(facts, "rich_help_panel", None)
+    panel = getattr(facts, "rich_help_panel", None)
+    return [*PANELS, OUTPUT].index(panel) if panel in (*PANELS, OUTPUT) else -1
 
 
 def _annotation(option: Option) -> Any:

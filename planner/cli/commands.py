@@ -1,0 +1,77 @@
+"""The commands by name: one file each, read and built when asked for; an option that takes one value is given once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_group
+
+__all__ = ["COMMANDS", "Commands", "Once"]
+
+COMMANDS = (
+    "plan", "evaluate", "what-if", "schedule", "simulate", "stability", "batching", "wait", "calibrate", "reproduce", "compress",
+    "profile", "workload",
+)  # fmt: skip
+"""In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
+
+
+class Once(TyperCommand):
+    """A command that refuses a repeated option instead of taking the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Count the options, then parse as usual."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            for option in dict.fromkeys(order):
+                if not isinstance(option, TyperOption) or option.multiple or order.count(option) == 1:
+                    continue
+                # a flag said twice says nothing else, unless it has an opposite
+                if not option.is_flag or option.secondary_opts:
+                    ctx.fail(f"{option.opts[0]} is given {order.count(option)} times and takes one value.")
+        return super().parse_args(ctx, args)
+
+
+class Built(MutableMapping[str, Any]):
+    """Commands by name, each built when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            if name not in COMMANDS:
+                raise KeyError(name)
+            module = import_module(f"planner.cli.{name.replace('-', '_')}")
+            alone = typer.Typer(rich_markup_mode="markdown")
+            if hasattr(module, "app"):
+                alone.add_typer(module.app, name=name)
+            else:
+                alone.command(name)(getattr(module, name.replace("-", "_")))
+            self._built[name] = command = get_group(alone).commands[name]
+            for leaf in getattr(command, "commands", {name: command}).values():
+                leaf.__class__ = Once
+        return self._built[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._built[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Commands(TyperGroup):
+    """The commands of ``fleetopt``."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Built()

@@ -1,0 +1,97 @@
+"""The package as a script imports it: names, signatures, what-if on other processes."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import planner as fo
+
+VERBS = (
+    "plan", "evaluate", "what_if", "schedule", "simulate", "compare_policies", "stability", "batching", "wait", "calibrate",
+    "reproduce", "load_workload",
+)  # fmt: skip
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert set(VERBS) < set(fo.__all__)
+    for name in fo.__all__:
+        assert not isinstance(getattr(fo, name), ModuleType), name
+    assert (Path(fo.__file__).parent / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_says_what_it_takes_and_gives(name: str) -> None:
+    verb = getattr(fo, name)
+    signature = inspect.signature(verb)
+    assert signature.return_annotation in fo.__all__
+    assert all(p.annotation is not p.empty for p in signature.parameters.values())
+    documented = inspect.getdoc(verb) or ""
+    for parameter in signature.parameters:
+        assert parameter in documented, f"{name}: {parameter}"
+
+
+ORDERS = [
+    "import planner.calibrate.run, planner.simulate.run, planner.reproduce.papers",
+    "fo.calibrate, fo.simulate, fo.reproduce; import planner.calibrate.run, planner.simulate.run, planner.reproduce.papers",
+    "import planner.cli.calibrate, planner.cli.simulate, planner.cli.plan; from planner import simulate",
+    "from planner.calibrate import run; from planner.reproduce import papers; from planner.simulate import compare",
+]
+
+
+@pytest.mark.parametrize("first", ORDERS)
+def test_a_subpackage_does_not_hide_a_verb_of_its_name(first: str) -> None:
+    code = (
+        f"import planner as fo\n{first}\n"
+        "from planner import calibrate, reproduce, simulate\n"
+        "assert [f.__module__ for f in (calibrate, reproduce, simulate, fo.calibrate)] == ['planner.api'] * 4\n"
+        "import planner.calibrate.fit\n"
+        "assert callable(fo.calibrate)\n"
+        "from importlib import import_module\n"
+        "assert import_module('planner.calibrate').__name__ == 'planner.calibrate'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture(params=["processes", "threads"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    if request.param == "threads":
+        with ThreadPoolExecutor(2) as pool:
+            yield pool
+    else:
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            yield pool
+
+
+def test_what_if_elsewhere_gives_the_same_points_in_order(executor: Executor) -> None:
+    base = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1)
+    told: list[tuple[int, int]] = []
+    changes = {"rate": [40, 20, 80], "slo": ["2s", "1ms"]}
+    here = fo.what_if(base, **changes)
+    there = fo.what_if(base, **changes, executor=executor, progress=lambda done, total: told.append((done, total)))
+    assert there.to_dict() == here.to_dict()
+    assert [row["feasible"] for row in there.to_rows()] == [True, False] * 3
+    assert told == [(k, 6) for k in range(1, 7)]
+
+
+def test_calibrate_reads_files(tmp_path: Path) -> None:
+    with pytest.raises(fo.InputError, match="two sources"):
+        fo.calibrate("h100", files="a.json", server="http://localhost:1")
+    with pytest.raises(fo.InputError):
+        fo.calibrate("h100", "llama-3.1-8b", files=tmp_path / "nowhere.json")
+
+
+def test_the_scheduler_verbs() -> None:
+    assert fo.stability("azure", rate=20.0, gpu="h100", replicas=4).verdict
+    assert fo.batching("azure").verdict
+    assert fo.wait("azure", rate=5.0, horizon=3600.0).about["arrival_rate_per_s"] == 5.0
+    with pytest.raises(fo.InputError, match="one kind of replica"):
+        fo.stability("azure", rate=20.0, tp="1,2")

@@ -1,0 +1,220 @@
+"""The table of options against everything made from it: records, files, the command line, signatures."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+import planner as fo
+from planner import api
+from planner.cli.main import app, run
+from planner.errors import InputError
+from planner.promise import Promise, Slo
+from planner.question.files import load_question
+from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
+
+# one value per option that is not its default, as a person would write it in a file
+WRITTEN: dict[str, Any] = {
+    "cdf": "lmsys", "rate": 12.5, "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
+    "quantile": "95%", "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "tp": [2, 4], "profile": "fleetopt-paper",
+    "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",
+    "gammas": [1, 1.5], "p_c": 0.5, "route_on": "input", "token_budget": "4k", "max_num_seqs": 64, "max_model_len": "16Ki",
+    "chunk": 256, "memory_utilization": 0.8, "cached_share": {"conv": "60%", "code": 0.2}, "burst": "poisson", "min_replicas": 2,
+    "redundancy": 1, "availability_target": 0.001, "failures_per_hour": 0.01, "repair_hours": 2, "inventory": {"h100": 64},
+    "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
+    "kv_transfer_gbps": 200, "kv_transfer_base": "1ms",
+}  # fmt: skip
+WITH_FLAG = {name: option for name, option in OPTIONS.items() if option.spellings}
+
+
+def flags(name: str, value: Any) -> list[str]:
+    """The same value on the command line."""
+    if isinstance(value, Mapping):
+        pairs = [f"{k}={v}" for k, v in value.items()]
+        items = [",".join(pairs)] if OPTIONS[name].kind.flag is not list else pairs
+    elif isinstance(value, list) and OPTIONS[name].kind.flag is list:
+        items = [*map(str, value)]
+    else:
+        items = [",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return [word for item in items for word in (OPTIONS[name].spellings[0], item)]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlanInputs]:
+    """Questions that reach the planner, which answers none of them."""
+    found: list[PlanInputs] = []
+
+    def keep(question: PlanInputs, workload: object) -> None:
+        found.append(question)
+        raise InputError("asked")
+
+    monkeypatch.setattr(api, "make_plan", keep)
+    return found
+
+
+def test_the_table_is_complete() -> None:
+    names = {f.name for f in fields(PlanInputs)}
+    assert names < set(OPTIONS)
+    assert set(WRITTEN) == set(WITH_FLAG)
+    for option in OPTIONS.values():
+        assert option.panel in PANELS
+        assert option.help.endswith(".")
+        for alias in option.aliases:
+            assert canonical(alias) == option.name
+    spellings = [s for o in OPTIONS.values() for s in o.spellings]
+    assert len(spellings) == len(set(spellings))
+
+
+def test_defaults_are_valid_and_told() -> None:
+    """What help says the default is, read as an option, is the default."""
+    inputs = PlanInputs.from_dict({"slo": 1.0})
+    for name, option in OPTIONS.items():
+        value = getattr(inputs, name, None)
+        if value is None or not option.default or option.default in ("1.0,1.1,...,2.0", "the catalog's"):
+            continue
+        assert option.kind.read(option.default, name) == value, name
+
+
+def test_a_file_with_every_option_comes_back(tmp_path: Path, asked: list[PlanInputs]) -> None:
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump(WRITTEN))
+    question = load_question(tmp_path / "all.yaml").inputs()
+    assert question.promises == (
+        Promise("ttft_s", 0.5, 0.95, "fleet"),
+        Promise("ttft_s", 0.3, 0.95, "fleet"),
+        Promise("ttft_s", 0.8, 0.95, "fleet"),
+        Promise("tpot_s", 0.04, 0.9, "fleet"),
+        Promise("e2e_s", 20.0, 0.95, "fleet"),
+    )
+    default = PlanInputs.from_dict({"slo": 1.0})
+    same = [f.name for f in fields(PlanInputs) if getattr(question, f.name) == getattr(default, f.name)]
+    assert same == ["tp"], "a list of sizes stands in tp_options"
+    assert question.tp_options == (2, 4)
+    (tmp_path / "again.json").write_text(json.dumps(question.to_dict()))
+    assert load_question(tmp_path / "again.json").inputs() == question
+    # the same on the command line and in Python
+    words = [word for name, value in WRITTEN.items() for word in flags(name, value)]
+    with pytest.raises(SystemExit):
+        run(["plan", *words])
+    given = {k: v for k, v in WRITTEN.items() if k != "cdf"}
+    with pytest.raises(InputError, match="asked"):
+        fo.plan(WRITTEN["cdf"], **given)
+    assert asked == [question, question]
+
+
+def test_python_takes_every_option_and_no_other() -> None:
+    for verb in (fo.plan, fo.schedule):
+        parameters = inspect.signature(verb).parameters
+        assert set(WITH_FLAG) - {"cdf"} < set(parameters), verb.__name__
+        assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        assert all(parameters[name].default is None for name in WITH_FLAG if name != "cdf")
+    documented = inspect.getdoc(fo.plan) or ""
+    assert all(
+        f"\n{name}\n    {option.help[:30]}" in documented
+        for name, option in WITH_FLAG.items()
+        if name not in ("cdf", "slo")
+    )
+
+
+@pytest.mark.parametrize("command", ["plan", "schedule"])
+def test_the_command_line_has_every_flag_and_no_other(command: str) -> None:
+    tree: Any = get_command(app)
+    found = {p.name: (*p.opts, *p.secondary_opts) for p in tree.commands[command].params}
+    assert {name: found.get(name) for name in WITH_FLAG} == {name: o.spellings for name, o in WITH_FLAG.items()}
+    assert not {"promises", "tp_options"} & set(found)
+
+
+SINGLE = [name for name, option in WITH_FLAG.items() if option.kind.flag is not list]
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_repeated_option_with_one_value_is_an_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    once = flags(name, WRITTEN[name])
+    with pytest.raises(SystemExit) as stopped:
+        run(["plan", "--slo", "1", *once, *once])
+    assert stopped.value.code == 2
+    assert "is given 2 times" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["workload", "list", "-f", "csv", "--format", "json"], ["calibrate", "--write", "--no-write"]]
+)
+def test_no_command_takes_the_last_silently(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(words)
+    assert stopped.value.code == 2
+    assert "is given 2 times" in capsys.readouterr().err
+
+
+def test_all_problems_are_told_at_once() -> None:
+    bad = {
+        "raet": 1,
+        "pools": "many",
+        "method": "mg",
+        "rate": -1,
+        "gpu": 3,
+        "cached_share": {"conv": 2},
+        "tpot": "soon",
+        "tp": "a",
+    }
+    with pytest.raises(InputError) as caught:
+        PlanInputs.from_dict(bad, "mine.yaml: ")
+    problems = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == len(bad)
+    for told in (
+        "raet: unknown option; did you mean 'rate'?",
+        "did you mean 'mgc'",
+        "cached_share.conv: must lie in [0, 1), got 2.0",
+    ):
+        assert f"mine.yaml: {told.split(':')[0]}" in problems or told in problems
+        assert told in problems
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"slo": 1, "rate": 1, "arrival_rate_per_s": 2}, "arrival_rate_per_s: given twice, also as rate"),
+        ({"slo": 1, "price": ["h100=1", "h100=2"]}, "price: h100 is given twice"),
+        ({}, "no latency promise given"),
+        ({"slo": 1, "gpu": []}, "gpu: name at least one"),
+        ({"slo": 1, "pools": 2.5}, "expected a whole number"),
+        ({"slo": 1, "pools": True}, "is not a number"),
+        ({"slo": 1, "rate": float("nan")}, "is not finite"),
+        ({"promises": [{"metric": "ttft_s"}]}, "a promise has metric, limit_s"),
+    ],
+)
+def test_a_wrong_value_is_told(data: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told.replace("(", r"\(")):
+        PlanInputs.from_dict(data)
+
+
+def test_layers_override_promise_by_promise() -> None:
+    base = PlanInputs.from_dict({"slo": 0.5, "tpot": 0.05})
+    assert [p.limit_s for p in base.override({"slo": 1.0}).promises] == [1.0, 0.05]
+    assert [p.limit_s for p in base.override({"slo": Slo(e2e_s=9.0)}).promises] == [9.0]
+    assert base.override({"promises": [{"metric": "e2e_s", "limit_s": 9}]}).promises == (Promise("e2e_s", 9.0),)
+    assert base.override({"tp": "all"}).override({"tp": 2}).tp_options == ()
+    with pytest.raises(InputError, match="quantile: of which promise"):
+        base.override({"quantile": 0.9})
+
+
+def test_a_promise_may_come_with_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("rate: 5\nscenarios:\n  strict: {slo: 100ms}\n")
+    saved = load_question(tmp_path / "base.yaml")
+    assert saved.inputs("strict").promises == (Promise("ttft_s", 0.1),)
+    with pytest.raises(InputError, match="base.yaml: no latency promise given"):
+        saved.inputs()
+
+
+def test_what_is_bought_cannot_change_under_a_standing_fleet() -> None:
+    plan = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1)
+    for name in ("tp_options", "gamma", "max-pools"):
+        with pytest.raises(InputError, match="fixed by the plan"):
+            fo.evaluate(plan, **{name: 1})
