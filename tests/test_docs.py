@@ -147,6 +147,11 @@ def test_command_reference_is_current() -> None:
     assert written == _script("cli_docs").document(), "run python benchmarks/cli_docs.py"
 
 
+def test_signatures_are_current() -> None:
+    written = (ROOT / "planner" / "api.py").read_text(encoding="utf-8")
+    assert written == _script("signatures").written(written), "run python benchmarks/signatures.py"
+
+
 def test_papers_are_current() -> None:
     written = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert written == _script("papers").filled(written), "run python benchmarks/papers.py"

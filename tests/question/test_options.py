@@ -24,7 +24,8 @@ from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 # one value per option that is not its default, as a person would write it in a file
 WRITTEN: dict[str, Any] = {
     "cdf": "lmsys", "rate": 12.5, "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
-    "quantile": "95%", "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "tp": [2, 4], "profile": "fleetopt-paper",
+    "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "tp": [2, 4],
+    "profile": "fleetopt-paper",
     "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",
     "gammas": [1, 1.5], "p_c": 0.5, "route_on": "input", "token_budget": "4k", "max_num_seqs": 64, "max_model_len": "16Ki",
     "chunk": 256, "memory_utilization": 0.8, "cached_share": {"conv": "60%", "code": 0.2}, "burst": "poisson", "min_replicas": 2,
@@ -116,11 +117,8 @@ def test_python_takes_every_option_and_no_other() -> None:
         assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         assert all(parameters[name].default is None for name in WITH_FLAG if name != "cdf")
     documented = inspect.getdoc(fo.plan) or ""
-    assert all(
-        f"\n{name}\n    {option.help[:30]}" in documented
-        for name, option in WITH_FLAG.items()
-        if name not in ("cdf", "slo")
-    )
+    for name, option in WITH_FLAG.items():
+        assert name in ("cdf", "slo") or f"\n{name}\n    {option.help[:30]}" in documented
 
 
 @pytest.mark.parametrize("command", ["plan", "schedule"])
@@ -168,13 +166,9 @@ def test_all_problems_are_told_at_once() -> None:
         PlanInputs.from_dict(bad, "mine.yaml: ")
     problems = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == len(bad)
-    for told in (
-        "raet: unknown option; did you mean 'rate'?",
-        "did you mean 'mgc'",
-        "cached_share.conv: must lie in [0, 1), got 2.0",
-    ):
-        assert f"mine.yaml: {told.split(':')[0]}" in problems or told in problems
-        assert told in problems
+    assert "mine.yaml: raet: unknown option; did you mean 'rate'?" in problems
+    assert "did you mean 'mgc'" in problems
+    assert "mine.yaml: cached_share.conv: must lie in [0, 1), got 2.0" in problems
 
 
 @pytest.mark.parametrize(
@@ -209,7 +203,7 @@ def test_a_promise_may_come_with_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("rate: 5\nscenarios:\n  strict: {slo: 100ms}\n")
     saved = load_question(tmp_path / "base.yaml")
     assert saved.inputs("strict").promises == (Promise("ttft_s", 0.1),)
-    with pytest.raises(InputError, match="base.yaml: no latency promise given"):
+    with pytest.raises(InputError, match="no latency promise given"):
         saved.inputs()
 
 
