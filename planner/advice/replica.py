@@ -150,6 +150,8 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
         )
+    if inputs.tp_options:
+        raise InputError("tp: several sizes: this command looks at one kind of replica", "Ask once per size.")
     option = engine_options(inputs, workload.max_total)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))
     setup = None if law is None else set_up(option, law, workload.max_total, inputs)

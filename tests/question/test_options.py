@@ -53,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlanInputs]:
     """Questions that reach the planner, which answers none of them."""
     found: list[PlanInputs] = []
 
-    def keep(question: PlanInputs, workload: object) -> None:
+    def keep(question: PlanInputs, *_: object, **__: object) -> None:
         found.append(question)
         raise InputError("asked")
 
