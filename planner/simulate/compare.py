@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival, arrival_times
 from planner.simulate.durations import Canonical
-from planner.simulate.engine import IterationTime, Request
+from planner.simulate.engine import Request
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
@@ -71,18 +71,8 @@ class Setting:
     strict_share: float = 0.0
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be positive, got {value!r}"
-            for name, value in (
-                ("slots", self.slots),
-                ("token_budget", self.token_budget),
-                ("kv_tokens", self.kv_tokens),
-                ("ttft_s", self.ttft_s),
-                ("tbt_s", self.tbt_s),
-                ("tbt_strict_s", self.tbt_strict_s),
-            )
-            if not value > 0.0
-        ]
+        positive = ("slots", "token_budget", "kv_tokens", "ttft_s", "tbt_s", "tbt_strict_s")
+        problems = [f"{n} must be positive, got {getattr(self, n)!r}" for n in positive if not getattr(self, n) > 0.0]
         if not 0.0 <= self.strict_share <= 1.0:
             problems.append(f"strict_share must lie in [0, 1], got {self.strict_share!r}")
         if problems:
@@ -147,7 +137,6 @@ def compare_policies(
     arrival: Arrival | None = None,
     replicas: int = 1,
     routing: str = "random",
-    model: IterationTime | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Simulate every policy at every rate on the same requests.
@@ -172,8 +161,6 @@ def compare_policies(
         Process whose rate is replaced by each rate; default Poisson.
     replicas, routing
         Pool of replicas under the same policy.
-    model
-        Another iteration-time model for the engine (exclusive, kv, staircase); default the canonical one.
     progress
         Called with (runs done, runs in all).
 
@@ -212,14 +199,14 @@ def compare_policies(
                 for seed in seed_list:
                     rng = np.random.Generator(np.random.PCG64(seed))
                     rows = sample_rows(weight, inputs.size, requests, rng)
-                    process = Arrival(rate) if arrival is None else _at_rate(arrival, rate)
+                    process = Arrival(rate) if arrival is None else replace(arrival, rate_per_s=rate)
                     times = arrival_times(process, requests, rng)
                     strict = rng.random(requests) < setting.strict_share
                     sample = _requests(times, inputs[rows], outputs[rows], strict, setting)
                     run = run_policy(
                         sample,
                         name,
-                        model or Canonical(iteration),
+                        Canonical(iteration),
                         chosen,
                         capacity=setting.kv_tokens,
                         replicas=replicas,
@@ -234,12 +221,6 @@ def compare_policies(
     except KeyboardInterrupt:
         comparison.complete = False
     return comparison
-
-
-def _at_rate(arrival: Arrival, rate: float) -> Arrival:
-    from dataclasses import replace
-
-    return replace(arrival, rate_per_s=rate)
 
 
 def _requests(

@@ -1,142 +1,17 @@
-"""How long an iteration lasts: the four iteration-time models the policies are simulated with.
-
-``exclusive`` (prefill, decode and mixed iterations have lines of their own), ``kv`` (linear in the KV memory touched),
-``staircase`` (tiles of the matrix unit) and ``canonical`` (:class:`planner.iteration.model.IterationModel`, evaluated
-for one batch at a time). All parameters are in seconds, tokens and requests.
-"""
+"""How long an iteration of the rule-exact engine lasts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.errors import InputError, did_you_mean
 from planner.iteration.model import IterationModel
 
 if TYPE_CHECKING:
-    from planner.simulate.engine import IterationTime, Request
+    from planner.simulate.engine import Request
 
-__all__ = ["Canonical", "Exclusive", "KvLinear", "Staircase", "iteration_time"]
-
-Prefills = Sequence["tuple[Request, int]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Exclusive:
-    r"""Separate lines for pure decode, pure prefill and mixed iterations.
-
-    .. math:: T = \alpha_d + \beta_d n, \quad \alpha_p + \beta_p P, \quad \alpha_{MB} + \beta_{MB}(r)(n + P)
-
-    with :math:`r = n/(n+P)` and :math:`\beta_{MB}(r) = c_0 + c_1 r + c_2 r^2`.
-
-    Parameters
-    ----------
-    alpha_p, beta_p
-        Prefill: constant [s] and per token [s/token].
-    alpha_d, beta_d
-        Decode: constant [s] and per sequence [s/sequence].
-    alpha_mb, c0, c1, c2
-        Mixed: constant [s] and the quadratic of the decode share [s/token].
-    """
-
-    alpha_p: float
-    beta_p: float
-    alpha_d: float
-    beta_d: float
-    alpha_mb: float = 0.0
-    c0: float = 0.0
-    c1: float = 0.0
-    c2: float = 0.0
-
-    def beta_mb(self, r: float) -> float:
-        """Slope of a mixed iteration whose decode share is `r` [s/token]."""
-        return self.c0 + self.c1 * r + self.c2 * r * r
-
-    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
-        """Duration of an iteration [s]."""
-        n = len(decodes)
-        if not prefills:
-            return self.alpha_d + self.beta_d * n
-        tokens = sum([chunk for _, chunk in prefills])
-        if n == 0:
-            return self.alpha_p + self.beta_p * tokens
-        return self.alpha_mb + self.beta_mb(n / (n + tokens)) * (n + tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class KvLinear:
-    r"""Linear in the KV memory an iteration touches: :math:`T = d_0 + d_1 (\sum l_i + \sum (p_j + c_j))`.
-
-    Parameters
-    ----------
-    d0
-        Constant [s].
-    d1
-        Per token of KV memory [s/token].
-    """
-
-    d0: float
-    d1: float
-
-    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
-        """Duration of an iteration [s]."""
-        touched = sum([r.held for r in decodes])
-        for request, chunk in prefills:
-            touched += request.prefilled + chunk
-        return self.d0 + self.d1 * touched
-
-
-@dataclass(frozen=True, slots=True)
-class Staircase:
-    """Tiles of the matrix unit (RAD eq. 7, corrected): linear layers, decode attention (GEMV), prefill attention (GEMM).
-
-    Parameters
-    ----------
-    inv_mu_lin, inv_mu_nlin
-        Time per tile column of the linear layers [s] and per token of the rest [s/token].
-    layers, d
-        Layers and head dimension times heads.
-    inv_s_mu, inv_s_mu_gemv
-        Time per tile of prefill and of decode attention [s].
-    t_row, t_col, t_red, gemv_t_row, gemv_t_col
-        Tile sizes.
-    """
-
-    inv_mu_lin: float
-    inv_mu_nlin: float
-    layers: float
-    d: float
-    inv_s_mu: float
-    inv_s_mu_gemv: float
-    t_row: float
-    t_col: float
-    t_red: float
-    gemv_t_row: float
-    gemv_t_col: float
-
-    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
-        """Duration of an iteration [s]."""
-        tokens = len(decodes) + sum([chunk for _, chunk in prefills])
-        total = self.inv_mu_lin * math.ceil(tokens / self.t_col) + self.inv_mu_nlin * tokens
-        if decodes:
-            per_column, row, column = self.d / self.gemv_t_col, self.gemv_t_row, self.gemv_t_col
-            per_row = self.d / row
-            tiles = 0.0
-            for request in decodes:
-                context = request.held
-                tiles += per_column * math.ceil(context / row) + math.ceil(context / column) * per_row
-            total += self.layers * self.inv_s_mu_gemv * tiles
-        if prefills:
-            tiles = 0.0
-            for request, chunk in prefills:
-                end = request.prefilled + chunk
-                columns = math.ceil(chunk / self.t_col)
-                tiles += math.ceil(end / self.t_row) * columns * self.d / self.t_red
-                tiles += self.d / self.t_row * columns * math.ceil(end / self.t_red)
-            total += self.layers * self.inv_s_mu * tiles
-        return total
+__all__ = ["Canonical"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +26,7 @@ class Canonical:
 
     model: IterationModel
 
-    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
+    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, int]]) -> float:
         """Duration of an iteration [s]."""
         tokens = 0
         pairs = 0.0
@@ -160,37 +35,3 @@ class Canonical:
             pairs += chunk * (request.prefilled + (chunk + 1) / 2)
         contexts = [r.held for r in decodes]
         return self.model.time(len(contexts), sum(contexts), tokens, pairs, max(contexts, default=0))
-
-
-_MODELS: Mapping[str, type[Exclusive] | type[KvLinear] | type[Staircase]] = {
-    "exclusive": Exclusive,
-    "kv": KvLinear,
-    "staircase": Staircase,
-}
-
-
-def iteration_time(name: str, parameters: Mapping[str, float]) -> IterationTime:
-    """Build the model `name` (``canonical``, ``exclusive``, ``kv``, ``staircase``) from its parameters.
-
-    >>> iteration_time("kv", {"d0": 0.5, "d1": 1 / 64}).duration([], [])
-    0.5
-    """
-    if name == "canonical":
-        return Canonical(IterationModel.from_dict(parameters))
-    if name not in _MODELS:
-        names = ["canonical", *_MODELS]
-        raise InputError(
-            f"iteration-time model {name!r} is not known{did_you_mean(name, names)}", f"Known: {', '.join(names)}."
-        )
-    model = _MODELS[name]
-    known = [f.name for f in fields(model)]
-    problems = [f"{name}.{k} is not a parameter{did_you_mean(k, known)}" for k in parameters if k not in known]
-    for k, value in parameters.items():
-        if not math.isfinite(value):
-            problems.append(f"{name}.{k} must be finite, got {value!r}")
-    if problems:
-        raise InputError.from_problems(problems)
-    try:
-        return model(**parameters)
-    except TypeError as error:
-        raise InputError(f"{name}: {error}", f"Parameters: {', '.join(known)}.") from None

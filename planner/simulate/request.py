@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 __all__ = ["Request", "WaitingQueue", "by_arrival", "by_prompt"]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
     """One request and its progress.
 
@@ -27,56 +29,25 @@ class Request:
         Deadline between tokens [s]; only deadline-aware policies read it.
     """
 
-    __slots__ = (
-        "arrival",
-        "category",
-        "done_s",
-        "emitted",
-        "evictions",
-        "first_token_s",
-        "gaps",
-        "held",
-        "index",
-        "input_tokens",
-        "last_emission_s",
-        "node_arrival",
-        "output_tokens",
-        "placed",
-        "prefilled",
-        "priority",
-        "reported",
-        "resident",
-        "tbt",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        arrival: float,
-        input_tokens: int,
-        output_tokens: int,
-        category: int = 0,
-        tbt: float = math.inf,
-    ) -> None:
-        self.index = index
-        self.arrival = arrival
-        self.node_arrival = arrival
-        self.input_tokens = input_tokens
-        self.output_tokens = output_tokens
-        self.category = category
-        self.tbt = tbt
-        self.emitted = 0  # output tokens the computed KV accounts for
-        self.reported = 0  # output tokens the client has seen (differs from `emitted` only after a restart)
-        self.prefilled = 0  # tokens of the current prefill already processed
-        self.held = 0  # tokens of KV memory held
-        self.resident = False
-        self.placed = -1  # number of the decision in which it was last placed
-        self.priority = math.inf  # a policy's own ordering number (last schedulable time, ...)
-        self.evictions = 0
-        self.first_token_s = math.nan
-        self.last_emission_s = math.nan
-        self.done_s = math.nan
-        self.gaps: list[float] = []
+    index: int
+    arrival: float
+    input_tokens: int
+    output_tokens: int
+    category: int = 0
+    tbt: float = math.inf
+    node_arrival: float = math.nan  # at the decode node, of a disaggregated pair
+    emitted: int = 0  # output tokens the computed KV accounts for
+    reported: int = 0  # output tokens the client has seen (differs from `emitted` only after a restart)
+    prefilled: int = 0  # tokens of the current prefill already processed
+    held: int = 0  # tokens of KV memory held
+    resident: bool = False
+    placed: int = -1  # number of the decision in which it was last placed
+    priority: float = math.inf  # a policy's own ordering number (last schedulable time, ...)
+    evictions: int = 0
+    first_token_s: float = math.nan
+    last_emission_s: float = math.nan
+    done_s: float = math.nan
+    gaps: list[float] = field(default_factory=list)
 
     @property
     def prefill_length(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from planner.simulate.statistics import Estimate, batch_means
@@ -95,28 +95,12 @@ class SimulationResult:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        out: dict[str, object] = {}
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            values: Mapping[float, Estimate] = getattr(self, name)
-            out[name] = {f"{q:.10g}": e.to_dict() for q, e in values.items()}
-        for name in ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "throughput_per_s", "busy_fraction", "mean_running"):
-            out[name] = getattr(self, name).to_dict()
-        for name in (
-            "arrival_rate_per_s",
-            "slot_occupancy",
-            "preemptions_per_request",
-            "memory_bound_fraction",
-            "stable",
-            "sent",
-            "completed",
-            "rejected",
-            "pending",
-            "preset",
-            "routing",
-            "replicas",
-            "requests",
-        ):
-            out[name] = getattr(self, name)
-        out["seeds"] = list(self.seeds)
-        out["warnings"] = list(self.warnings)
-        return out
+
+        def plain(value: object) -> object:
+            if isinstance(value, Estimate):
+                return value.to_dict()
+            if isinstance(value, Mapping):
+                return {f"{q:.10g}": plain(e) for q, e in value.items()}
+            return list(value) if isinstance(value, tuple) else value
+
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.compare}

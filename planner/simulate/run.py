@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import FleetOptError, InputError
@@ -17,20 +18,11 @@ from planner.simulate.tables import RequestTable
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["LogEntry", "NodeReplica", "Run", "TableReplica", "run_policy"]
+__all__ = ["NodeReplica", "Run", "TableReplica", "run_policy"]
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One iteration: node, start [s], duration [s], who decoded, (request, chunk) prefills, who was evicted, memory [tokens]."""
-
-    node: str
-    start: float
-    duration: float
-    decode: tuple[int, ...]
-    prefill: tuple[tuple[int, int], ...]
-    evicted: tuple[int, ...]
-    held: int
+Log = Callable[[str, float, float, Batch, int], None]
+"""Told of every iteration: node, start [s], duration [s], batch, memory held [tokens]."""
 
 
 @dataclass(slots=True)
@@ -53,8 +45,6 @@ class Run:
         Time spent in iterations, summed over the nodes [s].
     policies
         The policy objects, for what controllers have recorded.
-    log
-        Every iteration, if asked for.
     """
 
     requests: list[Request]
@@ -66,7 +56,6 @@ class Run:
     end_s: float
     busy_s: float
     policies: list[Policy]
-    log: list[LogEntry] = field(default_factory=list)
 
 
 def run_policy(
@@ -78,7 +67,7 @@ def run_policy(
     replicas: int = 1,
     routing: str = "random",
     rng: np.random.Generator | None = None,
-    keep_log: bool = False,
+    log: Log | None = None,
 ) -> Run:
     """Simulate `policy` until no work is left.
 
@@ -100,13 +89,15 @@ def run_policy(
         A name of :data:`planner.routing.ROUTINGS`; with one queue for all the policy's ``slots`` say when a replica is full.
     rng
         Generator for random routing and random ties.
-    keep_log
-        Record every iteration.
+    log
+        Told of every iteration.
 
     Examples
     --------
-    >>> from planner.simulate.durations import KvLinear
-    >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", KvLinear(0.5, 0.0), {"slots": 1, "token_budget": 2})
+    >>> from planner.iteration.model import IterationModel
+    >>> from planner.simulate.durations import Canonical
+    >>> half = Canonical(IterationModel(t0=0.5))
+    >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", half, {"slots": 1, "token_budget": 2})
     >>> run.requests[0].first_token_s, run.requests[0].done_s
     (1.0, 2.0)
     """
@@ -122,31 +113,14 @@ def run_policy(
     if isinstance(policy, str):
         entry, name = find_policy(policy), policy
         disaggregated, bounded = entry.disaggregated, entry.bounded_memory
-    log: list[LogEntry] = []
 
-    def recorder(label: str) -> Callable[[float, float, Batch, int], None] | None:
-        if not keep_log:
-            return None
-
-        def record(start: float, duration: float, batch: Batch, held: int) -> None:
-            log.append(
-                LogEntry(
-                    label,
-                    start,
-                    duration,
-                    tuple(r.index for r in batch.decodes),
-                    tuple((r.index, c) for r, c in batch.prefills),
-                    tuple(r.index for r in batch.evicted),
-                    held,
-                )
-            )
-
-        return record
+    def told(label: str) -> Callable[[float, float, Batch, int], None] | None:
+        return None if log is None else partial(log, label)
 
     if disaggregated:
         if replicas != 1:
             raise InputError("distserve is one prefill and one decode node; replicas must be 1")
-        return _run_disaggregated(ordered, iteration, dict(parameters or {}), capacity, recorder, log)
+        return _run_disaggregated(ordered, iteration, dict(parameters or {}), capacity, told)
 
     def build() -> Policy:
         return make_policy(name, parameters or {}, iteration) if isinstance(policy, str) else policy()
@@ -156,10 +130,10 @@ def run_policy(
 
     accepted = [r for r in ordered if can_finish(r)]
     memory = capacity if bounded else math.inf
-    nodes = [Node(build(), iteration, memory, recorder(str(i))) for i in range(replicas)]
+    nodes = [Node(build(), iteration, memory, told(str(i))) for i in range(replicas)]
     slots = getattr(nodes[0].policy, "slots", math.inf)
     drive([NodeReplica(n, accepted) for n in nodes], [r.arrival for r in accepted], routing, rng, slots)
-    return _collect(ordered, nodes, nodes, log, len(accepted))
+    return _collect(ordered, nodes, nodes, len(accepted))
 
 
 class NodeReplica:
@@ -242,8 +216,7 @@ def _run_disaggregated(
     iteration: IterationTime,
     parameters: dict[str, Any],
     capacity: float,
-    recorder: Callable[[str], Callable[[float, float, Batch, int], None] | None],
-    log: list[LogEntry],
+    told: Callable[[str], Callable[[float, float, Batch, int], None] | None],
 ) -> Run:
     base = float(parameters.pop("transfer_base", 0.0))
     per_token = float(parameters.pop("transfer_per_token", 0.0))
@@ -252,7 +225,7 @@ def _run_disaggregated(
     policy = make_policy("distserve", parameters)
     assert isinstance(policy, DecodeNode)
     accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
-    first = Node(PrefillNode(), iteration, math.inf, recorder("prefill"))
+    first = Node(PrefillNode(), iteration, math.inf, told("prefill"))
     for request in accepted:
         first.run_until(request.arrival)
         first.enqueue(request, request.arrival)
@@ -262,19 +235,17 @@ def _run_disaggregated(
         request.node_arrival = request.first_token_s + (base + per_token * request.input_tokens)
         request.resident, request.held = False, 0
     moving.sort(key=lambda r: (r.node_arrival, r.arrival, r.index))
-    second = Node(policy, iteration, capacity, recorder("decode"))
+    second = Node(policy, iteration, capacity, told("decode"))
     for request in moving:
         second.run_until(request.node_arrival)
         second.enqueue(request, request.node_arrival)
     second.run_until(math.inf)
-    run = _collect(requests, [second], [first, second], log, len(accepted))
+    run = _collect(requests, [second], [first, second], len(accepted))
     run.policies = [policy]
     return run
 
 
-def _collect(
-    requests: list[Request], nodes: list[Node], all_nodes: list[Node], log: list[LogEntry], accepted: int
-) -> Run:
+def _collect(requests: list[Request], nodes: list[Node], all_nodes: list[Node], accepted: int) -> Run:
     by_index = sorted(requests, key=lambda r: r.index)
     ended = {r.index for n in all_nodes for r in n.completed}
     left = {r.index for n in nodes for r in n.residents.values()} | {r.index for n in nodes for r in n.waiting}
@@ -292,5 +263,4 @@ def _collect(
         end_s=max((n.now for n in all_nodes if n.iterations), default=0.0),
         busy_s=sum(n.busy_s for n in all_nodes),
         policies=[n.policy for n in nodes],
-        log=log,
     )

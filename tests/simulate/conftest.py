@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+
+from planner.simulate.engine import Batch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))  # paper_models, as the benchmarks see it
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +43,28 @@ def lengths(shared_data: Path) -> Callable[[str], np.ndarray]:
         return table[(table > 0).all(axis=1)]
 
     return read
+
+
+class LogEntry(NamedTuple):
+    """One iteration: node, start [s], duration [s], who decoded, (request, chunk) prefills, who was evicted, memory [tokens]."""
+
+    node: str
+    start: float
+    duration: float
+    decode: tuple[int, ...]
+    prefill: tuple[tuple[int, int], ...]
+    evicted: tuple[int, ...]
+    held: int
+
+
+@pytest.fixture
+def log() -> tuple[list[LogEntry], Callable[..., None]]:
+    """A list, and what to give ``run_policy`` to fill it."""
+    entries: list[LogEntry] = []
+
+    def record(node: str, start: float, duration: float, batch: Batch, held: int) -> None:
+        prefill = tuple((r.index, chunk) for r, chunk in batch.prefills)
+        decode, evicted = tuple(r.index for r in batch.decodes), tuple(r.index for r in batch.evicted)
+        entries.append(LogEntry(node, start, duration, decode, prefill, evicted, held))
+
+    return entries, record

@@ -1,0 +1,141 @@
+"""Iteration times as the scheduling papers write them, for their claims and for the reference cases of the policies.
+
+``exclusive`` (prefill, decode and mixed iterations have lines of their own), ``kv`` (linear in the KV memory touched) and
+``staircase`` (tiles of the matrix unit). All parameters are in seconds, tokens and requests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.iteration.model import IterationModel
+from planner.simulate.durations import Canonical
+from planner.simulate.engine import IterationTime, Request
+
+Prefills = Sequence[tuple[Request, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusive:
+    r"""Separate lines for pure decode, pure prefill and mixed iterations.
+
+    .. math:: T = \alpha_d + \beta_d n, \quad \alpha_p + \beta_p P, \quad \alpha_{MB} + \beta_{MB}(r)(n + P)
+
+    with :math:`r = n/(n+P)` and :math:`\beta_{MB}(r) = c_0 + c_1 r + c_2 r^2`.
+
+    Parameters
+    ----------
+    alpha_p, beta_p
+        Prefill: constant [s] and per token [s/token].
+    alpha_d, beta_d
+        Decode: constant [s] and per sequence [s/sequence].
+    alpha_mb, c0, c1, c2
+        Mixed: constant [s] and the quadratic of the decode share [s/token].
+    """
+
+    alpha_p: float
+    beta_p: float
+    alpha_d: float
+    beta_d: float
+    alpha_mb: float = 0.0
+    c0: float = 0.0
+    c1: float = 0.0
+    c2: float = 0.0
+
+    def beta_mb(self, r: float) -> float:
+        """Slope of a mixed iteration whose decode share is `r` [s/token]."""
+        return self.c0 + self.c1 * r + self.c2 * r * r
+
+    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
+        """Duration of an iteration [s]."""
+        n = len(decodes)
+        if not prefills:
+            return self.alpha_d + self.beta_d * n
+        tokens = sum([chunk for _, chunk in prefills])
+        if n == 0:
+            return self.alpha_p + self.beta_p * tokens
+        return self.alpha_mb + self.beta_mb(n / (n + tokens)) * (n + tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class KvLinear:
+    r"""Linear in the KV memory an iteration touches: :math:`T = d_0 + d_1 (\sum l_i + \sum (p_j + c_j))`.
+
+    Parameters
+    ----------
+    d0
+        Constant [s].
+    d1
+        Per token of KV memory [s/token].
+    """
+
+    d0: float
+    d1: float
+
+    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
+        """Duration of an iteration [s]."""
+        touched = sum([r.held for r in decodes])
+        for request, chunk in prefills:
+            touched += request.prefilled + chunk
+        return self.d0 + self.d1 * touched
+
+
+@dataclass(frozen=True, slots=True)
+class Staircase:
+    """Tiles of the matrix unit (RAD eq. 7, corrected): linear layers, decode attention (GEMV), prefill attention (GEMM).
+
+    Parameters
+    ----------
+    inv_mu_lin, inv_mu_nlin
+        Time per tile column of the linear layers [s] and per token of the rest [s/token].
+    layers, d
+        Layers and head dimension times heads.
+    inv_s_mu, inv_s_mu_gemv
+        Time per tile of prefill and of decode attention [s].
+    t_row, t_col, t_red, gemv_t_row, gemv_t_col
+        Tile sizes.
+    """
+
+    inv_mu_lin: float
+    inv_mu_nlin: float
+    layers: float
+    d: float
+    inv_s_mu: float
+    inv_s_mu_gemv: float
+    t_row: float
+    t_col: float
+    t_red: float
+    gemv_t_row: float
+    gemv_t_col: float
+
+    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
+        """Duration of an iteration [s]."""
+        tokens = len(decodes) + sum([chunk for _, chunk in prefills])
+        total = self.inv_mu_lin * math.ceil(tokens / self.t_col) + self.inv_mu_nlin * tokens
+        if decodes:
+            per_column, row, column = self.d / self.gemv_t_col, self.gemv_t_row, self.gemv_t_col
+            per_row = self.d / row
+            tiles = 0.0
+            for request in decodes:
+                context = request.held
+                tiles += per_column * math.ceil(context / row) + math.ceil(context / column) * per_row
+            total += self.layers * self.inv_s_mu_gemv * tiles
+        if prefills:
+            tiles = 0.0
+            for request, chunk in prefills:
+                end = request.prefilled + chunk
+                columns = math.ceil(chunk / self.t_col)
+                tiles += math.ceil(end / self.t_row) * columns * self.d / self.t_red
+                tiles += self.d / self.t_row * columns * math.ceil(end / self.t_red)
+            total += self.layers * self.inv_s_mu * tiles
+        return total
+
+
+MODELS = {"exclusive": Exclusive, "kv": KvLinear, "staircase": Staircase}
+
+
+def iteration_time(name: str, parameters: Mapping[str, float]) -> IterationTime:
+    """The model `name` (``canonical``, ``exclusive``, ``kv``, ``staircase``) with its parameters."""
+    return Canonical(IterationModel.from_dict(parameters)) if name == "canonical" else MODELS[name](**parameters)
