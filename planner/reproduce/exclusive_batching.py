@@ -19,11 +19,9 @@ from planner.fluid.exclusive import (
     theta_fluid_reset,
 )
 from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
-from planner.reproduce.result import Finding, compare, findings_of
+from planner.reproduce.result import Row, compare
 
-__all__ = ["findings"]
-
-Row = tuple[str, str, str, str, str, str]
+__all__ = ["rows"]
 
 # Table 10: mean output -> best threshold, mean over N = 64..512; the first row is the mean of .53 .46 .40 .46
 TABLE10 = {64: 0.46, 128: 0.40, 192: 0.33, 256: 0.33, 320: 0.26, 384: 0.23}
@@ -41,11 +39,6 @@ CFR_OPTIMUM, IFR_OPTIMUM = 0.16, 0.36  # appendix E.3, Gamma of shape 1 and 2 at
 E3_MEAN = 256
 
 
-def findings() -> tuple[Finding, ...]:
-    """The printed numbers that the formulas suffice to recompute, and the statements they contradict."""
-    return findings_of(_rows(), "exclusive-batching")
-
-
 def _ratio(theta: float) -> float:
     """p0 alpha_p/alpha_d of which eq. 3 makes this threshold [1]."""
     return theta / (1.0 - theta) + math.log1p(-theta)
@@ -58,7 +51,8 @@ def _gamma2_survival(mean: float, n: int) -> NDArray[np.float64]:
     return survival
 
 
-def _rows() -> Iterator[Row]:
+def rows() -> Iterator[Row]:
+    """The printed numbers that the formulas suffice to recompute, and the statements they contradict."""
     yield from _hardware()
     yield from _thresholds()
     yield from _increasing_hazard()

@@ -28,13 +28,11 @@ from planner.reproduce.fleetopt_sizing import (
     prefill_s,
     table,
 )
-from planner.reproduce.result import Finding, compare, findings_of
+from planner.reproduce.result import Row, compare, numbers
 from planner.workload.pools import KV, PAIRS, FleetMoments, State
 from planner.workload.workload import Workload
 
-__all__ = ["findings"]
-
-Row = tuple[str, str, str, str, str, str]
+__all__ = ["rows"]
 
 CODED = Reading("published program", sampled=True)
 EXACT = Reading("published program, exact sums")
@@ -83,12 +81,8 @@ TABLE6 = (
 P99_TTFT_MS = {"Azure": (20, 80), "LMSYS": (11, 48), "Agent-heavy": (47, 220)}
 
 
-def findings() -> tuple[Finding, ...]:
+def rows() -> Iterator[Row]:
     """Every printed number of FleetOpt that the shipped workloads suffice to recompute."""
-    return findings_of(_rows(), "fleetopt")
-
-
-def _rows() -> Iterator[Row]:
     yield from _table2()
     yield from _formulas()
     yield from _table3()
@@ -126,7 +120,7 @@ def _table2() -> Iterator[Row]:
             reason = (
                 "F(B) of the shipped workload" if label == "alpha" else "F(1.5 B) - F(B), straight lines between points"
             )
-            yield (f"table 2, {name}: {label}", "printed", f"{p:.3f}", f"{o:.3f}", compare(p, o, 3), reason)
+            yield numbers(f"table 2, {name}: {label}", "printed", p, o, 3, reason)
 
 
 def _formulas() -> Iterator[Row]:
@@ -178,25 +172,12 @@ def _table3() -> Iterator[Row]:
         for reading in readings:
             base = homogeneous(SETTINGS[name].workload, RATE, reading).replicas
             if reading is not ARRIVING:  # without compression every request arrives as it is
-                yield (
-                    f"table 3, {name}: homogeneous, GPUs",
-                    reading.name,
-                    f"{alone:,}",
-                    f"{base:,}",
-                    compare(alone, base, 0),
-                    WHY[reading],
-                )
+                yield numbers(f"table 3, {name}: homogeneous, GPUs", reading.name, alone, base, 0, WHY[reading])
                 if reading is CODED:
                     cost = base * USD_PER_HOUR * HOURS / 1000.0
-                    printed = YEARLY_KUSD[name]
-                    yield (
-                        f"table 3, {name}: homogeneous, thousand USD a year",
-                        reading.name,
-                        f"{printed:,}",
-                        f"{cost:,.0f}",
-                        compare(printed, cost, 0),
-                        "one node of eight GPUs priced as one GPU, 2.21 USD an hour",
-                    )
+                    reason = "one node of eight GPUs priced as one GPU, 2.21 USD an hour"
+                    quantity = f"table 3, {name}: homogeneous, thousand USD a year"
+                    yield numbers(quantity, reading.name, YEARLY_KUSD[name], cost, 0, reason)
             rows: list[tuple[str, tuple[int, int], float | None, Fleet]] = [
                 ("pool routing", routed, None, _fleet(name, 1.0, reading)),
                 ("compress-and-route, gamma 1.5", retrofit, None, _fleet(name, 1.5, reading)),
@@ -237,23 +218,19 @@ def _table5() -> Iterator[Row]:
                 assert pool is not None
                 at_printed = Pool(n, pool.rate_per_s, pool.service_s, pool.scv, pool.slots)
                 ours = at_printed.utilization
-                yield (
-                    f"table 5, {name}: analytical utilization, {label}",
-                    reading.name,
-                    f"{analytical:.3f}",
-                    f"{ours:.3f}",
-                    compare(analytical, ours, 3),
-                    f"lambda E[S]/slots at the printed GPUs; {WHY[reading]}",
+                reason = f"lambda E[S]/slots at the printed GPUs; {WHY[reading]}"
+                yield numbers(
+                    f"table 5, {name}: analytical utilization, {label}", reading.name, analytical, ours, 3, reason
                 )
                 if reading is EXACT:
                     low, high = (0, s.boundary) if label == "short" else (s.boundary, LONG_TOKENS)
                     busy = mean_busy_from_empty(s.workload, low, high, pool.rate_per_s, DES_REQUESTS, pool.slots)
-                    yield (
+                    yield numbers(
                         f"table 5, {name}: simulated utilization, {label}",
                         "30,000 requests into empty slots",
-                        f"{simulated:.3f}",
-                        f"{busy / (n * pool.slots):.3f}",
-                        compare(simulated, busy / (n * pool.slots), 3),
+                        simulated,
+                        busy / (n * pool.slots),
+                        3,
                         f"arrivals last {DES_REQUESTS / pool.rate_per_s:,.0f} s, a request {pool.service_s:.0f} s: slots are "
                         f"still filling. lambda E[S]/slots is {ours:.3f}, which is what the printed figure looks like",
                     )
@@ -283,14 +260,9 @@ def _latency() -> Iterator[Row]:
         bounds = ((0, s.boundary, s.slots), (s.boundary, LONG_TOKENS, LONG_SLOTS))
         for label, ms, (low, high, slots) in zip(("short", "long"), printed, bounds, strict=True):
             alone = 1e3 * lone_prefill_s(s.workload, low, high)
-            yield (
-                f"section 7.4, {name}: P99 TTFT, {label}",
-                "mean prefill of a batch of one",
-                f"{ms} ms",
-                f"{alone:.0f} ms",
-                compare(ms, alone, 0),
-                "the printed figure is a mean, and of an iteration with one slot busy (8.65 ms)",
-            )
+            reason = "the printed figure is a mean, and of an iteration with one slot busy (8.65 ms)"
+            quantity = f"section 7.4, {name}: P99 TTFT, {label}"
+            yield numbers(quantity, "mean prefill of a batch of one", ms, alone, 0, reason, " ms")
             step = W + H * slots
             prefill = prefill_s(s.workload, low, high, slots, 0.99)
             yield (
@@ -321,14 +293,9 @@ def _claims() -> Iterator[Row]:
     agent = table("agent-heavy")
     for q, printed in ((0.5, 4096), (0.9, 16384), (0.99, 32768)):
         ours = float(np.interp(q, np.append(0.0, agent), np.append(0, POINTS)))
-        yield (
-            f"section 7.1, Agent-heavy: p{100 * q:g} of the total, tokens",
-            "straight lines between points",
-            f"{printed:,}",
-            f"{ours:,.0f}",
-            compare(printed, ours, 0),
-            "printed is the upper end of the bin that holds the percentile",
-        )
+        quantity = f"section 7.1, Agent-heavy: p{100 * q:g} of the total, tokens"
+        reason = "printed is the upper end of the bin that holds the percentile"
+        yield numbers(quantity, "straight lines between points", printed, ours, 0, reason)
     above = 100.0 * (1.0 - at("agent-heavy", 1.5 * SETTINGS["Agent-heavy"].boundary))
     yield (
         "section 7.2, Agent-heavy: traffic above gamma B",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from planner.errors import InputError, did_you_mean
-from planner.reproduce.result import Reproduction
+from planner.reproduce.result import Finding, Reproduction
 
 __all__ = ["PAPERS", "reproduce"]
 
@@ -15,7 +15,7 @@ PAPERS = {
     "exclusive-batching": "exclusive_batching",
     "wait": "wait",
 }
-"""Name of a paper -> module of this package."""
+"""Name of a paper -> module of this package, whose ``rows()`` are its findings."""
 
 
 def reproduce(paper: str = "all") -> Reproduction:
@@ -44,5 +44,5 @@ def reproduce(paper: str = "all") -> Reproduction:
     if paper not in names:
         raise InputError(f"paper: {paper!r} is none of {', '.join(names)}{did_you_mean(paper, names)}")
     chosen = tuple(PAPERS) if paper == "all" else (paper,)
-    found = (import_module(f"planner.reproduce.{PAPERS[name]}").findings() for name in chosen)
-    return Reproduction(chosen, tuple(f for findings in found for f in findings))
+    modules = {name: import_module(f"planner.reproduce.{PAPERS[name]}") for name in chosen}
+    return Reproduction(chosen, tuple(Finding(name, *row) for name, module in modules.items() for row in module.rows()))

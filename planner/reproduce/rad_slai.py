@@ -16,12 +16,10 @@ from planner.fluid.rad import (
     rad_lambda_max,
 )
 from planner.fluid.slai import slai_last_time
-from planner.reproduce.result import Finding, compare, findings_of
+from planner.reproduce.result import Row, compare, numbers
 from planner.workload.workload import Workload
 
-__all__ = ["findings"]
-
-Row = tuple[str, str, str, str, str, str]
+__all__ = ["rows"]
 
 # An A100-like machine: 108 SMs, 32 layers of width 4,096; rates only set the scale
 MACHINE = {
@@ -29,11 +27,6 @@ MACHINE = {
     "mu_gemv": "2e7", "mu": "3e6",
 }  # fmt: skip
 A100_TILE, EQUAL_TILE = (256, 128, 32), (128, 128, 64)
-
-
-def findings() -> tuple[Finding, ...]:
-    """The printed statements that the formulas suffice to check."""
-    return findings_of(_rows(), "rad-slai")
 
 
 def _machine(tile: tuple[int, int, int]) -> RadParameters:
@@ -46,7 +39,8 @@ def _attention(p: RadParameters, prompt: int, chunk: int | None) -> float:
     return float(Tbar_R([(prompt, 0, 1)], p, chunk)) - linear
 
 
-def _rows() -> Iterator[Row]:
+def rows() -> Iterator[Row]:
+    """The printed statements that the formulas suffice to check."""
     a100 = _machine(A100_TILE)
     for prompt in (256, 1024, 2048):
         saved = _attention(a100, prompt, a100.tcol) / _attention(a100, prompt, None) - 1.0
@@ -103,13 +97,14 @@ def _rows() -> Iterator[Row]:
         ("gain in capacity, 1.15 to 1.45 requests/s", 1.15, 1.45, 26.0),
     ):
         ours = 100.0 * abs(now / was - 1.0)
-        yield (
+        yield numbers(
             f"section 7: {quantity}",
             "from the printed values",
-            f"{printed:.0f}%",
-            f"{ours:.0f}%",
-            compare(printed, ours, 0),
+            printed,
+            ours,
+            0,
             "a measurement on one GPU that no formula predicts",
+            "%",
         )
     yield from _lengths()
 
@@ -125,14 +120,9 @@ def _lengths() -> Iterator[Row]:
         ("decode", "output", 0.9, 834),
     ):
         ours = shipped.quantile(q, of=of)
-        yield (
-            f"table 1: {kind} length, {'median' if q == 0.5 else 'p90'}, tokens",
-            "shipped sharegpt4 (30,731 requests)",
-            f"{printed:,}",
-            f"{ours:,.0f}",
-            compare(printed, ours, 0),
-            "the authors' published lengths, of which requests above 8,192 tokens are left out",
-        )
+        quantity = f"table 1: {kind} length, {'median' if q == 0.5 else 'p90'}, tokens"
+        reason = "the authors' published lengths, of which requests above 8,192 tokens are left out"
+        yield numbers(quantity, "shipped sharegpt4 (30,731 requests)", printed, ours, 0, reason)
     yield (
         "table 1: decode length, standard deviation, tokens",
         "shipped sharegpt4 (30,731 requests)",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 import planner
 
-__all__ = ["VERDICTS", "Finding", "Reproduction", "compare"]
+__all__ = ["VERDICTS", "Finding", "Reproduction", "Row", "compare", "numbers"]
+
+Row = tuple[str, str, str, str, str, str]
+"""Quantity, reading, printed, ours, verdict, reason: a :class:`Finding` before it knows its paper."""
 
 VERDICTS: Mapping[str, str] = {
     "agrees": "equal at the printed precision",
@@ -47,15 +50,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return {
-            "paper": self.paper,
-            "quantity": self.quantity,
-            "reading": self.reading,
-            "printed": self.printed,
-            "ours": self.ours,
-            "verdict": self.verdict,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +100,13 @@ def compare(printed: float, ours: float, decimals: int) -> str:
     return "close" if abs(ours - printed) <= 0.05 * abs(printed) else "differs"
 
 
-def findings_of(rows: Iterable[tuple[str, str, str, str, str, str]], paper: str) -> tuple[Finding, ...]:
-    """Findings of one paper from (quantity, reading, printed, ours, verdict, reason)."""
-    return tuple(Finding(paper, *row) for row in rows)
+def numbers(
+    quantity: str, reading: str, printed: float, ours: float, decimals: int, reason: str, unit: str = ""
+) -> Row:
+    """A row of two numbers, shown and compared with that many decimals.
+
+    >>> numbers("table 1: slots", "eq. 3", 1200, 1199.6, 0, "")[2:5]
+    ('1,200', '1,200', 'agrees')
+    """
+    shown = [f"{value:,.{decimals}f}{unit}" for value in (printed, ours)]
+    return (quantity, reading, *shown, compare(printed, ours, decimals), reason)  # type: ignore[return-value]

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 from planner.fluid.nested_wait import nested_M_pi, theta_k
 from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
-from planner.reproduce.result import Finding, compare, findings_of
+from planner.reproduce.result import Row
 
-__all__ = ["findings"]
-
-Row = tuple[str, str, str, str, str, str]
+__all__ = ["rows"]
 
 # Section 6: thresholds of Nested WAIT in the experiments, and the arrival rates they were made for
 THRESHOLDS = {
@@ -20,12 +18,8 @@ THRESHOLDS = {
 }
 
 
-def findings() -> tuple[Finding, ...]:
+def rows() -> Iterator[Row]:
     """The printed numbers that the formulas suffice to recompute."""
-    return findings_of(_rows(), "wait")
-
-
-def _rows() -> Iterator[Row]:
     yield from _examples()
     yield from _nested()
     yield from _experiments()
@@ -33,14 +27,8 @@ def _rows() -> Iterator[Row]:
 
 def _examples() -> Iterator[Row]:
     one = fluid_equilibrium([(4, 1, 1)], "0.4", "0.05")
-    yield (
-        "example 2: memory at equilibrium, tokens",
-        "eq. 8 with an iteration time of 1",
-        "12",
-        f"{one.M:g}",
-        compare(12, one.M, 0),
-        "four prompts of 1 and four of 2 tokens",
-    )
+    reason = "four prompts of 1 and four of 2 tokens"
+    yield numbers("example 2: memory at equilibrium, tokens", "eq. 8 with an iteration time of 1", 12, one.M, 0, reason)
     yield (
         "example 2: completions per iteration under first-come-first-served",
         "the printed schedule, continued",
@@ -66,14 +54,8 @@ def _examples() -> Iterator[Row]:
         "25% would be 1 - 6/8",
     )
     two = fluid_equilibrium([(1, 1, 1), (1, 1, 2)], "0.1", "0.1")
-    yield (
-        "proposition 3: memory at equilibrium, tokens",
-        "eq. 8, d0 = d1 = 0.1",
-        "9",
-        f"{two.M:g}",
-        compare(9, two.M, 0),
-        "two prompts of the short type, three of the long",
-    )
+    reason = "two prompts of the short type, three of the long"
+    yield numbers("proposition 3: memory at equilibrium, tokens", "eq. 8, d0 = d1 = 0.1", 9, two.M, 0, reason)
     # after the first iteration 7, 5 or 3 tokens are held when 2, 1 or 0 prompts came; each prefill takes one
     overflow = _above(2) + sum(_poisson(y) * _above(c) for y, c in ((2, 2), (1, 4), (0, 6)))
     yield (

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.reproduce import fleetopt, fleetopt_sizing
+from planner.reproduce import fleetopt_sizing
 from planner.reproduce.fleetopt_sizing import SETTINGS, Reading, fleet, homogeneous
+from planner.reproduce.papers import reproduce
 from planner.reproduce.result import VERDICTS, Finding
 
 CODED = Reading("published program", sampled=True)
@@ -22,7 +23,7 @@ PAIRS = Reading("pairs", pairs=True)
 
 @pytest.fixture(scope="module")
 def findings() -> tuple[Finding, ...]:
-    return fleetopt.findings()
+    return reproduce("fleetopt").findings
 
 
 def test_every_finding_is_complete(findings: tuple[Finding, ...]) -> None:

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from planner.reproduce import exclusive_batching, rad_slai, wait
+from planner.reproduce.papers import reproduce
 from planner.reproduce.result import VERDICTS, Finding
 
 
 @pytest.fixture(scope="module")
 def by_quantity() -> dict[tuple[str, str], Finding]:
-    rows = [*rad_slai.findings(), *exclusive_batching.findings(), *wait.findings()]
+    rows = [f for paper in ("rad-slai", "exclusive-batching", "wait") for f in reproduce(paper).findings]
     return {(f.quantity, f.reading): f for f in rows}
 
 
