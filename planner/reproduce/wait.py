@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from planner.fluid.nested_wait import nested_M_pi, theta_k
 from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
-from planner.reproduce.result import Row
+from planner.reproduce.result import Row, numbers
 
 __all__ = ["rows"]
 
