@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.documents import parse_json, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
@@ -169,16 +169,10 @@ def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
         named at once.
     """
     where = str(path)
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"{where}: no such file", "Give a model of the catalog or the path of a config.json."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: cannot be read ({error})") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}:{error.lineno}: not JSON ({error.msg})") from None
+    if not path.is_file():
+        raise InputError(f"{where}: no such file", "Give a model of the catalog or the path of a config.json.")
+    # some families write Infinity, which JSON does not have; what is used of a file is checked by key
+    raw = parse_json(read_text(path), where, infinite=True)
     if not isinstance(raw, dict):
         raise InputError(f"{where}: expected a JSON object with the keys of a Hugging Face config.json")
     if like is not None and like not in FAMILIES:
@@ -193,9 +187,9 @@ def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
 def _quantization_beside(path: Path) -> dict[str, Any]:
     """What ModelOpt's own file says of the quantization, in the form config.json has it in."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["quantization"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
+        found = parse_json(read_text(path), str(path))["quantization"]
+    except (KeyError, TypeError):
+        raise InputError(f"{path}: has no `quantization`") from None
     return {"quant_method": "modelopt", **found}
 
 

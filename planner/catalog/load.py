@@ -11,7 +11,7 @@ from typing import Any
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
-__all__ = ["gpu", "gpus", "load_yaml", "model", "models", "normalized"]
+__all__ = ["gpu", "gpus", "model", "models", "normalized"]
 
 GIB = 2.0**30
 
@@ -28,43 +28,13 @@ def normalized(name: str) -> str:
     return "-".join(name.strip().rstrip("/").rpartition("/")[2].lower().replace("_", " ").split())
 
 
-def load_yaml(text: str | bytes) -> Any:
-    """Parse YAML with libyaml where it is compiled in (ten times faster), else in pure Python.
-
-    A key given twice is an error: the last one would win silently.
-    """
+def shipped(file: str) -> Any:
+    """A YAML file of this package, parsed; a test reads them with the checks of :mod:`planner.documents`."""
     import yaml
 
-    loader = (yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)(text)
-    try:
-        node = loader.get_single_node()
-        open_nodes, walked = [node], set()
-        while open_nodes:
-            part = open_nodes.pop()
-            if id(part) in walked:
-                continue
-            walked.add(id(part))
-            if isinstance(part, yaml.MappingNode):
-                seen: set[str] = set()
-                for key, value in part.value:
-                    if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                        if key.value in seen:
-                            raise yaml.MarkedYAMLError(
-                                problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
-                            )
-                        seen.add(key.value)
-                    open_nodes.append(value)
-            elif isinstance(part, yaml.SequenceNode):
-                open_nodes.extend(part.value)
-        # safe: both loaders build plain data only
-        return None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def shipped(file: str) -> Any:
-    """A YAML file of this package, parsed."""
-    return load_yaml(FOLDER.joinpath(file).read_bytes())
+    # safe: builds plain data only; libyaml is ten times faster where it is compiled in
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    return yaml.load(FOLDER.joinpath(file).read_bytes(), loader)
 
 
 def _index(entries: Iterable[GpuSpec] | Iterable[ModelSpec]) -> dict[str, str]:

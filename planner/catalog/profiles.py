@@ -15,9 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.load import FOLDER, load_yaml, normalized
+from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
+from planner.documents import parse_yaml, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
@@ -478,21 +479,9 @@ def load_profile(path: str | Path) -> Profile:
     InputError
         Not readable, not YAML, or not a profile; every problem with file, line and key path.
     """
-    import yaml
-
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot be read ({error})") from None
-    try:
-        data = load_yaml(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f":{mark.line + 1}" if mark is not None else ""
-        raise InputError(f"{file}{place}: not YAML ({getattr(error, 'problem', None) or error})") from None
+    text = read_text(file)
+    data = parse_yaml(text, str(file))
     try:
         return parse_profile(data, str(file))
     except InputError:

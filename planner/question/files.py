@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.load import load_yaml
+from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
 from planner.plans import PLAN_SCHEMA_VERSION, Plan
 from planner.question.options import PlanInputs, canonical
@@ -135,36 +134,12 @@ def load_question(path: str | Path) -> Question:
         Missing, not YAML or JSON, another schema version, unknown keys anywhere: all problems with their key path.
     """
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from None
-    data = _parse(text, str(path))
+    data = load_document(path)
     if not isinstance(data, Mapping):
         raise InputError(f"{path}: expected options as `name: value` lines, got {type(data).__name__}")
     if data.get("kind") == "fleetopt-plan":
         return _plan(data, str(path), file.parent)
     return _configuration(data, str(path), file.parent)
-
-
-def _parse(text: str, source: str) -> Any:
-    if not text.strip():
-        raise InputError(f"{source}: the file is empty")
-    if text.lstrip().startswith("{"):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{source}:{error.lineno}: not JSON: {error.msg}") from None
-    import yaml
-
-    try:
-        return load_yaml(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{source}:{mark.line + 1}" if mark is not None else source
-        raise InputError(f"{place}: not YAML: {getattr(error, 'problem', None) or error}") from None
 
 
 def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Question:

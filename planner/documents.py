@@ -1,0 +1,288 @@
+"""Files of settings a person can be sent: read with limits, parsed whole, every fault one line with its place.
+
+YAML and JSON that are too large, nested too deeply, blown up by aliases, that give a key twice or hold what no setting can
+be (NaN, numbers of hundreds of digits, broken text) are refused before anything is done with them. Traces, which may be of
+any size, are read line by line elsewhere (:mod:`planner.workload`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+
+__all__ = ["LARGEST_FILE", "load_document", "parse_document", "parse_json", "parse_yaml", "printable", "read_text"]
+
+LARGEST_FILE = 64 * 1024 * 1024
+"""Largest file of settings, plans that carry their traffic included [bytes]."""
+
+DEEPEST = 64
+"""Nesting of any file."""
+
+MOST_VALUES = 2_000_000
+"""Values of a file, each alias counted as what it stands for."""
+
+_JSON_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]', re.DOTALL)
+"""Strings, so that brackets in them do not count, and brackets."""
+
+LONGEST_NUMBER = 40
+"""Digits of a number; beyond 1e30 nothing can be counted, paid or measured."""
+
+
+def printable(text: str, longest: int = 120) -> str:
+    """Text from outside, fit for a terminal: control characters escaped, cut when very long.
+
+    >>> printable("rate\\x1b[2J")
+    'rate\\\\x1b[2J'
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:longest])
+    return shown if len(text) <= longest else f"{shown}..."
+
+
+def read_text(path: str | Path, largest: int = LARGEST_FILE) -> str:
+    """The text of a file, a byte-order mark left out.
+
+    Raises
+    ------
+    InputError
+        Missing, a folder, unreadable, larger than `largest` bytes, or not UTF-8.
+    """
+    file = Path(path).expanduser()
+    where = printable(str(path))
+    try:
+        if file.is_dir():
+            raise InputError(f"{where}: is a folder", "Name a file in it.")
+        with file.open("rb") as stream:
+            data = stream.read(largest + 1)
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file") from None
+    # a name with a zero byte is a ValueError
+    except (OSError, ValueError) as error:
+        raise InputError(f"{where}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(data) > largest:
+        raise InputError(f"{where}: more than {largest >> 20} MiB, too large for this kind of file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: cannot be read as text (byte {error.start} is not UTF-8)") from None
+
+
+def load_document(path: str | Path) -> Any:
+    """A YAML or JSON file as plain data; see :func:`parse_document`."""
+    return parse_document(read_text(path), printable(str(path)))
+
+
+def parse_document(text: str, source: str) -> Any:
+    """Parse YAML or JSON (text that begins with a brace) as plain data.
+
+    Parameters
+    ----------
+    text
+        The file's text.
+    source
+        How messages name it.
+
+    Raises
+    ------
+    InputError
+        Empty, malformed (with its line), or beyond the limits of this module (with the key path).
+    """
+    if not text.strip():
+        raise InputError(f"{source}: the file is empty")
+    return parse_json(text, source) if text.lstrip().startswith("{") else parse_yaml(text, source)
+
+
+def parse_json(text: str, source: str, infinite: bool = False) -> Any:
+    """Parse JSON; keys given twice are errors, and so are NaN and infinities unless `infinite`. See :func:`parse_document`."""
+    _check_depth(text, source)
+    constant = float if infinite else _no_constant
+    try:
+        data = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=constant, parse_int=_integer, parse_float=_float
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(f"{source}:{error.lineno}: not JSON: {error.msg}") from None
+    except _BadValueError as error:
+        raise InputError(f"{source}: {error}") from None
+    _check_values(data, source, infinite)
+    return data
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Parse YAML with libyaml where it is compiled in (ten times faster), else in Python. See :func:`parse_document`."""
+    import yaml
+
+    loader_class = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        _check_events(text, source, loader_class)
+        loader = loader_class(text)
+        try:
+            node = loader.get_single_node()
+            _check_nodes(node, source)
+            # safe: both loaders build plain data only
+            data = None if node is None else loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{source}:{mark.line + 1}" if mark is not None else source
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise InputError(f"{place}: not YAML: {printable(str(problem))}") from None
+    # numbers and dates that look right and are not: 2026-13-45, sexagesimal overflow
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{source}: {printable(str(error))}") from None
+    _check_values(data, source)
+    return data
+
+
+class _BadValueError(ValueError):
+    """A value of a JSON file that no setting can have."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        raise _BadValueError(f"{printable(twice)!r} is given twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise _BadValueError(f"{name} is not a number JSON has")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise _BadValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _BadValueError(f"the number {printable(digits, 30)} is too large")
+    return value
+
+
+def _check_depth(text: str, source: str) -> None:
+    """Refuse deep nesting before the parser recurses into it; brackets inside strings do not count."""
+    depth = 0
+    for token in _JSON_NESTING.finditer(text):
+        c = token[0]
+        if c in "[{":
+            depth += 1
+            if depth > DEEPEST:
+                raise InputError(f"{source}: nested more than {DEEPEST} levels deep")
+        elif c in "]}":
+            depth -= 1
+
+
+def _check_events(text: str, source: str, loader_class: Any) -> None:
+    """Refuse deep nesting from the stream of events, which no parser recurses for."""
+    import yaml
+
+    depth = line = 0
+    for count, event in enumerate(yaml.parse(text, Loader=loader_class)):
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            depth += 1
+            if depth > DEEPEST:
+                line = event.start_mark.line + 1 if event.start_mark else line
+                raise InputError(f"{source}:{line}: nested more than {DEEPEST} levels deep")
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
+        if count > 4 * MOST_VALUES:
+            raise InputError(f"{source}: more than {MOST_VALUES:,} values")
+
+
+def _check_nodes(root: Any, source: str) -> None:
+    """Refuse keys given twice (the last would win silently), aliases inside themselves, and what aliases blow up."""
+    import yaml
+
+    sizes: dict[int, int] = {}
+    stack: list[tuple[Any, bool]] = [] if root is None else [(root, False)]
+    open_nodes: set[int] = set()
+    while stack:
+        node, done = stack.pop()
+        children = list(_children(node))
+        if done:
+            open_nodes.discard(id(node))
+            sizes[id(node)] = 1 + sum(sizes[id(c)] for c in children)
+            if sizes[id(node)] > MOST_VALUES:
+                raise InputError(
+                    f"{source}:{node.start_mark.line + 1}: aliases make this more than {MOST_VALUES:,} values"
+                )
+            continue
+        if id(node) in sizes:
+            continue
+        if id(node) in open_nodes:
+            raise InputError(f"{source}:{node.start_mark.line + 1}: an alias stands inside what it names")
+        open_nodes.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                    if key.value in seen:
+                        raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                    seen.add(key.value)
+        stack.append((node, True))
+        stack.extend((c, False) for c in children)
+
+
+def _children(node: Any) -> Iterator[Any]:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key
+            yield value
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
+
+
+def _check_values(data: Any, source: str, infinite: bool = False) -> None:
+    """Refuse what no setting can be: NaN, infinities, huge numbers, half characters, keys that are not text."""
+    problems: list[str] = []
+    stack: list[tuple[str, Any]] = [("", data)]
+    seen: set[int] = set()
+    while stack and len(problems) < 20:
+        path, value = stack.pop()
+        place = f"{source}: {path}: " if path else f"{source}: "
+        if isinstance(value, str):
+            if not _is_text(value):
+                problems.append(f"{place}text with half a character (a lone surrogate)")
+        elif isinstance(value, bool) or value is None:
+            continue
+        elif isinstance(value, (int, float)):
+            if not abs(value) <= 1e30 and not (infinite and isinstance(value, float)):
+                shown = "a number beyond 1e30" if isinstance(value, int) else f"{value}"
+                problems.append(f"{place}{shown} is not a number that can be used")
+        elif isinstance(value, (Mapping, list)):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            for key, inner in items:
+                if isinstance(key, str) and not _is_text(key):
+                    problems.append(f"{place}a key with half a character (a lone surrogate)")
+                    continue
+                shown = printable(str(key), 60)
+                stack.append((f"{path}[{key}]" if isinstance(value, list) else f"{path}.{shown}".lstrip("."), inner))
+    if problems:
+        raise InputError.from_problems(sorted(problems))
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can be written as UTF-8."""
+    if value.isascii():
+        return True
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
