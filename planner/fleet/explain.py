@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError
@@ -166,13 +166,9 @@ def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
     shortfalls = fleet.shortfalls
     best = _nearest_fleet(problem)
+    if fleet.beyond_stock is not None:
+        return beyond_stock(problem, fleet.beyond_stock, fleet.outcome.proven)
     if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
-        if problem.inputs.inventory:
-            limits = ", ".join(f"{k}: {v}" for k, v in problem.inputs.inventory.items())
-            return InfeasibleError(
-                f"no fleet within the inventory ({limits}) serves {format_count(problem.rate)} requests/s",
-                "Raise the inventory, add a GPU type, or allow more pools.",
-            )
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
@@ -203,6 +199,20 @@ def infeasible(problem: FleetProblem, fleet: Fleet) -> InfeasibleError:
             "--method mixed or occupancy uses the slots that are"
         )
     return InfeasibleError(message, "What would help:", lines)
+
+
+def beyond_stock(problem: FleetProblem, needed: Mapping[str, int], proven: bool) -> InfeasibleError:
+    """The error that says how many GPUs are missing."""
+    have = ", ".join(f"{name}: {count:,}" for name, count in problem.stock.items())
+    takes = ", ".join(f"{name}: {count:,}" for name, count in needed.items())
+    lines = [f"an inventory of {takes}: the cheapest fleet without one", "another GPU type beside these (--gpu)"]
+    if not proven:
+        lines.append("a search until proven (--max-evaluations 0): this one stopped before every fleet was ruled out")
+    return InfeasibleError(
+        f"no fleet within the inventory ({have}) serves {format_count(problem.rate)} requests/s",
+        "What would help:",
+        lines,
+    )
 
 
 def _slots(problem: FleetProblem) -> list[int]:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.catalog.load import gpu as find_gpu
 from planner.fleet.pool import PoolSize, Shortfall, prediction_levels, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
-from planner.fleet.search import (
-    Choice,
-    PathSearch,
-    SearchOutcome,
-    cheapest_path,
-    cheapest_path_with_inventory,
-)
+from planner.fleet.search import Labelled, PathSearch, SearchOutcome, cheapest_path, cheapest_within
 from planner.fleet.surrogate import guess_rate
 from planner.methods.base import PoolModel
 from planner.methods.burst import PoolArrivals
@@ -91,6 +86,8 @@ class Fleet:
         Fleets of the grid.
     shortfalls
         Promises that failed at any size, for the explanation of an infeasible answer.
+    beyond_stock
+        GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
     """
 
     pools: tuple[PoolCandidate, ...]
@@ -98,6 +95,17 @@ class Fleet:
     outcome: SearchOutcome
     candidates: int
     shortfalls: tuple[Shortfall, ...]
+    beyond_stock: Mapping[str, int] | None = None
+
+
+def gpus_by_type(pools: Sequence[PoolCandidate]) -> dict[str, int]:
+    """GPUs of each type that pools take."""
+    used: dict[str, int] = {}
+    for pool in pools:
+        used[pool.option.gpu.name] = (
+            used.get(pool.option.gpu.name, 0) + pool.bought * pool.option.price.gpus_per_replica
+        )
+    return used
 
 
 class FleetProblem:
@@ -128,6 +136,7 @@ class FleetProblem:
         self.options = list(options)
         self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)
         self.all_promises: tuple[Promise, ...] = inputs.promises
+        self.stock = {find_gpu(name).name: count for name, count in inputs.inventory.items()}
         self.fleet_promises = tuple(p for p in inputs.promises if p.scope == "fleet")
         # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
         self.promises = self.all_promises
@@ -204,8 +213,8 @@ class FleetProblem:
         share = np.maximum(pools[:, m.SHARE], 0.0)
         pools[:, m.SHARE] = share
         self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
-        guided = self.inputs.method == "mixed"
-        if guided:
+        self._guided = self.inputs.method == "mixed"
+        if self._guided:
             self.option_guides = self.option_bounds.copy()
             edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
             long_prompt = self._prompt_quantile(i, j, share, edges)
@@ -248,7 +257,7 @@ class FleetProblem:
                 floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
                 by_floor = floor * option.price.least_usd_per_replica_hour
                 self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
-            if guided:
+            if self._guided:
                 hopeless = (share > 1e-12) & self._too_slow(option, shortest)
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
                 guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
@@ -402,7 +411,14 @@ class FleetProblem:
 
     def solve(self) -> Fleet:
         """Search all fleets of at most ``inputs.pools`` pools."""
-        return self._solve_fleet_scope() if self.fleet_promises else self._solve_pool_scope()
+        if self.fleet_promises:
+            return self._solve_fleet_scope()
+        fleet = self._solve_pool_scope()
+        return fleet if self._fits(fleet.pools) else self._solve_within_stock(fleet)
+
+    def _fits(self, pools: Sequence[PoolCandidate]) -> bool:
+        """Whether the inventory holds the GPUs of these pools."""
+        return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
     def _limit(self) -> int | None:
         """Pools sized before the search may stop with a gap; ``None`` = until proven."""
@@ -422,8 +438,9 @@ class FleetProblem:
         self._edge_bounds()
         self.open_grid()
         top = len(self.states) - 1
-        incumbent = math.fsum(p.cost_usd_per_hour for p in first.pools) if first.pools else math.inf
-        best, best_path = first.pools, first.outcome.path
+        kept = first.pools if self._fits(first.pools) else ()
+        incumbent = math.fsum(p.cost_usd_per_hour for p in kept) if kept else math.inf
+        best, best_path = kept, first.outcome.path if kept else None
         one = first.one_pool
         limit = self.inputs.max_evaluations or None
         paths: list[tuple[int, ...]] = [(0, top)]
@@ -444,6 +461,8 @@ class FleetProblem:
             if found is None:
                 continue
             cost, pools = found
+            if not self._fits(pools):
+                continue
             if path == (0, top):
                 one = pools[0]
             if cost < incumbent:
@@ -451,7 +470,8 @@ class FleetProblem:
         self.promises = self.all_promises
         proven = incumbent <= bound and self.inputs.pools <= 2 and len(self.options) == 1
         outcome = SearchOutcome(best_path, incumbent, min(bound, incumbent), examined, proven)
-        return Fleet(tuple(best), one, outcome, len(paths), first.shortfalls if not best else ())
+        beyond = gpus_by_type(first.pools) if first.pools and not best else None
+        return Fleet(tuple(best), one, outcome, len(paths), first.shortfalls if not best else (), beyond)
 
     def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[PoolCandidate, ...]] | None:
         """Cheapest replicas of one path under the fleet-wide promises, each pool with its option of least bound."""
@@ -493,7 +513,7 @@ class FleetProblem:
 
     def _solve_pool_scope(self) -> Fleet:
         one = self.best(0, 1)
-        if one is not None and self._unbeatable(one) and not self.inputs.inventory:
+        if one is not None and self._unbeatable(one):
             proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
             return Fleet((one,), one, proof, 1, ())
         self.open_grid()
@@ -523,15 +543,13 @@ class FleetProblem:
             found = self.best(i, j)
             return (math.inf if found is None else found.cost_usd_per_hour), True
 
-        if self.inputs.inventory:
-            return self._solve_with_inventory(one, limit)
         bounds = self.bounds.copy()
         guide = None
-        if self.inputs.method == "mixed" and limit is not None:
-            guide = np.min(self.option_guides, axis=0)
+        if self._guided and limit is not None:
             if one is not None:
                 # the guess is off by a common factor more than by a pool's own: learn it from the one pool known exactly
-                guide = guide * max(one.cost_usd_per_hour / guide[0, top], 1e-3)
+                self.option_guides *= max(one.cost_usd_per_hour / float(np.min(self.option_guides[:, 0, top])), 1e-3)
+            guide = np.min(self.option_guides, axis=0)
         search = PathSearch(
             bounds,
             refine,
@@ -556,36 +574,79 @@ class FleetProblem:
                     pools.append(found)
         return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
 
-    def _solve_with_inventory(self, one: PoolCandidate | None, limit: int | None) -> Fleet:
-        names = [o.gpu.name for o in self.options]
+    def _solve_within_stock(self, unlimited: Fleet) -> Fleet:
+        """The cheapest fleet that the inventory holds, where the cheapest of all is not.
 
-        def choices(i: int, j: int) -> list[Choice]:
-            if self._empty(i, j):
-                return [Choice(-1, 0.0, {})]
-            found = [(k, self.candidate(i, j, k)) for k in range(len(self.options))]
-            return [
-                Choice(k, c.cost_usd_per_hour, {names[k]: c.bought * c.option.tp}) for k, c in found if c is not None
-            ]
+        The cheapest labelled path by estimates is sized until it holds no estimate; with bounds in place of estimates the
+        answer is then proven, or found to be none, as far as the limit of evaluations allows.
+        """
+        self.open_grid()
+        top = len(self.states) - 1
+        limit = self._limit()
+        costs = self.option_bounds.copy()
+        sizes = np.array([o.price.gpus_per_replica for o in self.options], dtype=np.float64)[:, None, None]
+        per_replica = sizes * np.array([o.price.usd_per_gpu_hour for o in self.options])[:, None, None]
+        kinds = [o.gpu.name for o in self.options]
+        known = ~np.isfinite(costs) | (costs == 0.0)
+        taken = np.zeros_like(costs)
+        guides = np.maximum(self.option_guides, costs) if limit is not None and self._guided else costs
+        stop_at = math.inf if limit is None else self.evaluations + limit // 4
+        best: tuple[float, Labelled] | None = None
+        bound, finished = math.inf, False
 
-        from planner.catalog.load import gpu as find_gpu
+        def size(i: int, j: int, k: int) -> None:
+            pool = self.candidate(i, j, k)
+            known[k, i, j] = True
+            taken[k, i, j] = 0.0 if pool is None else pool.bought * pool.option.price.gpus_per_replica
+            if pool is not None and guides is not costs:
+                # other bands at the same boundaries are guessed wrong alike
+                alike = (boundary[:, None] == boundary[i]) & (boundary[None, :] == boundary[j])
+                guides[k, alike] *= pool.cost_usd_per_hour / guides[k, i, j]
+            costs[k, i, j] = math.inf if pool is None else pool.cost_usd_per_hour
 
-        inventory = {find_gpu(name).name: count for name, count in self.inputs.inventory.items()}
-        cost, path, bound, examined = cheapest_path_with_inventory(
-            choices, self.bounds, inventory, self.inputs.pools, limit
+        boundary = np.array([s.boundary for s in self.states])
+        for edge in [*self._pools, *((0, top, k) for k in range(len(self.options)))]:
+            size(*edge)
+        for hopes in (guides, costs) if guides is not costs else (costs,):
+            while True:
+                now = np.where(known, costs, np.maximum(hopes, costs))
+                # no replica costs more than its price on demand: so many it takes at least
+                gpus = np.where(known, taken, np.ceil(now / per_replica * (1.0 - 1e-9)) * sizes)
+                found = cheapest_within(now, gpus, kinds, self.stock, self.inputs.pools)
+                if found is None or (best is not None and found[0] >= best[0] * (1.0 - 1e-12)):
+                    finished, bound = hopes is costs, math.inf if found is None else found[0]
+                    break
+                edges = zip((0, *(s for s, _ in found[1])), found[1], strict=False)
+                open_edges = [(i, j, k) for i, (j, k) in edges if not known[k, i, j]]
+                if not open_edges:
+                    best = found
+                    continue
+                if self.evaluations >= stop_at:
+                    bound = found[0]
+                    break
+                for edge in open_edges:
+                    size(*edge)
+        if best is None or not finished:
+            # out of evaluations: the cheapest of what is sized
+            best = cheapest_within(np.where(known, costs, np.inf), taken, kinds, self.stock, self.inputs.pools)
+        pools = []
+        cost, path = best or (math.inf, ())
+        for i, (j, k) in zip((0, *(s for s, _ in path)), path, strict=False):
+            if not self._empty(i, j):
+                pool = self.candidate(i, j, k)
+                assert pool is not None
+                pools.append(pool)
+        bound = max(min(bound, cost), unlimited.outcome.lower_bound)
+        outcome = SearchOutcome((0, *(s for s, _ in path)) if path else None, cost, bound, self.evaluations, finished)
+        one = unlimited.one_pool
+        return Fleet(
+            tuple(pools),
+            one if one is not None and self._fits((one,)) else None,
+            outcome,
+            self._count(),
+            tuple(self.shortfalls),
+            None if pools else gpus_by_type(unlimited.pools),
         )
-        pools: list[PoolCandidate] = []
-        state = 0
-        for target, k in path:
-            if k >= 0:
-                found = self.candidate(state, target, k)
-                assert found is not None
-                pools.append(found)
-            state = target
-        states = (0, *(target for target, _ in path)) if path else None
-        outcome = SearchOutcome(states, cost, bound, examined, math.isfinite(cost))
-        if one is not None and one.bought * one.option.tp > inventory.get(one.option.gpu.name, math.inf):
-            one = None
-        return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
 
     def _count(self) -> int:
         """Fleets in the grid: paths of at most K edges, times the options of every pool."""

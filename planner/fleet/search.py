@@ -11,13 +11,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PathSearch", "SearchOutcome", "cheapest_path"]
+__all__ = ["PathSearch", "SearchOutcome", "cheapest_path", "cheapest_within"]
 
 FloatArray = NDArray[np.float64]
 
@@ -166,73 +166,80 @@ def cheapest_path(costs: FloatArray, max_edges: int) -> tuple[float, tuple[int, 
     return best_cost, tuple(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to serve an edge: an engine option, its cost, and the GPUs it takes from each inventory."""
-
-    option: int
-    cost: float
-    gpus: Mapping[str, int]
+Labelled = tuple[tuple[int, int], ...]
+"""A path as (state, option) pairs after the bottom state."""
 
 
-def cheapest_path_with_inventory(
-    choices: Callable[[int, int], Sequence[Choice]],
-    bounds: FloatArray,
-    inventory: Mapping[str, int],
-    max_edges: int,
-    max_edges_examined: int | None = None,
-) -> tuple[float, tuple[tuple[int, int], ...], float, int]:
-    """Cheapest path whose pools together fit the inventory: best-first search with the bound-to-go as heuristic.
+def cheapest_within(
+    costs: FloatArray, gpus: FloatArray, kinds: Sequence[str], stock: Mapping[str, float], max_edges: int
+) -> tuple[float, Labelled] | None:
+    """Cheapest path whose pools together stay within a stock of GPUs: best first, the cost to go without stock as heuristic.
 
     Parameters
     ----------
-    choices
-        ``choices(i, j)``: every exact way to serve an edge, empty when infeasible; called once per edge that matters.
-    bounds
-        Lower bounds of edge costs without inventory, shape (states, states), inf = not allowed.
-    inventory
-        GPU name -> number available; absent = unlimited.
-    max_edges, max_edges_examined
-        K, and a limit on the calls of `choices`; ``None`` = until proven.
+    costs, gpus
+        Cost [USD/hour] and GPUs of every edge by option, inf = not allowed, shape (options, states, states).
+    kinds
+        GPU type of every option.
+    stock
+        GPU type -> GPUs available; absent = unlimited.
+    max_edges
+        At least 1.
 
     Returns
     -------
-    tuple
-        Cost (inf when nothing fits), the path as (state, option) pairs after the bottom state, the lower bound that
-        is proven, and the number of edges examined.
+    tuple or None
+        Cost and path; ``None`` when nothing fits.
+
+    >>> import numpy as np
+    >>> inf = np.inf
+    >>> costs = np.array([[[inf, 1.0, 3.0], [inf, inf, 1.0], [inf] * 3], [[inf, 2.0, 4.0], [inf, inf, 2.0], [inf] * 3]])
+    >>> cheapest_within(costs, np.ones((2, 3, 3)), ("a", "b"), {"a": 1}, 2)
+    (3.0, ((2, 0),))
     """
-    top = bounds.shape[1] - 1
-    to_go = [bounds[:, top].copy()]
-    for _ in range(2, max_edges + 1):
-        to_go.append(np.minimum(to_go[-1], np.min(bounds + to_go[-1][None, :], axis=1)))
+    states = costs.shape[1]
+    top = states - 1
+    least = np.min(costs, axis=0)
+    # cost to go with at most that many edges: none left = arrived
+    to_go = [np.where(np.arange(states) == top, 0.0, np.inf)]
+    for _ in range(max_edges):
+        to_go.append(np.minimum(to_go[-1], np.min(least + to_go[-1][None, :], axis=1)))
     counter = itertools.count()
-    known: dict[tuple[int, int], Sequence[Choice]] = {}
-    start = float(to_go[max_edges - 1][0])
-    # (bound, tie, cost so far, state, path, used) ; an edge waits as a bound until it is popped, then is expanded exactly
-    heap: list[tuple[float, int, float, int, tuple[tuple[int, int], ...], dict[str, int], int | None]] = []
-    if math.isfinite(start):
-        heapq.heappush(heap, (start, next(counter), 0.0, 0, (), {}, None))
-    while heap:
-        bound, _, spent, state, path, used, target = heapq.heappop(heap)
+    heap: list[tuple[float, int, Iterator[tuple[float, float, int, int]], Labelled, dict[str, float]]] = []
+
+    def children(
+        state: int, left: int, spent: float, used: Mapping[str, float]
+    ) -> Iterator[tuple[float, float, int, int]]:
+        bound = spent + costs[:, state, :] + to_go[left][None, :]
+        for k, kind in enumerate(kinds):
+            if kind in stock:
+                bound[k, used.get(kind, 0.0) + gpus[k, state] > stock[kind]] = np.inf
+        for place in np.argsort(bound, axis=None, kind="stable").tolist():
+            k, j = divmod(place, states)
+            if math.isinf(bound[k, j]):
+                return
+            yield float(bound[k, j]), spent + float(costs[k, state, j]), j, k
+
+    def push(branch: Iterator[tuple[float, float, int, int]], path: Labelled, used: dict[str, float]) -> None:
+        if (found := next(branch, None)) is not None:
+            waiting = itertools.chain((found,), branch)
+            heapq.heappush(heap, (found[0], next(counter), waiting, path, used))
+
+    push(children(0, max_edges - 1, 0.0, {}), (), {})
+    for _ in range(MAX_LABELS):
+        if not heap:
+            return None
+        _, _, branch, path, used = heapq.heappop(heap)
+        _, spent, state, k = next(branch)
+        push(branch, path, used)
+        came = path[-1][0] if path else 0
+        path = (*path, (state, k))
         if state == top:
-            return spent, path, spent, len(known)
-        left = max_edges - len(path)
-        if target is None:
-            rest = to_go[left - 2] if left >= 2 else np.full(len(bounds), math.inf)
-            totals = spent + bounds[state] + np.where(np.arange(len(bounds)) == top, 0.0, rest)
-            for j in np.flatnonzero(np.isfinite(totals)):
-                heapq.heappush(heap, (float(totals[j]), next(counter), spent, state, path, used, int(j)))
-            continue
-        if (state, target) not in known:
-            if max_edges_examined is not None and len(known) >= max_edges_examined:
-                return math.inf, (), bound, len(known)
-            known[(state, target)] = choices(state, target)
-        for choice in known[(state, target)]:
-            taken = {gpu: used.get(gpu, 0) + choice.gpus.get(gpu, 0) for gpu in {*used, *choice.gpus}}
-            if any(count > inventory.get(gpu, count) for gpu, count in taken.items()):
-                continue
-            cost = spent + choice.cost
-            rest_bound = 0.0 if target == top else float(to_go[left - 2][target])
-            step = (*path, (target, choice.option))
-            heapq.heappush(heap, (cost + rest_bound, next(counter), cost, target, step, taken, None))
-    return math.inf, (), math.inf, len(known)
+            return spent, path
+        used = {**used, kinds[k]: used.get(kinds[k], 0.0) + float(gpus[k, came, state])}
+        push(children(state, max_edges - len(path) - 1, spent, used), path, used)
+    return None
+
+
+MAX_LABELS = 20_000
+"""Partial fleets looked at before a search within a stock gives up; only several GPU types over three pools come near it."""

@@ -1,0 +1,122 @@
+"""Plans within an inventory against enumeration of every fleet of a small grid."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import planner as fo
+from planner.catalog import gpu
+from planner.errors import InfeasibleError
+from planner.fleet.problem import FleetProblem
+from planner.question.options import PlanInputs
+from planner.replica.engine import engine_options
+
+GPUS = ("h100", "h200", "a100", "l40s")
+
+
+def traffic(rng: np.random.Generator) -> fo.Workload:
+    inputs = np.round(np.exp(rng.normal(6.0, 1.0, 12))) + 10.0
+    outputs = np.round(np.exp(rng.normal(4.5, 0.8, 12))) + 2.0
+    return fo.Workload.from_arrays(inputs, outputs, arrival_rate_per_s=50.0)
+
+
+def enumerated(inputs: PlanInputs, workload: fo.Workload) -> float:
+    """Cost of the cheapest fleet of the grid that the inventory holds, every pool sized on every engine."""
+    problem = FleetProblem(inputs, workload, inputs.rate or 50.0, engine_options(inputs, workload.max_total))
+    problem.open_grid()
+    top, best = len(problem.states) - 1, math.inf
+    stock = {gpu(name).name: count for name, count in inputs.inventory.items()}
+    for count in range(1, inputs.pools + 1):
+        for inner in itertools.combinations(range(1, top), count - 1):
+            path = (0, *inner, top)
+            for options in itertools.product(range(len(problem.options)), repeat=count):
+                pools = [
+                    problem.candidate(i, j, k) for (i, j), k in zip(itertools.pairwise(path), options, strict=True)
+                ]
+                chosen = [p for p in pools if p is not None]
+                if len(chosen) < count:
+                    continue
+                used: dict[str, int] = {}
+                for p in chosen:
+                    used[p.option.gpu.name] = used.get(p.option.gpu.name, 0) + p.bought * p.option.tp
+                if all(n <= stock.get(name, n) for name, n in used.items()):
+                    best = min(best, sum(p.cost_usd_per_hour for p in chosen))
+    return best
+
+
+def question(seed: int) -> tuple[PlanInputs, fo.Workload]:
+    rng = np.random.default_rng(seed)
+    workload = traffic(rng)
+    method = ("mgc", "mgc", "mgc", "occupancy", "mgc", "mgc", "mgc", "mgc", "mixed", "mgc")[seed % 10]
+    low, high = np.quantile(workload.total_tokens, [0.3, 0.8])
+    names = rng.choice(GPUS, size=int(rng.integers(1, 4)), replace=False).tolist()
+    limited = [n for n in names if rng.random() < 0.8] or names[:1]
+    options: dict[str, Any] = {
+        "slo": float(rng.uniform(4.0, 20.0) if method == "mgc" else rng.uniform(0.3, 1.5)),
+        "method": method,
+        "gpu": names,
+        "pools": int(rng.integers(1, 4 if method == "mgc" else 3)),
+        "boundaries": [float(low), float(high)],
+        "gammas": [1.0],
+        "burst": "poisson",
+        "max_evaluations": 0 if method == "mixed" else 48,
+        "rate": float(np.exp(rng.uniform(3.0, 7.0))),
+        "inventory": {n: int(np.exp(rng.uniform(0.0, 4.5))) for n in limited},
+    }
+    if rng.random() < 0.3:
+        options |= {"spot_price": {names[0]: 0.6}, "spot_share": 0.5}
+    return PlanInputs.from_dict(options), workload
+
+
+def check(seed: int) -> bool:
+    """Whether a question has an answer; it must be the one enumeration gives."""
+    inputs, workload = question(seed)
+    best = enumerated(inputs, workload)
+    try:
+        plan = fo.plan(workload, **asked(inputs))
+    except InfeasibleError:
+        assert math.isinf(best), seed
+        return False
+    assert plan.cost_usd_per_hour == pytest.approx(best, rel=1e-9), seed
+    return True
+
+
+def asked(inputs: PlanInputs) -> dict[str, Any]:
+    """The question as keywords."""
+    names = (
+        "method",
+        "gpu",
+        "pools",
+        "boundaries",
+        "gammas",
+        "burst",
+        "rate",
+        "inventory",
+        "spot_price",
+        "spot_share",
+        "max_evaluations",
+    )
+    return {"slo": fo.Slo(promises=inputs.promises), **{name: getattr(inputs, name) for name in names}}
+
+
+def test_the_answer_is_that_of_enumeration() -> None:
+    answers = [check(seed) for seed in range(200)]
+    assert 40 < sum(answers) < 190
+
+
+def test_an_inventory_that_suffices_changes_nothing() -> None:
+    free = fo.plan("azure", slo=0.5)
+    within = fo.plan("azure", slo=0.5, inventory={"h100": 8})
+    assert within.pools == free.pools
+
+
+def test_what_is_missing_is_told() -> None:
+    with pytest.raises(InfeasibleError, match="no fleet within the inventory") as caught:
+        fo.plan("azure", slo=2.0, rate=200.0, inventory={"h100": 2}, method="occupancy", pools=1)
+    needed = fo.plan("azure", slo=2.0, rate=200.0, method="occupancy", pools=1).gpus
+    assert f"h100-80gb: {needed}" in str(caught.value)
