@@ -154,8 +154,9 @@ def test_plans_are_json_ready_and_carry_their_question(azure: Workload) -> None:
 
 def test_a_fleet_wide_promise_never_costs_more_than_the_same_in_every_pool(azure: Workload) -> None:
     promise = {"metric": "ttft_s", "limit_s": 0.5, "quantile": 0.99}
-    each = fo.plan(azure, promises=[promise], rate=300.0, method="occupancy")
-    together = fo.plan(azure, promises=[{**promise, "scope": "fleet"}], rate=300.0, method="occupancy")
+    each = fo.plan(azure, slo=fo.Slo(promises=(fo.Promise(**promise),)), rate=300.0, method="occupancy")
+    wide = fo.Slo(promises=(fo.Promise(**promise, scope="fleet"),))
+    together = fo.plan(azure, slo=wide, rate=300.0, method="occupancy")
     assert together.cost_usd_per_hour <= each.cost_usd_per_hour
 
 
