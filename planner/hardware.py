@@ -40,7 +40,7 @@ class GpuSpec:
     link_bytes_per_s
         Bandwidth to the other GPUs of the node, per GPU and direction [bytes/s]; ``None`` = PCIe only, not known.
     price_usd_per_hour
-        On-demand price of one GPU [USD/hour].
+        On-demand price of one GPU [USD/hour]; ``None`` = no offer is known.
     gpus_per_node
         Largest tensor-parallel group inside one node.
     aliases
@@ -54,7 +54,7 @@ class GpuSpec:
     bandwidth_bytes_per_s: float
     flops_per_s: Mapping[str, float]
     link_bytes_per_s: float | None
-    price_usd_per_hour: float
+    price_usd_per_hour: float | None
     gpus_per_node: int = 8
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)

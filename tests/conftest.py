@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("fleetopt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetopt")
 
+# a developer's own price lists must not decide what a test finds cheapest
+os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
+
 SHARED_VARIABLE = "FLEETOPT_SHARED_DATA"
 
 

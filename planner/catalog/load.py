@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
-__all__ = ["gpu", "gpus", "model", "models", "normalized"]
+__all__ = ["gpu", "gpus", "model", "models", "normalized", "price_offers"]
 
 GIB = 2.0**30
 
@@ -42,6 +43,10 @@ def _index(entries: Iterable[GpuSpec] | Iterable[ModelSpec]) -> dict[str, str]:
     return {normalized(spelling): e.name for e in entries for spelling in (e.name, *e.aliases)}
 
 
+# what the source keys of an entry speak of, in their order
+_SOURCED = ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s", "link_bytes_per_s")
+
+
 @cache
 def gpus() -> Mapping[str, GpuSpec]:
     """All GPUs of the catalog by canonical name.
@@ -49,7 +54,8 @@ def gpus() -> Mapping[str, GpuSpec]:
     Returns
     -------
     dict of str to GpuSpec
-        In the order of the file; every number of an entry has its source in ``sources``.
+        In the order of the file; every number of an entry has its source in ``sources``. The price is that of
+        :func:`planner.catalog.prices.reference_offer`; ``None`` where no list has one.
 
     Examples
     --------
@@ -57,22 +63,31 @@ def gpus() -> Mapping[str, GpuSpec]:
     300000000000.0
     """
     data = shipped("gpus.yaml")
-    names = data["sources"]
-    fields = ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s", "link_bytes_per_s", "price_usd_per_hour")
-    return {
-        name: GpuSpec(
+    texts = data["sources"]
+    found = offers(tuple(data["gpus"]))
+    specs = {}
+    for name, e in data["gpus"].items():
+        sources = {field: texts[key] for field, key in zip(_SOURCED, e["sources"], strict=True)}
+        offer = reference_offer(found, name)
+        if offer is not None:
+            sources["price_usd_per_hour"] = offer.describe()
+        specs[name] = GpuSpec(
             name=name,
             memory_bytes=e["memory_gib"] * GIB,
             bandwidth_bytes_per_s=e["bandwidth_gb_per_s"] * 1e9,
             flops_per_s={dtype: value * 1e12 for dtype, value in e["tflops"].items()},
             link_bytes_per_s=e["link_gb_per_s"] * 1e9,
-            price_usd_per_hour=e["usd_per_hour"],
+            price_usd_per_hour=None if offer is None else offer.usd_per_gpu_hour,
             gpus_per_node=e.get("gpus_per_node", 8),
             aliases=tuple(e["aliases"]),
-            sources={field: names[key] for field, key in zip(fields, e["sources"], strict=True)},
+            sources=sources,
         )
-        for name, e in data["gpus"].items()
-    }
+    return specs
+
+
+def price_offers() -> tuple[Offer, ...]:
+    """Every price offer, shipped and the user's."""
+    return offers(tuple(shipped("gpus.yaml")["gpus"]))
 
 
 @cache

@@ -229,6 +229,11 @@ def _option(
         per_gpu = gpu.price_usd_per_hour
         if profile.replica_usd_per_hour is not None:
             per_gpu = profile.replica_usd_per_hour / profile.gpus
+        if per_gpu is None:
+            raise InputError(
+                f"no price of {gpu.name} is known",
+                f"Give one with --price {gpu.name}=2.5, or import a list: fleetopt prices import FILE.",
+            )
     rule = PriceRule(
         gpus_per_replica=profile.gpus,
         usd_per_gpu_hour=per_gpu,

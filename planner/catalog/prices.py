@@ -1,0 +1,248 @@
+"""Price offers: the shipped lists, the user's own, and which offer a plan takes when nobody gives a price.
+
+A list is a CSV file with the columns of :data:`COLUMNS`. The shipped ones lie beside this file; the user's in
+``FLEETOPT_PRICES``, else ``$XDG_DATA_HOME/fleetopt/prices``, else ``~/.local/share/fleetopt/prices``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date as Day
+from functools import lru_cache
+from pathlib import Path
+
+from planner.errors import InputError
+
+__all__ = [
+    "COLUMNS",
+    "STALE_DAYS",
+    "Offer",
+    "offers",
+    "parse_offers",
+    "reference_offer",
+    "save_offers",
+    "user_directory",
+]
+
+COLUMNS = ("gpu", "vendor", "region", "term", "usd_per_gpu_hour", "date", "source")
+"""Columns of a price list, in this order; `region` may be empty."""
+
+STALE_DAYS = 180
+"""An offer older than this is called stale: list prices of one GPU moved by a third within half a year of 2026."""
+
+FOLDER = Path(__file__).parent / "prices"
+
+_TERM = re.compile(r"on-demand|spot|reserved-\d+[my]")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one vendor asks for one GPU.
+
+    Parameters
+    ----------
+    gpu
+        Canonical name of the catalog.
+    vendor, region
+        Who, and where; an empty region = not stated.
+    term
+        ``on-demand``, ``spot``, or ``reserved-`` with its length: ``reserved-1y``, ``reserved-6m``.
+    usd_per_gpu_hour
+        Price of one GPU [USD/hour].
+    date
+        Day the price was seen, ISO 8601.
+    source
+        Where.
+    own
+        Whether it comes from the user's lists.
+    """
+
+    gpu: str
+    vendor: str
+    region: str
+    term: str
+    usd_per_gpu_hour: float
+    date: str
+    source: str
+    own: bool = False
+
+    def age_days(self, today: Day | None = None) -> int:
+        """Days since it was seen.
+
+        >>> Offer("h100-80gb", "acme", "", "on-demand", 2.5, "2026-01-01", "").age_days(Day(2026, 1, 31))
+        30
+        """
+        return ((today or Day.today()) - Day.fromisoformat(self.date)).days
+
+    def is_stale(self, today: Day | None = None) -> bool:
+        """Whether it is older than :data:`STALE_DAYS`."""
+        return self.age_days(today) > STALE_DAYS
+
+    def describe(self, today: Day | None = None) -> str:
+        """Vendor, region, term, day and age, as a plan names the offer it used.
+
+        >>> offer = Offer("h100-80gb", "acme", "us", "on-demand", 2.5, "2026-01-01", "")
+        >>> offer.describe(Day(2026, 1, 31))
+        'acme us, on-demand, seen 2026-01-01, 30 days ago'
+        >>> offer.describe(Day(2026, 8, 1))
+        'acme us, on-demand, seen 2026-01-01, 212 days ago: stale, ask again'
+        """
+        where = f"{self.vendor} {self.region}".strip()
+        age = self.age_days(today)
+        ago = f"{age} day{'s' if age != 1 else ''} ago" + (": stale, ask again" if self.is_stale(today) else "")
+        return f"{where}, {self.term}, seen {self.date}, {ago}"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready, with its age."""
+        named = {name: getattr(self, name) for name in COLUMNS}
+        return {**named, "own": self.own, "age_days": self.age_days(), "stale": self.is_stale()}
+
+
+def user_directory() -> Path:
+    """Folder of the user's price lists."""
+    named = os.environ.get("FLEETOPT_PRICES")
+    if named:
+        return Path(named).expanduser()
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "fleetopt" / "prices"
+
+
+def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) -> list[Offer]:
+    """Offers of a price list.
+
+    Parameters
+    ----------
+    text
+        The CSV.
+    where
+        How to name it in complaints.
+    gpus
+        Canonical names there are.
+    own
+        Marks the user's.
+
+    Raises
+    ------
+    InputError
+        Columns or values missing or wrong: every line's at once.
+
+    Examples
+    --------
+    >>> text = ",".join(COLUMNS) + "\\nl4,acme,,spot,0.3,2026-10-01,a page\\n"
+    >>> parse_offers(text, "mine.csv", ["l4"])[0].vendor
+    'acme'
+    """
+    rows = csv.reader(text.splitlines())
+    header = next(rows, [])
+    if missing := [c for c in COLUMNS if c not in header]:
+        raise InputError(f"{where}: column{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
+    at = {c: header.index(c) for c in COLUMNS}
+    known, found, problems = set(gpus), [], []
+    for row in rows:
+        if not any(row):
+            continue
+        here = f"{where}:{rows.line_num}"
+        if len(row) < len(header):
+            problems.append(f"{here}: {len(row)} values for {len(header)} columns")
+            continue
+        cell = {c: row[i].strip() for c, i in at.items()}
+        wrong = [f"{here}: {c} is empty" for c in COLUMNS if c != "region" and not cell[c]]
+        if not wrong:
+            wrong = [f"{here}: {p}" for p in _problems(cell, known)]
+        problems.extend(wrong)
+        if not wrong:
+            found.append(
+                Offer(
+                    **{c: cell[c] for c in COLUMNS if c != "usd_per_gpu_hour"},
+                    usd_per_gpu_hour=float(cell["usd_per_gpu_hour"]),
+                    own=own,
+                )
+            )
+    if problems:
+        raise InputError.from_problems(problems, f"A price list has the columns {', '.join(COLUMNS)}.")
+    return found
+
+
+def _problems(cell: dict[str, str], known: set[str]) -> list[str]:
+    """What is wrong with one line of a price list whose cells are filled."""
+    found = []
+    if cell["gpu"] not in known:
+        found.append(f"gpu: {cell['gpu']!r} is no canonical name of the catalog")
+    if not _TERM.fullmatch(cell["term"]):
+        found.append(f"term: {cell['term']!r} is none of on-demand, spot, reserved-Ny, reserved-Nm")
+    try:
+        price = float(cell["usd_per_gpu_hour"])
+    except ValueError:
+        price = math.nan
+    if not 0.0 < price < math.inf:
+        found.append(f"usd_per_gpu_hour: expected a positive number, got {cell['usd_per_gpu_hour']!r}")
+    try:
+        Day.fromisoformat(cell["date"])
+    except ValueError:
+        found.append(f"date: expected a day like 2026-10-01, got {cell['date']!r}")
+    return found
+
+
+def save_offers(found: Iterable[Offer], name: str) -> Path:
+    """Write a list into the user's folder, replacing the one of that name; it appears complete or not at all."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    rows.writerows([getattr(offer, c) for c in COLUMNS] for offer in found)
+    folder = user_directory()
+    path, part = folder / f"{name}.csv", folder / f".{name}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(text.getvalue(), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror})", "FLEETOPT_PRICES names another folder."
+        ) from None
+    offers.cache_clear()
+    return path
+
+
+@lru_cache(maxsize=1)
+def offers(names: tuple[str, ...]) -> tuple[Offer, ...]:
+    """Every offer of the shipped lists and the user's, for GPUs of those names.
+
+    Raises
+    ------
+    InputError
+        A list of the user's that cannot be read.
+    """
+    found: list[Offer] = []
+    for folder, own in ((FOLDER, False), (user_directory(), True)):
+        for path in sorted(folder.glob("*.csv")) if folder.is_dir() else ():
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise InputError(f"{path}: cannot be read ({error})") from None
+            found.extend(parse_offers(text, str(path) if own else path.name, names, own))
+    return tuple(found)
+
+
+def reference_offer(found: Iterable[Offer], gpu: str, term: str = "on-demand") -> Offer | None:
+    """The offer a plan takes for a GPU: the cheapest of the user's own lists, else the cheapest that is not stale, else the
+    cheapest at all; ``None`` when nobody offers it.
+
+    Examples
+    --------
+    >>> def offer(vendor, price, own=False):
+    ...     return Offer("l4-24gb", vendor, "", "on-demand", price, Day.today().isoformat(), "", own)
+    >>> reference_offer([offer("a", 0.5), offer("b", 0.4)], "l4-24gb").vendor
+    'b'
+    >>> reference_offer([offer("a", 0.5, own=True), offer("b", 0.4)], "l4-24gb").vendor
+    'a'
+    """
+    fitting = [o for o in found if o.gpu == gpu and o.term == term]
+    fresh = [o for o in fitting if not o.is_stale()]
+    best = [o for o in fitting if o.own] or fresh or fitting
+    return min(best, key=lambda o: o.usd_per_gpu_hour, default=None)

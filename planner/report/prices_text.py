@@ -1,0 +1,63 @@
+"""Price offers as a table, for a terminal or a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.catalog.prices import Offer
+
+__all__ = ["OfferList", "offers_text"]
+
+COLUMNS = ("gpu", "USD/GPU/hour", "term", "vendor", "region", "seen", "age, days", "list")
+
+
+class OfferList:
+    """Offers as rows.
+
+    Parameters
+    ----------
+    offers
+        What to list, in order.
+    used
+        Those a plan takes when no price is given.
+    """
+
+    def __init__(self, offers: Sequence[Offer], used: frozenset[Offer] = frozenset()) -> None:
+        self.offers = offers
+        self.used = used
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"schema_version": 1, "offers": self.to_rows()}
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per offer."""
+        return [{**offer.to_dict(), "used": offer in self.used} for offer in self.offers]
+
+
+def offers_text(listed: OfferList, markdown: bool = False) -> str:
+    """The offers; ``*`` marks the one a plan takes, ``stale`` one that is too old to rely on."""
+    rows = [
+        [
+            offer.gpu,
+            f"{offer.usd_per_gpu_hour:.4g}" + (" *" if offer in listed.used else ""),
+            offer.term,
+            offer.vendor,
+            offer.region or "-",
+            offer.date,
+            f"{offer.age_days()}" + (" stale" if offer.is_stale() else ""),
+            "yours" if offer.own else "shipped",
+        ]
+        for offer in listed.offers
+    ]
+    if markdown:
+        from planner.report.markdown import rows_to_markdown
+
+        table = rows_to_markdown(list(COLUMNS), rows)
+    else:
+        from planner.report.table import rows_to_table
+
+        table = rows_to_table(list(COLUMNS), rows, right={"USD/GPU/hour", "age, days"})
+    return f"{table}\n\n* what a plan takes without --price"

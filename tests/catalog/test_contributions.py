@@ -1,0 +1,83 @@
+"""What a contributed GPU, model or price list must hold; a failure names the entry and what it lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.catalog.load import gpus, price_offers, shipped
+from planner.catalog.prices import FOLDER, parse_offers
+
+GPU_KEYS = {"memory_gib", "bandwidth_gb_per_s", "tflops", "link_gb_per_s", "aliases", "sources"}
+GPU_OPTIONAL = {"gpus_per_node", "sm_count", "attention_kernel", "node_link_gb_per_s", "gpu_class"}
+MODEL_KEYS = {"layers", "hidden", "heads", "vocab", "context", "params", "source"}
+MODEL_OPTIONAL = {
+    "mlp", "tied", "moe", "mla", "sliding", "weights", "aliases", "multimodal", "state", "index", "gate", "shared", "latent",
+    "sliding_heads", "blocks", "matrices", "tied_values", "values", "dense_weights",
+}  # fmt: skip
+
+
+def problems_of_gpu(name: str, entry: dict[str, Any], sources: dict[str, str]) -> list[str]:
+    """What an entry of gpus.yaml lacks, in words."""
+    found = [f"{key} missing" for key in sorted(GPU_KEYS - entry.keys())]
+    found += [f"{key} is no key of a GPU" for key in sorted(entry.keys() - GPU_KEYS - GPU_OPTIONAL)]
+    if "bf16" not in entry.get("tflops", {"bf16": 0}):
+        found.append("tflops.bf16 missing")
+    named = entry.get("sources", [])
+    if len(named) != 4:
+        found.append(f"sources: 4 keys (memory, bandwidth, tflops, link), got {len(named)}")
+    found += [f"sources: {key!r} is not explained under `sources`" for key in named if key not in sources]
+    return [f"gpus.yaml: {name}: {problem}" for problem in found]
+
+
+def problems_of_model(name: str, entry: dict[str, Any]) -> list[str]:
+    """What an entry of models.yaml lacks, in words."""
+    found = [f"{key} missing" for key in sorted(MODEL_KEYS - entry.keys())]
+    if "mlp" not in entry and "moe" not in entry:
+        found.append("mlp or moe missing")
+    found += [f"{key} is no key of a model" for key in sorted(entry.keys() - MODEL_KEYS - MODEL_OPTIONAL)]
+    for key, length in (("heads", 3), ("params", 2), ("moe", 5), ("mla", 5), ("sliding", 2), ("state", 3)):
+        if key in entry and len(entry[key]) != length:
+            found.append(f"{key}: {length} values, got {len(entry[key])}")
+    return [f"models.yaml: {name}: {problem}" for problem in found]
+
+
+def test_gpus_are_complete() -> None:
+    data = shipped("gpus.yaml")
+    assert not [p for name, entry in data["gpus"].items() for p in problems_of_gpu(name, entry, data["sources"])]
+    used = {key for entry in data["gpus"].values() for key in entry["sources"]}
+    assert not sorted(set(data["sources"]) - used), "explained under `sources` but used by no GPU"
+
+
+def test_models_are_complete() -> None:
+    assert not [p for name, entry in shipped("models.yaml").items() for p in problems_of_model(name, entry)]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.csv")), ids=lambda p: p.stem)
+def test_price_lists_are_complete(path: Any) -> None:
+    offers = parse_offers(path.read_text(encoding="utf-8"), path.name, gpus())
+    assert offers
+    assert {offer.vendor for offer in offers} == {path.stem}, "one file per vendor, named after it"
+    assert len({(o.gpu, o.region, o.term) for o in offers}) == len(offers), "one offer per GPU, region and term"
+
+
+def test_the_check_names_what_is_missing() -> None:
+    """The check itself: an entry that lacks things is told which."""
+    assert problems_of_gpu("x1", {"memory_gib": 80, "sources": ["a"], "color": 1}, {}) == [
+        "gpus.yaml: x1: aliases missing",
+        "gpus.yaml: x1: bandwidth_gb_per_s missing",
+        "gpus.yaml: x1: link_gb_per_s missing",
+        "gpus.yaml: x1: tflops missing",
+        "gpus.yaml: x1: color is no key of a GPU",
+        "gpus.yaml: x1: sources: 4 keys (memory, bandwidth, tflops, link), got 1",
+        "gpus.yaml: x1: sources: 'a' is not explained under `sources`",
+    ]
+    assert "models.yaml: m: heads missing" in problems_of_model("m", {"layers": 1, "mlp": 1})
+
+
+def test_several_vendors_and_terms() -> None:
+    offers = price_offers()
+    assert {"on-demand", "spot", "reserved-1y"} <= {o.term for o in offers}
+    for name in ("h100-80gb", "h200-141gb", "a100-80gb", "b200-180gb", "b300-270gb", "l40s-48gb", "mi300x-192gb"):
+        assert len({o.vendor for o in offers if o.gpu == name}) >= 2, name
