@@ -67,7 +67,7 @@ def thresholds() -> Iterator[str]:
             for ratio in (1, 5, 20, 100):
                 cost = (ratio + phase) / ended
                 theta = eb.theta0_of_costs(ratio, 1, mu_O=mu_O, geometric=True).theta0
-                aware = eb.theta_age_aware(eb.survival_geometric(1 / mu_O, 30 * mu_O), ratio)
+                aware = eb.theta_age_aware((1 - 1 / mu_O) ** np.arange(30 * mu_O), ratio)
                 best = int(np.argmin(cost))
                 rows.append(
                     (

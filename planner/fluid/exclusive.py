@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -31,17 +31,15 @@ import numpy as np
 
 from planner.fluid.numeric import (
     Array,
+    Scalar,
     bracketed_root,
     exact,
     expm1,
     expm1_minus_linear,
-    fifty_digits,
-    is_array,
-    log,
+    formula,
     log1p,
     out,
-    reals,
-    sqrt,
+    over_arrays,
     whole,
 )
 
@@ -50,27 +48,22 @@ __all__ = [
     "AgeAware",
     "HazardFit",
     "I_ifr_over_N",
-    "TP_EB_harmonic",
     "TP_EB_opt",
     "T_ifr",
     "Theta0",
     "dtheta_first_order",
-    "dtheta_first_order_size",
     "f_kv",
     "hazard_fit",
-    "hazard_fit_or_mean",
     "slots_to_refill",
-    "survival_geometric",
-    "survival_linear_hazard",
     "survival_sample",
     "theta0",
     "theta0_of_costs",
     "theta_age_aware",
     "theta_fluid_reset",
-    "theta_printed",
 ]
 
 _AGE_TIE = 1e-12
+_ZERO = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,52 +80,41 @@ class Theta0:
         -ln(1 - theta0) [1].
     """
 
-    theta0: Any
-    one_minus_theta0: Any
-    zeta: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready for scalars."""
-        return asdict(self)
+    theta0: float
+    one_minus_theta0: float
+    zeta: float
 
 
-def _need(condition: Any, message: str) -> None:
-    if not np.all(condition):
+def need(condition: bool, message: str) -> None:
+    """Refuse an argument."""
+    if not condition:
         raise ValueError(message)
 
 
-def _newton_zeta(g: Array) -> Array:
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        zeta = np.where(g < 1.0, np.sqrt(2.0 * g), np.log1p(g + np.log1p(g)))
-        for _ in range(8):
-            slope = np.expm1(zeta)
-            step = (expm1_minus_linear(zeta) - g) / slope
-            zeta = np.where((slope > 0.0) & np.isfinite(step), zeta - step, zeta)
-    return zeta
+def check_costs(**named: Decimal | Fraction | float) -> None:
+    """Refuse negative costs and lengths, by name."""
+    for name, value in named.items():
+        need(value >= 0, f"{name} must be >= 0")
 
 
-def _zeta(g: Any) -> Any:
-    # root of e^z - 1 - z = g, for Decimal or array; g >= 0, may be infinite
-    if isinstance(g, Decimal):
-        if not g.is_finite() or g == 0:
-            return g
-        if g < Decimal("1e-200"):
-            zeta = (2 * g).sqrt()
-        elif g > Decimal("1e200"):
-            zeta = (g + g.ln()).ln()
-        else:
-            zeta = Decimal(float(_newton_zeta(np.array([float(g)]))[0]))
-        for _ in range(6):
-            step = (expm1_minus_linear(zeta) - g) / expm1(zeta)
-            zeta -= step
-            if abs(step) < zeta * Decimal("1e-30"):
-                break
-        return zeta
-    return _newton_zeta(np.asarray(g, dtype=np.float64))
+def zeta_of(g: Decimal) -> Decimal:
+    """Root of e^z - 1 - z = g, for g >= 0, by Newton's method; infinite for infinite g."""
+    if not g.is_finite() or g == 0:
+        return g
+    if g < 1:
+        zeta = (2 * g).sqrt()
+    else:
+        start = (1 + g).ln()
+        zeta = (1 + g + start).ln()
+    while True:
+        step = (expm1_minus_linear(zeta) - g) / expm1(zeta)
+        zeta -= step
+        if abs(step) < zeta * Decimal("1e-30"):
+            return zeta
 
 
-@fifty_digits()
-def theta0(g: Any) -> Theta0:
+@formula(infinite=("g",), record=Theta0)
+def theta0(g: Decimal) -> tuple[Decimal, ...]:
     r"""Best share of idle slots for a constant hazard, eq. 3.
 
     .. math:: \frac{\theta}{1-\theta} + \ln(1-\theta) = g, \quad g = p_0\alpha_p/\alpha_d
@@ -165,14 +147,11 @@ def theta0(g: Any) -> Theta0:
     >>> theta0([0.0, 0.1, 30.0]).theta0.round(4)
     array([0.    , 0.3405, 0.971 ])
     """
-    (value,) = reals(infinite=("g",), g=g)
-    _need(value >= 0, f"g = p0 alpha_p/alpha_d must be >= 0, got {g!r} (a fitted p0 <= 0? use p0 = 1/mu_O)")
-    zeta = _zeta(value)
-    if isinstance(value, Decimal):
-        rest = 1 / (1 + value + zeta) if value.is_finite() else Decimal(0)
-        return Theta0(out(-expm1(-zeta)), out(rest), out(zeta))
-    # 1/(1-theta) = 1 + g + zeta avoids the error zeta*eps of exp(-zeta)
-    return Theta0(-np.expm1(-zeta), 1.0 / (1.0 + value + zeta), zeta)
+    need(g >= 0, f"g = p0 alpha_p/alpha_d must be >= 0, got {g} (a fitted p0 <= 0? use p0 = 1/mu_O)")
+    zeta = zeta_of(g)
+    # 1/(1-theta) = 1 + g + zeta avoids the error of exp(-zeta)
+    rest = 1 / (1 + g + zeta) if g.is_finite() else Decimal(0)
+    return -expm1(-zeta), rest, zeta
 
 
 def theta0_of_costs(alpha_p: Any, alpha_d: Any, p0: Any = None, mu_O: Any = None, geometric: bool = False) -> Theta0:
@@ -216,16 +195,23 @@ def theta0_of_costs(alpha_p: Any, alpha_d: Any, p0: Any = None, mu_O: Any = None
         if mu_O is None or exact(mu_O, "mu_O") <= 0:
             raise ValueError(f"p0 = {p0!r} is not positive and no mean output length mu_O > 0 is given to replace it")
         hazard = 1 / exact(mu_O, "mu_O")
+    g: Scalar
     if decode == 0:
-        return theta0(math.inf)
-    if geometric:
-        if hazard >= 1:
-            return theta0(math.inf if prefill else 0)
-        with fifty_digits():
-            rate = -log1p(-Decimal(hazard.numerator) / Decimal(hazard.denominator))
-            ratio = prefill / decode
-            return theta0(rate * Decimal(ratio.numerator) / Decimal(ratio.denominator))
-    return theta0(hazard * prefill / decode)
+        g = math.inf
+    elif not geometric:
+        g = hazard * prefill / decode
+    elif hazard >= 1:
+        g = math.inf if prefill else 0
+    else:
+        g = _geometric_rate(hazard) * (prefill / decode)
+    best: Theta0 = theta0(g)
+    return best
+
+
+@formula()
+def _geometric_rate(p: Decimal) -> Decimal:
+    """Hazard of the exponential law that geometric lengths of hazard `p` are."""
+    return -log1p(-p)
 
 
 def slots_to_refill(theta: Any, N: Any) -> Any:
@@ -250,26 +236,25 @@ def slots_to_refill(theta: Any, N: Any) -> Any:
     >>> slots_to_refill(0.01, 8), slots_to_refill(0.5, 8), slots_to_refill(2.0, 8)
     (1, 4, 8)
     """
-    if is_array(theta) or is_array(N):
-        n = np.asarray(N, dtype=np.float64)
-        return np.clip(np.floor(np.asarray(theta, dtype=np.float64) * n), 1, n).astype(np.int64)
-    slots = whole(N, "N", 1)
-    return max(1, min(slots, math.floor(exact(theta, "theta") * slots)))
+
+    def scalar(theta: Scalar, N: Scalar) -> int:
+        slots = whole(N, "N", 1)
+        return max(1, min(slots, math.floor(exact(theta, "theta") * slots)))
+
+    return over_arrays(scalar, {"theta": theta, "N": N})
 
 
-def _check_costs(**named: Any) -> None:
-    for name, value in named.items():
-        _need(value >= 0, f"{name} must be >= 0")
-
-
-@fifty_digits()
-def TP_EB(k: Any, N: Any, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any) -> Any:
+@formula()
+def TP_EB(
+    k: Decimal, N: Decimal, alpha_p: Decimal, alpha_d: Decimal, beta_p: Decimal, beta_d: Decimal, mu_L: Decimal,
+    mu_O: Decimal,
+) -> Decimal:  # fmt: skip
     r"""Throughput of exclusive batching with constant hazard, section 3.2.1.
 
     .. math:: 1/TP = \frac{\alpha_p - \alpha_d\mu_O\ln(1-k/N)}{k} + \beta_p\mu_L + \beta_d\mu_O
 
     Within 0.3% of simulation at N = 256. The fluid needs infinitely long to empty all slots, so k = N gives 0 there;
-    :func:`TP_EB_harmonic` has the finite value.
+    with whole slots it is finite.
 
     Parameters
     ----------
@@ -298,81 +283,25 @@ def TP_EB(k: Any, N: Any, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, 
     >>> TP_EB([32, 64], 64, 0.5, 0.005, 2e-5, 4e-5, 512, 256).round(3)
     array([15.666,  0.   ])
     """
-    k, N, alpha_p, alpha_d, beta_p, beta_d, mu_L, mu_O = reals(
-        k=k, N=N, alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O
-    )
-    _need((k > 0) & (k <= N), "k must lie in (0, N]")
-    _check_costs(alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O)
-    drained = -_log_rest(k, N) if not isinstance(k, Decimal) else -log((N - k) / N)
-    return _throughput(_prefill_and_drain(alpha_p, alpha_d, mu_O, drained), k, beta_p * mu_L + beta_d * mu_O)
-
-
-def _log_rest(k: Any, N: Any) -> Any:
-    # ln(1 - k/N): N - k is exact in double precision where it matters
-    with np.errstate(divide="ignore"):
-        return np.where(2.0 * k > N, np.log(np.maximum(N - k, 0.0) / N), np.log1p(-np.minimum(k / N, 0.75)))
-
-
-def _prefill_and_drain(alpha_p: Any, alpha_d: Any, mu_O: Any, drained: Any) -> Any:
-    # alpha_p + alpha_d mu_O x, where 0 times infinity is 0
+    need(0 < k <= N, "k must lie in (0, N]")
+    check_costs(alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O)
     weight = alpha_d * mu_O
-    if isinstance(drained, Decimal):
-        return alpha_p + (weight * drained if weight else Decimal(0))
-    with np.errstate(invalid="ignore"):
-        return alpha_p + np.where(weight > 0, weight * drained, 0.0)
+    if k == N and weight:
+        return Decimal(0)
+    drained = weight * ((N - k) / N).ln() if weight else Decimal(0)
+    return throughput(alpha_p - drained, k, beta_p * mu_L + beta_d * mu_O)
 
 
-def _throughput(per_phase: Any, completions: Any, per_request: Any) -> Any:
+def throughput(per_phase: Decimal, completions: Decimal, per_request: Decimal) -> Decimal:
+    """Requests per second; infinite where nothing takes time."""
     time = per_phase / completions + per_request
-    if isinstance(time, Decimal):
-        if not time.is_finite():
-            return 0.0
-        return math.inf if time == 0 else out(1 / time)
-    with np.errstate(divide="ignore"):
-        return 1.0 / time
+    return 1 / time if time else Decimal(math.inf)
 
 
-def TP_EB_harmonic(k: int, N: int, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any) -> float:
-    r"""Throughput of exclusive batching with exponential lives and whole slots: finite at k = N.
-
-    .. math:: 1/TP = \frac{\alpha_p + \alpha_d\mu_O (H_N - H_{N-k})}{k} + \beta_p\mu_L + \beta_d\mu_O
-
-    Parameters
-    ----------
-    k, N
-        Idle slots at which to refill, slots [1]; 1 <= k <= N.
-    alpha_p, alpha_d
-        Fixed time of a prefill, of a decode iteration [s/iteration].
-    beta_p, beta_d
-        Time per prefill token [s/token], per decoding request [s/(request iteration)].
-    mu_L, mu_O
-        Mean prompt and output length [tokens].
-
-    Returns
-    -------
-    float
-        Throughput [requests/s].
-
-    Examples
-    --------
-    >>> round(TP_EB_harmonic(1, 1, 0.5, 0.005, 0, 0, 512, 100), 12)  # one slot: 0.5 s + 100 iterations
-    1.0
-    """
-    slots = whole(N, "N", 1)
-    idle = whole(k, "k", 1)
-    if idle > slots:
-        raise ValueError(f"k must lie in [1, N], got {k!r} of {N!r}")
-    costs = {"alpha_p": alpha_p, "alpha_d": alpha_d, "beta_p": beta_p, "beta_d": beta_d, "mu_L": mu_L, "mu_O": mu_O}
-    value = {name: exact(v, name) for name, v in costs.items()}
-    _check_costs(**value)
-    steps = math.fsum(1.0 / j for j in range(slots - idle + 1, slots + 1))
-    fixed = float(value["alpha_p"]) + float(value["alpha_d"] * value["mu_O"]) * steps
-    time = fixed / idle + float(value["beta_p"] * value["mu_L"] + value["beta_d"] * value["mu_O"])
-    return 1.0 / time if time else math.inf
-
-
-@fifty_digits()
-def TP_EB_opt(N: Any, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L: Any, mu_O: Any) -> Any:
+@formula()
+def TP_EB_opt(
+    N: Decimal, alpha_p: Decimal, alpha_d: Decimal, beta_p: Decimal, beta_d: Decimal, mu_L: Decimal, mu_O: Decimal
+) -> Decimal:
     r"""Throughput at exactly k = theta0 N with p0 = 1/mu_O, eq. 4 simplified.
 
     .. math:: 1/TP = \frac{\alpha_d\mu_O}{N(1-\theta_0)} + \beta_p\mu_L + \beta_d\mu_O,
@@ -399,40 +328,30 @@ def TP_EB_opt(N: Any, alpha_p: Any, alpha_d: Any, beta_p: Any, beta_d: Any, mu_L
     >>> round(TP_EB_opt(64, 0.5, 0.005, 2e-5, 4e-5, 512, 256), 9)
     15.696788587
     """
-    N, alpha_p, alpha_d, beta_p, beta_d, mu_L, mu_O = reals(
-        N=N, alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L, mu_O=mu_O
-    )
-    _need(N > 0, "N must be > 0")
-    _need(mu_O > 0, "mu_O must be > 0")
-    _check_costs(alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L)
-    return _throughput(fixed_time_at_best(alpha_p, alpha_d, mu_O), N, beta_p * mu_L + beta_d * mu_O)
+    need(N > 0, "N must be > 0")
+    need(mu_O > 0, "mu_O must be > 0")
+    check_costs(alpha_p=alpha_p, alpha_d=alpha_d, beta_p=beta_p, beta_d=beta_d, mu_L=mu_L)
+    return throughput(fixed_time_at_best(alpha_p, alpha_d, mu_O), N, beta_p * mu_L + beta_d * mu_O)
 
 
-def fixed_time_at_best(alpha_p: Any, alpha_d: Any, mu_O: Any) -> Any:
+def fixed_time_at_best(alpha_p: Decimal, alpha_d: Decimal, mu_O: Decimal) -> Decimal:
     """alpha_d mu_O/(1 - theta0) [s] for numbers already read: N times the fixed time per request at k = theta0 N.
 
     >>> float(fixed_time_at_best(Decimal(1), Decimal(0), Decimal(9)))
     1.0
     """
     weight = alpha_d * mu_O
-    if isinstance(weight, Decimal):
-        if weight == 0:
-            return alpha_p
-        return alpha_p + weight * (1 + _zeta(alpha_p / weight))
-    weight = np.asarray(weight, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        zeta = _zeta(np.where(weight > 0, alpha_p / weight, 0.0))
-    return alpha_p + weight * (1.0 + zeta)
+    return alpha_p + (weight * (1 + zeta_of(alpha_p / weight)) if weight else 0)
 
 
-def _read_theta(theta: Any) -> Any:
-    # zeta = -ln(1 - theta) of a theta already read
-    _need((theta >= 0) & (theta <= 1), "theta must lie in [0, 1]")
+def zeta_of_theta(theta: Decimal) -> Decimal:
+    """-ln(1 - theta), infinite at 1."""
+    need(0 <= theta <= 1, "theta must lie in [0, 1]")
     return -log1p(-theta)
 
 
-@fifty_digits()
-def dtheta_first_order(p0: Any, eta: Any, theta0: Any, rho: Any = 0) -> Any:
+@formula()
+def dtheta_first_order(p0: Decimal, eta: Decimal, theta0: Decimal, rho: Decimal = _ZERO) -> Decimal:
     r"""First-order change of the threshold for a hazard p0 + eta t, eq. 5, as printed.
 
     .. math:: \Delta\theta = \frac{\eta(1-\theta)^2}{p_0^2\theta}
@@ -440,7 +359,7 @@ def dtheta_first_order(p0: Any, eta: Any, theta0: Any, rho: Any = 0) -> Any:
 
     **Not recommended.** It is correct algebra for a model in which every refill makes all running requests young
     again. With true ages beta_d cancels, so the term in rho is an artefact; and the expansion leaves [0, 1] unless
-    (eta/p0^2)(1 + rho) is below about 0.2 (:func:`dtheta_first_order_size`). Use :func:`theta_age_aware`.
+    (eta/p0^2)(1 + rho) is below about 0.2. Use :func:`theta_age_aware`.
 
     Parameters
     ----------
@@ -463,73 +382,17 @@ def dtheta_first_order(p0: Any, eta: Any, theta0: Any, rho: Any = 0) -> Any:
     >>> round(dtheta_first_order(0.01, "0.0001", "0.435745466980525208943107704025", 10), 12)
     1.200646615908
     """
-    p0, eta, theta, rho = reals(p0=p0, eta=eta, theta0=theta0, rho=rho)
-    _need(p0 > 0, "p0 must be > 0 for eq. 5 (a fitted p0 <= 0? use p0 = 1/mu_O and eta = 0)")
-    _check_costs(eta=eta, rho=rho)
-    zeta = _read_theta(theta)
-    inside = (theta > 0) & (theta < 1)
-    if isinstance(theta, Decimal):
-        if not inside:
-            return 0.0
-        bracket = zeta * (expm1(zeta) - zeta / 2) + rho * expm1_minus_linear(-zeta)
-        return out(eta * (1 - theta) ** 2 / (p0 * p0 * theta) * bracket)
-    safe = np.where(inside, theta, 0.5)
-    zeta = -np.log1p(-safe)
-    bracket = zeta * (np.expm1(zeta) - zeta / 2) + rho * expm1_minus_linear(-zeta)
-    return np.where(inside, eta * (1 - safe) ** 2 / (p0 * p0 * safe) * bracket, 0.0)
+    need(p0 > 0, "p0 must be > 0 for eq. 5 (a fitted p0 <= 0? use p0 = 1/mu_O and eta = 0)")
+    check_costs(eta=eta, rho=rho)
+    zeta = zeta_of_theta(theta0)
+    if not 0 < theta0 < 1:
+        return Decimal(0)
+    bracket = zeta * (expm1(zeta) - zeta / 2) + rho * expm1_minus_linear(-zeta)
+    return eta * (1 - theta0) ** 2 / (p0 * p0 * theta0) * bracket
 
 
-def dtheta_first_order_size(p0: Any, eta: Any, rho: Any = 0) -> float:
-    """Size of the quantity eq. 5 expands in, (eta/p0^2)(1 + rho): usable below 0.2.
-
-    Measured against the exact optimum of the same model: error < 5e-4 at 0.01 (rho <= 10), up to 0.1 at 0.1 (rho = 10).
-
-    Parameters
-    ----------
-    p0, eta
-        Hazard [1/iteration] and its slope [1/iteration^2].
-    rho
-        beta_d N/alpha_d [1].
-
-    Returns
-    -------
-    float
-        Size [1]; inf for p0 <= 0.
-
-    Examples
-    --------
-    >>> dtheta_first_order_size(0.01, 0.0001, 1)
-    2.0
-    """
-    hazard = exact(p0, "p0")
-    return math.inf if hazard <= 0 else float(out(exact(eta, "eta") / hazard**2 * (1 + exact(rho, "rho"))))
-
-
-def theta_printed(theta0: float, dtheta: float, N: int) -> float:
-    """The paper's threshold theta0 + Dtheta, clipped to [1/N, 1].
-
-    Parameters
-    ----------
-    theta0, dtheta
-        Eq. 3 and eq. 5 [1].
-    N
-        Slots [1].
-
-    Returns
-    -------
-    float
-        Threshold [1].
-
-    Examples
-    --------
-    >>> theta_printed(0.3, 1.5, 64)
-    1.0
-    """
-    return min(1.0, max(1.0 / whole(N, "N", 1), theta0 + dtheta))
-
-
-@fifty_digits()
-def T_ifr(zeta: Any, p0: Any, eta: Any) -> Any:
+@formula()
+def T_ifr(zeta: Decimal, p0: Decimal, eta: Decimal) -> Decimal:
     r"""Length of a decode phase under hazard p0 + eta t, appendix C.2.
 
     .. math:: T = 2\zeta / (p_0 + \sqrt{p_0^2 + 2\eta\zeta})
@@ -553,10 +416,9 @@ def T_ifr(zeta: Any, p0: Any, eta: Any) -> Any:
     >>> round(T_ifr(1, "0.01", "1e-4"), 9)
     73.205080757
     """
-    zeta, p0, eta = reals(zeta=zeta, p0=p0, eta=eta)
-    _check_costs(zeta=zeta, p0=p0, eta=eta)
-    _need(p0 + eta > 0, "p0 and eta must not both be 0")
-    return out(2 * zeta / (p0 + sqrt(p0 * p0 + 2 * eta * zeta)))
+    check_costs(zeta=zeta, p0=p0, eta=eta)
+    need(p0 + eta > 0, "p0 and eta must not both be 0")
+    return 2 * zeta / (p0 + (p0 * p0 + 2 * eta * zeta).sqrt())
 
 
 _PANELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -597,8 +459,8 @@ def I_ifr_over_N(zeta: Any, p0: Any, eta: Any) -> float:
     48.362460307
     """
     z, p, e = (float(exact(v, n)) for v, n in ((zeta, "zeta"), (p0, "p0"), (eta, "eta")))
-    _check_costs(zeta=z, p0=p, eta=e)
-    _need(p + e > 0, "p0 and eta must not both be 0")
+    check_costs(zeta=z, p0=p, eta=e)
+    need(p + e > 0, "p0 and eta must not both be 0")
     if e == 0.0:
         return -math.expm1(-z) / p
     s, w = _phase_nodes(z, p, e)
@@ -637,9 +499,9 @@ def theta_fluid_reset(p0: Any, eta: Any, alpha_ratio: Any, rho: Any = 0) -> floa
         return 1.0
     named = {"p0": p0, "eta": eta, "alpha_ratio": alpha_ratio, "rho": rho}
     rational = {n: exact(v, n) for n, v in named.items()}
-    _check_costs(**rational)
+    check_costs(**rational)
     p, e, ratio, r = (float(v) for v in rational.values())
-    _need(p + e > 0, "p0 and eta must not both be 0")
+    need(p + e > 0, "p0 and eta must not both be 0")
     if e == 0.0:
         return float(theta0(rational["p0"] * rational["alpha_ratio"]).theta0)
     if ratio == 0.0 and rational["p0"] ** 2 >= rational["eta"] * (1 + rational["rho"]):
@@ -649,7 +511,7 @@ def theta_fluid_reset(p0: Any, eta: Any, alpha_ratio: Any, rho: Any = 0) -> floa
         # every difference of nearly equal terms is taken analytically
         h = math.sqrt(p * p + 2.0 * e * zeta)
         length = 2.0 * zeta / (p + h)
-        value = float(expm1_minus_linear(zeta)) / h - 2.0 * e * zeta * zeta / (h * (p + h) ** 2)
+        value = expm1_minus_linear(zeta) / h - 2.0 * e * zeta * zeta / (h * (p + h) ** 2)
         if r:
             s, w = _phase_nodes(zeta, p, e)
             left = (length - s) * (p + 0.5 * e * (length + s))
@@ -693,63 +555,6 @@ class AgeAware:
         32
         """
         return max(1, min(N, round(self.theta * N)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-
-def survival_geometric(p: Any, n: int) -> Array:
-    """P(O > t), t = 0..n-1, for geometric output lengths: (1-p)^t.
-
-    Parameters
-    ----------
-    p
-        Probability of ending in an iteration [1], in (0, 1].
-    n
-        Length kept [iterations]; O is cut there.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        Survival [1].
-
-    Examples
-    --------
-    >>> survival_geometric("1/4", 3)
-    array([1.    , 0.75  , 0.5625])
-    """
-    hazard = float(exact(p, "p"))
-    if not 0.0 < hazard <= 1.0:
-        raise ValueError(f"p must lie in (0, 1], got {p!r}")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tail = np.exp(np.arange(1, whole(n, "n", 1)) * np.log1p(-hazard))
-    return np.concatenate([[1.0], tail])
-
-
-def survival_linear_hazard(p0: Any, eta: Any, n: int) -> Array:
-    """P(O > t), t = 0..n-1, for the hazard min(1, p0 + eta t) at t = 1, 2, ...
-
-    Parameters
-    ----------
-    p0, eta
-        Hazard [1/iteration] and its slope [1/iteration^2]; values below 0 count as 0.
-    n
-        Length kept [iterations].
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        Survival [1].
-
-    Examples
-    --------
-    >>> survival_linear_hazard("0.1", "0.4", 4)
-    array([1.  , 0.5 , 0.05, 0.  ])
-    """
-    t = np.arange(1, whole(n, "n", 1))
-    hazard = np.clip(float(exact(p0, "p0")) + float(exact(eta, "eta")) * t, 0.0, 1.0)
-    return np.concatenate([[1.0], np.cumprod(1.0 - hazard)])
 
 
 def survival_sample(outputs: Any, weights: Any = None) -> Array:
@@ -843,7 +648,7 @@ def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = N
             raise ValueError("survival must start at S(0) = 1, not increase and not fall below 0")
     infinite = isinstance(alpha_ratio, float) and math.isinf(alpha_ratio)
     ratio = Fraction(0) if infinite else exact(alpha_ratio, "alpha_ratio")
-    _need(ratio >= 0, f"alpha_ratio must be >= 0, got {alpha_ratio!r}")
+    need(ratio >= 0, f"alpha_ratio must be >= 0, got {alpha_ratio!r}")
     positive = np.flatnonzero(s > 0.0)
     last = int(positive[-1]) + 1  # a phase this long empties every slot
     mean = float(counts.sum() / counts[0]) if counts is not None else float(s.sum())
@@ -867,7 +672,7 @@ def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = N
     close = [T for cost, T in candidates if cost <= best * (1.0 + _AGE_TIE)]
     T = min(close, key=lambda t: ((ratio + t) * generations(t), t))
     total = generations(T)
-    return AgeAware(T, float(out(1 / total)), float(out((ratio + T) * total)), mean)
+    return AgeAware(T, out(1 / total), out((ratio + T) * total), mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -880,17 +685,10 @@ class HazardFit:
         Intercept [1/iteration]; can be <= 0.
     eta
         Slope [1/iteration^2].
-    fallback
-        Whether p0 = 1/mean and eta = 0 replace a fit with p0 <= 0.
     """
 
     p0: float
     eta: float
-    fallback: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: Any = None) -> HazardFit:
@@ -898,7 +696,7 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
 
     The paper does not say its weights; with the number at risk the fit agrees with its appendix E.5. All sums are whole
     numbers, so the fit is exact. The intercept is **negative** for the paper's own synthetic workload (uniform on
-    0.5..1.5 times the mean): then eq. 3, 5 and 6 are undefined; see :func:`hazard_fit_or_mean`.
+    0.5..1.5 times the mean): then eq. 3, 5 and 6 are undefined; use p0 = 1/mu_O there.
 
     Parameters
     ----------
@@ -917,7 +715,7 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
     Examples
     --------
     >>> hazard_fit([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-    HazardFit(p0=0.0, eta=0.045454545454545456, fallback=False)
+    HazardFit(p0=0.0, eta=0.045454545454545456)
     """
     if weights != "number at risk":
         raise ValueError(f"weights must be 'number at risk', got {weights!r}")
@@ -938,30 +736,6 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
     if spread == 0:
         return HazardFit(float(Fraction(wh, w)), 0.0)
     return HazardFit(float(Fraction(wtt * wh - wt * wth, spread)), float(Fraction(w * wth - wt * wh, spread)))
-
-
-def hazard_fit_or_mean(outputs: Sequence[Any]) -> HazardFit:
-    """:func:`hazard_fit`, replaced by p0 = 1/mean, eta = 0 where its intercept is not positive.
-
-    Parameters
-    ----------
-    outputs
-        Output lengths [tokens], whole, >= 1.
-
-    Returns
-    -------
-    HazardFit
-        Always p0 > 0.
-
-    Examples
-    --------
-    >>> hazard_fit_or_mean([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-    HazardFit(p0=0.18181818181818182, eta=0.0, fallback=True)
-    """
-    fit = hazard_fit(outputs)
-    if fit.p0 > 0.0:
-        return fit
-    return HazardFit(float(Fraction(len(outputs), sum(int(o) for o in outputs))), 0.0, True)
 
 
 def f_kv(N: Any, mu_O: Any, s_kv: Any, block: Any, total_blocks: Any, f0: Any = 0) -> float:
@@ -1000,4 +774,4 @@ def f_kv(N: Any, mu_O: Any, s_kv: Any, block: Any, total_blocks: Any, f0: Any = 
     if tokens <= 0:
         raise ValueError(f"block and total_blocks must be > 0, got {block!r} and {total_blocks!r}")
     share = exact(N, "N") * exact(mu_O, "mu_O") * exact(s_kv, "s_kv") / tokens + exact(f0, "f0")
-    return float(out(min(Fraction(3, 5), max(Fraction(1, 20), share))))
+    return out(min(Fraction(3, 5), max(Fraction(1, 20), share)))

@@ -12,15 +12,15 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from planner.fluid.exclusive import _check_costs, _need, _read_theta
-from planner.fluid.numeric import exp, expm1, expm1_minus_linear, fifty_digits, log, out, reals, sqrt
+from planner.fluid.exclusive import check_costs, need, zeta_of_theta
+from planner.fluid.numeric import expm1, expm1_minus_linear, formula
 
 __all__ = [
     "ExclusiveSlots",
@@ -33,6 +33,8 @@ __all__ = [
     "fluid_peak_per_slot",
     "vbar",
 ]
+
+_ZERO, _ONE = Decimal(0), Decimal(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,12 @@ class Vbar:
         With the exact one-step variance [tokens].
     """
 
-    approx: Any
-    exact_vn: Any
+    approx: float
+    exact_vn: float
 
 
-@fifty_digits()
-def vbar(p0: Any, mu_L: Any, var_L: Any = 0) -> Vbar:
+@formula(record=Vbar)
+def vbar(p0: Decimal, mu_L: Decimal, var_L: Decimal = _ZERO) -> tuple[Decimal, ...]:
     r"""Variance rate in eq. 6.
 
     .. math:: \bar v = \frac1{p_0^2\mu_L}, \qquad
@@ -77,36 +79,27 @@ def vbar(p0: Any, mu_L: Any, var_L: Any = 0) -> Vbar:
     >>> vbar("0.004", 100, 10000)
     Vbar(approx=625.0, exact_vn=971.3)
     """
-    p0, mu_L, var_L = reals(p0=p0, mu_L=mu_L, var_L=var_L)
-    _need((p0 > 0) & (p0 <= 1), "p0 must lie in (0, 1]")
-    _need(mu_L > 0, "mu_L must be > 0")
-    _check_costs(var_L=var_L)
+    need(0 < p0 <= 1, "p0 must lie in (0, 1]")
+    need(mu_L > 0, "mu_L must be > 0")
+    check_costs(var_L=var_L)
     inverse = 1 / p0
     rest = 1 - p0
     variance = var_L + rest * inverse * inverse + rest * (mu_L + inverse) ** 2
-    return Vbar(out(inverse * inverse / mu_L), out(variance / (2 * mu_L)))
+    return inverse * inverse / mu_L, variance / (2 * mu_L)
 
 
-def _age_share(zeta: Any) -> Any:
-    # (1-theta) zeta/theta = zeta/(e^zeta - 1): 1 at theta = 0, 0 at theta = 1
-    if isinstance(zeta, Decimal):
-        if zeta == 0:
-            return Decimal(1)
-        return zeta / expm1(zeta) if zeta.is_finite() else Decimal(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = zeta / expm1(zeta)
-    return np.where(zeta > 0, np.where(np.isfinite(zeta), ratio, 0.0), 1.0)
+def _age_share(zeta: Decimal) -> Decimal:
+    """(1-theta) zeta/theta = zeta/(e^zeta - 1): 1 at theta = 0, 0 at theta = 1."""
+    if zeta == 0:
+        return Decimal(1)
+    return zeta / expm1(zeta) if zeta.is_finite() else Decimal(0)
 
 
-def _age_gap(zeta: Any) -> Any:
-    # 1 - zeta/(e^zeta - 1), without cancellation
-    if isinstance(zeta, Decimal):
-        if zeta == 0:
-            return Decimal(0)
-        return expm1_minus_linear(zeta) / expm1(zeta) if zeta.is_finite() else Decimal(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = expm1_minus_linear(zeta) / expm1(zeta)
-    return np.where(zeta > 0, np.where(zeta < 700.0, ratio, 1.0), 0.0)
+def _age_gap(zeta: Decimal) -> Decimal:
+    """1 - zeta/(e^zeta - 1), without cancellation."""
+    if zeta == 0:
+        return Decimal(0)
+    return expm1_minus_linear(zeta) / expm1(zeta) if zeta.is_finite() else Decimal(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +120,15 @@ class NBounds:
         Whether N_star < 1: C is too small for this formula. The values can then be 0 or negative.
     """
 
-    N_static: Any
-    N_expected: Any
-    N_star: Any
-    N_star_real: Any
-    infeasible: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready for scalars."""
-        return asdict(self)
+    N_static: int
+    N_expected: int
+    N_star: int
+    N_star_real: float
+    infeasible: bool
 
 
-def _floor(value: Any) -> Any:
-    return math.floor(value) if isinstance(value, Decimal) else np.floor(value).astype(np.int64)
-
-
-@fifty_digits()
-def N_bounds(C: Any, eps: Any, mu_L: Any, p0: Any, theta: Any) -> NBounds:
+@formula(record=NBounds)
+def N_bounds(C: Decimal, eps: Decimal, mu_L: Decimal, p0: Decimal, theta: Decimal) -> tuple[Any, ...]:
     r"""Batch sizes of eq. 6 (Proposition 3.3) and appendix D.5, as printed.
 
     .. math:: N^* = \Big\lfloor\frac{C - \bar v\ln(1/\epsilon)}{D}\Big\rfloor, \quad
@@ -178,32 +163,27 @@ def N_bounds(C: Any, eps: Any, mu_L: Any, p0: Any, theta: Any) -> NBounds:
     >>> N_bounds(1000, "0.01", 512, "0.00390625", "0.3").infeasible
     True
     """
-    C, eps, mu_L, p0, theta = reals(C=C, eps=eps, mu_L=mu_L, p0=p0, theta=theta)
-    _need(C > 0, "C must be > 0")
-    _need((eps > 0) & (eps <= 1), "eps must lie in (0, 1]")
-    _need(mu_L > 0, "mu_L must be > 0")
-    _need((p0 > 0) & (p0 <= 1), "p0 must lie in (0, 1] (a fitted p0 <= 0? use 1/mu_O)")
-    per_slot = mu_L + _age_share(_read_theta(theta)) / p0
+    need(C > 0, "C must be > 0")
+    need(0 < eps <= 1, "eps must lie in (0, 1]")
+    need(mu_L > 0, "mu_L must be > 0")
+    need(0 < p0 <= 1, "p0 must lie in (0, 1] (a fitted p0 <= 0? use 1/mu_O)")
+    per_slot = mu_L + _age_share(zeta_of_theta(theta)) / p0
     rate = 1 / (p0 * p0 * mu_L)
-    star = (C + rate * log(eps)) / per_slot
-    floored = _floor(star)
-    return NBounds(_floor(C / per_slot), _floor((C - rate) / per_slot), floored, out(star), floored < 1)
+    star = (C + rate * eps.ln()) / per_slot
+    floored = math.floor(star)
+    return math.floor(C / per_slot), math.floor((C - rate) / per_slot), floored, star, floored < 1
 
 
-def _peak(mu_L: Any, p0: Any, zeta: Any) -> tuple[Any, Any, Any, Any]:
-    # time of the mean peak, share still decoding then, mean prompt plus age then, mean peak per slot
-    early = (_age_gap(zeta) - p0 * mu_L) / p0  # (1 - y)/p0
-    if isinstance(early, Decimal):
-        t_m = max(early, Decimal(0))
-    else:
-        t_m = np.maximum(early, 0.0)
-    alive = exp(-p0 * t_m)
+def _peak(mu_L: Decimal, p0: Decimal, zeta: Decimal) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+    """Time of the mean peak, share still decoding then, mean prompt plus age then, mean peak per slot."""
+    t_m = max((_age_gap(zeta) - p0 * mu_L) / p0, Decimal(0))  # (1 - y)/p0
+    alive = (-p0 * t_m).exp()
     mean = mu_L + _age_share(zeta) / p0 + t_m
     return t_m, alive, mean, alive * mean
 
 
-@fifty_digits()
-def fluid_peak_per_slot(mu_L: Any, p0: Any, theta: Any) -> Any:
+@formula()
+def fluid_peak_per_slot(mu_L: Decimal, p0: Decimal, theta: Decimal) -> Decimal:
     r"""Largest mean memory per slot within a decode phase (corrects appendix D.2 to D.4).
 
     .. math:: m = \mu_L + \frac{(1-\theta)\zeta}{\theta p_0} = y/p_0 \ (y\ge1), \qquad e^{y-1}/p_0 \ (y<1)
@@ -230,10 +210,9 @@ def fluid_peak_per_slot(mu_L: Any, p0: Any, theta: Any) -> Any:
     >>> round(fluid_peak_per_slot(128, "0.0009765625", "0.6"), 9)
     786.295199274
     """
-    mu_L, p0, theta = reals(mu_L=mu_L, p0=p0, theta=theta)
-    _need((p0 > 0) & (p0 <= 1), "p0 must lie in (0, 1]")
-    _check_costs(mu_L=mu_L)
-    return out(_peak(mu_L, p0, _read_theta(theta))[3])
+    need(0 < p0 <= 1, "p0 must lie in (0, 1]")
+    check_costs(mu_L=mu_L)
+    return _peak(mu_L, p0, zeta_of_theta(theta))[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,20 +234,18 @@ class NCorr:
         :func:`exclusive_slots`.
     """
 
-    N: Any
-    N_real: Any
-    m: Any
-    s: Any
-    t_m: Any
-    reliable: Any = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready for scalars."""
-        return asdict(self)
+    N: int
+    N_real: float
+    m: float
+    s: float
+    t_m: float
+    reliable: bool = True
 
 
-@fifty_digits()
-def N_corr(C: Any, eps: Any, mu_L: Any, var_L: Any, p0: Any, theta: Any, phases: Any = 1) -> NCorr:
+@formula(record=NCorr)
+def N_corr(
+    C: Decimal, eps: Decimal, mu_L: Decimal, var_L: Decimal, p0: Decimal, theta: Decimal, phases: Decimal = _ONE
+) -> tuple[Any, ...]:
     r"""Slots for which memory at the peak of a decode phase exceeds C with probability about eps (replaces eq. 6).
 
     .. math:: N = \Big\lfloor\Big(\frac{-zs+\sqrt{z^2s^2+4mC}}{2m}\Big)^2\Big\rfloor, \quad z = \Phi^{-1}(1-\epsilon)
@@ -305,38 +282,23 @@ def N_corr(C: Any, eps: Any, mu_L: Any, var_L: Any, p0: Any, theta: Any, phases:
     >>> N_corr(115500, "0.01", 105, 0, "0.00357142857142857142857142857143", "0.3").N
     308
     """
-    C, eps, mu_L, var_L, p0, theta, phases = reals(
-        C=C, eps=eps, mu_L=mu_L, var_L=var_L, p0=p0, theta=theta, phases=phases
-    )
-    _need(C > 0, "C must be > 0")
-    _need((eps > 0) & (eps < 1), "eps must lie in (0, 1)")
-    _need(phases >= 1, "phases must be >= 1")
-    _need((p0 > 0) & (p0 <= 1), "p0 must lie in (0, 1] (a fitted p0 <= 0? use 1/mu_O)")
-    _need((theta > 0) & (theta < 1), "theta must lie in (0, 1)")
-    _check_costs(mu_L=mu_L, var_L=var_L)
-    zeta = _read_theta(theta)
+    need(C > 0, "C must be > 0")
+    need(0 < eps < 1, "eps must lie in (0, 1)")
+    need(phases >= 1, "phases must be >= 1")
+    need(0 < p0 <= 1, "p0 must lie in (0, 1] (a fitted p0 <= 0? use 1/mu_O)")
+    need(0 < theta < 1, "theta must lie in (0, 1)")
+    check_costs(mu_L=mu_L, var_L=var_L)
+    zeta = zeta_of_theta(theta)
     t_m, alive, mean, m = _peak(mu_L, p0, zeta)
     age_variance = (zeta / p0 / theta) ** 2 * (1 - theta)
-    s = sqrt(alive * (var_L + age_variance) + alive * (1 - alive) * mean * mean)
-    risk = eps / phases
-    if isinstance(risk, Decimal):
-        z: Any = Decimal(_upper_quantile(float(risk)))
-    else:
-        z = np.vectorize(_upper_quantile, otypes=[np.float64])(risk)
-    reach = sqrt(z * z * s * s + 4 * m * C)
+    s = (alive * (var_L + age_variance) + alive * (1 - alive) * mean * mean).sqrt()
+    z = Decimal(-NormalDist().inv_cdf(float(eps / phases)))  # Phi^{-1}(1 - risk), for small risk too
+    reach = (z * z * s * s + 4 * m * C).sqrt()
     # the root of m x^2 + z s x = C without cancellation on either side of z = 0
-    if isinstance(reach, Decimal):
-        root = 2 * C / (z * s + reach) if z > 0 else (reach - z * s) / (2 * m)
-    else:
-        root = np.where(z > 0, 2 * C / (np.abs(z) * s + reach), (reach - z * s) / (2 * m))
+    root = 2 * C / (z * s + reach) if z > 0 else (reach - z * s) / (2 * m)
     real = root * root
-    floored = _floor(real)
-    return NCorr(floored, out(real), out(m), out(s), out(t_m), floored >= _EXACT_BELOW)
-
-
-def _upper_quantile(risk: float) -> float:
-    # Phi^{-1}(1 - risk) for small and large risk alike
-    return -NormalDist().inv_cdf(risk)
+    floored = math.floor(real)
+    return floored, real, m, s, t_m, floored >= _EXACT_BELOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,10 +324,6 @@ class ExclusiveSlots:
     T: int
     mean: float
     guards: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 _TIMES = 12

@@ -17,12 +17,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from planner.fluid.numeric import bracketed_root, exact, out, whole
-from planner.fluid.wait import _floor_snapped, _inexact, _sign_checked, _weight, peak_arrivals
+from planner.fluid.numeric import bracketed_root, exact, expm1_minus_linear, out, whole
+from planner.fluid.wait import _floor_snapped, _inexact, _sign_checked, _weight
 
 __all__ = [
     "NestedDesign",
@@ -35,7 +35,6 @@ __all__ = [
     "nested_design",
     "nested_iterations",
     "nested_thresholds",
-    "nested_time_varying",
     "theta_k",
 ]
 
@@ -79,19 +78,6 @@ def _log1p_excess(y: float) -> float:
     return total
 
 
-def _expm1_excess(x: float) -> float:
-    # e^x - 1 - x
-    if abs(x) > 0.5:
-        return math.expm1(x) - x
-    total, term = 0.0, x
-    for n in range(2, 30):
-        term *= x / n
-        total += term
-        if abs(term) <= 1e-18 * abs(total):
-            break
-    return total
-
-
 def _above_mean(theta: float, p: float, q: float) -> float:
     # ln(1 + p (e^theta - 1)) - p theta without cancellation, from the smaller of p and q
     if theta > 1.0:
@@ -101,8 +87,8 @@ def _above_mean(theta: float, p: float, q: float) -> float:
             return math.log1p(p * math.expm1(theta)) - p * theta
         return q * theta + math.log1p(q * math.expm1(-theta))
     if p <= 0.5:
-        return _log1p_excess(p * math.expm1(theta)) + p * _expm1_excess(theta)
-    return _log1p_excess(q * math.expm1(-theta)) + q * _expm1_excess(-theta)
+        return _log1p_excess(p * math.expm1(theta)) + p * expm1_minus_linear(theta)
+    return _log1p_excess(q * math.expm1(-theta)) + q * expm1_minus_linear(-theta)
 
 
 def theta_k(n_k: Any, n_km1: Any, p: Any) -> ThetaK:
@@ -140,13 +126,13 @@ def theta_k(n_k: Any, n_km1: Any, p: Any) -> ThetaK:
     drift = here - share * before
     if _inexact(n_k, n_km1, p) and abs(drift) <= Fraction(1, 10**12) * here:
         drift = Fraction(0)
-    lower, printed = float(out(8 * drift / before)), float(out(8 * drift / here))
+    lower, printed = out(8 * drift / before), out(8 * drift / here)
     if here >= before or (share == 0 and drift > 0):
         return ThetaK(math.inf, lower, printed, True)
     if drift <= 0:
         return ThetaK(0.0, lower, printed, False)
-    delta, epsilon = float(out(drift / before)), float(out((before - here) / before))
-    pp, q = float(out(share)), float(out(1 - share))
+    delta, epsilon = out(drift / before), out((before - here) / before)
+    pp, q = out(share), out(1 - share)
     if delta <= 0.5 * q:
 
         def f(theta: float) -> float:
@@ -239,7 +225,7 @@ def nested_M_pi(n: Sequence[Any], l: Any, lps: Sequence[Any]) -> NestedMemory:
         so_far += end
         printed += k * (prompt + so_far / 2) * (end - before)
         before = end
-    return NestedMemory(float(out(_memory(counts, prompt, ends))), float(out(printed)))
+    return NestedMemory(out(_memory(counts, prompt, ends)), out(printed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +254,6 @@ class NestedRequirement:
     total: float
     stable: bool
     queue_mean: tuple[float, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def _tail_rates(lambdas: Sequence[Any], m: int) -> list[Fraction]:
@@ -361,10 +343,10 @@ def _requirement(
         sto += float(held) * (margin / root.theta if root.theta > 0.0 else math.inf)
         drift = counts[k] - p * counts[k - 1]
         spread = counts[k - 1] * p * (1 - p)
-        means.append(float(out(counts[k] + spread / (2 * drift))) if root.stable and drift > 0 else math.inf)
+        means.append(out(counts[k] + spread / (2 * drift)) if root.stable and drift > 0 else math.inf)
         if root.stable and drift <= 0:  # n_k = n_{k-1}, p = 1: exactly n_k arrive and leave
             means[-1] = float(counts[k])
-    return NestedRequirement(float(out(base)), float(out(det)), sto, float(out(base + det)) + sto, stable, tuple(means))
+    return NestedRequirement(out(base), out(det), sto, out(base + det) + sto, stable, tuple(means))
 
 
 def nested_iterations(horizon: Any, d0: Any) -> int:
@@ -417,10 +399,6 @@ class NestedThresholds:
     stable: bool = True
     least: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
 
 def _chain(n1: int, shares: Sequence[Fraction], snap: bool) -> list[int]:
     counts = [n1]
@@ -468,7 +446,7 @@ def nested_thresholds(lambdas: Sequence[Any], l: Any, lps: Sequence[Any], d0: An
         Fraction(0),
     )
     slack = 1 - per_token * S
-    p = tuple(float(out(v)) for v in shares)
+    p = tuple(out(v) for v in shares)
     if slack <= 0:
         return NestedThresholds((), math.inf, math.inf, p, False)
     least = True
@@ -490,7 +468,7 @@ def nested_thresholds(lambdas: Sequence[Any], l: Any, lps: Sequence[Any], d0: An
         n1 = math.floor(tails[0] * (fixed + per_token * extra) / slack) + 1
     counts = _chain(n1, shares, snap)
     memory = _memory(counts, prompt, ends)
-    return NestedThresholds(tuple(counts), float(out(fixed + per_token * memory)), float(out(memory)), p, True, least)
+    return NestedThresholds(tuple(counts), out(fixed + per_token * memory), out(memory), p, True, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,10 +499,6 @@ class NestedDesign:
     def memory(self) -> float:
         """Memory that suffices with the promised probability [tokens]."""
         return self.requirement.total
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def nested_design(
@@ -602,69 +576,3 @@ def nested_design(
                 NestedDesign(L, tuple(float(v) for v in last), tuple(float(v) for v in grouped), chosen, need)
             )
     return tuple(sorted(designs, key=lambda d: (d.memory, d.segments)))
-
-
-def nested_time_varying(
-    profiles: Sequence[tuple[Sequence[Any], Sequence[Any]]],
-    l: Any,
-    lps: Sequence[Any],
-    d0: Any,
-    d1: Any,
-    periodic: bool = True,
-    limit: int = 1_000_000,
-) -> NestedThresholds:
-    r"""Thresholds for rates that change in time, eq. 15 and 21.
-
-    n_1 exceeds the arrivals of all types in any window of DT(n); :math:`p_k^*=\sup_t p_k` replaces p_k, the supremum of
-    a ratio of arrivals over short windows being that of the rates.
-
-    Parameters
-    ----------
-    profiles
-        Per segment (breakpoints [s], rates [requests/s]) of the requests that end in it, the same breakpoints for all.
-    l
-        Prompt [tokens].
-    lps
-        Last decode iteration of each segment [1], increasing.
-    d0, d1
-        Time of an iteration [s] and per KV token [s/token].
-    periodic
-        Whether the profiles repeat.
-    limit
-        Largest n_1 considered [1].
-
-    Returns
-    -------
-    NestedThresholds
-        ``p`` holds p_k*; ``stable`` is false where no n_1 up to `limit` suffices.
-
-    Examples
-    --------
-    >>> flat = [([0, 10], [5]), ([0, 10], [3]), ([0, 10], [2])]
-    >>> nested_time_varying(flat, 4, [2, 5, 9], "0.05", "0.001").n
-    (2, 2, 1)
-    """
-    ends, prompt = _ends(lps), _sign_checked(l, "l")
-    if len(profiles) != len(ends):
-        raise ValueError(f"profiles must have one entry per segment, got {len(profiles)} for {len(ends)}")
-    times = [exact(t, "profiles: times") for t in profiles[0][0]]
-    if any([exact(t, "profiles: times") for t in grid] != times for grid, _ in profiles):
-        raise ValueError("profiles must share their breakpoints")
-    pieces = [[_sign_checked(r, "profiles: rates") for r in rates] for _, rates in profiles]
-    at = [[sum((row[i] for row in pieces[k:]), Fraction(0)) for k in range(len(ends))] for i in range(len(times) - 1)]
-    shares = [Fraction(1)]
-    for k in range(1, len(ends)):
-        shares.append(max((tail[k] / tail[k - 1] for tail in at if tail[k - 1] > 0), default=Fraction(0)))
-    total = [tail[0] for tail in at]
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    p = tuple(float(out(v)) for v in shares)
-    n1 = 1
-    while n1 <= limit:
-        counts = _chain(n1, shares, False)
-        memory = _memory(counts, prompt, ends)
-        dT = fixed + per_token * memory
-        new = max(n1, math.floor(peak_arrivals(times, total, dT, periodic)) + 1)
-        if new == n1:
-            return NestedThresholds(tuple(counts), float(out(dT)), float(out(memory)), p)
-        n1 = new
-    return NestedThresholds((), math.inf, math.inf, p, False)

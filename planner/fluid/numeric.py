@@ -1,20 +1,21 @@
-"""How numbers enter and leave the closed forms: scalars exactly, arrays in double precision.
+"""How numbers enter and leave the closed forms: read exactly, worked with 60 digits, rounded once.
 
 Near a stability limit the interesting quantity is a small difference of large ones, and forming it in double precision
-loses what is asked for. So a *scalar* argument may be an ``int``, ``Fraction``, ``Decimal``, ``str`` (``"1e-20"``,
-``"1/64"``), an mpmath number, or a ``float`` (read as the decimal number it prints as, so ``0.05`` means 1/20).
-Formulas without transcendental functions are evaluated in exact rationals, the others with 60 significant digits, and
-the result is rounded once to a ``float``. *Arrays* are evaluated in double precision by the same, stable expressions.
+loses what is asked for. So an argument may be an ``int``, ``Fraction``, ``Decimal``, ``str`` (``"1e-20"``, ``"1/64"``),
+an mpmath number, or a ``float`` (read as the decimal number it prints as, so ``0.05`` means 1/20). Formulas without
+transcendental functions are evaluated in exact rationals, the others (:func:`formula`) with 60 significant digits, and the
+result is rounded once to a ``float``. An array is as many numbers, each on its own.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,47 +26,107 @@ __all__ = [
     "bracketed_root",
     "ceil_div",
     "exact",
-    "exp",
     "expm1",
     "expm1_minus_linear",
-    "fifty_digits",
-    "is_array",
-    "log",
+    "formula",
     "log1p",
     "out",
-    "reals",
-    "sqrt",
+    "over_arrays",
     "whole",
 ]
 
 Scalar: TypeAlias = int | float | str | Fraction | Decimal
-"""A scalar argument (mpmath numbers are taken as well)."""
+"""A number as it is given (mpmath numbers are taken as well)."""
 Array: TypeAlias = NDArray[np.float64]
+
+Number = TypeVar("Number", Decimal, float)
 
 _CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _SERIES_BELOW = 0.5
-"""Below this argument e^z - 1 - z and its kin are summed as series: subtraction loses eps/z."""
-
-
-@contextmanager
-def fifty_digits() -> Iterator[None]:
-    """Work with 60 digits inside, so that 50 survive cancellation; usable as a decorator.
-
-    >>> with fifty_digits():
-    ...     str(Decimal(1) / 3)[:8]
-    '0.333333'
-    """
-    with localcontext(_CONTEXT):
-        yield
+"""Below this argument e^z - 1 - z and its kin are summed as series: subtraction loses digits."""
 
 
 def is_array(value: object) -> bool:
-    """Whether a value takes the array path (a list or tuple of numbers counts).
+    """Whether a value stands for several numbers (a list or tuple of numbers counts).
 
     >>> is_array([1, 2]), is_array("0.5"), is_array(np.float64(1.0))
     (True, False, False)
     """
     return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def over_arrays(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Value of a scalar function; where arguments are arrays, an array of its values over their common shape.
+
+    A tuple of results becomes a tuple of arrays.
+
+    >>> over_arrays(lambda a, b: a + b, {"a": [1, 2], "b": 10}).tolist()
+    [11, 12]
+    """
+    names = [name for name, value in arguments.items() if is_array(value)]
+    if not names:
+        return function(**arguments)
+    grids = np.broadcast_arrays(*(np.asarray(arguments[name]) for name in names))
+    shape = grids[0].shape
+    results = [
+        function(**{**arguments, **dict(zip(names, values, strict=True))})
+        for values in zip(*(grid.ravel().tolist() for grid in grids), strict=True)
+    ]
+    if results and isinstance(results[0], tuple):
+        return tuple(np.array(column).reshape(shape) for column in zip(*results, strict=True))
+    return np.array(results).reshape(shape)
+
+
+def formula(*, infinite: tuple[str, ...] = (), record: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Make a formula of Decimals a function of any numbers or arrays: reads exactly, works with 60 digits, rounds once.
+
+    Parameters
+    ----------
+    infinite
+        Names of arguments that may be infinite.
+    record
+        Class of the result, where the formula gives a tuple of its fields.
+
+    Examples
+    --------
+    >>> @formula()
+    ... def half(x: Decimal) -> Decimal:
+    ...     return x / 2
+    >>> half("1/3"), half([1.0, 3.0]).tolist()
+    (0.16666666666666666, [0.5, 1.5])
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+
+        def scalar(**given: Any) -> Any:
+            with localcontext(_CONTEXT):
+                result = function(**{name: _decimal(value, name, name in infinite) for name, value in given.items()})
+                return tuple(map(_rounded, result)) if record else _rounded(result)
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            result = over_arrays(scalar, bound.arguments)
+            return record(*result) if record else result
+
+        return wrapper
+
+    return decorate
+
+
+def _rounded(value: Any) -> Any:
+    """A ``Decimal`` as the nearest float; anything else as it is."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _decimal(value: Any, name: str, infinite: bool) -> Decimal:
+    """A number with 60 digits."""
+    if infinite and isinstance(value, (float, np.floating)) and math.isinf(value):
+        return Decimal(float(value))
+    number = exact(value, name)
+    return Decimal(number.numerator) / Decimal(number.denominator)
 
 
 def exact(value: Any, name: str = "value") -> Fraction:
@@ -150,72 +211,16 @@ def whole(value: Any, name: str, minimum: int = 0) -> int:
     return int(number)
 
 
-def _decimal(value: Any, name: str) -> Decimal:
-    if isinstance(value, (float, np.floating)) and math.isinf(value):
-        return Decimal(float(value))
-    number = exact(value, name)
-    return Decimal(number.numerator) / Decimal(number.denominator)
+def out(value: Fraction) -> float:
+    """Round a rational result once.
 
-
-def reals(*, infinite: tuple[str, ...] = (), **named: Any) -> tuple[Any, ...]:
-    """Read the arguments of one formula: 60-digit decimals if all are scalars, double-precision arrays otherwise.
-
-    Parameters
-    ----------
-    infinite
-        Names that may be infinite.
-    **named
-        Arguments by name; call inside :func:`fifty_digits`.
-
-    Returns
-    -------
-    tuple
-        In the order given: all ``Decimal``, or all ``float``/``ndarray`` of float64.
-
-    Raises
-    ------
-    ValueError
-        An argument is not a (finite) number; the message names it.
-
-    Examples
-    --------
-    >>> with fifty_digits():
-    ...     reals(a=1, b="0.5")
-    (Decimal('1'), Decimal('0.5'))
-    >>> reals(a=1, b=[0.5, 2.0])
-    (1.0, array([0.5, 2. ]))
-    """
-    for name, value in named.items():
-        if name not in infinite and isinstance(value, (float, np.floating)) and not math.isfinite(value):
-            raise ValueError(f"{name} must be a finite number, got {value!r}")
-    if not any(is_array(v) for v in named.values()):
-        return tuple(_decimal(v, n) for n, v in named.items())
-    values: list[Any] = []
-    for name, value in named.items():
-        if is_array(value):
-            array = np.asarray(value, dtype=np.float64)
-            if not (np.all(np.isfinite(array)) or (name in infinite and not np.any(np.isnan(array)))):
-                raise ValueError(f"{name} must be finite numbers")
-            values.append(array)
-        else:
-            values.append(float(value) if isinstance(value, (int, float)) else float(_decimal(value, name)))
-    return tuple(values)
-
-
-def out(value: Any) -> Any:
-    """Round a result once: ``Decimal`` and ``Fraction`` to ``float``, arrays as they are.
-
-    >>> out(Fraction(1, 4)), out(Decimal("1e400"))
+    >>> out(Fraction(1, 4)), out(Fraction(10) ** 400)
     (0.25, inf)
     """
-    if isinstance(value, np.ndarray) and value.ndim > 0:
-        return value
-    if isinstance(value, Fraction):
-        try:
-            return value.numerator / value.denominator
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    return float(value)
+    try:
+        return value.numerator / value.denominator
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def ceil_div(a: Any, b: Any) -> Any:
@@ -227,94 +232,54 @@ def ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def log(x: Any) -> Any:
-    """Natural logarithm of a positive number; -inf at 0.
-
-    >>> float(log(Decimal(0)))
-    -inf
-    """
-    if isinstance(x, Decimal):
-        return x.ln()
-    with np.errstate(divide="ignore"):
-        return np.log(x)
-
-
-def exp(x: Any) -> Any:
-    """Exponential function.
-
-    >>> float(exp(Decimal(0)))
-    1.0
-    """
-    return x.exp() if isinstance(x, Decimal) else np.exp(x)
-
-
-def sqrt(x: Any) -> Any:
-    """Square root.
-
-    >>> float(sqrt(Decimal(4)))
-    2.0
-    """
-    return x.sqrt() if isinstance(x, Decimal) else np.sqrt(x)
-
-
-def _decimal_series(x: Decimal, first: int) -> Decimal:
-    # sum_{n >= first} x^n/n!
-    term = Decimal(1)
+def _series(x: Number, first: int) -> Number:
+    """Sum of x^n/n! from n = `first`, until nothing is added."""
+    term = x * 0 + 1
     for n in range(1, first + 1):
         term = term * x / n
     total, n = term, first
-    while term and abs(term) > abs(total) * Decimal("1e-62"):
+    while True:
         n += 1
         term = term * x / n
-        total += term
-    return total
+        more = total + term
+        if more == total:
+            return total
+        total = more
 
 
-def expm1(x: Any) -> Any:
+def expm1(x: Decimal) -> Decimal:
     """e^x - 1 without cancellation.
 
     >>> float(expm1(Decimal("1e-40")))
     1e-40
     """
-    if isinstance(x, Decimal):
-        return _decimal_series(x, 1) if abs(x) < _SERIES_BELOW else x.exp() - 1
-    with np.errstate(over="ignore"):
-        return np.expm1(x)
+    return _series(x, 1) if abs(x) < _SERIES_BELOW else x.exp() - 1
 
 
-def log1p(x: Any) -> Any:
+def log1p(x: Decimal) -> Decimal:
     """ln(1 + x) without cancellation.
 
     >>> float(log1p(Decimal("1e-40"))), float(log1p(Decimal(-1)))
     (1e-40, -inf)
     """
-    if isinstance(x, Decimal):
-        if abs(x) > Decimal("1e-5"):
-            return (1 + x).ln()
-        total, power = Decimal(0), Decimal(1)
-        for n in range(1, 14):
-            power *= x
-            total += (power if n % 2 else -power) / n
-        return total
-    with np.errstate(divide="ignore"):
-        return np.log1p(x)
+    if abs(x) > Decimal("1e-5"):
+        return (1 + x).ln()
+    total, power = Decimal(0), Decimal(1)
+    for n in range(1, 14):
+        power *= x
+        total += (power if n % 2 else -power) / n
+    return total
 
 
-def expm1_minus_linear(x: Any) -> Any:
-    """e^x - 1 - x, at least 0, without cancellation.
+def expm1_minus_linear(x: Number) -> Number:
+    """e^x - 1 - x, at least 0, without cancellation, for ``Decimal`` and ``float``.
 
-    >>> float(expm1_minus_linear(Decimal("1e-20"))), expm1_minus_linear(0.0).item()
+    >>> float(expm1_minus_linear(Decimal("1e-20"))), expm1_minus_linear(0.0)
     (5e-41, 0.0)
     """
-    if isinstance(x, Decimal):
-        return _decimal_series(x, 2) if abs(x) < _SERIES_BELOW else x.exp() - 1 - x
-    x = np.asarray(x, dtype=np.float64)
-    small = np.where(np.abs(x) < _SERIES_BELOW, x, 0.0)
-    series = np.ones_like(small)
-    for n in range(17, 2, -1):  # x^2/2 (1 + x/3 (1 + x/4 (...)))
-        series = 1.0 + small / n * series
-    with np.errstate(over="ignore"):
-        return np.where(np.abs(x) < _SERIES_BELOW, 0.5 * small * small * series, np.expm1(x) - x)
+    if abs(x) < _SERIES_BELOW:
+        return _series(x, 2)
+    return x.exp() - 1 - x if isinstance(x, Decimal) else math.expm1(x) - x
 
 
 def bracketed_root(f: Callable[[float], float], low: float, high: float, steps: int = 200) -> float:

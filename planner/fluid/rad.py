@@ -18,14 +18,11 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from planner.fluid.numeric import Scalar, ceil_div, exact, is_array, out, whole
+from planner.fluid.numeric import Scalar, ceil_div, exact, out, over_arrays, whole
 
 __all__ = [
     "T_D_SA",
     "T_P_SA",
-    "RadBracket",
     "RadParameters",
     "T_D_SA_printed",
     "T_max",
@@ -38,11 +35,8 @@ __all__ = [
     "inv_mu_lin",
     "rad_alpha",
     "rad_alpha_printed",
-    "rad_lambda_bracket",
     "rad_lambda_max",
     "rad_n_min",
-    "rad_optimal_chunk",
-    "rad_slack",
 ]
 
 Lengths = Sequence[Sequence[Any]]
@@ -101,7 +95,7 @@ def gemm_time(
         * ceil_div(whole(dcol, "dcol"), whole(tcol, "tcol", 1))
         * ceil_div(whole(dred, "dred"), whole(tred, "tred", 1))
     )
-    return float(out(tiles / (_positive(s, "s") * _positive(mu, "mu"))))
+    return out(tiles / (_positive(s, "s") * _positive(mu, "mu")))
 
 
 def gemv_time(drow: Scalar, dcol: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar) -> float:
@@ -133,7 +127,7 @@ def gemv_time(drow: Scalar, dcol: Scalar, trow: Scalar, tcol: Scalar, s: Scalar,
     tiles = ceil_div(whole(drow, "drow"), whole(trow, "trow", 1)) * ceil_div(
         whole(dcol, "dcol"), whole(tcol, "tcol", 1)
     )
-    return float(out(tiles / (_positive(s, "s") * _positive(mu, "mu"))))
+    return out(tiles / (_positive(s, "s") * _positive(mu, "mu")))
 
 
 def inv_mu_lin(
@@ -172,7 +166,7 @@ def inv_mu_lin(
     d_, x, f, o = (whole(v, k) for v, k in ((d, "d"), (dx, "dx"), (dff, "dff"), (dout, "dout")))
     work = 3 * n * x * d_ + n * d_ * f + n * f * x + x * o
     tile = whole(trow, "trow", 1) * whole(tred, "tred", 1)
-    return float(out(Fraction(work) / (_positive(s, "s") * _positive(mu, "mu") * tile)))
+    return out(Fraction(work) / (_positive(s, "s") * _positive(mu, "mu") * tile))
 
 
 def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar) -> Any:
@@ -210,12 +204,7 @@ def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar)
     """
     dim, tr, tc = whole(d, "d"), whole(trow, "trow", 1), whole(tcol, "tcol", 1)
     rate = _positive(s, "s") * _positive(mu, "mu")
-    if is_array(i):
-        context = np.asarray(i)
-        if np.any(context < 0):
-            raise ValueError("i must be >= 0")
-        return (dim / tc * ceil_div(context, tr) + ceil_div(context, tc) * (dim / tr)) / float(rate)
-    return out(_decode_attention(whole(i, "i"), dim, tr, tc) / rate)
+    return over_arrays(lambda i: out(_decode_attention(whole(i, "i"), dim, tr, tc) / rate), {"i": i})
 
 
 def T_D_SA_printed(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, mu: Scalar) -> Any:
@@ -286,7 +275,7 @@ def T_P_SA(
     64.0
     """
     p = RadParameters(0, 0, N, d, 1, 1, s, 1, trow, tcol, tred, mu)
-    return float(out(p.prefill_attention(whole(i, "i", 1), whole(c, "c"))))
+    return out(p.prefill_attention(whole(i, "i", 1), whole(c, "c")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,57 +362,6 @@ class RadParameters:
             raise ValueError(f"params: missing or unknown {', '.join(sorted(wrong))}")
         return cls(**params)
 
-    @classmethod
-    def from_iteration(cls, b: Any, c: Any, tau: Any, g: Any, a: Any, fixed: Any = 0) -> RadParameters:
-        r"""Parameters that reproduce an iteration-time model's terms instead of counting tiles.
-
-        :math:`1/\mu_{Lin} = fixed + b\tau`, :math:`1/\mu_{nLin} = c`, :math:`t_{col} = \tau`,
-        :math:`N T^{D,SA}(i) = g\,i`, and prefill attention a/2 per query-key pair of eq. 6's rectangle, so that Theorem 1's
-        last term is :math:`\frac a2 E[L^P(L^P + chunk)]`.
-
-        Parameters
-        ----------
-        b
-            Linear layers [s/token].
-        c
-            Everything else per token [s/token].
-        tau
-            Column tile [tokens].
-        g
-            Decode attention [s/(token of context)].
-        a
-            Causal prefill attention [s/pair].
-        fixed
-            Fixed time of an iteration of one tile [s], e.g. t0 + max(w - b tau, 0).
-
-        Returns
-        -------
-        RadParameters
-            For all functions of this module.
-
-        Examples
-        --------
-        >>> p = RadParameters.from_iteration(b="2e-5", c="5e-6", tau=128, g="5e-8", a="1e-9")
-        >>> Tbar_R([(128, 0, 1)], p)  # 128 (b + c) + a/2 x 128 x (128 + 128)
-        0.003216384
-        """
-        tile, read, pair = whole(tau, "tau", 1), _non_negative(g, "g"), _non_negative(a, "a")
-        free = Fraction(10**100)  # a term that takes no time
-        return cls(
-            inv_mu_lin=_non_negative(fixed, "fixed") + _non_negative(b, "b") * tile,
-            inv_mu_nlin=_non_negative(c, "c"),
-            N=1,
-            d=1,
-            vrow=1,
-            vcol=1,
-            s=1,
-            mu_gemv=2 / read if read else free,
-            trow=1,
-            tcol=tile,
-            tred=1,
-            mu=2 / (pair * tile) if pair else free,
-        )
-
     @property
     def lcm(self) -> int:
         """Least common multiple of the GeMM tile: the paper's chunk [tokens]."""
@@ -498,7 +436,7 @@ def batch_time(
         total += p.decode_attention(i)
     for i, c in chunks:
         total += p.prefill_attention(i, c)
-    return float(out(Fraction(total)))
+    return out(Fraction(total))
 
 
 def _rows(dist: Lengths) -> list[tuple[int, int, Fraction]]:
@@ -568,7 +506,7 @@ def Tbar_R(dist: Lengths, params: RadParameters | Mapping[str, Any], chunk: int 
     >>> Tbar_R([(128, 0, 1)], tiny)
     14.0
     """
-    return float(out(_work(dist, RadParameters.of(params), chunk)))
+    return out(_work(dist, RadParameters.of(params), chunk))
 
 
 def _work(dist: Lengths, p: RadParameters, chunk: int | None) -> Fraction:
@@ -606,7 +544,7 @@ def Tbar_R_tight(dist: Lengths, params: RadParameters | Mapping[str, Any]) -> fl
     True
     """
     p = RadParameters.of(params)
-    return float(out(_work(dist, p, p.tcol)))
+    return out(_work(dist, p, p.tcol))
 
 
 def _work_bound(dist: Lengths, p: RadParameters) -> Fraction:
@@ -647,7 +585,7 @@ def Tbar_R_chunk_tcol_lower_bound_c1(dist: Lengths, params: RadParameters | Mapp
     >>> Tbar_R_chunk_tcol_lower_bound_c1([(128, 0, 1)], tiny)
     10.0625
     """
-    return float(out(_work_bound(dist, RadParameters.of(params))))
+    return out(_work_bound(dist, RadParameters.of(params)))
 
 
 def rad_lambda_max(
@@ -681,60 +619,7 @@ def rad_lambda_max(
     0.5
     """
     work = _work(dist, RadParameters.of(params), chunk)
-    return float(out(whole(r, "r", 1) / work)) if work else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class RadBracket:
-    """What is proven about the largest sustainable rate.
-
-    Parameters
-    ----------
-    printed
-        r/Tbar_R with chunks of t_lcm, which the paper calls the limit [requests/s].
-    achieved
-        r/Tbar_R with chunks of t_col: RAD is stable below it [requests/s].
-    bound
-        r/Tbar_R(1): no scheduler is stable above it [requests/s].
-    """
-
-    printed: float
-    achieved: float
-    bound: float
-
-
-def rad_lambda_bracket(r: Scalar, dist: Lengths, params: RadParameters | Mapping[str, Any]) -> RadBracket:
-    """Largest sustainable rate of r nodes, between what RAD achieves and what no scheduler exceeds.
-
-    Parameters
-    ----------
-    r
-        Nodes [1].
-    dist
-        Rows (prompt tokens [tokens], decode iterations [1], probability [1]).
-    params
-        The machine.
-
-    Returns
-    -------
-    RadBracket
-        Rates [requests/s].
-
-    Examples
-    --------
-    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
-    ...             trow=128, tcol=64, tred=32, mu=1)
-    >>> b = rad_lambda_bracket(1, [(128, 0, 1)], tiny)
-    >>> b.printed < b.achieved < b.bound
-    True
-    """
-    p, nodes = RadParameters.of(params), whole(r, "r", 1)
-
-    def rate(work: Fraction) -> float:
-        return float(out(nodes / work)) if work else math.inf
-
-    printed, tight = _work(dist, p, None), _work(dist, p, p.tcol)
-    return RadBracket(rate(printed), rate(min(printed, tight)), rate(_work_bound(dist, p)))
+    return (out(whole(r, "r", 1) / work)) if work else math.inf
 
 
 def T_max(
@@ -773,33 +658,7 @@ def T_max(
     tokens = whole(lp_max, "lp_max") + whole(ld_max, "ld_max")
     lin = p.inv_mu_lin if inv_mu_lin_max is None else _non_negative(inv_mu_lin_max, "inv_mu_lin_max")
     nlin = p.inv_mu_nlin if inv_mu_nlin_max is None else _non_negative(inv_mu_nlin_max, "inv_mu_nlin_max")
-    return float(out(Fraction(tokens * (lin + nlin) + p.decode_attention_sum(1, tokens))))
-
-
-def rad_slack(lam: Scalar, r: Scalar, Tbar_R: Scalar) -> float:
-    """Relative slack eps = 1 - lambda Tbar_R / r, formed exactly.
-
-    Parameters
-    ----------
-    lam
-        Arrival rate [requests/s].
-    r
-        Nodes [1].
-    Tbar_R
-        Work [s/request].
-
-    Returns
-    -------
-    float
-        Slack [1]; <= 0 when overloaded.
-
-    Examples
-    --------
-    >>> rad_slack("0.999999999", 1, 1)
-    1e-09
-    """
-    load = _non_negative(lam, "lam") * _non_negative(Tbar_R, "Tbar_R") / whole(r, "r", 1)
-    return float(out(1 - load))
+    return out(Fraction(tokens * (lin + nlin) + p.decode_attention_sum(1, tokens)))
 
 
 def rad_n_min(eps: Scalar, tcol: Scalar, Tbar_R: Scalar, T_max: Scalar, tight: bool = False) -> int:
@@ -869,7 +728,7 @@ def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:
     (0.125, 0.0)
     """
     load = _non_negative(lam, "lam") * _non_negative(Tbar_R, "Tbar_R") / whole(r, "r", 1)
-    return float(out(max(load - 1, Fraction(0)) / _positive(T_max, "T_max")))
+    return out(max(load - 1, Fraction(0)) / _positive(T_max, "T_max"))
 
 
 def rad_alpha_printed(lam: Scalar, r: Scalar, Tbar_R: Scalar) -> float:
@@ -895,31 +754,3 @@ def rad_alpha_printed(lam: Scalar, r: Scalar, Tbar_R: Scalar) -> float:
     0.5
     """
     return rad_alpha(lam, r, Tbar_R, 1)
-
-
-def rad_optimal_chunk(params: RadParameters | Mapping[str, Any], printed: bool = False) -> int:
-    """Chunk in which RAD prefills: t_col, where the paper prints lcm(t_row, t_col, t_red).
-
-    Same linear cost, less attention (12.5% less at a prompt of 256 with the paper's own A100 tile).
-
-    Parameters
-    ----------
-    params
-        The machine.
-    printed
-        Return the paper's chunk.
-
-    Returns
-    -------
-    int
-        Chunk [tokens].
-
-    Examples
-    --------
-    >>> machine = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
-    ...                trow=256, tcol=128, tred=32, mu=1)
-    >>> rad_optimal_chunk(machine), rad_optimal_chunk(machine, printed=True)
-    (128, 256)
-    """
-    p = RadParameters.of(params)
-    return p.lcm if printed else int(p.tcol)

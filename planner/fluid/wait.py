@@ -16,10 +16,9 @@ not of the equilibrium's shape (:func:`wait_shape`).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -30,21 +29,15 @@ from planner.fluid.numeric import exact, out, whole
 __all__ = [
     "FluidEquilibrium",
     "WaitBounds",
-    "WaitCheck",
     "WaitIteration",
     "WaitThresholds",
     "fluid_equilibrium",
     "load_scale_max",
-    "peak_arrivals",
-    "token_iterations",
     "wait_bounds",
-    "wait_check",
     "wait_dT",
     "wait_min_thresholds",
     "wait_queue_bound",
     "wait_queue_bound_critical",
-    "wait_shape",
-    "wait_time_varying_thresholds",
 ]
 
 Types = Sequence[Sequence[Any]]
@@ -86,29 +79,6 @@ def _inexact(*values: Any) -> bool:
     return any(isinstance(v, float) or hasattr(v, "_mpf_") for v in values)
 
 
-def token_iterations(prompt: Any, decodes: Any) -> float:
-    """Token-iterations of one request, (l'+1)(l + l'/2).
-
-    Parameters
-    ----------
-    prompt
-        l [tokens].
-    decodes
-        l' [decode iterations].
-
-    Returns
-    -------
-    float
-        W [token iterations].
-
-    Examples
-    --------
-    >>> token_iterations(1, 1), token_iterations(500, 300)
-    (3.0, 195650.0)
-    """
-    return float(out(_weight(_sign_checked(prompt, "prompt"), _sign_checked(decodes, "decodes"))))
-
-
 @dataclass(frozen=True, slots=True)
 class FluidEquilibrium:
     """Steady state of the fluid model.
@@ -141,10 +111,6 @@ class FluidEquilibrium:
     thr: float
     slack: float
     stable: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def fluid_equilibrium(types: Types, d0: Any, d1: Any) -> FluidEquilibrium:
@@ -183,18 +149,16 @@ def fluid_equilibrium(types: Types, d0: Any, d1: Any) -> FluidEquilibrium:
     thr = sum((lam * o for lam, _, o in rows), Fraction(0))
     if slack <= 0:
         grows = tuple(math.inf if lam > 0 else 0.0 for lam, *_ in rows)
-        return FluidEquilibrium(
-            float(out(S)), math.inf, math.inf, grows, grows, float(out(thr)), float(out(slack)), False
-        )
+        return FluidEquilibrium(out(S), math.inf, math.inf, grows, grows, out(thr), out(slack), False)
     dT = fixed / slack
     return FluidEquilibrium(
-        float(out(S)),
-        float(out(dT)),
-        float(out(dT * S)),
-        tuple(float(out(lam * (o + 1) * dT)) for lam, _, o in rows),
-        tuple(float(out(lam * dT)) for lam, *_ in rows),
-        float(out(thr)),
-        float(out(slack)),
+        out(S),
+        out(dT),
+        out(dT * S),
+        tuple(out(lam * (o + 1) * dT) for lam, _, o in rows),
+        tuple(out(lam * dT) for lam, *_ in rows),
+        out(thr),
+        out(slack),
         True,
     )
 
@@ -229,12 +193,12 @@ def load_scale_max(types: Types, d0: Any, d1: Any, C: Any) -> float:
     fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
     S = sum((lam * _weight(l, o) for lam, l, o in rows), Fraction(0))
     if isinstance(C, float) and math.isinf(C) and C > 0:
-        return math.inf if S * per_token == 0 else float(out(1 / (S * per_token)))
+        return math.inf if S * per_token == 0 else out(1 / (S * per_token))
     capacity = _sign_checked(C, "C")
     if capacity == 0 and S > 0:
         return 0.0
     below = S * (fixed + per_token * capacity)
-    return math.inf if below == 0 else float(out(capacity / below))
+    return math.inf if below == 0 else out(capacity / below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +247,7 @@ def wait_dT(n: Sequence[Any], types: Types, d0: Any, d1: Any) -> WaitIteration:
     """
     rows = _rows(types)
     memory = sum((k * _weight(l, o) for k, (_, l, o) in zip(_counts(n, rows), rows, strict=True)), Fraction(0))
-    return WaitIteration(float(out(_sign_checked(d0, "d0") + _sign_checked(d1, "d1") * memory)), float(out(memory)))
+    return WaitIteration(out(_sign_checked(d0, "d0") + _sign_checked(d1, "d1") * memory), out(memory))
 
 
 def wait_queue_bound(n: Any, lam: Any, dT: Any) -> float:
@@ -311,7 +275,7 @@ def wait_queue_bound(n: Any, lam: Any, dT: Any) -> float:
     11.5
     """
     count, arrivals = _sign_checked(n, "n"), _sign_checked(lam, "lam") * _sign_checked(dT, "dT")
-    return float(out(2 * count + arrivals / (2 * (count - arrivals)))) if count > arrivals else math.inf
+    return out(2 * count + arrivals / (2 * (count - arrivals))) if count > arrivals else math.inf
 
 
 def wait_queue_bound_critical(n: Any, iterations: Any) -> float:
@@ -371,10 +335,6 @@ class WaitThresholds:
     stable: bool = True
     least: bool = True
     fits: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def _floor_snapped(value: Fraction, snap: bool) -> int:
@@ -557,8 +517,8 @@ def wait_min_thresholds(types: Types, d0: Any, d1: Any, strict: bool = True, C: 
     memory = sum((k * w for k, w in zip(n, weights, strict=True)), Fraction(0))
     return WaitThresholds(
         tuple(n),
-        float(out(dT)),
-        float(out(memory)),
+        out(dT),
+        out(memory),
         tuple(wait_queue_bound(k, r, dT) for k, r in zip(n, rates, strict=True)),
         True,
         least,
@@ -581,73 +541,6 @@ def _some_thresholds(
         if thresholds(duration(n)) == n or all(a <= b for a, b in zip(thresholds(duration(n)), n, strict=True)):
             return n
     return thresholds((base + top) / slack)
-
-
-@dataclass(frozen=True, slots=True)
-class WaitCheck:
-    """Whether given thresholds keep up.
-
-    Parameters
-    ----------
-    dT, M_pi
-        Duration [s] and memory [tokens] of the full batch.
-    slack
-        n_j - lambda_j dT of each type [requests].
-    strict, critical
-        Whether all slacks are > 0; whether all are >= 0.
-    fits
-        Whether M_pi <= C.
-    """
-
-    dT: float
-    M_pi: float
-    slack: tuple[float, ...]
-    strict: bool
-    critical: bool
-    fits: bool
-
-
-def wait_check(n: Sequence[Any], types: Types, d0: Any, d1: Any, C: Any = None) -> WaitCheck:
-    """Check thresholds against eq. 11: DT(n) < n_j/lambda_j and C >= M^pi.
-
-    Parameters
-    ----------
-    n
-        Thresholds [1].
-    types
-        Rows (lambda [requests/s], l [tokens], l' [decode iterations]).
-    d0, d1
-        Time of an iteration [s] and per KV token [s/token].
-    C
-        KV capacity [tokens]; ``None`` = not asked.
-
-    Returns
-    -------
-    WaitCheck
-        Equality is told apart exactly for exact inputs, within 1e-12 for floats.
-
-    Examples
-    --------
-    >>> c = wait_check([4], [(4, 1, 1)], "0.4", "0.05", C=12)
-    >>> c.strict, c.critical, c.fits
-    (False, True, True)
-    """
-    rows = _rows(types)
-    counts = _counts(n, rows)
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    memory = sum((k * _weight(l, o) for k, (_, l, o) in zip(counts, rows, strict=True)), Fraction(0))
-    dT = fixed + per_token * memory
-    slack = [k - lam * dT for k, (lam, *_) in zip(counts, rows, strict=True)]
-    if _inexact(d0, d1, *(v for row in types for v in row)):
-        slack = [Fraction(0) if abs(s) <= Fraction(k, 10**12) else s for s, k in zip(slack, counts, strict=True)]
-    return WaitCheck(
-        float(out(dT)),
-        float(out(memory)),
-        tuple(float(out(s)) for s in slack),
-        all(s > 0 for s in slack),
-        all(s >= 0 for s in slack),
-        C is None or memory <= _sign_checked(C, "C"),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -707,147 +600,5 @@ def wait_bounds(n: Sequence[Any], types: Types, d0: Any, d1: Any) -> tuple[WaitB
             continue
         queue = wait_queue_bound(k, lam, iteration.dT)
         wait = queue / float(lam)
-        result.append(WaitBounds(queue, wait, wait + iteration.dT, wait + float(out(k * (o + 1) / lam))))
+        result.append(WaitBounds(queue, wait, wait + iteration.dT, wait + out(k * (o + 1) / lam)))
     return tuple(result)
-
-
-def wait_shape(types: Types, B: Any, printed: bool = False) -> tuple[float, ...]:
-    r"""Thresholds in the proportions of the fluid equilibrium for a batch of B requests.
-
-    .. math:: n_j = B\lambda_j\Big/\sum_i\lambda_i(l_i'+1)
-
-    Section 6 uses :math:`B\rho_j/(l_j'+1)` with rho_j the share of arrivals, which is not that shape.
-
-    Parameters
-    ----------
-    types
-        Rows (lambda [requests/s], l [tokens], l' [decode iterations]).
-    B
-        Requests in the full batch [1].
-    printed
-        Use the rule of section 6.
-
-    Returns
-    -------
-    tuple of float
-        Thresholds per type and stage [1], not rounded.
-
-    Examples
-    --------
-    >>> wait_shape([(1, 1, 1), (1, 1, 3)], 12), wait_shape([(1, 1, 1), (1, 1, 3)], 12, printed=True)
-    ((2.0, 2.0), (3.0, 1.5))
-    """
-    rows = _rows(types)
-    size = _sign_checked(B, "B")
-    total = sum((lam for lam, *_ in rows), Fraction(0))
-    if total == 0:
-        raise ValueError("types: at least one rate must be > 0")
-    if printed:
-        return tuple(float(out(size * lam / total / (o + 1))) for lam, _, o in rows)
-    requests = sum((lam * (o + 1) for lam, _, o in rows), Fraction(0))
-    return tuple(float(out(size * lam / requests)) for lam, *_ in rows)
-
-
-def peak_arrivals(times: Sequence[Any], rates: Sequence[Any], window: Any, periodic: bool = False) -> Fraction:
-    """Most arrivals in any window of a given length, for a piecewise constant rate (left side of eq. 15), exact.
-
-    Parameters
-    ----------
-    times
-        Breakpoints [s], increasing, one more than `rates`.
-    rates
-        Rate on each piece [requests/s].
-    window
-        Length of the window [s], >= 0.
-    periodic
-        Whether the profile repeats; else it is 0 outside.
-
-    Returns
-    -------
-    Fraction
-        Arrivals [requests]; the supremum is attained with an end of the window on a breakpoint.
-
-    Examples
-    --------
-    >>> peak_arrivals([0, 10, 20], [1, 3], 5), peak_arrivals([0, 10, 20], [1, 3], 15, periodic=True)
-    (Fraction(15, 1), Fraction(35, 1))
-    """
-    t = [exact(v, "times") for v in times]
-    r = [_sign_checked(v, "rates") for v in rates]
-    length = _sign_checked(window, "window")
-    if len(t) != len(r) + 1 or any(b <= a for a, b in itertools.pairwise(t)):
-        raise ValueError("times must increase and be one more than rates")
-    cumulative = [Fraction(0)]
-    for a, b, rate in zip(t, t[1:], r, strict=False):
-        cumulative.append(cumulative[-1] + rate * (b - a))
-    span, total = t[-1] - t[0], cumulative[-1]
-
-    def arrived(at: Fraction) -> Fraction:
-        cycles = Fraction(0)
-        if periodic:
-            cycles = Fraction(math.floor((at - t[0]) / span))
-            at -= cycles * span
-        if at <= t[0]:
-            return cycles * total
-        if at >= t[-1]:
-            return (cycles + 1) * total
-        i = next(i for i in range(len(r)) if at < t[i + 1])
-        return cycles * total + cumulative[i] + r[i] * (at - t[i])
-
-    starts = [*t, *(v - length for v in t)]
-    return max(arrived(s + length) - arrived(s) for s in starts)
-
-
-def wait_time_varying_thresholds(
-    profiles: Sequence[tuple[Sequence[Any], Sequence[Any]]],
-    lengths: Sequence[Sequence[Any]],
-    d0: Any,
-    d1: Any,
-    periodic: bool = True,
-    limit: int = 100_000,
-) -> WaitThresholds:
-    r"""Thresholds for rates that change in time, eq. 15: every window of DT(n) brings fewer than n_j of type j.
-
-    .. math:: \sup_t\int_t^{t+\Delta T(n)}\lambda_j < n_j
-
-    Parameters
-    ----------
-    profiles
-        Per type (breakpoints [s], rates [requests/s]), piecewise constant.
-    lengths
-        Per type (l [tokens], l' [decode iterations]).
-    d0, d1
-        Time of an iteration [s] and per KV token [s/token].
-    periodic
-        Whether the profiles repeat.
-    limit
-        Most requests per type considered [1].
-
-    Returns
-    -------
-    WaitThresholds
-        ``stable`` is false where no thresholds up to `limit` do (rates above what d1 allows for long enough).
-
-    Examples
-    --------
-    >>> flat = ([0, 100], [4])
-    >>> wait_time_varying_thresholds([flat], [(1, 1)], "0.25", "0.05").n == wait_min_thresholds(
-    ...     [(4, 1, 1)], "0.25", "0.05").n
-    True
-    """
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    if len(profiles) != len(lengths) or not profiles:
-        raise ValueError("profiles and lengths must have one entry per type")
-    weights = [_weight(_sign_checked(l, "lengths"), _sign_checked(o, "lengths")) for l, o in lengths]
-    n = [1] * len(weights)
-    while max(n) <= limit:
-        memory = sum((k * w for k, w in zip(n, weights, strict=True)), Fraction(0))
-        dT = fixed + per_token * memory
-        arrivals = [peak_arrivals(t, r, dT, periodic) for t, r in profiles]
-        new = [max(k, math.floor(a) + 1) for k, a in zip(n, arrivals, strict=True)]
-        if new == n:
-            bounds = tuple(float(out(2 * k + a / (2 * (k - a)))) for k, a in zip(n, arrivals, strict=True))
-            return WaitThresholds(tuple(n), float(out(dT)), float(out(memory)), bounds)
-        n = new
-    infinite = tuple(math.inf for _ in weights)
-    return WaitThresholds((), math.inf, math.inf, infinite, False, True, False)

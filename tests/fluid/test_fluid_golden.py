@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ FROM_DOUBLE = {"rad_alpha": 1e-9, "N_crossover": 1e-9, "crossover_rhs_closed": 1
 def age_aware(inputs: Mapping[str, Any]) -> Any:
     law, ratio = inputs["law"], inputs["alpha_ratio"]
     if law == "geometric":
-        return fluid.theta_age_aware(fluid.survival_geometric(inputs["p"], inputs["n"]), ratio)
+        p, t = float(Fraction(inputs["p"])), np.arange(inputs["n"])
+        return fluid.theta_age_aware(np.where(t > 0, np.exp(t * np.log1p(-p)), 1.0), ratio)
     if law == "sample":
         outputs = inputs["outputs"]
         return fluid.theta_age_aware(outputs=range(32, 97) if isinstance(outputs, str) else outputs, alpha_ratio=ratio)
-    return fluid.theta_age_aware(fluid.survival_linear_hazard(inputs["p0"], inputs["eta"], inputs["n"]), ratio)
+    p0, eta = (float(Fraction(inputs[k])) for k in ("p0", "eta"))
+    hazard = np.clip(p0 + eta * np.arange(1, inputs["n"]), 0.0, 1.0)
+    return fluid.theta_age_aware(np.concatenate([[1.0], np.cumprod(1.0 - hazard)]), ratio)
 
 
 def evaluate(case: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:

@@ -151,8 +151,6 @@ def test_root_where_there_is_none() -> None:
         (lambda: nw.nested_M_req([1, 1], 1, [1, 2], [1, 1], 0, "0.1"), "B must"),
         (lambda: nw.nested_M_req([1, 1], 1, [1, 2], [1, 1], 9, 1), "delta"),
         (lambda: nw.nested_iterations(1, 0), "d0"),
-        (lambda: nw.nested_time_varying([([0, 1], [1])], 1, [1, 2], 1, 0), "profiles"),
-        (lambda: nw.nested_time_varying([([0, 1], [1]), ([0, 2], [1])], 1, [1, 2], 1, 0), "breakpoints"),
     ]:
         with pytest.raises(ValueError, match=what):
             call()
@@ -217,12 +215,3 @@ def test_design_finds_the_least_memory() -> None:
     assert nw.nested_design([23], 62, [50], 1, 1, 3600, "0.01") == ()
     coarse = nw.nested_design([1.0] * 120, 10, range(1, 121), "0.02", "1e-7", 60, "0.1")
     assert max(d.segments for d in coarse) <= 120
-
-
-def test_rates_that_change_in_time() -> None:
-    profiles = [([0, 50, 100], [5, 1]), ([0, 50, 100], [3, 3])]
-    found = nw.nested_time_varying(profiles, 4, [2, 5], "0.5", "0.001")
-    assert found.p == (1.0, 0.75)  # the second half sends three of four on
-    flat = nw.nested_thresholds([5, 3], 4, [2, 5], "0.5", "0.001")
-    assert found.n[0] >= flat.n[0]
-    assert not nw.nested_time_varying(profiles, 4, [2, 5], "0.5", "0.5", limit=1000).stable
