@@ -196,11 +196,10 @@ def calibrate(
 
 def _report(output_format: str) -> Callable[[CalibrationSet], str]:
     from planner.report import formatter
-    from planner.report.calibration_text import calibration_text
 
-    if output_format in ("table", "markdown"):
-        return lambda result: calibration_text(result, markdown=output_format == "markdown")
     render = formatter(output_format)
+    if output_format in ("table", "markdown"):
+        return render
     return lambda result: render(result.calibrations[0] if len(result.calibrations) == 1 else result)
 
 

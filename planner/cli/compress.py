@@ -64,27 +64,21 @@ def measure(
     keep_last: KeepLast = 2,
     content: ContentTypes = "prose",
     language: Language = None,
-    output_format: Annotated[
-        str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
-    ] = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""
-    from planner.cli.output import emit
+    from planner.cli.output import writer
     from planner.compress.measure import measure as measured
     from planner.compress.measure import read_prompts
     from planner.compress.tokens import counter_from
-    from planner.report import formatter
-    from planner.report.compression_text import compression_text
 
+    write = writer(output_format, output)
     count = counter_from(tokenizer, bytes_per_token)
     words = f"tokenizer {tokenizer.name}" if tokenizer is not None else f"{bytes_per_token or 3:g} bytes per token"
     settings = _settings(weights, keep_first, keep_last, content, language)
     found = measured(read_prompts(prompts), boundary, gamma, count, words, output_tokens, settings)
-    if output_format in ("table", "markdown"):
-        emit(compression_text(found, output_format == "markdown"), output)
-    else:
-        emit(formatter(output_format)(found), output)
+    write(found)
 
 
 @app.command()

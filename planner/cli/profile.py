@@ -16,25 +16,22 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Format = Annotated[
-    str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
-]
-
 
 @app.command("list")
 def list_profiles(
     gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="Only this GPU.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Only this model.")] = None,
-    output_format: Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """The profiles `plan` can use: yours first, then the shipped ones."""
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
-    from planner.cli.output import emit
-    from planner.report import formatter
-    from planner.report.calibration_text import ProfileList, profile_list_text
+    from planner.cli.output import writer
+    from planner.report.text.profile_list import ProfileList
+
+    write = writer(output_format, output)
 
     found = [profile(name) for name in profile_names()]
     if gpu is not None:
@@ -43,11 +40,7 @@ def list_profiles(
     if model is not None:
         wanted = {model.lower(), find_model(model).name}
         found = [p for p in found if p.model.lower() in wanted]
-    listed = ProfileList(found)
-    if output_format in ("table", "markdown"):
-        emit(profile_list_text(listed, output_format == "markdown"), output)
-    else:
-        emit(formatter(output_format)(listed), output)
+    write(ProfileList(found))
 
 
 @app.command()
@@ -63,47 +56,33 @@ def show(
         typer.Option("--papers", help="Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
     ] = False,
     context: Annotated[float, typer.Option("--context", help="Mean context for --papers, tokens.")] = 1024.0,
-    output_format: Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """One profile: its parameters, where they come from, and how far to trust them."""
     from planner.catalog.profiles import profile
-    from planner.cli.output import emit
-    from planner.report import formatter
-    from planner.report.calibration_text import ProfileList, papers_text, profile_text
+    from planner.cli.output import writer
+    from planner.iteration.derived import every_paper
+    from planner.report.text.profile_report import ProfileReport
 
+    write = writer(output_format, output)
     found = profile(name) if name is not None else profile(gpu=gpu, model=model, tp=tp)
-    if output_format in ("table", "markdown"):
-        markdown = output_format == "markdown"
-        text = profile_text(found, markdown)
-        if papers:
-            from planner.iteration.derived import every_paper
-
-            text += "\n\n" + papers_text(every_paper(found.iteration, context), markdown)
-        emit(text, output)
-    elif output_format == "csv":
-        emit(formatter("csv")(ProfileList([found])), output)
-    else:
-        emit(formatter(output_format)(found), output)
+    write(ProfileReport(found, every_paper(found.iteration, context) if papers else None))
 
 
 @app.command()
 def compare(
     names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
-    output_format: Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """Profiles side by side, with the time of typical batches."""
     from planner.catalog.profiles import profile
-    from planner.cli.output import emit
+    from planner.cli.output import writer
     from planner.errors import InputError
-    from planner.report import formatter
-    from planner.report.calibration_text import ProfileList, compare_text
+    from planner.report.text.profile_comparison import ProfileComparison
 
+    write = writer(output_format, output)
     if len(names) < 2:
         raise InputError("nothing to compare with", "Give two or more profiles.")
-    found = [profile(name) for name in names]
-    if output_format in ("table", "markdown"):
-        emit(compare_text(found, output_format == "markdown"), output)
-    else:
-        emit(formatter(output_format)(ProfileList(found)), output)
+    write(ProfileComparison([profile(name) for name in names]))

@@ -22,9 +22,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Format = Annotated[
-    str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
-]
 InputFormat = Annotated[
     str | None,
     typer.Option("--input-format", help="Force a format; default: recognised by content (`import --help` lists them)."),
@@ -38,37 +35,21 @@ OutputShare = Annotated[
 
 _BIG = 8 << 20  # files above this size show a progress bar [bytes]
 
-README_HEAD = """\
-# Shipped workloads
-
-Every file is a joint distribution of input and output tokens with its arrivals, origin and licence in its first lines, and was
-made by `fleetopt workload import` (plain CDFs: a stated split of the totals). `fleetopt plan --cdf NAME` takes any of them;
-`fleetopt workload show NAME` describes it. This file is written by
-`fleetopt workload list --format markdown -o workloads/README.md`.
-
-"""
-
 
 @app.command("list")
-def list_shipped(output_format: Format = "table", output: opt.OutputFile = None) -> None:
+def list_shipped(output_format: opt.Format = "table", output: opt.OutputFile = None) -> None:
     """The workloads that come with the program."""
-    from planner.cli.output import emit
-    from planner.report import formatter
-    from planner.report.workload_text import WorkloadList, list_text
+    from planner.cli.output import writer
+    from planner.report.text.workload_list import WorkloadList
     from planner.workload.profiles import load_profile, profile_names
     from planner.workload.resolve import shipped_names
     from planner.workload.workload import Workload
 
+    write = writer(output_format, output)
     listed = WorkloadList(
         [Workload.from_file(name) for name in shipped_names()], {name: load_profile(name) for name in profile_names()}
     )
-    if output_format == "table":
-        text = list_text(listed)
-    elif output_format == "markdown":
-        text = README_HEAD + list_text(listed, markdown=True)
-    else:
-        text = formatter(output_format)(listed)
-    emit(text, output)
+    write(listed)
 
 
 @app.command("import")
@@ -209,32 +190,27 @@ def show(
     ] = None,
     input_format: InputFormat = None,
     output_share: OutputShare = None,
-    output_format: Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
-    from planner.cli.output import emit, say
+    from planner.cli.output import say, writer
     from planner.errors import InputError
-    from planner.report import formatter
-    from planner.report.workload_text import summary_text
     from planner.units import parse_tokens
     from planner.workload.summary import summary
 
+    write = writer(output_format, output)
     loaded = _load(workload, input_format, output_share)
     split = parse_tokens(boundary, "--boundary")
     if not (split > 0.0 and gamma >= 1.0):
         raise InputError(f"--boundary must be positive and --gamma at least 1, got {boundary} and {gamma:g}")
     described = summary(loaded, split, gamma, chunk)
-    if output_format in ("table", "markdown"):
-        text = summary_text(described, markdown=output_format == "markdown")
-    else:
-        text = formatter(output_format)(described)
     if plot is not None:
         from planner.workload.plot import plot_workload
 
         plot_workload(loaded, plot)
         say([f"wrote {plot}"])
-    emit(text, output)
+    write(described)
 
 
 @app.command()
@@ -291,22 +267,17 @@ _MANY_ROWS = 5000  # a mix of more rows than this is compacted
 def compare(
     first: Annotated[str, typer.Argument(help="A workload.")],
     second: Annotated[str, typer.Argument(help="Another one.")],
-    output_format: Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """How far two workloads are apart: has the traffic drifted from what was planned for?"""
-    from planner.cli.output import emit
-    from planner.report import formatter
-    from planner.report.workload_text import drift_text
+    from planner.cli.output import writer
+    from planner.report.text.drift_report import DriftReport
     from planner.workload.combine import drift
 
+    write = writer(output_format, output)
     one, two = _load(first, None, None), _load(second, None, None)
-    found = drift(one, two)
-    if output_format in ("table", "markdown"):
-        text = drift_text(found, (one.name, two.name), markdown=output_format == "markdown")
-    else:
-        text = formatter(output_format)(found)
-    emit(text, output)
+    write(DriftReport(drift(one, two), (one.name, two.name)))
 
 
 def _load(path: str, input_format: str | None, output_share: str | None) -> Workload:

@@ -15,7 +15,7 @@ from planner.advice.replica import SchedulerReplica, scheduler_replica
 from planner.advice.stability import stability
 from planner.advice.wait import wait_settings
 from planner.errors import InfeasibleError, InputError
-from planner.report.advice_text import batching_text, stability_text, wait_text
+from planner.report import formatter
 from planner.workload.workload import Workload
 
 MEASURED = """\
@@ -110,10 +110,10 @@ def test_mixed_cost_never_measured_is_said_and_not_guessed() -> None:
     assert found.mixed["throughput_per_s"] is found.mixed["kappa"] is found.crossover["N_crossover"] is None
     assert found.to_run is not None
     assert found.to_run.startswith("fleetopt calibrate --gpu h100-80gb --model llama-3.1-8b --tp 1")
-    text = batching_text(found)
+    text = formatter("table")(found)
     assert "NOT MEASURED" in text
     assert "fleetopt calibrate" in text
-    assert "not measured" in batching_text(found, markdown=True)
+    assert "not measured" in formatter("markdown")(found)
 
 
 def test_measured_interference_decides(profile: Any) -> None:
@@ -129,7 +129,7 @@ def test_measured_interference_decides(profile: Any) -> None:
     known = batching(replica(profile=profile(0.0, "settings: {mixed_measured: true}\n")))
     assert known.verdict in ("mixed", "exclusive")
     assert known.to_run is None
-    assert "crossover" in batching_text(dear)
+    assert "crossover" in formatter("table")(dear)
 
 
 def test_stability_verdicts_and_certificates() -> None:
@@ -155,8 +155,8 @@ def test_stability_verdicts_and_certificates() -> None:
     assert over.recovery_s_per_s == math.inf
     for result in (fleet, between, over):
         assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["verdict"] == result.verdict
-        assert result.verdict.upper() in stability_text(result)
-    assert "|" in stability_text(fleet, markdown=True)
+        assert result.verdict.upper() in formatter("table")(result)
+    assert "|" in formatter("markdown")(fleet)
 
 
 def test_burst_arithmetic() -> None:
@@ -164,7 +164,7 @@ def test_burst_arithmetic() -> None:
     X = stability(r).bounds[0].replica_per_s
     calm = stability(r, replicas=4, burst=1.0)
     assert calm.time_to_overload_s == math.inf
-    assert "sustained" in stability_text(calm)
+    assert "sustained" in formatter("table")(calm)
     hard = stability(r, replicas=4, burst=100.0)
     growth = 100.0 * 20.0 - 4 * X
     assert hard.growth_per_s == pytest.approx(growth)
@@ -190,7 +190,7 @@ def test_wait_settings_fit_and_scale() -> None:
         t["rate_per_s"] * t["output_tokens"] * (t["input_tokens"] + 0.5 * (t["output_tokens"] - 1)) for t in table
     )
     assert load == pytest.approx(rate * work, rel=1e-6)
-    assert "threshold" in wait_text(found)
+    assert "threshold" in formatter("table")(found)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["fits"] is True
     assert len(found.to_rows()) == len(table)
 
@@ -201,10 +201,10 @@ def test_wait_overload_and_small_memory(tmp_path: Path) -> None:
     assert over.verdict == "overload"
     assert over.nested is None
     assert over.memory_tokens is None
-    assert "OVERLOAD" in wait_text(over)
+    assert "OVERLOAD" in formatter("table")(over)
     near = wait_settings(replica(), replicas=60, types=60)
     assert near.verdict == "memory too small"
-    assert "does not fit" in wait_text(near)
+    assert "does not fit" in formatter("table")(near)
     fixed = wait_settings(replica(), replicas=20, types=1, segments=3, horizon_s=60.0, delta=0.1)
     assert fixed.nested is not None
     assert fixed.nested["segments"] == 3

@@ -1,11 +1,24 @@
-"""The words of a schedule that table and markdown share."""
+"""A schedule: the answer, static against scaled, and every hour."""
 
 from __future__ import annotations
 
+from planner.report.blocks import Block, Table, Text
 from planner.studies.schedule import Schedule
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["headline", "summary"]
+__all__ = ["blocks"]
+
+
+def blocks(schedule: Schedule) -> list[Block]:
+    """Headline, costs side by side, hours."""
+    question, answer, cost = headline(schedule)
+    return [
+        Text([question], "heading"),
+        Text([answer], "bold", near=True),
+        Text([cost], near=True),
+        Table(COLUMNS, summary(schedule), {""}),
+        Table(*by_hour(schedule), {"time"}),
+    ]
 
 
 def headline(schedule: Schedule) -> list[str]:

@@ -1,11 +1,41 @@
-"""The words and cells of a plan that table and markdown share."""
+"""A plan: the question and the answer, its pools, why, and how to start the engines."""
 
 from __future__ import annotations
 
 from planner.plans import LatencyValue, Plan, PoolPlan
+from planner.report.blocks import Block, Table, Text
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["COLUMNS", "cell", "headline", "pool_cells", "savings"]
+__all__ = ["blocks"]
+
+
+def blocks(plan: Plan) -> list[Block]:
+    """Headline, pools, what they save and why, settings; a document also keeps what was assumed."""
+    question, answer, cost = headline(plan)
+    columns, rows = pool_table(plan)
+    return [
+        Text([question], "heading"),
+        Text([answer], "bold", near=True),
+        Text([cost], near=True),
+        Table(columns, rows, {"pool", "total tokens"}),
+        Text([savings(plan)]),
+        Text(plan.explanation, "bullets", "Why", near=True),
+        Text(plan.assumptions, "bullets", "Assumed", only="document"),
+        Text(plan.warnings, "bullets", "Warnings", only="document"),
+        Text([engine_flags(pool) for pool in plan.pools], only="terminal"),
+        Text(plan.notes, "bullets", "Notes", label="note: ", near=True),
+        Text([f"fleetopt {plan.version}, method `{plan.method}`"], only="document"),
+    ]
+
+
+def engine_flags(pool: PoolPlan) -> str:
+    """How the engines of a pool are started."""
+    s = pool.settings
+    return (
+        f"{pool.name}: --max-model-len {s.max_model_len} --max-num-seqs {s.max_num_seqs} "
+        f"--max-num-batched-tokens {s.max_num_batched_tokens} --tensor-parallel-size {s.tensor_parallel_size} "
+        f"--gpu-memory-utilization {s.gpu_memory_utilization:g}"
+    )
 
 
 def gpu_phrase(pool: PoolPlan) -> str:
@@ -112,10 +142,3 @@ def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
 def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:
     """The pool's value of one metric at one level."""
     return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
-
-
-def cell(value: object) -> str:
-    """One value of a row: four significant digits, a dash for nothing."""
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.report.calibration_text import aligned_table
+from planner.report.blocks import Block, Table, Text
 from planner.units import format_duration, format_percent
 
 if TYPE_CHECKING:
     from planner.compress.measure import CompressionMeasurement
 
-__all__ = ["compression_text"]
+__all__ = ["blocks"]
 
 
-def compression_text(found: CompressionMeasurement, markdown: bool = False) -> str:
+def blocks(found: CompressionMeasurement) -> list[Block]:
     """Headline, one row per category, and what the numbers rest on."""
 
     def share(value: object) -> str:
@@ -49,14 +49,10 @@ def compression_text(found: CompressionMeasurement, markdown: bool = False) -> s
             ]
         )
     low, high = f"{found.boundary:,}", f"{found.gamma * found.boundary:,.0f}"
-    lines = [
+    head = (
         f"{found.total.requests:,} of {found.prompts:,} prompts lie between {low} and {high} tokens "
-        f"({found.counted_by}); p_c is the share of them that compressed to {low}",
-        "",
-        aligned_table(columns, rows, markdown, {"category"}),
-    ]
-    if found.total.reasons:
-        words = {"gate": "content that is not compressed", "kept": "what has to be kept does not fit"}
-        why = ", ".join(f"{n:,} {words.get(k, k)}" for k, n in sorted(found.total.reasons.items()))
-        lines += ["", f"left alone: {why}"]
-    return "\n".join(lines)
+        f"({found.counted_by}); p_c is the share of them that compressed to {low}"
+    )
+    words = {"gate": "content that is not compressed", "kept": "what has to be kept does not fit"}
+    why = ", ".join(f"{n:,} {words.get(k, k)}" for k, n in sorted(found.total.reasons.items()))
+    return [Text([head]), Table(columns, rows, {"category"}), Text([f"left alone: {why}"] if why else [])]

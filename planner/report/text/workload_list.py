@@ -1,0 +1,121 @@
+"""Shipped workloads, one line each, and the hourly profiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.report.blocks import Block, Table, Text
+from planner.report.text.workload_summary import count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from planner.workload.arrivals import Arrivals
+    from planner.workload.workload import Workload
+
+__all__ = ["WorkloadList", "blocks"]
+
+README_HEAD = """\
+# Shipped workloads
+
+Every file is a joint distribution of input and output tokens with its arrivals, origin and licence in its first lines, and was
+made by `fleetopt workload import` (plain CDFs: a stated split of the totals). `fleetopt plan --cdf NAME` takes any of them;
+`fleetopt workload show NAME` describes it. This file is written by
+`fleetopt workload list --format markdown -o workloads/README.md`."""
+
+LIST_COLUMNS = (
+    "name",
+    "requests",
+    "rate/s",
+    "mean input",
+    "mean output",
+    "p50 total",
+    "p99 total",
+    "categories",
+    "licence",
+    "note",
+)
+
+
+class WorkloadList:
+    """Shipped workloads as rows.
+
+    Parameters
+    ----------
+    workloads, profiles
+        What to list.
+    """
+
+    def __init__(self, workloads: list[Workload], profiles: Mapping[str, Arrivals]) -> None:
+        self.workloads = workloads
+        self.profiles = profiles
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "workloads": [w.to_dict() for w in self.workloads],
+            "profiles": {name: arrivals.to_dict() for name, arrivals in self.profiles.items()},
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per workload."""
+        return [
+            {
+                "name": w.name,
+                "requests": w.provenance.requests,
+                "arrival_rate_per_s": w.arrivals.rate_per_s,
+                "mean_input_tokens": w.mean_input,
+                "mean_output_tokens": w.mean_output,
+                "p50_total_tokens": w.quantile(0.5),
+                "p99_total_tokens": w.quantile(0.99),
+                "categories": " ".join(c for c in w.categories if c),
+                "licence": w.provenance.licence,
+                "source": w.provenance.source,
+                "length_split": w.provenance.length_split,
+            }
+            for w in self.workloads
+        ]
+
+
+def blocks(listed: WorkloadList) -> list[Block]:
+    """One line per workload."""
+    rows = []
+    for w in listed.workloads:
+        notes = [w.provenance.length_split.split(":")[0]] if w.provenance.length_split else []
+        notes += ["hourly profile"] if w.arrivals.hourly_profile else []
+        notes += [w.arrivals.assumed] if w.arrivals.assumed and w.arrivals.rate_per_s is not None else []
+        values = (w.mean_input, w.mean_output, w.quantile(0.5), w.quantile(0.99))
+        rate = w.arrivals.rate_per_s
+        rows.append(
+            [
+                w.name,
+                count(w.provenance.requests),
+                "-" if rate is None else f"{rate:.4g}",
+                *(count(v) for v in values),
+                " ".join(c for c in w.categories if c) or "-",
+                w.provenance.licence or "-",
+                "; ".join(notes) or "-",
+            ]
+        )
+    found: list[Block] = [
+        Text([README_HEAD], only="document"),
+        Table(LIST_COLUMNS, rows, {"name", "categories", "licence", "note"}),
+    ]
+    if listed.profiles:
+        columns = ["profile", "rate/s", "peak/mean", "busiest hour", "quietest hour"]
+        rows = [
+            [
+                name,
+                f"{arrivals.rate_per_s or 0.0:.4g}",
+                f"{arrivals.peak_over_mean or 0.0:.2f}",
+                *(
+                    f"{at(arrivals.hourly_profile):.2f} at {arrivals.hourly_profile.index(at(arrivals.hourly_profile))}h"
+                    for at in (max, min)
+                ),
+            ]
+            for name, arrivals in listed.profiles.items()
+        ]
+        heading = "Hourly profiles of real services (`profiles/`, alibaba/ServeGen, Apache-2.0):"
+        found += [Text([heading], only="document"), Table(columns, rows, {"profile"})]
+    return found
