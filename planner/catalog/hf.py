@@ -11,7 +11,7 @@ from planner.documents import parse_json, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
-__all__ = ["FAMILIES", "NOT_MODELLED", "model_from_config"]
+__all__ = ["FAMILIES", "NOT_MODELLED", "model_from_config", "model_from_mapping"]
 
 _UNTIED: Mapping[str, Any] = {"tie_word_embeddings": False}
 _GATED_DELTA: Mapping[str, Any] = {"tie_word_embeddings": False, "attn_output_gate": True, "full_attention_interval": 4}
@@ -175,13 +175,18 @@ def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
     raw = parse_json(read_text(path), where, infinite=True)
     if not isinstance(raw, dict):
         raise InputError(f"{where}: expected a JSON object with the keys of a Hugging Face config.json")
-    if like is not None and like not in FAMILIES:
-        raise InputError(f"unknown family {like!r}{did_you_mean(like, FAMILIES)}", f"Known: {', '.join(FAMILIES)}.")
     beside = path.with_name("hf_quant_config.json")
     if "quantization_config" not in raw and path.name == "config.json" and beside.is_file():
         raw["quantization_config"] = _quantization_beside(beside)
     stem = path.parent.resolve().name if path.name == "config.json" else path.stem
-    return _Reader(where, raw, like).spec(name=stem or "model")
+    return model_from_mapping(raw, where, stem or "model", like)
+
+
+def model_from_mapping(raw: Mapping[str, Any], where: str, name: str, like: str | None = None) -> ModelSpec:
+    """The same from a parsed ``config.json``: `where` names it in complaints, `name` the model."""
+    if like is not None and like not in FAMILIES:
+        raise InputError(f"unknown family {like!r}{did_you_mean(like, FAMILIES)}", f"Known: {', '.join(FAMILIES)}.")
+    return _Reader(where, raw, like).spec(name=name)
 
 
 def _quantization_beside(path: Path) -> dict[str, Any]:

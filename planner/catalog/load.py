@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -167,15 +167,35 @@ def _model_from_entry(name: str, e: Mapping[str, Any]) -> ModelSpec:
 
 
 @cache
+def _listed_models() -> Mapping[str, ModelSpec]:
+    """The models of models.yaml."""
+    return {name: _model_from_entry(name, entry) for name, entry in shipped("models.yaml").items()}
+
+
+@cache
 def models() -> Mapping[str, ModelSpec]:
-    """All models of the catalog by canonical name.
+    """All models of the catalog by canonical name: those of models.yaml, then one per file of ``models/``.
 
     Examples
     --------
-    >>> models()["deepseek-v3"].kv_lora_rank
-    512
+    >>> models()["deepseek-v3"].kv_lora_rank, models()["qwen3-next-80b-a3b"].state_layers
+    (512, 36)
     """
-    return {name: _model_from_entry(name, entry) for name, entry in shipped("models.yaml").items()}
+    import json
+
+    from planner.catalog.hf import model_from_mapping
+
+    found = dict(_listed_models())
+    for path in sorted(FOLDER.glob("models/*.json")):
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        spec = model_from_mapping(entry["config"], path.name, path.stem)
+        found[path.stem] = replace(spec, aliases=tuple(entry["aliases"]), source=entry["source"])
+    return found
+
+
+@cache
+def _listed_index() -> dict[str, str]:
+    return _index(_listed_models().values())
 
 
 @cache
@@ -244,7 +264,6 @@ def _quantized(key: str, index: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
-    index = _model_index()
     key = normalized(str(name))
     path = Path(name)
     # a file on disk is what the user means even if its folder is called like a model
@@ -252,14 +271,22 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
         from planner.catalog.hf import model_from_config
 
         return model_from_config(path / "config.json" if path.is_dir() else path, like)
+    # the folder of single files is read only for a name that models.yaml does not have
+    if (spec := _spelled(key, _listed_index(), _listed_models)) or (spec := _spelled(key, _model_index(), models)):
+        return spec
+    raise InputError(
+        f"unknown model {str(name)!r}{did_you_mean(key, _model_index())}",
+        f"Known: {', '.join(models())}. Or give the path of a Hugging Face config.json.",
+    )
+
+
+def _spelled(key: str, index: Mapping[str, str], known: Callable[[], Mapping[str, ModelSpec]]) -> ModelSpec | None:
+    """The model of that spelling, or of that spelling with a quantization suffix."""
     key = key if key in index else key.removeprefix("meta-")
-    quantized = _quantized(key, index) if key not in index else None
-    if quantized is not None:
-        spec = models()[quantized[0]]
-        return replace(spec, name=f"{spec.name}-{quantized[1]}", weight_dtype=quantized[1])
-    if key not in index:
-        raise InputError(
-            f"unknown model {str(name)!r}{did_you_mean(key, index)}",
-            f"Known: {', '.join(models())}. Or give the path of a Hugging Face config.json.",
-        )
-    return models()[index[key]]
+    if key in index:
+        return known()[index[key]]
+    quantized = _quantized(key, index)
+    if quantized is None:
+        return None
+    spec = known()[quantized[0]]
+    return replace(spec, name=f"{spec.name}-{quantized[1]}", weight_dtype=quantized[1])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 
-from planner.catalog.load import gpus, price_offers, shipped
+from planner.catalog.hf import model_from_mapping
+from planner.catalog.load import FOLDER as CATALOG
+from planner.catalog.load import gpus, models, normalized, price_offers, shipped
 from planner.catalog.prices import FOLDER, parse_offers
+from planner.shard import shard
+from tests.catalog.families import ACCEPTED
+
+MODEL_FOLDER = CATALOG / "models"
 
 GPU_KEYS = {"memory_gib", "bandwidth_gb_per_s", "tflops", "link_gb_per_s", "aliases", "sources"}
 GPU_OPTIONAL = {"gpus_per_node", "sm_count", "attention_kernel", "node_link_gb_per_s", "gpu_class"}
 MODEL_KEYS = {"layers", "hidden", "heads", "vocab", "context", "params", "source"}
-MODEL_OPTIONAL = {
-    "mlp", "tied", "moe", "mla", "sliding", "weights", "aliases", "multimodal", "state", "index", "gate", "shared", "latent",
-    "sliding_heads", "blocks", "matrices", "tied_values", "values", "dense_weights",
-}  # fmt: skip
+MODEL_OPTIONAL = {"mlp", "tied", "moe", "mla", "sliding", "weights", "aliases", "multimodal"}
 
 
 def problems_of_gpu(name: str, entry: dict[str, Any], sources: dict[str, str]) -> list[str]:
@@ -37,7 +42,7 @@ def problems_of_model(name: str, entry: dict[str, Any]) -> list[str]:
     if "mlp" not in entry and "moe" not in entry:
         found.append("mlp or moe missing")
     found += [f"{key} is no key of a model" for key in sorted(entry.keys() - MODEL_KEYS - MODEL_OPTIONAL)]
-    for key, length in (("heads", 3), ("params", 2), ("moe", 5), ("mla", 5), ("sliding", 2), ("state", 3)):
+    for key, length in (("heads", 3), ("params", 2), ("moe", 5), ("mla", 5), ("sliding", 2)):
         if key in entry and len(entry[key]) != length:
             found.append(f"{key}: {length} values, got {len(entry[key])}")
     return [f"models.yaml: {name}: {problem}" for problem in found]
@@ -52,6 +57,26 @@ def test_gpus_are_complete() -> None:
 
 def test_models_are_complete() -> None:
     assert not [p for name, entry in shipped("models.yaml").items() for p in problems_of_model(name, entry)]
+
+
+@pytest.mark.parametrize("path", sorted(MODEL_FOLDER.glob("*.json")), ids=lambda p: p.stem)
+def test_model_files_are_complete(path: Any) -> None:
+    entry = json.loads(path.read_text(encoding="utf-8"))
+    missing = [key for key in ("source", "aliases", "config") if key not in entry]
+    assert not missing, f"{path.name}: {', '.join(missing)} missing"
+    assert re.search(r"read 20\d\d-\d\d-\d\d$", entry["source"]), (
+        f"{path.name}: source does not end with the day it was read"
+    )
+    assert path.stem == normalized(path.stem), f"{path.name}: not a canonical name"
+    # raises with every key that is missing or ill-typed
+    spec = model_from_mapping(entry["config"], path.name, path.stem)
+    assert spec.parameters_total > 1e9 and shard(spec).full_bytes_per_token > 0.0
+
+
+@pytest.mark.parametrize("name", sorted(ACCEPTED.keys() & models().keys()))
+def test_the_catalog_agrees_with_what_makers_say(name: str) -> None:
+    assert models()[name].parameters_total == pytest.approx(ACCEPTED[name].parameters * 1e9, rel=0.02)
+    assert shard(models()[name]).full_bytes_per_token == pytest.approx(ACCEPTED[name].kv_bytes, rel=1e-9)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.csv")), ids=lambda p: p.stem)

@@ -66,6 +66,22 @@ MODELS = [
     "deepseek-v3",
     "llama-4-scout",
     "phi-4",
+    "deepseek-v3.2",
+    "kimi-k2",
+    "glm-4.7",
+    "glm-5",
+    "minimax-m2.5",
+    "minimax-m3",
+    "qwen3-next-80b-a3b",
+    "qwen3.5-35b-a3b",
+    "llama-4-maverick",
+    "gemma-4-26b-a4b",
+    "ministral-3-8b",
+    "nemotron-3-nano-30b-a3b",
+    "granite-4.0-h-small",
+    "olmo-2-32b",
+    "olmo-3-7b",
+    "qwen3-vl-8b",
 ]
 
 
@@ -133,6 +149,10 @@ def test_gpu_spellings(written: str, meant: str) -> None:
         ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("neuralmagic/Meta-Llama-3.1-405B-Instruct-FP8-dynamic", "llama-3.1-405b-fp8"),
         ("Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b-int4"),
+        ("zai-org/GLM-4.6", "glm-4.7"),
+        ("zai-org/GLM-5-FP8", "glm-5"),
+        ("MiniMaxAI/MiniMax-M2", "minimax-m2.5"),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct-FP8", "qwen3-next-80b-a3b-fp8"),
     ],
 )
 def test_model_spellings(written: str, meant: str) -> None:
