@@ -22,6 +22,7 @@ from planner.documents import parse_yaml, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.writing import write_text
 
 __all__ = [
     "SCHEMA",
@@ -511,12 +512,7 @@ def save_profile(profile: Profile, path: str | Path) -> Path:
         target = target / f"{profile.name}.yaml"
     text = yaml.safe_dump(profile.to_dict(), sort_keys=False, allow_unicode=True, width=120)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(target, text)
     return target
 
 

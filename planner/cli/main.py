@@ -11,6 +11,7 @@ import typer
 
 import planner
 from planner.cli.commands import Commands
+from planner.cli.output import open_streams
 from planner.errors import FleetOptError
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ def run(arguments: list[str] | None = None) -> None:
     # the solves are small: threads of the linear algebra would only wait for each other
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    open_streams()
     try:
         # the framework itself exits with 2 on wrong usage and with 130 when interrupted
         app(args=arguments)

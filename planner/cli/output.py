@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
+from planner.writing import write_text
 
-__all__ = ["emit", "progress_bar", "say", "tell", "writer"]
+__all__ = ["ClosedStream", "emit", "open_streams", "progress_bar", "say", "tell", "writer"]
 
 
 def emit(text: str, output: Path | None) -> None:
     """Print `text`, or write it to a file that appears complete or not at all."""
     if output is None:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        _print(text if text.endswith("\n") else text + "\n")
         return
-    folder = output.expanduser().resolve().parent
-    if not folder.is_dir():
-        raise InputError(f"{output}: folder {folder} does not exist")
-    if output.expanduser().is_dir():
-        raise InputError(f"{output}: is a folder", "Name a file in it.")
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{output.name}.")
-    except OSError as error:
-        raise InputError(f"{output}: cannot write there ({error.strerror})") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
-        Path(name).chmod(0o644)
-        os.replace(name, output.expanduser())
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_text(output, text, inputs=_files_named())
     say([f"wrote {output}"])
+
+
+def _print(text: str) -> None:
+    """To stdout, flushed here so that a full disk or a closed stdout is an error of this command."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        # what is left in the buffer would fail once more at the end
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        raise InputError(f"standard output cannot be written ({getattr(error, 'strerror', None) or error})") from None
+
+
+def _files_named() -> Iterator[str]:
+    """What the command line names beside its output: any of it may be a file that was read."""
+    arguments = iter(sys.argv[1:])
+    for argument in arguments:
+        if argument in ("-o", "--output"):
+            next(arguments, None)
+        elif not argument.startswith("--output="):
+            yield argument.partition("=")[2] or argument
+
+
+class ClosedStream(io.TextIOBase):
+    """Stands in for a standard stream that was closed before the start, which Python leaves as ``None``."""
+
+    def write(self, text: str) -> int:
+        """Nothing can be written."""
+        raise OSError(errno.EBADF, "it is closed")
+
+
+def open_streams() -> None:
+    """Make stdout and stderr objects again where they were closed: the first complains when used, the second is silent."""
+    if sys.stdout is None:
+        sys.stdout = ClosedStream()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def writer(output_format: str, output: Path | None, of: str = "") -> Callable[[Any], None]:
