@@ -15,13 +15,11 @@ __all__ = ["evaluate"]
 def evaluate(
     plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
     rate: Annotated[
-        str | None, typer.Option(help="Rates to try, requests/s: 500 or 500,1000,2000. Default: the plan's.")
+        str | None, opt.told("Rates to try, requests/s: 500 or 500,1000,2000. Default: the plan's.")
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option("--cdf", "--workload", "-w", help="Other traffic than the plan's.")
-    ] = None,
+    workload: Annotated[str | None, opt.told("Other traffic than the plan's.", "--cdf", "--workload", "-w")] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Any option of plan, changed: cached_share=0.6. Repeat.")
+        list[str] | None, opt.told("Any option of plan, changed: cached_share=0.6. Repeat.", "--set")
     ] = None,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,

@@ -14,7 +14,18 @@ from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option
 from planner.question.values import TOKENS
 from planner.report import formats
 
-__all__ = ["HARDWARE", "OUTPUT", "REPLICA", "WORKLOAD", "Format", "OutputFile", "PlanFormat", "ScheduleFormat", "asks"]
+__all__ = [
+    "HARDWARE",
+    "OUTPUT",
+    "REPLICA",
+    "WORKLOAD",
+    "Format",
+    "OutputFile",
+    "PlanFormat",
+    "ScheduleFormat",
+    "asks",
+    "told",
+]
 
 OUTPUT = "Output"
 
@@ -22,8 +33,13 @@ REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_
 """Options of the commands that look at one kind of replica."""
 
 
+def told(help: str, *flags: str, panel: str | None = None) -> Any:
+    """An option of the command's own: what help says, its flags, where help shows it."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel)
+
+
 def _format(of: str = "") -> Any:
-    return typer.Option("--format", "-f", help=f"{', '.join(formats(of))}.", rich_help_panel=OUTPUT)
+    return told(f"{', '.join(formats(of))}.", "--format", "-f", panel=OUTPUT)
 
 
 Format = Annotated[str, _format()]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
@@ -16,9 +14,8 @@ __all__ = ["Config", "Scenario", "plan"]
 
 Config = Annotated[
     Path | None,
-    typer.Option(help="Configuration or plan file (YAML, JSON) whose options are the base.", rich_help_panel=opt.OUTPUT),
-]  # fmt: skip
-Scenario = Annotated[str | None, typer.Option(help="Scenario of the configuration file.", rich_help_panel=opt.OUTPUT)]
+    opt.told("Configuration or plan file (YAML, JSON) whose options are the base.", panel=opt.OUTPUT)]  # fmt: skip
+Scenario = Annotated[str | None, opt.told("Scenario of the configuration file.", panel=opt.OUTPUT)]
 
 
 @opt.asks()
@@ -27,10 +24,8 @@ def plan(
     scenario: Scenario = None,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help="Simulate the fleet and judge every promise (seconds; exit 6 when one fails).",
-            rich_help_panel=opt.OUTPUT,
+        opt.told(
+            "Simulate the fleet and judge every promise (seconds; exit 6 when one fails).", "--verify", panel=opt.OUTPUT
         ),
     ] = False,
     output_format: opt.PlanFormat = "table",

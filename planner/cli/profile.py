@@ -19,8 +19,8 @@ app = typer.Typer(
 
 @app.command("list")
 def list_profiles(
-    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="Only this GPU.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Only this model.")] = None,
+    gpu: Annotated[str | None, opt.told("Only this GPU.", "--gpu", "-g")] = None,
+    model: Annotated[str | None, opt.told("Only this model.", "--model", "-m")] = None,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
@@ -48,14 +48,13 @@ def show(
     name: Annotated[
         str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="GPU type.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Model.")] = None,
-    tp: Annotated[int, typer.Option("--tp", help="GPUs per replica.")] = 1,
+    gpu: Annotated[str | None, opt.told("GPU type.", "--gpu", "-g")] = None,
+    model: Annotated[str | None, opt.told("Model.", "--model", "-m")] = None,
+    tp: Annotated[int, opt.told("GPUs per replica.", "--tp")] = 1,
     papers: Annotated[
-        bool,
-        typer.Option("--papers", help="Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
+        bool, opt.told("Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...).", "--papers")
     ] = False,
-    context: Annotated[float, typer.Option("--context", help="Mean context for --papers, tokens.")] = 1024.0,
+    context: Annotated[float, opt.told("Mean context for --papers, tokens.", "--context")] = 1024.0,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:

@@ -25,23 +25,20 @@ def schedule(
     ] = None,
     hours: Annotated[
         str | None,
-        typer.Option(
-            help="File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
-            rich_help_panel=TIME,
+        opt.told(
+            "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
+            panel=TIME,
         ),
     ] = None,
     startup: Annotated[
-        str,
-        typer.Option(help="From starting a replica until it serves; it starts that much ahead.", rich_help_panel=TIME),
+        str, opt.told("From starting a replica until it serves; it starts that much ahead.", panel=TIME)
     ] = "4min",
     dwell: Annotated[
-        str,
-        typer.Option(help="Least time a pool keeps its number of replicas, in whole hours.", rich_help_panel=TIME),
+        str, opt.told("Least time a pool keeps its number of replicas, in whole hours.", panel=TIME)
     ] = "1h",
-    buffer: Annotated[str, typer.Option(help="Added to the traffic of every hour: 10%.", rich_help_panel=TIME)] = "0",
+    buffer: Annotated[str, opt.told("Added to the traffic of every hour: 10%.", panel=TIME)] = "0",
     rate_is: Annotated[
-        str,
-        typer.Option(help="mean: the rate is the mean over the hours; peak: the busiest hour's.", rich_help_panel=TIME),
+        str, opt.told("mean: the rate is the mean over the hours; peak: the busiest hour's.", panel=TIME)
     ] = "mean",
     config: Config = None,
     scenario: Scenario = None,

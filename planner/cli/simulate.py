@@ -28,65 +28,46 @@ def simulate(
         Path | None, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")
     ] = None,
     rate: Annotated[
-        str | None, typer.Option("--rate", "--rates", help="Rates, requests/s: 500 or 5,10,15. Default: the plan's.")
+        str | None, opt.told("Rates, requests/s: 500 or 5,10,15. Default: the plan's.", "--rate", "--rates")
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option(
-            "--cdf", "--workload", "-w", help="Traffic: other than the plan's; for policies the default is azure."
-        ),
+        opt.told("Traffic: other than the plan's; for policies the default is azure.", "--cdf", "--workload", "-w"),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.",
-            rich_help_panel=RUN_PANEL,
-        ),
+        opt.told("Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.", panel=RUN_PANEL),
     ] = None,
     requests: Annotated[
-        int | None,
-        typer.Option(help="Requests per run. Default 50000 for a plan, 4000 for policies.", rich_help_panel=RUN_PANEL),
+        int | None, opt.told("Requests per run. Default 50000 for a plan, 4000 for policies.", panel=RUN_PANEL)
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Independent runs.", rich_help_panel=RUN_PANEL)] = 2,
+    seeds: Annotated[int, opt.told("Independent runs.", panel=RUN_PANEL)] = 2,
     arrivals: Annotated[
         str | None,
-        typer.Option(
-            help="poisson, or auto for the burstiness the workload measured. Default: as the plan assumed.",
-            rich_help_panel=RUN_PANEL,
+        opt.told(
+            "poisson, or auto for the burstiness the workload measured. Default: as the plan assumed.", panel=RUN_PANEL
         ),
     ] = None,
     replay: Annotated[
-        str | None,
-        typer.Option(
-            help="Trace whose time stamps are replayed, stretched to the fleet's rate.", rich_help_panel=RUN_PANEL
-        ),
+        str | None, opt.told("Trace whose time stamps are replayed, stretched to the fleet's rate.", panel=RUN_PANEL)
     ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(help=POLICIES_HELP, rich_help_panel=POLICY_PANEL),
-    ] = None,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", help="GPU type.", rich_help_panel=POLICY_PANEL)] = "h100",
+    policies: Annotated[str | None, opt.told(POLICIES_HELP, panel=POLICY_PANEL)] = None,
+    gpu: Annotated[str, opt.told("GPU type.", "--gpu", "-g", panel=POLICY_PANEL)] = "h100",
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Model name, or a config.json.", rich_help_panel=POLICY_PANEL)
+        str, opt.told("Model name, or a config.json.", "--model", "-m", panel=POLICY_PANEL)
     ] = "llama-3.1-8b",
-    tp: Annotated[int, typer.Option("--tp", help="GPUs per replica.", rich_help_panel=POLICY_PANEL)] = 1,
-    slots: Annotated[int, typer.Option(help="max_num_seqs.", rich_help_panel=POLICY_PANEL)] = 128,
-    token_budget: Annotated[int, typer.Option(help="Tokens per iteration.", rich_help_panel=POLICY_PANEL)] = 2048,
-    replicas: Annotated[int, typer.Option(help="Replicas under one policy.", rich_help_panel=POLICY_PANEL)] = 1,
-    routing: Annotated[str, typer.Option(help=ROUTING_HELP, rich_help_panel=POLICY_PANEL)] = "random",
-    ttft: Annotated[str, typer.Option(help="Objective: TTFT at most this.", rich_help_panel=POLICY_PANEL)] = "1s",
-    tbt: Annotated[
-        str, typer.Option(help="Objective: every gap between tokens at most this.", rich_help_panel=POLICY_PANEL)
-    ] = "500ms",
-    tbt_strict: Annotated[str, typer.Option(help="The same for strict users.", rich_help_panel=POLICY_PANEL)] = "100ms",
-    strict_share: Annotated[
-        str, typer.Option(help="Share of strict users: 0.05 or 5%.", rich_help_panel=POLICY_PANEL)
-    ] = "0",
+    tp: Annotated[int, opt.told("GPUs per replica.", "--tp", panel=POLICY_PANEL)] = 1,
+    slots: Annotated[int, opt.told("max_num_seqs.", panel=POLICY_PANEL)] = 128,
+    token_budget: Annotated[int, opt.told("Tokens per iteration.", panel=POLICY_PANEL)] = 2048,
+    replicas: Annotated[int, opt.told("Replicas under one policy.", panel=POLICY_PANEL)] = 1,
+    routing: Annotated[str, opt.told(ROUTING_HELP, panel=POLICY_PANEL)] = "random",
+    ttft: Annotated[str, opt.told("Objective: TTFT at most this.", panel=POLICY_PANEL)] = "1s",
+    tbt: Annotated[str, opt.told("Objective: every gap between tokens at most this.", panel=POLICY_PANEL)] = "500ms",
+    tbt_strict: Annotated[str, opt.told("The same for strict users.", panel=POLICY_PANEL)] = "100ms",
+    strict_share: Annotated[str, opt.told("Share of strict users: 0.05 or 5%.", panel=POLICY_PANEL)] = "0",
     change: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="A policy's parameter: eb.k=20, slai.order=spf. Repeat.", rich_help_panel=POLICY_PANEL
-        ),
+        opt.told("A policy's parameter: eb.k=20, slai.order=spf. Repeat.", "--set", panel=POLICY_PANEL),
     ] = None,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,

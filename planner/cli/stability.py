@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from planner.cli import options as opt
 
 __all__ = ["stability"]
@@ -14,12 +12,9 @@ __all__ = ["stability"]
 @opt.asks(opt.REPLICA)
 def stability(
     replicas: Annotated[
-        int | None,
-        typer.Option(help="Replicas of the fleet. Default: enough for a load of 0.85.", rich_help_panel=opt.HARDWARE),
+        int | None, opt.told("Replicas of the fleet. Default: enough for a load of 0.85.", panel=opt.HARDWARE)
     ] = None,
-    burst: Annotated[
-        float, typer.Option(help="Burst asked about, as a factor on the rate.", rich_help_panel=opt.WORKLOAD)
-    ] = 2.0,
+    burst: Annotated[float, opt.told("Burst asked about, as a factor on the rate.", panel=opt.WORKLOAD)] = 2.0,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,
     **given: Any,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from planner.cli import options as opt
 
 __all__ = ["wait"]
@@ -16,25 +14,16 @@ _WAIT = "WAIT"
 @opt.asks(opt.REPLICA)
 def wait(
     replicas: Annotated[
-        int | None,
-        typer.Option(
-            help="Replicas that share the rate. Default: enough for 0.85 of capacity.", rich_help_panel=opt.HARDWARE
-        ),
+        int | None, opt.told("Replicas that share the rate. Default: enough for 0.85 of capacity.", panel=opt.HARDWARE)
     ] = None,
     types: Annotated[
-        int | None,
-        typer.Option(help="Output classes of WAIT. Default: up to four, as memory allows.", rich_help_panel=_WAIT),
+        int | None, opt.told("Output classes of WAIT. Default: up to four, as memory allows.", panel=_WAIT)
     ] = None,
     segments: Annotated[
-        int | None,
-        typer.Option(help="Segments of Nested WAIT. Default: those with the least memory.", rich_help_panel=_WAIT),
+        int | None, opt.told("Segments of Nested WAIT. Default: those with the least memory.", panel=_WAIT)
     ] = None,
-    horizon: Annotated[
-        str, typer.Option(help="Time the memory promise covers, e.g. 1h.", rich_help_panel=_WAIT)
-    ] = "1h",
-    delta: Annotated[
-        str, typer.Option(help="Probability that memory is exceeded in that time, e.g. 1%.", rich_help_panel=_WAIT)
-    ] = "1%",
+    horizon: Annotated[str, opt.told("Time the memory promise covers, e.g. 1h.", panel=_WAIT)] = "1h",
+    delta: Annotated[str, opt.told("Probability that memory is exceeded in that time, e.g. 1%.", panel=_WAIT)] = "1%",
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,
     **given: Any,

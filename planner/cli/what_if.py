@@ -16,14 +16,12 @@ def what_if(
     base: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
     change: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s."
-        ),
+        opt.told("Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s.", "--set"),
     ] = None,
     scenario: Annotated[
-        list[str] | None, typer.Option("--scenario", help="Scenario of the file; repeat. `all` takes every one.")
+        list[str] | None, opt.told("Scenario of the file; repeat. `all` takes every one.", "--scenario")
     ] = None,
-    zipped: Annotated[bool, typer.Option("--zip", help="One point per position instead of all combinations.")] = False,
+    zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:

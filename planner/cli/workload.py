@@ -24,13 +24,10 @@ app = typer.Typer(
 
 InputFormat = Annotated[
     str | None,
-    typer.Option("--input-format", help="Force a format; default: recognised by content (`import --help` lists them)."),
+    opt.told("Force a format; default: recognised by content (`import --help` lists them).", "--input-format"),
 ]
 OutputShare = Annotated[
-    str | None,
-    typer.Option(
-        help="For totals alone: share of the output, e.g. 0.2 or 20%.", rich_help_panel="What the file does not say"
-    ),
+    str | None, opt.told("For totals alone: share of the output, e.g. 0.2 or 20%.", panel="What the file does not say")
 ]
 
 _BIG = 8 << 20  # files above this size show a progress bar [bytes]
@@ -59,51 +56,38 @@ def import_(
     input_format: InputFormat = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option("--map", help="Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E."),
+        opt.told("Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E.", "--map"),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the workload. Default: of the file.")] = None,
+    name: Annotated[str | None, opt.told("Name of the workload. Default: of the file.")] = None,
     max_error: Annotated[
-        str,
-        typer.Option(
-            help="Largest error of the compact file on what plans depend on, e.g. 0.5%; 0 keeps every request."
-        ),
+        str, opt.told("Largest error of the compact file on what plans depend on, e.g. 0.5%; 0 keeps every request.")
     ] = "0.5%",
-    rows: Annotated[int | None, typer.Option(help="Quantile bins of the compact file, instead of --max-error.")] = None,
+    rows: Annotated[int | None, opt.told("Quantile bins of the compact file, instead of --max-error.")] = None,
     compressible: Annotated[
-        list[str] | None, typer.Option(help="Probability that a prompt of a category can be compressed: conv=1,code=0.")
+        list[str] | None, opt.told("Probability that a prompt of a category can be compressed: conv=1,code=0.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Arrival rate instead of the trace's own, requests/s.")] = None,
-    allow_bad_rows: Annotated[bool, typer.Option(help="Drop unreadable rows even if they are more than 0.1%.")] = False,
-    source: Annotated[str | None, typer.Option(help="Origin to write into the file.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence of the data to write into the file.")] = None,
+    rate: Annotated[float | None, opt.told("Arrival rate instead of the trace's own, requests/s.")] = None,
+    allow_bad_rows: Annotated[bool, opt.told("Drop unreadable rows even if they are more than 0.1%.")] = False,
+    source: Annotated[str | None, opt.told("Origin to write into the file.")] = None,
+    licence: Annotated[str | None, opt.told("Licence of the data to write into the file.")] = None,
     tokens_per_character: Annotated[
-        float | None,
-        typer.Option(help="For text without token counts. Default 0.25.", rich_help_panel="What the file does not say"),
+        float | None, opt.told("For text without token counts. Default 0.25.", panel="What the file does not say")
     ] = None,
     output_share: OutputShare = None,
     mean_output: Annotated[
-        float | None,
-        typer.Option(help="For totals alone: mean output, tokens.", rich_help_panel="What the file does not say"),
+        float | None, opt.told("For totals alone: mean output, tokens.", panel="What the file does not say")
     ] = None,
     time_unit: Annotated[
         str | None,
-        typer.Option(
-            help="Unit of numeric times: s, ms, us, ns. Default: by size.", rich_help_panel="What the file does not say"
-        ),
+        opt.told("Unit of numeric times: s, ms, us, ns. Default: by size.", panel="What the file does not say"),
     ] = None,
     baseline: Annotated[
-        str | None,
-        typer.Option(
-            help="The earlier of two scrapes of a server's histograms.", rich_help_panel="What the file does not say"
-        ),
+        str | None, opt.told("The earlier of two scrapes of a server's histograms.", panel="What the file does not say")
     ] = None,
     interval: Annotated[
-        str | None,
-        typer.Option(help="Time the histograms cover, e.g. 1h.", rich_help_panel="What the file does not say"),
+        str | None, opt.told("Time the histograms cover, e.g. 1h.", panel="What the file does not say")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the account of the import as JSON.", rich_help_panel=opt.OUTPUT)
-    ] = None,
+    report: Annotated[Path | None, opt.told("Write the account of the import as JSON.", panel=opt.OUTPUT)] = None,
 ) -> None:
     """A workload file from the data people have: traces, logs, benchmark results, server histograms.
 
@@ -182,12 +166,10 @@ _FEW_ROWS = 1000  # a trace with fewer distinct requests is kept as it is
 @app.command()
 def show(
     workload: Annotated[str, typer.Argument(help="A file in any known format, or a shipped name.")],
-    boundary: Annotated[str, typer.Option(help="Total tokens at which to describe the split.")] = "4096",
-    gamma: Annotated[float, typer.Option(help="Compression band above the boundary.")] = 1.5,
-    chunk: Annotated[int, typer.Option(help="Prefill chunk of the iterations, tokens.")] = 512,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write a picture (needs the extra plot).", rich_help_panel=opt.OUTPUT)
-    ] = None,
+    boundary: Annotated[str, opt.told("Total tokens at which to describe the split.")] = "4096",
+    gamma: Annotated[float, opt.told("Compression band above the boundary.")] = 1.5,
+    chunk: Annotated[int, opt.told("Prefill chunk of the iterations, tokens.")] = 512,
+    plot: Annotated[Path | None, opt.told("Write a picture (needs the extra plot).", panel=opt.OUTPUT)] = None,
     input_format: InputFormat = None,
     output_share: OutputShare = None,
     output_format: opt.Format = "table",
@@ -216,13 +198,13 @@ def show(
 @app.command()
 def mix(
     parts: Annotated[list[str], typer.Argument(help="WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.")],
-    name: Annotated[str, typer.Option(help="Name of the mix.")] = "mix",
-    rate: Annotated[float | None, typer.Option(help="Arrival rate of the mix, requests/s.")] = None,
+    name: Annotated[str, opt.told("Name of the mix.")] = "mix",
+    rate: Annotated[float | None, opt.told("Arrival rate of the mix, requests/s.")] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Daily profile of a real service (`fleetopt workload list`) for the result.")
+        str | None, opt.told("Daily profile of a real service (`fleetopt workload list`) for the result.")
     ] = None,
-    scale_input: Annotated[float, typer.Option(help="Factor on every input length.")] = 1.0,
-    scale_output: Annotated[float, typer.Option(help="Factor on every output length: 1.3 = outputs grow 30%.")] = 1.0,
+    scale_input: Annotated[float, opt.told("Factor on every input length.")] = 1.0,
+    scale_output: Annotated[float, opt.told("Factor on every output length: 1.3 = outputs grow 30%.")] = 1.0,
     output: opt.OutputFile = None,
 ) -> None:
     """Mix workloads, or scale the lengths of one; the result is a workload file.

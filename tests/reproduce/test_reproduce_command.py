@@ -37,7 +37,7 @@ def test_machine_formats_agree() -> None:
 def test_tables_for_people() -> None:
     text = _run("rad-slai")
     assert "-12.5%" in text and "[1] same linear cost" in text
-    assert _run("rad-slai", "--format", "markdown").startswith("| paper | quantity |")
+    assert _run("rad-slai", "--format", "markdown").startswith("| quantity | reading |")
 
 
 def test_a_file_is_written(tmp_path: Path) -> None:
