@@ -364,6 +364,10 @@ class Plan:
     shape: str = "colocated"
     alternatives: tuple[Alternative, ...] = ()
 
+    def __repr__(self) -> str:
+        fleet = " + ".join(f"{p.replicas} x TP{p.tp} {p.gpu}" for p in self.pools)
+        return f"<Plan: {fleet}, ${self.cost_usd_per_hour:,.2f}/hour, {self.arrival_rate_per_s:g} requests/s>"
+
     @property
     def replicas(self) -> int:
         """Replicas of all pools."""

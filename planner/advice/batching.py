@@ -70,6 +70,9 @@ class Batching:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<Batching: {self.verdict} ({self.certainty})>"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {

@@ -101,6 +101,9 @@ class Stability:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<Stability: {self.verdict}, {self.certificate}>"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what is infinite is null."""
         return {

@@ -69,6 +69,9 @@ class WaitSettings:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<WaitSettings: {self.verdict}, {len(self.types)} output classes>"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {

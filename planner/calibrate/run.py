@@ -129,6 +129,9 @@ class CalibrationSet:
 
     calibrations: tuple[Calibration, ...]
 
+    def __repr__(self) -> str:
+        return f"<CalibrationSet: {', '.join(c.profile.name for c in self.calibrations)}>"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {"schema_version": 1, "calibrations": [c.to_dict() for c in self.calibrations]}

@@ -17,10 +17,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Format = Annotated[
-    str, typer.Option("--format", "-f", help="table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
-]
-
 
 @app.command()
 def show(
@@ -29,16 +25,16 @@ def show(
     term: Annotated[
         str | None, typer.Option("--term", help="Only this term: on-demand, spot, reserved-1y, ...")
     ] = None,
-    output_format: Format = "table",
+    output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
     """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes."""
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import price_offers
     from planner.catalog.prices import reference_offer
-    from planner.cli.output import emit, writer
+    from planner.cli.output import writer
     from planner.errors import InputError, did_you_mean
-    from planner.report.prices_text import OfferList, offers_text
+    from planner.report.text.offer_list import OfferList
 
     write = writer(output_format, output)
     known = price_offers()
@@ -58,10 +54,7 @@ def show(
     found.sort(key=lambda o: (o.gpu, o.term != "on-demand", o.term, o.usd_per_gpu_hour))
     references = (reference_offer(known, name) for name in {o.gpu for o in found})
     listed = OfferList(found, frozenset(o for o in references if o is not None))
-    if output_format in ("table", "markdown"):
-        emit(offers_text(listed, output_format == "markdown"), output)
-    else:
-        write(listed)
+    write(listed)
 
 
 @app.command("import")

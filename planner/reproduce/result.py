@@ -72,6 +72,9 @@ class Reproduction:
         """Findings by verdict."""
         return {v: n for v in VERDICTS if (n := sum(f.verdict == v for f in self.findings))}
 
+    def __repr__(self) -> str:
+        return f"<Reproduction: {len(self.findings)} numbers of {', '.join(self.papers)}>"
+
     def to_rows(self) -> list[dict[str, object]]:
         """One row per finding."""
         return [f.to_dict() for f in self.findings]

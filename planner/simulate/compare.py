@@ -104,6 +104,9 @@ class Comparison:
     parameters: dict[str, dict[str, object]] = field(default_factory=dict)
     about: str = ""
 
+    def __repr__(self) -> str:
+        return f"<Comparison: {len(self.rows)} rows, {self.requests} requests each>"
+
     def to_rows(self) -> list[dict[str, object]]:
         """The rows."""
         return self.rows

@@ -63,6 +63,9 @@ class Verification:
     arrival_rate_per_s: float
     warnings: tuple[str, ...] = field(default=())
 
+    def __repr__(self) -> str:
+        return f"<Verification: {self.verdict}, {len(self.checks)} promises at {self.arrival_rate_per_s:g} requests/s>"
+
     @property
     def verdict(self) -> str:
         """``fails`` if any promise fails, ``cannot tell`` if any is open, else ``holds``."""

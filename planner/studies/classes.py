@@ -87,6 +87,9 @@ class TieredPlan:
     groupings: tuple[Grouping, ...]
     assumptions: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<TieredPlan: {' | '.join(map(' + '.join, self.groups))}, ${self.cost_usd_per_hour:,.2f}/hour>"
+
     @property
     def cost_usd_per_hour(self) -> float:
         """Cost of all groups [USD/hour]."""

@@ -35,6 +35,10 @@ class Evaluation:
     rates_per_s: tuple[float, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
 
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{r:g}" for r in self.rates_per_s)
+        return f"<Evaluation: {rates} requests/s, {'every promise holds' if self.holds else 'some promise is broken'}>"
+
     @property
     def holds(self) -> bool:
         """Whether every promise holds at every rate."""

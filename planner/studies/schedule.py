@@ -388,6 +388,9 @@ class Schedule:
     pools: tuple[ScheduledPool, ...]
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Schedule: {self.hours} hours, {self.peak_replicas} replicas at the peak, {self.mean_replicas:.1f} on average>"
+
     @property
     def hours(self) -> int:
         """Hours of the period: 24 or 168."""

@@ -78,6 +78,9 @@ class Sweep:
     base: PlanInputs
     points: tuple[SweepPoint, ...]
 
+    def __repr__(self) -> str:
+        return f"<Sweep: {len(self.points)} points, {len(self.feasible())} feasible>"
+
     def feasible(self) -> list[Plan]:
         """The plans of the feasible points."""
         return [p.plan for p in self.points if p.plan is not None]

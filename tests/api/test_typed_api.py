@@ -91,6 +91,25 @@ def test_calibrate_reads_files(tmp_path: Path) -> None:
         fo.calibrate("h100", "llama-3.1-8b", files=tmp_path / "nowhere.json")
 
 
+def test_results_say_what_they_are_in_a_line() -> None:
+    plan = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1)
+    results = [
+        plan,
+        fo.evaluate(plan, [10.0, 20.0]),
+        fo.what_if(plan, rate=[20, 40]),
+        fo.schedule(plan, hours="servegen-m-small"),
+        fo.stability("azure", rate=20.0),
+        fo.batching("azure"),
+        fo.wait("azure", rate=5.0),
+        fo.reproduce("wait"),
+        fo.load_workload("azure"),
+    ]
+    assert repr(plan) == f"<Plan: {plan.replicas} x TP1 h100-80gb, ${plan.cost_usd_per_hour:,.2f}/hour, 20 requests/s>"
+    for result in results:
+        assert type(result).__name__ in repr(result)
+        assert len(repr(result)) < 250
+
+
 def test_the_scheduler_verbs() -> None:
     assert fo.stability("azure", rate=20.0, gpu="h100", replicas=4).verdict
     assert fo.batching("azure").verdict

@@ -1,14 +1,16 @@
-"""Price offers as a table, for a terminal or a document."""
+"""Price offers, one line each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.report.blocks import Block, Table, Text
+
 if TYPE_CHECKING:
     from planner.catalog.prices import Offer
 
-__all__ = ["OfferList", "offers_text"]
+__all__ = ["OfferList", "blocks"]
 
 COLUMNS = ("gpu", "USD/GPU/hour", "term", "vendor", "region", "seen", "age, days", "list")
 
@@ -37,7 +39,7 @@ class OfferList:
         return [{**offer.to_dict(), "used": offer in self.used} for offer in self.offers]
 
 
-def offers_text(listed: OfferList, markdown: bool = False) -> str:
+def blocks(listed: OfferList) -> list[Block]:
     """The offers; ``*`` marks the one a plan takes, ``stale`` one that is too old to rely on."""
     rows = [
         [
@@ -52,12 +54,5 @@ def offers_text(listed: OfferList, markdown: bool = False) -> str:
         ]
         for offer in listed.offers
     ]
-    if markdown:
-        from planner.report.markdown import rows_to_markdown
-
-        table = rows_to_markdown(list(COLUMNS), rows)
-    else:
-        from planner.report.table import rows_to_table
-
-        table = rows_to_table(list(COLUMNS), rows, right={"USD/GPU/hour", "age, days"})
-    return f"{table}\n\n* what a plan takes without --price"
+    left = set(COLUMNS) - {"USD/GPU/hour", "age, days"}
+    return [Table(COLUMNS, rows, left), Text(["* what a plan takes without --price"])]
