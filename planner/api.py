@@ -56,6 +56,7 @@ def plan(
     scope: Literal["pool", "fleet"] | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
+    like: str | None = None,
     tp: int | str | Sequence[int] | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
@@ -130,6 +131,9 @@ def plan(
         GPU type; repeat to let the search mix types. Default: h100. [names]
     model
         Model name, or a Hugging Face config.json. Default: llama-3.1-8b. [text]
+    like
+        Family (model_type) whose arithmetic to take for a config.json of an unknown architecture. Default: refused.
+        [text]
     tp
         GPUs per replica: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that fits. [whole
         number, a list of them, or all]
@@ -533,6 +537,7 @@ def schedule(
     scope: Literal["pool", "fleet"] | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
+    like: str | None = None,
     tp: int | str | Sequence[int] | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,

@@ -229,13 +229,14 @@ def _assumptions(problem: FleetProblem, fleet: Fleet) -> list[str]:
         lines.append(
             f"{option.model.name} ({option.model.weight_dtype}) on {option.gpu.name} x TP{option.tp}: "
             f"iteration times {profile.trust}"
+            + (f", known only by its likeness to {option.model.like}" if option.model.like else "")
             + (f" (profile {profile.name})" if profile.provenance != "estimated" else "")
         )
         lines.append(
             f"{option.gpu.name} at ${option.price.usd_per_gpu_hour:g} per GPU and hour"
             + (
                 ""
-                if option.gpu.name in inputs.price
+                if any(find_gpu(name).name == option.gpu.name for name in inputs.price)
                 else f" (of profile {profile.name}; --price overrides)"
                 if profile.replica_usd_per_hour is not None
                 else f" ({option.gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
@@ -386,7 +387,7 @@ def _without_effect(problem: FleetProblem) -> list[str]:
     if inputs.profile is not None:
         own, usual = problem.options[0], PlanInputs(promises=inputs.promises)
         for name, given, default, taken in (
-            ("model", find_model(inputs.model).name, find_model(usual.model).name, own.model.name),
+            ("model", find_model(inputs.model, like=inputs.like).name, find_model(usual.model).name, own.model.name),
             ("gpu", [find_gpu(g).name for g in inputs.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
         ):
             if given not in (default, taken):

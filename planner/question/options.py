@@ -116,6 +116,8 @@ class PlanInputs:
         "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
     model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
         "Model name, or a Hugging Face config.json.", flags=("--model", "-m"))
+    like: str | None = _option(None, of.TEXT, HARDWARE,
+        "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused")
     tp: int | None = _option(None, of.TP, HARDWARE,
         "GPUs per replica: 2; or 1,2,4 or all to let every pool choose.", "the smallest that fits",
         check=_EACH_AT_LEAST_1, bought=True)

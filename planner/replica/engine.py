@@ -153,7 +153,7 @@ def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOpti
         pairs = [(name, inputs.model, None) for name in inputs.gpu]
     budgets = _budgets(inputs)
     for gpu_name, model_name, named in pairs:
-        gpu, model = find_gpu(gpu_name), find_model(model_name)
+        gpu, model = find_gpu(gpu_name), find_model(model_name, like=inputs.like)
         max_len = inputs.max_model_len or MODEL_LEN_STEP * math.ceil(longest_tokens / MODEL_LEN_STEP)
         if inputs.kv == "reserved" and named is not None and named.reserved is not None and not inputs.max_model_len:
             max_len = max(max_len, int(named.reserved.context_tokens))

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, weight_bytes
+from planner.cli.main import app
 from planner.errors import InputError
 from planner.hardware import ModelSpec
 from planner.iteration.roofline import prior_band, roofline
@@ -128,3 +130,14 @@ def test_layer_lists_that_do_not_add_up(tmp_path: Path) -> None:
         read(tmp_path, config)
     assert "layer_types: 4 entries for 32 layers" in str(caught.value)
     assert "layers 'hyena' are not modelled" in str(caught.value)
+
+
+def test_a_plan_by_likeness_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(shape("brandnew", 32, 4096, 14336, (32, 8, 128), 128256, 131072)))
+    asked = ["plan", "--cdf", "azure.csv", "--slo", "9", "--method", "mgc", "--model", str(path)]
+    with pytest.raises(InputError, match="unknown family 'brandnew'"):
+        CliRunner().invoke(app, asked, catch_exceptions=False)
+    result = CliRunner().invoke(app, [*asked, "--like", "llama"])
+    assert result.exit_code == 0
+    assert "known only by its likeness to llama" in result.stderr
