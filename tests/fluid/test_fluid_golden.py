@@ -1,4 +1,4 @@
-"""Every closed form against values of 30 digits computed independently with mpmath (tests/golden/fluid_formulas.json).
+"""Every closed form against values of 30 digits computed independently with mpmath (tests/golden/make_fluid_formulas.py).
 
 Each value names the equation it comes from. Three times over: exact inputs (text), doubles, and arrays where taken.
 """
