@@ -19,7 +19,9 @@ from planner.errors import InputError
 from planner.workload.resolve import resolve_workload
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
+DOCUMENTS = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
+)
 GENERATED = {"cli.md"}
 FAST = ("plan", "evaluate", "what-if", "profile", "workload", "batching", "stability", "wait", "reproduce")
 
