@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import Any
 
 from planner.fluid.numeric import bracketed_root, exact, expm1_minus_linear, out, whole
-from planner.fluid.wait import _floor_snapped, _inexact, _sign_checked, _weight
+from planner.fluid.wait import floor_snapped, inexact, sign_checked, token_iterations
 
 __all__ = [
     "NestedDesign",
@@ -119,12 +119,12 @@ def theta_k(n_k: Any, n_km1: Any, p: Any) -> ThetaK:
     >>> theta_k(4, 8, "0.5").theta, theta_k(8, 8, "0.5").theta
     (0.0, inf)
     """
-    here, before = _sign_checked(n_k, "n_k", True), _sign_checked(n_km1, "n_km1", True)
-    share = _sign_checked(p, "p")
+    here, before = sign_checked(n_k, "n_k", True), sign_checked(n_km1, "n_km1", True)
+    share = sign_checked(p, "p")
     if share > 1:
         raise ValueError(f"p must lie in [0, 1], got {p!r}")
     drift = here - share * before
-    if _inexact(n_k, n_km1, p) and abs(drift) <= Fraction(1, 10**12) * here:
+    if inexact(n_k, n_km1, p) and abs(drift) <= Fraction(1, 10**12) * here:
         drift = Fraction(0)
     lower, printed = out(8 * drift / before), out(8 * drift / here)
     if here >= before or (share == 0 and drift > 0):
@@ -174,14 +174,14 @@ class NestedMemory:
 
 
 def _ends(lps: Sequence[Any]) -> list[Fraction]:
-    ends = [_sign_checked(v, "lps") for v in lps]
+    ends = [sign_checked(v, "lps") for v in lps]
     if not ends or any(b <= a for a, b in itertools.pairwise(ends)):
         raise ValueError("lps (decode iterations at the end of each segment) must be given and increase")
     return ends
 
 
 def _memory(n: Sequence[int], l: Fraction, ends: Sequence[Fraction]) -> Fraction:
-    total = n[0] * _weight(l, ends[0])
+    total = n[0] * token_iterations(l, ends[0])
     for k in range(1, len(ends)):
         stages = ends[k] - ends[k - 1]
         total += n[k] * stages * (l + (ends[k - 1] + 1 + ends[k]) / 2)
@@ -216,7 +216,7 @@ def nested_M_pi(n: Sequence[Any], l: Any, lps: Sequence[Any]) -> NestedMemory:
     >>> nested_M_pi([40, 26, 14], 4, [2, 5, 9])
     NestedMemory(corrected=1868.0, printed_eq13=1657.0)
     """
-    ends, prompt = _ends(lps), _sign_checked(l, "l")
+    ends, prompt = _ends(lps), sign_checked(l, "l")
     counts = [whole(v, "n") for v in n]
     if len(counts) != len(ends):
         raise ValueError(f"n must have one threshold per segment, got {len(counts)} for {len(ends)}")
@@ -257,7 +257,7 @@ class NestedRequirement:
 
 
 def _tail_rates(lambdas: Sequence[Any], m: int) -> list[Fraction]:
-    rates = [_sign_checked(v, "lambdas") for v in lambdas]
+    rates = [sign_checked(v, "lambdas") for v in lambdas]
     if len(rates) != m:
         raise ValueError(f"lambdas must have one rate per segment, got {len(rates)} for {m}")
     tails = [Fraction(0)] * m
@@ -307,7 +307,7 @@ def nested_M_req(
     >>> nested_M_req([15, 14, 12, 8], 10, [20, 40, 80, 160], [20, 40, 80, 160], 10**6, "1e-5").stable
     False
     """
-    ends, prompt = _ends(lps), _sign_checked(l, "l")
+    ends, prompt = _ends(lps), sign_checked(l, "l")
     counts = [whole(v, "n", 1) for v in n]
     if len(counts) != len(ends):
         raise ValueError(f"n must have one threshold per segment, got {len(counts)} for {len(ends)}")
@@ -317,7 +317,7 @@ def nested_M_req(
         raise ValueError(f"B must be >= 1, got {B!r}")
     if not 0 < risk < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
-    return _requirement(counts, prompt, ends, tails, steps, risk, _inexact(*lambdas))
+    return _requirement(counts, prompt, ends, tails, steps, risk, inexact(*lambdas))
 
 
 def _log_of(x: Fraction) -> float:
@@ -369,7 +369,7 @@ def nested_iterations(horizon: Any, d0: Any) -> int:
     >>> nested_iterations(3600, "0.02")
     180001
     """
-    return 1 + math.floor(_sign_checked(horizon, "horizon") / _sign_checked(d0, "d0", True))
+    return 1 + math.floor(sign_checked(horizon, "horizon") / sign_checked(d0, "d0", True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +403,7 @@ class NestedThresholds:
 def _chain(n1: int, shares: Sequence[Fraction], snap: bool) -> list[int]:
     counts = [n1]
     for p in shares[1:]:
-        counts.append(_floor_snapped(p * counts[-1], snap) + 1)
+        counts.append(floor_snapped(p * counts[-1], snap) + 1)
     return counts
 
 
@@ -436,13 +436,16 @@ def nested_thresholds(lambdas: Sequence[Any], l: Any, lps: Sequence[Any], d0: An
     >>> nested_thresholds([5, 3, 2], 4, [2, 5, 9], "0.05", "0.005").stable
     False
     """
-    ends, prompt = _ends(lps), _sign_checked(l, "l")
+    ends, prompt = _ends(lps), sign_checked(l, "l")
     tails = _tail_rates(lambdas, len(ends))
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    snap = _inexact(d0, d1, l, *lambdas, *lps)
+    fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
+    snap = inexact(d0, d1, l, *lambdas, *lps)
     shares = [Fraction(1)] + [b / a if a else Fraction(0) for a, b in itertools.pairwise(tails)]
     S = sum(
-        ((tails[k] - (tails[k + 1] if k + 1 < len(tails) else 0)) * _weight(prompt, ends[k]) for k in range(len(ends))),
+        (
+            (tails[k] - (tails[k + 1] if k + 1 < len(tails) else 0)) * token_iterations(prompt, ends[k])
+            for k in range(len(ends))
+        ),
         Fraction(0),
     )
     slack = 1 - per_token * S
@@ -454,7 +457,7 @@ def nested_thresholds(lambdas: Sequence[Any], l: Any, lps: Sequence[Any], d0: An
     n1 = max(1, math.floor(tails[0] * fixed / slack))
     for _ in range(max(200, _STEPS // len(ends))):
         dT = fixed + per_token * _memory(_chain(n1, shares, snap), prompt, ends)
-        new = max(n1, _floor_snapped(tails[0] * dT, snap) + 1)
+        new = max(n1, floor_snapped(tails[0] * dT, snap) + 1)
         if new == n1:
             break
         n1 = new
@@ -547,7 +550,7 @@ def nested_design(
     """
     ends = _ends(lps)
     m = len(ends)
-    rates = [_sign_checked(v, "lambdas") for v in lambdas]
+    rates = [sign_checked(v, "lambdas") for v in lambdas]
     tails = _tail_rates(lambdas, m)
     del tails
     B = nested_iterations(horizon, d0)
@@ -559,7 +562,7 @@ def nested_design(
             tried.append(size)
     else:
         tried = sorted({whole(s, "segments", 1) for s in segments})
-    inexact = _inexact(d0, d1, l, *lambdas, *lps)
+    given_inexactly = inexact(d0, d1, l, *lambdas, *lps)
     designs = []
     for L in tried:
         if m < L:
@@ -570,7 +573,7 @@ def nested_design(
         chosen = nested_thresholds(grouped, l, last, exact(d0, "d0"), exact(d1, "d1"))
         if not chosen.stable:
             continue
-        need = _requirement(chosen.n, exact(l, "l"), last, _tail_rates(grouped, L), Fraction(B), risk, inexact)
+        need = _requirement(chosen.n, exact(l, "l"), last, _tail_rates(grouped, L), Fraction(B), risk, given_inexactly)
         if need.stable:
             designs.append(
                 NestedDesign(L, tuple(float(v) for v in last), tuple(float(v) for v in grouped), chosen, need)

@@ -24,7 +24,6 @@ __all__ = [
     "T_D_SA",
     "T_P_SA",
     "RadParameters",
-    "T_D_SA_printed",
     "T_max",
     "Tbar_R",
     "Tbar_R_chunk_tcol_lower_bound_c1",
@@ -34,7 +33,6 @@ __all__ = [
     "gemv_time",
     "inv_mu_lin",
     "rad_alpha",
-    "rad_alpha_printed",
     "rad_lambda_max",
     "rad_n_min",
 ]
@@ -175,7 +173,7 @@ def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar)
     .. math:: T^{D,SA}(i) = \frac{1}{s\mu}\Big(\frac{d}{t_{col}}\lceil i/t_{row}\rceil
               + \lceil i/t_{col}\rceil\frac{d}{t_{row}}\Big)
 
-    The printed equation lacks the 1/s of eq. 3, from which it is derived (:func:`T_D_SA_printed`).
+    The printed equation lacks the 1/s of eq. 3, from which it is derived.
 
     Parameters
     ----------
@@ -205,33 +203,6 @@ def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar)
     dim, tr, tc = whole(d, "d"), whole(trow, "trow", 1), whole(tcol, "tcol", 1)
     rate = _positive(s, "s") * _positive(mu, "mu")
     return over_arrays(lambda i: out(_decode_attention(whole(i, "i"), dim, tr, tc) / rate), {"i": i})
-
-
-def T_D_SA_printed(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, mu: Scalar) -> Any:
-    """Decode self-attention exactly as eq. 5 is printed: without 1/s, hence s times too long.
-
-    Parameters
-    ----------
-    i
-        Context [tokens].
-    d
-        Attention dimension [elements].
-    trow, tcol
-        GeMV tile [elements].
-    mu
-        GeMV rate [tile pairs/s per SM].
-
-    Returns
-    -------
-    float or ndarray
-        Time [s], shape of `i`.
-
-    Examples
-    --------
-    >>> T_D_SA_printed(65, d=128, trow=64, tcol=64, mu=1)
-    8.0
-    """
-    return T_D_SA(i, d, trow, tcol, 1, mu)
 
 
 def _decode_attention(i: int, d: int, tr: int, tc: int) -> Fraction:
@@ -704,7 +675,7 @@ def rad_n_min(eps: Scalar, tcol: Scalar, Tbar_R: Scalar, T_max: Scalar, tight: b
 def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:
     r"""Growth of the queue when overloaded, liminf Q(t)/t >= (lambda Tbar_R/r - 1)/T^max.
 
-    The end of the proof of Theorem 1 drops 1/T^max, without which the units do not agree (:func:`rad_alpha_printed`).
+    The end of the proof of Theorem 1 drops 1/T^max, without which the units do not agree.
 
     Parameters
     ----------
@@ -729,28 +700,3 @@ def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:
     """
     load = _non_negative(lam, "lam") * _non_negative(Tbar_R, "Tbar_R") / whole(r, "r", 1)
     return out(max(load - 1, Fraction(0)) / _positive(T_max, "T_max"))
-
-
-def rad_alpha_printed(lam: Scalar, r: Scalar, Tbar_R: Scalar) -> float:
-    """Growth as printed, lambda Tbar_R/r - 1: seconds of work per second, not requests per second.
-
-    Parameters
-    ----------
-    lam
-        Arrival rate [requests/s].
-    r
-        Nodes [1].
-    Tbar_R
-        Work [s/request].
-
-    Returns
-    -------
-    float
-        Growth of unfinished work [s/s]; 0 where stable.
-
-    Examples
-    --------
-    >>> rad_alpha_printed(3, 2, 1)
-    0.5
-    """
-    return rad_alpha(lam, r, Tbar_R, 1)

@@ -51,7 +51,7 @@ _SNAP = Fraction(1, 10**9)
 """Relative distance within which a product of inexact numbers counts as the whole number next to it."""
 
 
-def _sign_checked(value: Any, name: str, positive: bool = False) -> Fraction:
+def sign_checked(value: Any, name: str, positive: bool = False) -> Fraction:
     number = exact(value, name)
     if number < 0 or (positive and number == 0):
         raise ValueError(f"{name} must be {'> 0' if positive else '>= 0'}, got {value!r}")
@@ -64,18 +64,18 @@ def _rows(types: Types) -> list[tuple[Fraction, Fraction, Fraction]]:
         if len(row) != 3:
             raise ValueError("types: every row is (rate, prompt tokens, decode iterations)")
         names = ("types: rate", "types: prompt", "types: decode iterations")
-        rate, prompt, decodes = (_sign_checked(v, n) for v, n in zip(row, names, strict=True))
+        rate, prompt, decodes = (sign_checked(v, n) for v, n in zip(row, names, strict=True))
         rows.append((rate, prompt, decodes))
     if not rows:
         raise ValueError("types must not be empty")
     return rows
 
 
-def _weight(prompt: Fraction, decodes: Fraction) -> Fraction:
+def token_iterations(prompt: Fraction, decodes: Fraction) -> Fraction:
     return (decodes + 1) * (prompt + decodes / 2)
 
 
-def _inexact(*values: Any) -> bool:
+def inexact(*values: Any) -> bool:
     return any(isinstance(v, float) or hasattr(v, "_mpf_") for v in values)
 
 
@@ -143,8 +143,8 @@ def fluid_equilibrium(types: Types, d0: Any, d1: Any) -> FluidEquilibrium:
     4e-21
     """
     rows = _rows(types)
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    S = sum((lam * _weight(l, o) for lam, l, o in rows), Fraction(0))
+    fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
+    S = sum((lam * token_iterations(l, o) for lam, l, o in rows), Fraction(0))
     slack = 1 - per_token * S
     thr = sum((lam * o for lam, _, o in rows), Fraction(0))
     if slack <= 0:
@@ -190,11 +190,11 @@ def load_scale_max(types: Types, d0: Any, d1: Any, C: Any) -> float:
     1.0
     """
     rows = _rows(types)
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    S = sum((lam * _weight(l, o) for lam, l, o in rows), Fraction(0))
+    fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
+    S = sum((lam * token_iterations(l, o) for lam, l, o in rows), Fraction(0))
     if isinstance(C, float) and math.isinf(C) and C > 0:
         return math.inf if S * per_token == 0 else out(1 / (S * per_token))
-    capacity = _sign_checked(C, "C")
+    capacity = sign_checked(C, "C")
     if capacity == 0 and S > 0:
         return 0.0
     below = S * (fixed + per_token * capacity)
@@ -246,8 +246,8 @@ def wait_dT(n: Sequence[Any], types: Types, d0: Any, d1: Any) -> WaitIteration:
     WaitIteration(dT=1.0, M_pi=12.0)
     """
     rows = _rows(types)
-    memory = sum((k * _weight(l, o) for k, (_, l, o) in zip(_counts(n, rows), rows, strict=True)), Fraction(0))
-    return WaitIteration(out(_sign_checked(d0, "d0") + _sign_checked(d1, "d1") * memory), out(memory))
+    memory = sum((k * token_iterations(l, o) for k, (_, l, o) in zip(_counts(n, rows), rows, strict=True)), Fraction(0))
+    return WaitIteration(out(sign_checked(d0, "d0") + sign_checked(d1, "d1") * memory), out(memory))
 
 
 def wait_queue_bound(n: Any, lam: Any, dT: Any) -> float:
@@ -274,7 +274,7 @@ def wait_queue_bound(n: Any, lam: Any, dT: Any) -> float:
     >>> wait_queue_bound(1, 1, "0.95")
     11.5
     """
-    count, arrivals = _sign_checked(n, "n"), _sign_checked(lam, "lam") * _sign_checked(dT, "dT")
+    count, arrivals = sign_checked(n, "n"), sign_checked(lam, "lam") * sign_checked(dT, "dT")
     return out(2 * count + arrivals / (2 * (count - arrivals))) if count > arrivals else math.inf
 
 
@@ -302,8 +302,8 @@ def wait_queue_bound_critical(n: Any, iterations: Any) -> float:
     >>> wait_queue_bound_critical(4, 10000)
     404.0
     """
-    count = float(_sign_checked(n, "n"))
-    return count + 2.0 * math.sqrt(count * float(_sign_checked(iterations, "iterations")))
+    count = float(sign_checked(n, "n"))
+    return count + 2.0 * math.sqrt(count * float(sign_checked(iterations, "iterations")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class WaitThresholds:
     fits: bool = True
 
 
-def _floor_snapped(value: Fraction, snap: bool) -> int:
+def floor_snapped(value: Fraction, snap: bool) -> int:
     return math.floor(value + min(_SNAP * value, Fraction(1, 10**6))) if snap else math.floor(value)
 
 
@@ -348,7 +348,7 @@ def _ceil_snapped(value: Fraction, snap: bool) -> int:
 def _joined(strict: bool, snap: bool) -> Callable[[Fraction], int]:
     # least whole number above (or not below) the arrivals of one iteration
     if strict:
-        return lambda arrivals: _floor_snapped(arrivals, snap) + 1
+        return lambda arrivals: floor_snapped(arrivals, snap) + 1
     return lambda arrivals: max(1, _ceil_snapped(arrivals, snap))
 
 
@@ -477,10 +477,10 @@ def wait_min_thresholds(types: Types, d0: Any, d1: Any, strict: bool = True, C: 
     False
     """
     rows = _rows(types)
-    fixed, per_token = _sign_checked(d0, "d0"), _sign_checked(d1, "d1")
-    snap = _inexact(d0, d1, *(v for row in types for v in row))
+    fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
+    snap = inexact(d0, d1, *(v for row in types for v in row))
     rates = [lam for lam, *_ in rows]
-    weights = [_weight(l, o) for _, l, o in rows]
+    weights = [token_iterations(l, o) for _, l, o in rows]
     slack = 1 - per_token * sum((r * w for r, w in zip(rates, weights, strict=True)), Fraction(0))
     if slack <= 0:
         infinite = tuple(math.inf if r > 0 else 2.0 for r in rates)
@@ -522,7 +522,7 @@ def wait_min_thresholds(types: Types, d0: Any, d1: Any, strict: bool = True, C: 
         tuple(wait_queue_bound(k, r, dT) for k, r in zip(n, rates, strict=True)),
         True,
         least,
-        C is None or (isinstance(C, float) and math.isinf(C)) or memory <= _sign_checked(C, "C"),
+        C is None or (isinstance(C, float) and math.isinf(C)) or memory <= sign_checked(C, "C"),
     )
 
 

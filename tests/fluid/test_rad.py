@@ -102,14 +102,12 @@ def test_near_the_limit() -> None:
     assert rad.rad_n_min("1e-9", 128, 1, 1, tight=True) < rad.rad_n_min("1e-9", 128, 1, 1)
     assert rad.rad_alpha("1.000000001", 1, 1, 1) == 1e-9
     assert rad.rad_alpha("0.999999999", 1, 1, 1) == 0.0
-    assert rad.rad_alpha_printed(3, 2, 1) == 0.5
 
 
 def test_edges_are_defined_or_named() -> None:
     free = {**PAPER, "inv_mu_lin": 0, "inv_mu_nlin": 0}
     assert rad.rad_lambda_max(1, [(0, 0, 1)], PAPER) == math.inf
     assert rad.batch_time([], [(1, 0)], PAPER) == 0.0
-    assert rad.T_D_SA_printed(65, 4096, 64, 64, "2e7") == pytest.approx(108 * rad.T_D_SA(65, 4096, 64, 64, 108, "2e7"))
     for call, what in [
         (lambda: rad.rad_n_min(0, 128, 1, 1), "eps"),
         (lambda: rad.rad_n_min("-0.1", 128, 1, 1), "eps"),

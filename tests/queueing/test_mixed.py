@@ -218,14 +218,6 @@ def test_shortest_queue_is_better_than_random():
     assert (engine.predict(6.4 * x, 8, "jsq").ttft_s < engine.predict(6.4 * x, 8).ttft_s).all()
 
 
-def test_dispersion_widens_the_occupancy():
-    engine = replica()
-    x = engine.max_throughput().per_s
-    calm, bursty = engine.predict(0.6 * x), engine.predict(0.6 * x, dispersion=5.0)
-    assert bursty.running[2] > 1.1 * calm.running[2] and bursty.tpot_s[2] > calm.tpot_s[2]
-    assert any("bursts" in w for w in bursty.warnings)
-
-
 def test_cached_prompts_are_faster_but_take_the_same_memory():
     kv = 1.2 * float(PROMPTS.max() + OUTPUTS.max())
     plain, cached = replica(kv_tokens=kv), replica(kv_tokens=kv, cached_share=0.5)
@@ -289,7 +281,6 @@ def test_nonsense_names_the_argument(name, value):
         ("replicas", {"arrival_rate": 1.0, "replicas": 0}),
         ("routing", {"arrival_rate": 1.0, "routing": "best"}),
         ("quantiles", {"arrival_rate": 1.0, "quantiles": (1.5,)}),
-        ("dispersion", {"arrival_rate": 1.0, "dispersion": -1.0}),
     ],
 )
 def test_nonsense_in_predict_names_the_argument(name, arguments):

@@ -2,7 +2,7 @@
 
 The numbers are percentiles of predicted/simulated - 1 over the cases of a region (benchmarks/
 accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them). They hold for requests that come as assumed:
-Poisson (or with the dispersion given), lengths independent of time.
+Poisson, lengths independent of time.
 """
 
 from __future__ import annotations

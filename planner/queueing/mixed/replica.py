@@ -47,10 +47,6 @@ MOST_POOLED = 128
 # Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
 # they fall free. Fitted on simulations of slot- and memory-bound engines.
 QUEUE_SHARE = 0.15
-# A burst ends before the queues of a load close to 1 build up: no more than this is taken as lasting.
-BURST_LOAD = 0.92
-# Weights of three abscissae 0, +-sqrt(3) of a normal law (Gauss and Hermite).
-BURST_WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
 # Abscissae of the chains, in standard deviations of the decodes about their mean.
 NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
 
@@ -277,7 +273,6 @@ class MixedReplica:
         replicas: int = 1,
         routing: Routing = "random",
         quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-        dispersion: float = 1.0,
     ) -> MixedPrediction:
         """Latency and occupancy of a pool of equal replicas.
 
@@ -291,10 +286,6 @@ class MixedReplica:
             Independent choice, fewest requests present, or in turn.
         quantiles : sequence of float
             Levels in (0, 1).
-        dispersion : float
-            Index of dispersion of the POOL's arrival counts in windows of the relaxation time (``relaxation_s`` of the
-            result, seconds to minutes); 1 is Poisson. What exceeds 1 is taken as a rate that swings more slowly than
-            replicas relax, with the variance that gives the dispersion.
 
         Returns
         -------
@@ -314,8 +305,6 @@ class MixedReplica:
         levels = tuple(float(q) for q in quantiles)
         if not levels or not all(0 < q < 1 for q in levels):
             raise ValueError(f"quantiles: {quantiles!r} are not all in (0, 1)")
-        if not (math.isfinite(dispersion) and dispersion >= 0):
-            raise ValueError(f"dispersion: {dispersion!r} is not a finite number >= 0")
         limit = self.max_throughput()
         rate = arrival_rate / replicas
         load = rate / limit.per_s if limit.per_s > 0 else math.inf
@@ -324,25 +313,7 @@ class MixedReplica:
         if replicas == 1:
             routing = "random"
         rate = max(rate, 1e-9 * limit.per_s)
-        g = int(replicas)
-        outcomes = [(1.0, 1.0, self._solve(rate, load, g, routing, min(dispersion, 1.0)))]
-        notes: list[str] = []
-        if dispersion > 1.05:
-            square = (dispersion - 1) / (rate * g * outcomes[0][2].relaxation_s)
-            sigma = math.sqrt(math.log1p(square))
-            notes.append(
-                f"bursts: the rate swings by {math.sqrt(square):.0%} (standard deviation) at the relaxation time"
-            )
-            outcomes = [(BURST_WEIGHTS[1], math.exp(-sigma * sigma / 2), outcomes[0][2])]
-            for weight, score in ((BURST_WEIGHTS[0], -math.sqrt(3)), (BURST_WEIGHTS[2], math.sqrt(3))):
-                times = math.exp(sigma * score - sigma * sigma / 2)
-                if load * times > BURST_LOAD:
-                    notes.append(
-                        "bursts: the rate exceeds the maximum throughput for a time; queues of long bursts are longer"
-                    )
-                    times = max(BURST_LOAD / load, 1.0)
-                outcomes.append((weight, times, self._solve(rate * times, load * times, g, routing, 1.0)))
-        return self._result(outcomes, load, routing, levels, notes)
+        return self._result(self._solve(rate, load, int(replicas), routing), load, routing, levels)
 
     # ---------------------------------------------------------------------------------------------------- internals
 
@@ -378,13 +349,13 @@ class MixedReplica:
             t = new
         return t
 
-    def _solve(self, rate: float, load: float, replicas: int, routing: str, dispersion: float) -> _Outcome:
+    def _solve(self, rate: float, load: float, replicas: int, routing: str) -> _Outcome:
         law, cost, sums = self._law, self._cost, self._sums
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
         if routing == "jsq" and steps >= 1:
-            return self._solve_shared(rate, load, min(replicas, MOST_POOLED), dispersion)
+            return self._solve_shared(rate, load, min(replicas, MOST_POOLED))
         avoidance = 0.0
         if routing == "rr":
             avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
@@ -446,10 +417,8 @@ class MixedReplica:
                 avoidance=avoidance, scale=scales, idle_rate=rate, most_load=most_load,
             )  # fmt: skip
         memory = chain_memory(chains)
-        swing = self._fluctuations(
-            rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else dispersion
-        )
-        occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
+        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else 1.0)
+        occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance)
         return self._integrate(
             rate, nodes, chains, memory, occupancy, capacity, swing, slope,
             mean_prefill, avoidance,
@@ -480,7 +449,7 @@ class MixedReplica:
 
     def _occupancy(
         self, rate: float, load: float, centre: float, nodes: Array, memory: Memory, capacity: Capacity,
-        swing: Fluctuations, fast: float, dispersion: float,
+        swing: Fluctuations, fast: float,
     ) -> Occupancy:  # fmt: skip
         """Law of the sequences present: product form, with the spread of the slow fluctuations."""
         steps = self._law.mean_steps
@@ -494,7 +463,7 @@ class MixedReplica:
         # requests in line are delayed by the scatter of what those ahead hold: steps of a slot, or memory for as long
         law = self._law
         scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
-        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        queue_spread = max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
@@ -575,49 +544,39 @@ class MixedReplica:
             margin=dict.fromkeys(metrics, (1.0,) * len(levels)), reliable=False, warnings=(reason, *self._notes),
         )  # fmt: skip
 
-    def _result(
-        self, outcomes: list[tuple[float, float, _Outcome]], load: float, routing: str, levels: tuple[float, ...],
-        notes: list[str],
-    ) -> MixedPrediction:  # fmt: skip
-        """Mixture of ``outcomes``: (share of time, rate over the mean rate, samples)."""
+    def _result(self, run: _Outcome, load: float, routing: str, levels: tuple[float, ...]) -> MixedPrediction:
+        """Quantiles of the samples of a rate, with the errors measured in their region."""
         steps, law = self._draws_once().steps, self._law
-        time = np.array([share for share, _, _ in outcomes])
-        requests = time * np.array([times for _, times, _ in outcomes])
-        time, requests = time / time.sum(), requests / requests.sum()
-        runs = [run for _, _, run in outcomes]
         several = steps > 0
-        each = [run.tpot[:, several].ravel() if several.any() else np.zeros(1) for run in runs]
-        ttft = [run.ttft + self.api_overhead_s for run in runs]
-        e2e = [(first + steps * run.tpot).ravel() for first, run in zip(ttft, runs, strict=True)]
-        q = np.array(levels)
-        waits = float(requests @ [run.waits for run in runs])
-        region = region_of(routing, load, waits, law.mean_steps, self._attention)
+        each = run.tpot[:, several].ravel() if several.any() else np.zeros(1)
+        ttft = run.ttft + self.api_overhead_s
+        e2e = (ttft + steps * run.tpot).ravel()
+        region = region_of(routing, load, run.waits, law.mean_steps, self._attention)
         names = {m: tuple(metric_of(m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
-        said = [region.warning] if region.warning else []
         return MixedPrediction(
             quantiles=levels,
-            ttft_s=_mixture_quantile(ttft, requests, q),
-            tpot_s=_mixture_quantile(each, requests, q),
-            e2e_s=_mixture_quantile(e2e, requests, q),
-            ttft_mean_s=float(requests @ [v.mean() for v in ttft]),
-            tpot_mean_s=float(requests @ [v.mean() for v in each]),
-            e2e_mean_s=float(requests @ [v.mean() for v in e2e]),
-            running_mean=float(time @ [run.running_mean for run in runs]),
-            running=_mixture_quantile([run.running for run in runs], time, q),
+            ttft_s=np.quantile(ttft, levels),
+            tpot_s=np.quantile(each, levels),
+            e2e_s=np.quantile(e2e, levels),
+            ttft_mean_s=float(ttft.mean()),
+            tpot_mean_s=float(each.mean()),
+            e2e_mean_s=float(e2e.mean()),
+            running_mean=run.running_mean,
+            running=np.quantile(run.running, levels),
             load=load,
-            wait_probability=waits,
-            iteration_mean_s=float(time @ [run.iteration_s for run in runs]),
-            relaxation_s=runs[0].relaxation_s,
+            wait_probability=run.waits,
+            iteration_mean_s=run.iteration_s,
+            relaxation_s=run.relaxation_s,
             stable=True,
             binding=self.max_throughput().binding,
             region=region.name,
             error_band={m: tuple(region.band[k] for k in keys) for m, keys in names.items()},
             margin={m: tuple(1 / (1 + min(region.lean[k], 0.0)) for k in keys) for m, keys in names.items()},
-            reliable=region.reliable and not any("queues of long" in note for note in notes),
-            warnings=(*said, *notes, *self._notes),
+            reliable=region.reliable,
+            warnings=(*((region.warning,) if region.warning else ()), *self._notes),
         )
 
-    def _solve_shared(self, rate: float, load: float, replicas: int, dispersion: float) -> _Outcome:
+    def _solve_shared(self, rate: float, load: float, replicas: int) -> _Outcome:
         """Join-shortest-queue: replicas kept at equal numbers of requests, the pool's total a product form."""
         law, cost, budget = self._law, self._cost, self.token_budget
         engine, points = self._engine, self._draws_once()
@@ -649,12 +608,12 @@ class MixedReplica:
         scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
         # the pool's total strays as far as those of independent replicas do together
         free = Capacity(math.inf, math.inf, 0.0)
-        swing = self._fluctuations(rate, guess, nodes, chains, chains.mean(chains.duration), dispersion)
+        swing = self._fluctuations(rate, guess, nodes, chains, chains.mean(chains.duration), 1.0)
         variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
         spread = max(swing.decodes / max(variance, 1e-9), 0.3)
         if math.isfinite(capacity.kv_mean):
             scv = law.mean_kv2 / law.mean_kv**2 - 1
-        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        queue_spread = max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
         occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         u = points.u
         total = occupancy.quantile(u[0])
@@ -718,17 +677,3 @@ def _normal(u: Array) -> Array:
 
     z: Array = ndtri(u)
     return z
-
-
-def _mixture_quantile(samples: list[Array], weights: Array, levels: Array) -> Array:
-    """Quantiles of a mixture of equally weighted samples."""
-    if len(samples) == 1:
-        alone: Array = np.asarray(np.quantile(samples[0], levels))
-        return alone
-    values = np.concatenate(samples)
-    each = np.concatenate([np.full(s.size, w / s.size) for s, w in zip(samples, weights, strict=True)])
-    order = np.argsort(values)
-    below = np.cumsum(each[order])
-    at = np.minimum(np.searchsorted(below, levels * below[-1]), values.size - 1)
-    mixed: Array = values[order][at]
-    return mixed
