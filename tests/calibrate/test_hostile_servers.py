@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -37,7 +38,11 @@ def hostile(talk: Talk) -> Iterator[str]:
     def answer(connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
             connection.settimeout(1.0)
-            connection.recv(65536)
+            request = connection.recv(65536)
+            # closing with a request half read would reset the answer away
+            wanted = re.search(rb"Content-Length: (\d+)", request)
+            while wanted and len(request.partition(b"\r\n\r\n")[2]) < int(wanted[1]):
+                request += connection.recv(65536)
             talk(connection, alive)
 
     def serve() -> None:
