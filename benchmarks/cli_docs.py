@@ -9,8 +9,18 @@ from typing import Any
 from typer.main import get_command
 
 from planner.cli.main import app
+from planner.question.options import OPTIONS
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+
+FILES = """## Options in files
+
+A configuration file (YAML or JSON, `--config FILE`, or in place of a plan file) holds options under the names below, which are
+those of `--set NAME=VALUE` and of `planner.plan(NAME=VALUE)` too. Defaults < file < scenario < command line. Promises replace those
+about the same metric. `scenarios:` (name -> options that differ) is for `--scenario` and `what-if`, `classes:` (name -> options)
+for classes of requests. A single value of `--set` that is a list is written `h100+l40s`. The last column: what `evaluate --set` may
+change of a fleet that stands, and what needs a new plan.
+"""
 
 HEAD = """# Command line
 
@@ -65,6 +75,26 @@ def section(path: tuple[str, ...], command: Any) -> str:
     return "\n".join([*lines, "| | |", "|:--|:--|", *rows, ""]) if rows else "\n".join(lines)
 
 
+def in_files() -> str:
+    """The options under the names they have in files, in ``--set`` and in Python."""
+    rows = []
+    for name, option in OPTIONS.items():
+        flags = ", ".join(f"`{s}`" for s in option.spellings) or "in files only"
+        others = ", ".join(f"`{a}`" for a in option.aliases) or "-"
+        kind = " or ".join(f"`{c}`" for c in option.choices) or cell(option.kind.unit)
+        rows.append(
+            f"| `{name}` | {kind} | {option.default or '-'} | {flags} | {others} | {'plan again' if option.bought else 'yes'} |"
+        )
+    return "\n".join(
+        [
+            FILES,
+            "| option | value | default | flag | also | under a standing fleet |",
+            "|:--|:--|:--|:--|:--|:--|",
+            *rows,
+        ]
+    )
+
+
 def document() -> str:
     """The whole of docs/cli.md."""
     found = list(commands(get_command(app), ("fleetopt",)))
@@ -72,7 +102,10 @@ def document() -> str:
         f"- [`{' '.join(path)}`](#{'-'.join(path)}): {cell(command.help).split('. ')[0].rstrip('.')}"
         for path, command in found
     ]
-    return "\n".join([HEAD, *links, "", *(section(path, command) for path, command in found)]).rstrip() + "\n"
+    links.append("- [Options in files](#options-in-files)")
+    return (
+        "\n".join([HEAD, *links, "", *(section(path, command) for path, command in found), in_files()]).rstrip() + "\n"
+    )
 
 
 if __name__ == "__main__":

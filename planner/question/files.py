@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,11 @@ class Question:
 
     def inputs(self, scenario: str | None = None, changes: Mapping[str, Any] | None = None) -> PlanInputs:
         """Defaults < file < scenario < `changes`, checked together."""
+        if self.classes:
+            raise InputError(
+                f"{self.source}: has classes of requests, which are planned together",
+                "Plan them: fleetopt plan --config FILE, in Python plan_tiers.",
+            )
         layers = [(self.options, f"{self.source}: ")]
         if scenario is not None:
             if scenario not in self.scenarios:
@@ -102,20 +108,9 @@ class Question:
 
 def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
     """The pools of a plan as its file would state them."""
+    copied = [f.name for f in fields(SavedPool) if f.name != "token_budget"]
     return tuple(
-        SavedPool(
-            p.name,
-            p.low_tokens,
-            p.high_tokens,
-            p.gamma,
-            p.gpu,
-            p.tp,
-            p.profile,
-            p.replicas,
-            p.spares,
-            p.slots,
-            p.settings.max_num_batched_tokens,
-        )
+        SavedPool(**{name: getattr(p, name) for name in copied}, token_budget=p.settings.max_num_batched_tokens)
         for p in plan.pools
     )
 
@@ -160,10 +155,7 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
     written = {k: v for k, v in data.items() if k not in named}
     problems += _check(written, f"{source}: ", complete=False)
     options = {canonical(str(k)): v for k, v in written.items()}
-    if problems:
-        raise InputError.from_problems(
-            problems, heading=None if len(problems) == 1 else f"{source}: {len(problems)} problems"
-        )
+    _raise(problems, source)
     return Question(options, named["scenarios"], named["classes"], (), source, folder)
 
 
@@ -175,20 +167,6 @@ def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
     except InputError as error:
         return list(error.problems or (error.message,))
     return []
-
-
-_POOL_FIELDS: Mapping[str, type] = {
-    "name": str,
-    "low_tokens": float,
-    "high_tokens": float,
-    "gamma": float,
-    "gpu": str,
-    "tp": int,
-    "profile": str,
-    "replicas": int,
-    "spares": int,
-    "slots": int,
-}
 
 
 def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
@@ -205,48 +183,45 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         options = {}
     else:
         problems += _check(dict(options), f"{source}: inputs.", complete=True)
-    pools = []
     entries = data.get("pools")
     if not isinstance(entries, list) or not entries:
         problems.append(f"{source}: pools: expected a list of pools")
         entries = []
-    for index, entry in enumerate(entries):
-        place = f"{source}: pools[{index}]"
-        if not isinstance(entry, Mapping):
-            problems.append(f"{place}: expected a pool")
-            continue
-        values: dict[str, Any] = {}
-        for key, kind in _POOL_FIELDS.items():
-            value = entry.get(key)
-            good = (
-                isinstance(value, (int, float)) and not isinstance(value, bool)
-                if kind is not str
-                else isinstance(value, str)
-            )
-            if not good or value is None or (kind is int and value != int(value)):
-                problems.append(f"{place}.{key}: expected {_WORDS[kind]}, got {value!r}")
-            else:
-                values[key] = kind(value)
-        settings = entry.get("settings")
-        budget = settings.get("max_num_batched_tokens") if isinstance(settings, Mapping) else None
-        if not isinstance(budget, int) or budget < 1:
-            problems.append(
-                f"{place}.settings.max_num_batched_tokens: expected a positive whole number, got {budget!r}"
-            )
-            budget = 1
-        for key in ("replicas", "slots", "tp"):
-            if values.get(key, 1) < 1:
-                problems.append(f"{place}.{key}: must be at least 1, got {values[key]}")
-        if not problems:
-            pools.append(SavedPool(**values, token_budget=budget))
-    if problems:
-        raise InputError.from_problems(
-            problems, heading=None if len(problems) == 1 else f"{source}: {len(problems)} problems"
-        )
+    pools = [_saved_pool(entry, f"{source}: pools[{index}]", problems) for index, entry in enumerate(entries)]
+    _raise(problems, source)
     workload = data.get("workload")
-    return Question(
-        dict(options), {}, {}, tuple(pools), source, folder, workload if isinstance(workload, Mapping) else {}
-    )
+    carried = workload if isinstance(workload, Mapping) else {}
+    return Question(dict(options), {}, {}, tuple(p for p in pools if p is not None), source, folder, carried)
 
 
-_WORDS = {str: "text", float: "a number", int: "a whole number"}
+_WORDS = {"str": "text", "float": "a number", "int": "a whole number"}
+
+
+def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None:
+    """A pool of a plan file; what is wrong with it goes to `problems`."""
+    if not isinstance(entry, Mapping):
+        problems.append(f"{place}: expected a pool")
+        return None
+    settings = entry.get("settings")
+    budget = settings.get("max_num_batched_tokens") if isinstance(settings, Mapping) else None
+    found = len(problems)
+    values: dict[str, Any] = {}
+    for f in fields(SavedPool):
+        value = budget if f.name == "token_budget" else entry.get(f.name)
+        key = "settings.max_num_batched_tokens" if f.name == "token_budget" else f.name
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        good = isinstance(value, str) if f.type == "str" else number and (f.type == "float" or value == int(value or 0))
+        if not good:
+            problems.append(f"{place}.{key}: expected {_WORDS[str(f.type)]}, got {value!r}")
+        elif f.name in ("replicas", "slots", "tp", "token_budget") and value is not None and value < 1:
+            problems.append(f"{place}.{key}: must be at least 1, got {value}")
+        else:
+            values[f.name] = int(value) if f.type == "int" and value is not None else value
+    return SavedPool(**values) if len(problems) == found else None
+
+
+def _raise(problems: list[str], source: str) -> None:
+    """All problems of a file at once."""
+    if problems:
+        heading = None if len(problems) == 1 else f"{source}: {len(problems)} problems"
+        raise InputError.from_problems(problems, heading=heading)

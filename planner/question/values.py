@@ -133,7 +133,7 @@ def _counts_by_gpu(value: Any, name: str) -> dict[str, int]:
 
 def _shares(value: Any, name: str) -> float | dict[str, float]:
     """One share, or shares by category: a mapping, or ``conv=0.6,code=0.2``."""
-    items = value.split(",") if isinstance(value, str) and "=" in value else value
+    items = re.split("[,+]", value) if isinstance(value, str) and "=" in value else value
     if isinstance(items, (list, tuple)):
         items = dict(str(item).split("=", 1) for item in items if "=" in str(item))
     if isinstance(items, Mapping):

@@ -212,3 +212,39 @@ def test_what_is_bought_cannot_change_under_a_standing_fleet() -> None:
     for name in ("tp_options", "gamma", "max-pools"):
         with pytest.raises(InputError, match="fixed by the plan"):
             fo.evaluate(plan, **{name: 1})
+
+
+def test_a_file_with_classes_is_not_planned_as_if_it_had_none(tmp_path: Path) -> None:
+    (tmp_path / "tiers.yaml").write_text("slo: 1\nrate: 9\nclasses:\n  paying: {rate: 5}\n")
+    with pytest.raises(InputError, match="has classes of requests"):
+        fo.plan(config=tmp_path / "tiers.yaml")
+    with pytest.raises(InputError, match="has classes of requests"):
+        fo.what_if(tmp_path / "tiers.yaml", rate=[1, 2])
+
+
+def test_shares_by_category_can_be_one_value_of_set() -> None:
+    assert PlanInputs.from_dict({"slo": 1, "cached_share": "conv=60%+code=0.2"}).cached_share == {
+        "conv": 0.6,
+        "code": 0.2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("replicas", float("inf"), "pools[0].replicas: inf is not a number that can be used"),
+        ("replicas", float("nan"), "pools[0].replicas: nan is not a number that can be used"),
+        ("replicas", 0, "pools[0].replicas: must be at least 1, got 0"),
+        ("replicas", True, "pools[0].replicas: expected a whole number, got True"),
+        ("gpu", None, "pools[0].gpu: expected text, got None"),
+        ("gamma", "wide", "pools[0].gamma: expected a number, got 'wide'"),
+        ("settings", {}, "pools[0].settings.max_num_batched_tokens: expected a whole number, got None"),
+    ],
+)
+def test_a_broken_plan_file_is_told_with_its_place(tmp_path: Path, key: str, value: Any, told: str) -> None:
+    data = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1).to_dict()
+    data["pools"][0][key] = value  # type: ignore[index]
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(InputError) as caught:
+        load_question(tmp_path / "plan.yaml")
+    assert str(caught.value).endswith(f"plan.yaml: {told}")
