@@ -89,7 +89,7 @@ def iteration(text: str) -> list[Row]:
         Row("iteration time, fitted to 24 points", "measured kernels", f"{len(configurations)} configurations",
             f"mean {every[6]}, median {every[7]}", f"{every[9]} (either side)", f"{worst[0]} {worst[1]} TP{worst[2]}"),
         Row("iteration time, estimated", "measured kernels", f"{len(configurations)} configurations", f"mean {every[3]}",
-            "band of 30% printed", "-"),
+            "the band of its kind is printed", "-"),
         Row("iteration time, fitted to a server", "its TPOT at shapes left out", f"{len(servers)} servers",
             f"median {typical}", f"mean {largest} of one server", f"{bad[0]} TP{bad[4]}"),
     ]  # fmt: skip

@@ -15,8 +15,7 @@ import numpy as np
 from planner.calibrate.design import designed_batches, measuring_order
 from planner.calibrate.fit import fit_points
 from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
-from planner.calibrate.tables import read_servers_csv
+from planner.calibrate.servers import MIN_SHAPES, fit_server, read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
@@ -56,6 +55,7 @@ def kernels(data: Path) -> list[str]:
         gpu_name, model_name, tp = key
         spec = find_model(model_name)
         prior = roofline(find_gpu(gpu_name), spec, tp)
+        band = prior_band(find_gpu(gpu_name), spec)
         none = errors(prior, test_groups[key])
         six = errors(fit_points(points.select(range(6)), prior, resamples=20).iteration, test_groups[key])
         full = fit_points(points, prior)
@@ -63,7 +63,7 @@ def kernels(data: Path) -> list[str]:
         everything.append(e)
         table.append([none.mean(), six.mean(), e.mean(), np.median(e), np.quantile(e, 0.95)])
         lines.append(
-            f"| {gpu_name} | {model_name} | {tp} | {none.mean():.1%} | {prior_band(spec):.0%} | {six.mean():.1%} | "
+            f"| {gpu_name} | {model_name} | {tp} | {none.mean():.1%} | {band:.0%} | {six.mean():.1%} | "
             f"{e.mean():.1%} | {np.median(e):.1%} | {np.quantile(e, 0.95):.1%} | {e.max():.0%} | {full.leave_one_out_error:.1%} | "
             f"{np.mean(e <= full.error_band):.0%} of points in ±{full.error_band:.0%} |"
         )
@@ -83,7 +83,7 @@ def servers(data: Path) -> list[str]:
     ]
     found = []
     for key, points in read_servers_csv(data / "calibration" / "servers.csv").items():
-        if len({p.shape for p in points}) < ENOUGH_SHAPES:
+        if len({p.shape for p in points}) < MIN_SHAPES:
             continue
         model_name, system, engine, version, precision, tp = key
         spec = find_model(model_name, weight_dtype=precision) if precision else find_model(model_name)
@@ -159,7 +159,7 @@ def main(data: Path) -> None:
         "",
         "## Real servers",
         "",
-        f"Groups with at least {ENOUGH_SHAPES} (input, output) shapes; TPOT of a shape predicted from the other shapes.",
+        f"Groups with at least {MIN_SHAPES} (input, output) shapes; TPOT of a shape predicted from the other shapes.",
         "",
         *servers(data),
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["DTYPE_BYTES", "GpuSpec", "ModelSpec"]
+__all__ = ["DTYPE_BYTES", "GPU_CLASSES", "GpuSpec", "ModelSpec", "Parallelism"]
 
 DTYPE_BYTES: Mapping[str, float] = {
     "fp32": 4.0,
@@ -16,11 +16,59 @@ DTYPE_BYTES: Mapping[str, float] = {
     # 4-bit integers with a 16-bit scale and a 4-bit zero point per 128 of them (AWQ, GPTQ), and with a scale per 32
     "int4": 0.51953125,
     "int4-g32": 0.5625,
-    "fp4": 0.5,
+    # 4-bit floats as NVIDIA serves them (NVFP4): one 8-bit scale per 16 values
+    "fp4": 0.5625,
     # 4-bit values with one 8-bit scale per 32 of them (OCP microscaling formats)
     "mxfp4": 0.53125,
 }
-"""Bytes of one weight or KV element by dtype."""
+"""Bytes of one weight or KV element by dtype, block scales included."""
+
+
+GPU_CLASSES: Mapping[str, str] = {
+    "sxm": "NVIDIA data-centre module with HBM and NVLink",
+    "pcie": "NVIDIA data-centre card with HBM and a lower power limit",
+    "workstation": "card with GDDR memory, no NVLink",
+    "amd": "AMD Instinct",
+}
+"""Families whose kernels reach similar shares of their data sheet."""
+
+
+NVLINK_BYTES_PER_S = 150e9
+"""Links from here on are taken for NVLink or its like, not PCIe, when nothing says so [bytes/s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How one replica spreads a model over its GPUs.
+
+    Parameters
+    ----------
+    tp
+        GPUs of a tensor-parallel group [GPUs].
+    pp
+        Pipeline stages [1].
+    dp
+        Attention replicas inside the replica (attention data parallelism) [1]. Beyond one, attention and dense layers
+        are copied, each copy serves its own share of the requests, and the experts are spread over all tp x dp GPUs of
+        a stage (expert parallelism).
+
+    Examples
+    --------
+    >>> Parallelism(tp=1, dp=8).gpus, str(Parallelism(tp=4, pp=2))
+    (8, 'tp4 pp2')
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica [GPUs]."""
+        return self.tp * self.pp * self.dp
+
+    def __str__(self) -> str:
+        return " ".join([f"tp{self.tp}"] + [f"{k}{v}" for k, v in (("pp", self.pp), ("dp", self.dp)) if v > 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +95,16 @@ class GpuSpec:
         Other names users write.
     sources
         Where each number comes from, by field name.
+    gpu_class
+        Key of :data:`GPU_CLASSES`; where it is not given, ``"sxm"`` for a GPU with a fast link and ``"workstation"``
+        for one without.
+    sm_count
+        Streaming multiprocessors (compute units of an AMD GPU); 0 = not known.
+    attention_kernel
+        Family of attention kernels engines use on it: ``"fa2"`` (FlashAttention 2), ``"fa3"``, ``"other"``; empty = not
+        known.
+    node_link_bytes_per_s
+        Network bandwidth to other nodes, per GPU and direction [bytes/s]; ``None`` = 400 Gbit/s per GPU.
     """
 
     name: str
@@ -58,6 +116,17 @@ class GpuSpec:
     gpus_per_node: int = 8
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    gpu_class: str = ""
+    sm_count: int = 0
+    attention_kernel: str = ""
+    node_link_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.gpu_class and self.name.lower().startswith("mi"):
+            object.__setattr__(self, "gpu_class", "amd")
+        if not self.gpu_class:
+            fast = (self.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S
+            object.__setattr__(self, "gpu_class", "sxm" if fast else "workstation")
 
 
 @dataclass(frozen=True, slots=True)

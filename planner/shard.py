@@ -45,7 +45,7 @@ class Shard:
     state_bytes_per_sequence: float
 
 
-def shard(model: ModelSpec, tp: int = 1) -> Shard:
+def shard(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> Shard:
     """Count one GPU's share of a model (norms and biases, under 0.1%, left out).
 
     KV heads are copied when there are fewer of them than GPUs; the compressed cache of latent attention, its
@@ -57,6 +57,8 @@ def shard(model: ModelSpec, tp: int = 1) -> Shard:
         The model.
     tp
         GPUs of the tensor-parallel group [GPUs].
+    expert_gpus
+        GPUs over which the routed experts are spread; ``None`` = the tensor-parallel group [GPUs].
 
     Returns
     -------
@@ -82,7 +84,7 @@ def shard(model: ModelSpec, tp: int = 1) -> Shard:
     mlp = matrices * hidden * (dense_layers * model.intermediate_size + expert_layers * model.shared_width) / tp
     if model.expert_hidden_size:
         mlp += 2.0 * expert_layers * hidden * model.expert_hidden_size / tp
-    expert = matrices * (model.expert_hidden_size or hidden) * model.moe_intermediate_size / tp
+    expert = matrices * (model.expert_hidden_size or hidden) * model.moe_intermediate_size / (expert_gpus or tp)
 
     element = DTYPE_BYTES[model.kv_dtype]
     if model.kv_lora_rank:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
+from planner.calibrate.servers import GROUP_COLUMNS, ServerPoint, read_servers_csv
 from planner.errors import InputError
 
 __all__ = ["FORMATS", "Measurements", "read_measurements"]

@@ -17,7 +17,7 @@ from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 
-__all__ = ["SCALED_PRIOR_WIDTH", "Fit", "KindError", "Range", "fit_points", "log_slopes", "scaled_prior"]
+__all__ = ["SCALED_PRIOR_WIDTH", "Fit", "KindError", "Range", "fit_points", "scaled_prior"]
 
 FloatArray = NDArray[np.float64]
 
@@ -143,8 +143,6 @@ class Fit:
         Sentences for people.
     points
         Number of points.
-    prior_error
-        Mean relative error of the prior alone on the points [1].
     """
 
     iteration: IterationModel
@@ -162,7 +160,6 @@ class Fit:
     covered: Range
     warnings: tuple[str, ...]
     points: int
-    prior_error: float
 
     @property
     def sample_models(self) -> list[IterationModel]:
@@ -392,20 +389,7 @@ def fit_points(
         covered=covered,
         warnings=tuple(warnings),
         points=count,
-        prior_error=float(np.abs(_times(prior, points) / points.time_s - 1.0).mean()),
     )
-
-
-def log_slopes(points: Points, prior: IterationModel) -> tuple[FloatArray, FloatArray]:
-    """How the logarithm of each point's time depends on the log-parameters at the prior, and how far they are trusted.
-
-    Returns
-    -------
-    slope, sd
-        Shapes (P, 9) and (9,) [1].
-    """
-    time, slope = predict(_design(points, prior, prior.tau, None), _theta(prior)[None])
-    return slope[0] / time[0][:, None], np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
 
 
 def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
@@ -424,15 +408,11 @@ def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
         Use it with :data:`SCALED_PRIOR_WIDTH` times the usual standard deviations. On eleven measured configurations it
         does as well as their own roofline with 24 points and with 6.
     """
-    factor = float(np.median(points.time_s / _times(reference, points)))
-    return replace(reference, **{k: getattr(reference, k) * factor for k in ("t0", "w", "b", "c", "g", "h", "e", "a")})
-
-
-def _times(model: IterationModel, points: Points) -> FloatArray:
-    """What a model says of the points [s], shape (P,)."""
-    return model.time(
+    modelled = reference.time(
         points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max
     )
+    factor = float(np.median(points.time_s / modelled))
+    return replace(reference, **{k: getattr(reference, k) * factor for k in ("t0", "w", "b", "c", "g", "h", "e", "a")})
 
 
 def _theta(prior: IterationModel) -> FloatArray:

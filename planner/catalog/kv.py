@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.errors import InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.shard import shard
 
 __all__ = [
@@ -60,7 +60,7 @@ def _ceil_to(value: float, multiple: int) -> int:
     return multiple * math.ceil(value / multiple)
 
 
-def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
+def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     """Weights on each GPU of the group.
 
     .. math::
@@ -78,12 +78,13 @@ def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
     model
         The model, in the dtype it is served in.
     tp
-        GPUs of the tensor-parallel group [1].
+        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`: pipeline stages share
+        the layers, and with attention data parallelism the routed experts are spread over all GPUs of a stage.
 
     Returns
     -------
     float
-        [bytes per GPU].
+        [bytes per GPU], of the fullest one.
 
     Notes
     -----
@@ -97,7 +98,9 @@ def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
     >>> round(weight_bytes(model("llama-3.1-8b")) / 2**30, 2), round(weight_bytes(model("gpt-oss-20b")) / 2**30, 2)
     (14.96, 13.43)
     """
-    part, w = shard(model, tp), DTYPE_BYTES[model.weight_dtype]
+    spread = _spread(tp)
+    tp, expert_gpus = spread.tp, spread.tp * spread.dp
+    part, w = shard(model, tp, expert_gpus), DTYPE_BYTES[model.weight_dtype]
     dense_w = DTYPE_BYTES[model.dense_weight_dtype]
     vocabulary = _ceil_to(model.vocab_size, 64) / model.vocab_size * part.vocabulary_parameters
     routed = part.expert_parameters * w
@@ -107,8 +110,13 @@ def weight_bytes(model: ModelSpec, tp: int = 1) -> float:
     norms = 2.0 * model.hidden_size * (2 * model.layers + 1)
     tower = max(0.0, model.parameters_total - parameter_counts(model)[0]) * 2.0 / tp if model.multimodal else 0.0
     dense = (part.mixer_parameters + part.mlp_parameters) * dense_w
-    embeddings = vocabulary * (1 if model.tied_embeddings else 2)
-    return 2.0 * (embeddings + part.router_parameters) + dense + routed + norms + tower
+    # the first pipeline stage holds the embedding, the last one the head
+    embeddings = vocabulary * (1 if model.tied_embeddings or spread.pp > 1 else 2)
+    return 2.0 * embeddings + (2.0 * part.router_parameters + dense + routed + norms) / spread.pp + tower
+
+
+def _spread(tp: int | Parallelism) -> Parallelism:
+    return tp if isinstance(tp, Parallelism) else Parallelism(tp)
 
 
 def parameter_counts(model: ModelSpec) -> tuple[float, float]:
@@ -138,7 +146,11 @@ def with_parameter_counts(model: ModelSpec) -> ModelSpec:
 
 
 def kv_bytes_per_token(
-    model: ModelSpec, tp: int = 1, *, context_tokens: float | None = None, token_budget: int = DEFAULT_TOKEN_BUDGET
+    model: ModelSpec,
+    tp: int | Parallelism = 1,
+    *,
+    context_tokens: float | None = None,
+    token_budget: int = DEFAULT_TOKEN_BUDGET,
 ) -> float:
     """Cache of one token on each GPU of the group, averaged over a request.
 
@@ -175,16 +187,18 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(oss), kv_bytes_per_token(oss, context_tokens=math.inf)
     (49152.0, 24576.0)
     """
-    part = shard(model, tp)
+    spread = _spread(tp)
+    part, copies = shard(model, spread.tp), spread.pp * spread.dp
     if context_tokens is None:
-        return part.full_bytes_per_token + part.window_bytes_per_token
+        return (part.full_bytes_per_token + part.window_bytes_per_token) / copies
     context = max(context_tokens, 1.0)
     kept = min(1.0, (model.sliding_window + token_budget) / context)
-    return part.full_bytes_per_token + part.window_bytes_per_token * kept + part.state_bytes_per_sequence / context
+    per_token = part.full_bytes_per_token + part.window_bytes_per_token * kept
+    return (per_token + part.state_bytes_per_sequence / context) / copies
 
 
 def overhead_bytes(
-    model: ModelSpec, tp: int = 1, *, max_num_seqs: int, token_budget: int = DEFAULT_TOKEN_BUDGET
+    model: ModelSpec, tp: int | Parallelism = 1, *, max_num_seqs: int, token_budget: int = DEFAULT_TOKEN_BUDGET
 ) -> float:
     """What the engine takes besides weights and KV cache, on each GPU.
 
@@ -216,9 +230,13 @@ def overhead_bytes(
     >>> [round(overhead_bytes(model("llama-3.1-8b"), max_num_seqs=n) / 2**30, 2) for n in (128, 1024)]
     [1.11, 5.04]
     """
+    spread = _spread(tp)
+    tp = spread.tp
+    # each copy of the attention takes and samples its own requests
+    max_num_seqs, token_budget = math.ceil(max_num_seqs / spread.dp), math.ceil(token_budget / spread.dp)
     sampler = SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
     activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / tp)
-    return (COMMUNICATION_GIB[tp > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
+    return (COMMUNICATION_GIB[spread.gpus > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +283,7 @@ class KvCapacity:
 def kv_capacity(
     model: ModelSpec,
     gpu: GpuSpec,
-    tp: int = 1,
+    tp: int | Parallelism = 1,
     *,
     max_num_seqs: int,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
@@ -313,7 +331,7 @@ def kv_capacity(
     485952
     """
     problems = []
-    if tp < 1:
+    if _spread(tp).gpus < 1:
         problems.append(f"tp must be at least 1, got {tp}")
     if max_num_seqs < 1:
         problems.append(f"max_num_seqs must be at least 1, got {max_num_seqs}")
@@ -327,8 +345,10 @@ def kv_capacity(
     weights = weight_bytes(model, tp)
     overhead = overhead_bytes(model, tp, max_num_seqs=max_num_seqs, token_budget=token_budget)
     room = usable - weights - overhead
-    part = shard(model, tp)
-    full, window, states = part.full_bytes_per_token, part.window_bytes_per_token, part.state_bytes_per_sequence
+    part, copies = shard(model, _spread(tp).tp), _spread(tp).pp * _spread(tp).dp
+    # a stage keeps its own layers, a copy of the attention its own requests: tokens of the replica, bytes of one GPU
+    full, window = part.full_bytes_per_token / copies, part.window_bytes_per_token / copies
+    states = part.state_bytes_per_sequence / copies
     kept = max_num_seqs * (model.sliding_window + BLOCK_TOKENS) + token_budget if window else 0
     left = room - max_num_seqs * states
     if full > 0.0:
@@ -353,7 +373,7 @@ def kv_capacity(
 def kv_capacity_tokens(
     model: ModelSpec,
     gpu: GpuSpec,
-    tp: int = 1,
+    tp: int | Parallelism = 1,
     *,
     max_num_seqs: int,
     token_budget: int = DEFAULT_TOKEN_BUDGET,

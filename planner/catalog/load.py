@@ -80,6 +80,10 @@ def gpus() -> Mapping[str, GpuSpec]:
             price_usd_per_hour=None if offer is None else offer.usd_per_gpu_hour,
             gpus_per_node=e.get("gpus_per_node", 8),
             aliases=tuple(e["aliases"]),
+            gpu_class=e.get("gpu_class", ""),
+            sm_count=e.get("sm_count", 0),
+            attention_kernel=e.get("attention_kernel", ""),
+            node_link_bytes_per_s=e["node_link_gb_per_s"] * 1e9 if "node_link_gb_per_s" in e else None,
             sources=sources,
         )
     return specs

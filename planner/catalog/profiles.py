@@ -7,11 +7,10 @@ shipped with the package; and when none fits the hardware, the roofline prior, m
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.documents import parse_yaml, read_text
+from planner.engines import DEFAULT_ENGINE, engines
+from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
@@ -33,10 +34,9 @@ __all__ = [
     "load_profile",
     "parse_profile",
     "profile",
-    "profile_file",
     "profile_names",
     "save_profile",
-    "set_aside",
+    "served_by",
     "user_directory",
 ]
 
@@ -117,8 +117,6 @@ class Profile:
         Whether it may be chosen by its hardware alone; if not, only by name.
     source, notes
         Where it comes from and what the reader must know.
-    measurements
-        The raw points in a shared profile (the first says of what), to be fitted again; empty otherwise.
     """
 
     name: str
@@ -147,7 +145,6 @@ class Profile:
     automatic: bool = True
     source: str = ""
     notes: tuple[str, ...] = ()
-    measurements: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -194,7 +191,7 @@ class Profile:
             elif key == "covered":
                 value = {k: list(v) for k, v in value.items()}
             elif isinstance(value, tuple):
-                value = [dict(v) if isinstance(v, Mapping) else v for v in value]
+                value = list(value)
             elif isinstance(value, Mapping):
                 value = dict(value)
             data[key] = value
@@ -318,13 +315,6 @@ def _notes(value: Any, path: str, report: Report) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _measurements(value: Any, path: str, report: Report) -> tuple[dict[str, Any], ...]:
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        report(path, "expected a list of mappings, as `profile share` prints it")
-        return ()
-    return tuple(value)
-
-
 def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
     def check(value: Any, path: str, report: Report) -> Any:
         if value not in known:
@@ -380,7 +370,6 @@ FIELDS: Mapping[str, Field] = {
     "settings": Field(_settings, default={}),
     "source": Field(_text, default=""),
     "notes": Field(_notes, default=()),
-    "measurements": Field(_measurements, default=()),
 }
 """Every key of a profile file besides ``schema``."""
 
@@ -530,27 +519,6 @@ def save_profile(profile: Profile, path: str | Path) -> Path:
     return target
 
 
-def set_aside(path: Path) -> Path | None:
-    """Move a file out of the way of a new one of its name.
-
-    Parameters
-    ----------
-    path
-        The file; it need not be there.
-
-    Returns
-    -------
-    Path or None
-        Where it is now: its name with ``.old-1``, ``.old-2``, ... after it.
-    """
-    if not path.exists():
-        return None
-    number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.old-{n}").exists())
-    aside = path.with_name(f"{path.name}.old-{number}")
-    path.replace(aside)
-    return aside
-
-
 # --- finding ----------------------------------------------------------------------------------------------------
 
 
@@ -575,8 +543,8 @@ def profile_names() -> tuple[str, ...]:
     return tuple(name for name, _ in _files())
 
 
-def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> Profile:
-    """The roofline prior as a profile, for hardware nobody has measured.
+def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1, engine: str = DEFAULT_ENGINE) -> Profile:
+    """The roofline estimate as a profile, for hardware nobody has measured.
 
     Parameters
     ----------
@@ -584,20 +552,24 @@ def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> Profile:
         What runs on what.
     tp
         GPUs of the tensor-parallel group [1].
+    engine
+        Engine that serves it: its host's time is in the iteration and before the first token.
 
     Returns
     -------
     Profile
-        Provenance ``"estimated"``, band 0.30 (wider for mixtures of experts).
+        Provenance ``"estimated"``; the band is that of :func:`planner.iteration.roofline.prior_band`.
 
     Examples
     --------
     >>> from planner.catalog import gpu, model
-    >>> estimated_profile(gpu("h100"), model("llama-3.1-8b")).trust
-    'estimated, ±30%'
+    >>> found = estimated_profile(gpu("h100"), model("llama-3.1-8b"))
+    >>> found.provenance, found.engine, found.api_overhead_s
+    ('estimated', 'vllm', 0.014)
     """
     from planner.iteration.roofline import prior_band, roofline
 
+    host = find_engine(engine)
     return Profile(
         name=f"{model.name}-{gpu.name}-tp{tp}-estimated",
         gpu=gpu.name,
@@ -605,11 +577,41 @@ def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> Profile:
         tp=tp,
         weight_dtype=model.weight_dtype,
         kv_dtype=model.kv_dtype,
-        iteration=roofline(gpu, model, tp),
+        iteration=roofline(gpu, model, tp, engine=host.name),
         provenance="estimated",
-        band=prior_band(model),
-        source="roofline prior: data-sheet peaks times the shares of them that kernels reach",
+        band=prior_band(gpu, model, host.name),
+        engine=host.name,
+        api_overhead_s=host.api_overhead_s,
+        source="roofline estimate: data-sheet peaks times the shares of them that kernels reach, and the engine's host time",
     )
+
+
+def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
+    """A profile with the host time of an engine: kernels alone gain that of `engine`, a server keeps what it has.
+
+    Where a server's own time before the first token was not measured, its engine's default stands in.
+
+    Examples
+    --------
+    >>> kernels = profile("llama-3-8b-a100-80gb-tp1")
+    >>> served = served_by(kernels, "vllm")
+    >>> served.engine, served.iteration.t0 > kernels.iteration.t0, served.api_overhead_s
+    ('vllm', True, 0.014)
+    """
+    own = (found.engine or "").lower()
+    if own in engines():
+        return found if found.api_overhead_s else replace(found, api_overhead_s=find_engine(own).api_overhead_s)
+    from planner.iteration.constants import CONSTANTS
+
+    host = find_engine(engine)
+    iteration = replace(
+        found.iteration,
+        t0=found.iteration.t0 + CONSTANTS[f"{host.name}_iteration_s"],
+        h=found.iteration.h + CONSTANTS[f"{host.name}_sequence_s"],
+    )
+    overhead = found.api_overhead_s or host.api_overhead_s
+    note = f"Host time of {host.title} added to measured kernels."
+    return replace(found, iteration=iteration, api_overhead_s=overhead, engine=host.name, notes=(*found.notes, note))
 
 
 def profile(
@@ -633,9 +635,9 @@ def profile(
     Returns
     -------
     Profile
-        By `name`: exactly that one. By hardware: the first of the user's and the shipped profiles with this GPU, model,
-        dtypes and TP (those marked ``automatic: false`` excepted), else one of a model of the same shape (Llama 3 and
-        3.1), else the roofline estimate.
+        By `name`: exactly that one. By hardware, with the engine's host time (:func:`served_by`): the first of the
+        user's and the shipped profiles with this GPU, model, dtypes and TP (those marked ``automatic: false``
+        excepted), else one of a model of the same shape (Llama 3 and 3.1), else the roofline estimate.
 
     Raises
     ------
@@ -648,7 +650,7 @@ def profile(
     0.008
     """
     if name is not None:
-        return load_profile(profile_file(name))
+        return _named(name)
     if gpu is None or model is None:
         raise InputError("a profile needs a name, or a GPU and a model")
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -664,10 +666,10 @@ def profile(
         if not found.automatic or (gpu_name, found.tp, found.weight_dtype, found.kv_dtype) != wanted:
             continue
         if model_name == network.name:
-            return found
+            return served_by(found)
         if same_shape is None and _same_shape(model_name, network):
             same_shape = found
-    return same_shape or estimated_profile(device, network, tp)
+    return served_by(same_shape) if same_shape else estimated_profile(device, network, tp)
 
 
 @lru_cache(maxsize=256)
@@ -723,22 +725,10 @@ def _canonical(found: Profile) -> tuple[str, str]:
     return gpu_name, model_name
 
 
-def profile_file(name: str | Path) -> Path:
-    """File of a profile given by path or name.
-
-    Parameters
-    ----------
-    name
-        A file, or the name of a profile.
-
-    Raises
-    ------
-    InputError
-        No such profile (did you mean).
-    """
+def _named(name: str | Path) -> Profile:
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
-        return path
+        return load_profile(path)
     files = dict(_files())
     by_key = {normalized(stem): file for stem, file in files.items()}
     key = normalized(str(name))
@@ -747,4 +737,4 @@ def profile_file(name: str | Path) -> Path:
             f"unknown profile {str(name)!r}{did_you_mean(key, files)}",
             f"Known: {', '.join(files) or 'none'}. Or give the path of a profile file; yours belong in {user_directory()}.",
         )
-    return by_key[key]
+    return load_profile(by_key[key])

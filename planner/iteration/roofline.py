@@ -6,28 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.iteration.constants import BANDS, CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.shard import shard
 
-__all__ = ["EFFICIENCY", "PRIOR_LOG_SD", "ShardShape", "prior_band", "roofline", "shard_shape"]
+__all__ = ["PRIOR_LOG_SD", "ShardShape", "band_kind", "prior_band", "roofline", "shard_shape"]
 
-EFFICIENCY: Mapping[str, float] = {
-    "weights": 0.82,  # share of peak bandwidth when streaming weights
-    "kv": 0.78,  # share of peak bandwidth when reading KV
-    "matmul": 0.60,  # share of peak matrix rate
-    "attention": 0.60,  # share of peak matrix rate in prefill attention ...
-    "attention_pairs": 0.80,  # ... of 4 q_heads d operations per pair, masked tiles skipped
-    "activations": 0.20,  # activation traffic, as a share of the GEMM time per token
-}
-"""Shares of the peak reached, set once from measured kernels of a few GPUs; not tuned to any one of them."""
-
-LAUNCH_S_PER_LAYER = 50e-6
-SEQUENCE_S_PER_LAYER = 30e-9
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0
 PCIE_BYTES_PER_S = 25e9
 """What a PCIe 4.0 x16 slot sustains in one direction, assumed where a GPU has no other link."""
+NODE_LINK_BYTES_PER_S = 50e9
+"""Network of a GPU to other nodes where nothing is stated: 400 Gbit/s per GPU."""
 
 PRIOR_LOG_SD: Mapping[str, float] = {
     "t0": 0.90,
@@ -42,8 +33,6 @@ PRIOR_LOG_SD: Mapping[str, float] = {
 }
 """Standard deviation of the logarithm of (true parameter / roofline parameter): how far a fit trusts it."""
 
-DENSE_BAND = 0.30
-EXPERTS_BAND = 0.45
 LIKENESS = 1.5
 """Factor on the band of an architecture that is known by its likeness to a family only: a convention, nothing measured it."""
 
@@ -75,6 +64,15 @@ class ShardShape:
         Operations per KV token read by one decoding sequence [FLOP].
     allreduce_bytes_per_token
         Volume a ring all-reduce moves over each GPU's link, all layers [bytes].
+    allreduces
+        All-reduces of an iteration [1].
+    activation_elements
+        Values that norms, activations and the edges of the matrix products read and write per token, routed experts
+        apart [elements].
+    routed_elements
+        The same around the routed experts of one token [elements].
+    dispatch_bytes_per_token
+        Volume of one token's way to its experts and back over each GPU's link, all layers [bytes].
     """
 
     dense_parameters: float
@@ -87,9 +85,13 @@ class ShardShape:
     window_token_flops: float
     decode_kv_flops: float
     allreduce_bytes_per_token: float
+    allreduces: float
+    activation_elements: float
+    routed_elements: float
+    dispatch_bytes_per_token: float
 
 
-def shard_shape(model: ModelSpec, tp: int = 1) -> ShardShape:
+def shard_shape(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> ShardShape:
     """Count one GPU's share of a model: parameters, KV bytes, attention operations, all-reduce volume.
 
     Parameters
@@ -99,6 +101,8 @@ def shard_shape(model: ModelSpec, tp: int = 1) -> ShardShape:
     tp
         GPUs of the tensor-parallel group [GPUs]. KV heads are replicated when there are fewer of them; the compressed
         cache of latent attention is replicated always.
+    expert_gpus
+        GPUs over which the routed experts are spread; ``None`` = the tensor-parallel group [GPUs].
 
     Returns
     -------
@@ -122,7 +126,8 @@ def shard_shape(model: ModelSpec, tp: int = 1) -> ShardShape:
         raise InputError(f"tp must be a whole number of GPUs >= 1, got {tp!r}")
     if model.q_heads % tp:
         raise InputError(f"{model.name}: {model.q_heads} attention heads cannot be divided over tp={tp}")
-    part = shard(model, tp)
+    expert_gpus = expert_gpus or tp
+    part = shard(model, tp, expert_gpus)
     q_heads = model.q_heads / tp
     if model.kv_lora_rank:
         query_key = model.qk_nope_head_dim + model.qk_rope_head_dim
@@ -137,7 +142,19 @@ def shard_shape(model: ModelSpec, tp: int = 1) -> ShardShape:
     # one all-reduce after the mixer and one after the MLP of every layer
     reductions = 2.0 * model.layers - model.mlp_free_layers
     reductions -= max(0, model.attention_free_layers - model.state_layers)
+    spread = expert_gpus / tp
+    if spread > 1.0:  # the experts' way back replaces the all-reduce after them
+        reductions -= model.expert_layers
     ring = 2.0 * (tp - 1) / tp
+    # a token goes once to each GPU that holds any of its experts, in 8 bits, and comes back in 16
+    others = spread * (1.0 - (1.0 - 1.0 / spread) ** model.experts_per_token) * (spread - 1.0) / spread
+    hidden, expert_hidden = model.hidden_size, model.expert_hidden_size or model.hidden_size
+    dense_layers = model.layers - model.expert_layers - model.mlp_free_layers
+    elements = 8.0 * hidden * model.layers
+    elements += (
+        model.mlp_matrices * (dense_layers * model.intermediate_size + model.expert_layers * model.shared_width) / tp
+    )
+    per_expert = 2.0 * expert_hidden + model.mlp_matrices * model.moe_intermediate_size / tp
     return ShardShape(
         dense_parameters=every_token,
         expert_parameters=part.expert_parameters,
@@ -149,40 +166,60 @@ def shard_shape(model: ModelSpec, tp: int = 1) -> ShardShape:
         pair_flops=model.full_layers * pair_layer_flops,
         window_token_flops=model.sliding_layers * window_pair_flops * model.sliding_window,
         decode_kv_flops=model.full_layers * decode_layer_flops,
-        allreduce_bytes_per_token=reductions * model.hidden_size * ACTIVATION_BYTES * ring,
+        allreduce_bytes_per_token=reductions * hidden * ACTIVATION_BYTES * ring,
+        allreduces=reductions if tp > 1 else 0.0,
+        activation_elements=elements,
+        routed_elements=model.expert_layers * model.experts_per_token * per_expert / spread,
+        dispatch_bytes_per_token=model.expert_layers * expert_hidden * (1.0 + ACTIVATION_BYTES) * others,
     )
 
 
-def matmul_rate(gpu: GpuSpec, weight_dtype: str) -> float:
-    """Peak matrix rate an engine reaches with weights of `weight_dtype` [FLOP/s].
+def matmul_rate(gpu: GpuSpec, weight_dtype: str) -> tuple[float, str]:
+    """Peak matrix rate an engine reaches with weights of `weight_dtype` [FLOP/s], and the dtype it multiplies in.
 
     8-bit and 4-bit floats run at their own rate where the GPU has it; otherwise, and always for int4, the weights are
-    widened first and the 16-bit rate holds.
+    widened first and the 16-bit rate holds. mxfp4 weights are multiplied with 8-bit activations where the GPU has 4-bit
+    matrix units, in 16 bits elsewhere.
     """
-    wide = gpu.flops_per_s.get("bf16") or gpu.flops_per_s.get("fp16")
-    own = {"fp8": "fp8", "int8": "int8", "fp4": "fp4", "mxfp4": "fp4"}.get(weight_dtype)
-    rate = gpu.flops_per_s.get(own) if own else None
-    rate = rate or wide
+    wide = "bf16" if gpu.flops_per_s.get("bf16") else "fp16"
+    own = {"fp8": "fp8", "int8": "int8", "fp4": "fp4"}.get(weight_dtype)
+    if weight_dtype == "mxfp4" and gpu.flops_per_s.get("fp4"):
+        own = "fp8"
+    dtype = own if own and gpu.flops_per_s.get(own) else wide
+    rate = gpu.flops_per_s.get(dtype)
     if not rate:
         raise InputError(f"{gpu.name}: no matrix rate for {weight_dtype} weights", "Give flops_per_s.bf16 of the GPU.")
-    return rate
+    return rate, dtype
 
 
-def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
-    r"""Prior of every iteration-time parameter from the data sheet of a GPU and the shape of a model.
+def roofline(
+    gpu: GpuSpec,
+    model: ModelSpec,
+    tp: int | Parallelism = 1,
+    *,
+    engine: str | None = None,
+    constants: Mapping[str, float] = CONSTANTS,
+) -> IterationModel:
+    r"""Estimate of every iteration-time parameter from the data sheet of a GPU and the shape of a model.
 
     .. math::
 
-        t_0 &= 50\,\mu s \cdot layers + head\ bytes/BW, & w &= weight\ bytes/(0.82\,BW), \\
-        b &= 2\,params/(0.6\,FLOPS), & c &= 0.2\,b + all\text{-}reduce\ bytes/link, \\
-        g &= KV\ bytes/(0.78\,BW), & h &= 30\,ns \cdot layers, \\
-        a &= 0.8 \cdot 4\,q\,d\,layers/(0.6\,FLOPS\,TP), & \tau &= 128,\ e = g,\ x = 0
+        t_0 &= launch \cdot layers + latency \cdot all\text{-}reduces + head\ bytes/BW, \\
+        w &= weight\ bytes/(s_w\,BW), \qquad b = 2\,params/(s_m\,FLOPS), \\
+        c &= activation\ bytes/(s_w\,BW) + all\text{-}reduce\ bytes/(s_l\,link), \\
+        g &= KV\ bytes/(s_{kv}\,BW), \qquad h = per\ sequence \cdot layers, \\
+        a &= 4\,q\,d\,layers/(s_a\,FLOPS\,TP), \qquad \tau = 128,\ e = g,\ x = 0
 
-    params and bytes are one GPU's share and exclude embedding and head. Mixture of experts: parameters per token count
-    the active experts, and the experts' bytes enter as ``w_experts``. Latent attention: g is the larger of reading the
-    compressed cache and computing on it. Sliding-window layers read at most their window: it goes into h and c. Linear
-    attention and state-space layers count their weights in w and b and move their state in h; their scan, a few percent of
-    the products, is left out. Sparse attention counts as if it read everything: an upper bound beyond its top-k.
+    The shares s and the launch times are fitted: :mod:`planner.iteration.constants` says from how much. params and
+    bytes are one GPU's share and exclude embedding and head. Mixture of experts: parameters per token count the active
+    experts, and the experts' bytes enter as ``w_experts``. Latent attention: g is the larger of reading the compressed
+    cache and computing on it. Sliding-window layers read at most their window: it goes into h and c. Linear attention
+    and state-space layers count their weights in w and b and move their state in h; their scan, a few percent of the
+    products, is left out. Sparse attention counts as if it read everything: an upper bound beyond its top-k.
+
+    With pipeline stages or attention data parallelism the batch is the whole replica's: an iteration is one step of
+    every request in it. Its tokens are spread over the dp copies; pp stages work on pp batches in turn, so that each
+    passes every stage once in the time of an iteration.
 
     Parameters
     ----------
@@ -191,12 +228,16 @@ def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
     model
         The model, with the dtypes it is served in.
     tp
-        GPUs of the tensor-parallel group [GPUs].
+        GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.hardware.Parallelism`.
+    engine
+        Engine whose host costs are added, a name of :mod:`planner.engines`; ``None`` = kernels alone.
+    constants
+        Shares and launch times; the fitted ones by default.
 
     Returns
     -------
     IterationModel
-        All parameters in SI. Expect +-30% (dense) before anything was measured: see :func:`prior_band`.
+        All parameters in SI; how far they may be off: :func:`prior_band`.
 
     Raises
     ------
@@ -212,60 +253,113 @@ def roofline(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
     >>> h100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12}, 450e9, 2.99)
     >>> m = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, full_attention_layers=32)
     >>> p = roofline(h100, m)
-    >>> [round(v, 3) for v in (p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9)]
-    [1.914, 5.081, 23.523, 4.705, 0.96, 50.162, 0.707]
+    >>> [float(f"{v:.2g}") for v in (p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9)]
+    [1.7, 5.1, 19.0, 4.4, 2.2, 47.0, 0.61]
     """
-    shape = shard_shape(model, tp)
-    if tp > gpu.gpus_per_node:
+    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
+    if spread.tp > gpu.gpus_per_node:
         raise InputError(
-            f"tp={tp} exceeds the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
-            "Tensor parallelism across nodes is not modelled.",
+            f"tp={spread.tp} exceeds the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
+            "Tensor parallelism across nodes is not modelled: take pipeline stages (pp).",
         )
+    experts_over = spread.tp * spread.dp
+    shape = shard_shape(model, spread.tp, experts_over)
+    k = constants
+    family = gpu.gpu_class
+    bandwidth = gpu.bandwidth_bytes_per_s * k.get(f"bandwidth_{family}", 1.0)
+    speed = k.get(f"compute_{family}", 1.0)
+
     weight_element = DTYPE_BYTES[model.weight_dtype]
-    bandwidth = gpu.bandwidth_bytes_per_s
-    rate = matmul_rate(gpu, model.weight_dtype)
-    wide_rate = matmul_rate(gpu, "bf16")
-    attention_s_per_flop = EFFICIENCY["attention_pairs"] / (EFFICIENCY["attention"] * wide_rate)
+    dense_dtype = model.dense_weight_dtype
+    wide_rate = matmul_rate(gpu, "bf16")[0] * speed
+
+    def flop_s(dtype: str) -> float:
+        rate, kind = matmul_rate(gpu, dtype)
+        return 1.0 / (k["matmul_fp4" if kind == "fp4" else "matmul"] * rate * speed)
+
+    pair_s = 1.0 / (k["attention"] * wide_rate)
+    stream_s = 1.0 / (k["weights"] * bandwidth)
+    kv_s = 1.0 / (k["kv"] * bandwidth)
+    link = k["link"] * (gpu.link_bytes_per_s or PCIE_BYTES_PER_S)
+    node_link = k["link"] * (gpu.node_link_bytes_per_s or NODE_LINK_BYTES_PER_S)
+    nodes = spread.gpus > gpu.gpus_per_node
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
-    t0 = LAUNCH_S_PER_LAYER * model.layers + head_bytes / bandwidth
-    dense_element = DTYPE_BYTES[model.dense_weight_dtype]
-    w = shape.dense_parameters * dense_element / (EFFICIENCY["weights"] * bandwidth)
-    w_experts = shape.expert_parameters * weight_element / (EFFICIENCY["weights"] * bandwidth)
-    b = 2.0 * shape.active_parameters / (EFFICIENCY["matmul"] * rate)
-    link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S
-    c = EFFICIENCY["activations"] * b + shape.allreduce_bytes_per_token / link
-    c += shape.window_token_flops * attention_s_per_flop
-    kv_bandwidth = EFFICIENCY["kv"] * bandwidth
-    g = shape.kv_bytes_per_token / kv_bandwidth
+    t0 = k["launch_s_per_layer"] * model.layers + head_bytes * stream_s
+    t0 += k["allreduce_s"] * shape.allreduces
+    w = shape.dense_parameters * DTYPE_BYTES[dense_dtype] * stream_s
+    w_experts = shape.expert_parameters * weight_element * stream_s
+    # of the batch's T tokens each copy of the dense layers sees T/dp; the experts of a GPU see all of them
+    dense_token = 2.0 * shape.dense_parameters * flop_s(dense_dtype) / spread.dp
+    routed_flops = 2.0 * (shape.active_parameters - shape.dense_parameters)
+    b = dense_token + routed_flops * flop_s(model.weight_dtype) / k["experts"]
+    activations = shape.activation_elements / spread.dp + shape.routed_elements
+    # between quantized matrix products values are written once in 16 bits and once as the next product reads them
+    narrow = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5625}.get(matmul_rate(gpu, model.weight_dtype)[1], ACTIVATION_BYTES)
+    element_bytes = 0.5 * (ACTIVATION_BYTES + narrow)
+    c = k["activations"] * element_bytes * activations / bandwidth
+    c += shape.allreduce_bytes_per_token / link / spread.dp
+    if shape.dispatch_bytes_per_token:
+        across = experts_over > gpu.gpus_per_node
+        c += shape.dispatch_bytes_per_token / (node_link if across else link) / spread.dp
+        t0 += 2.0 * k["allreduce_s"] * model.expert_layers
+    c += shape.window_token_flops * pair_s / spread.dp
+    g = shape.kv_bytes_per_token * kv_s
     if model.kv_lora_rank:
-        g = max(g, shape.decode_kv_flops / (EFFICIENCY["attention"] * wide_rate))
-    h = SEQUENCE_S_PER_LAYER * model.layers + shape.sequence_bytes / kv_bandwidth
-    a = shape.pair_flops * attention_s_per_flop
+        g = max(g, shape.decode_kv_flops * pair_s)
+    h = k["sequence_s_per_layer"] * model.layers + shape.sequence_bytes * kv_s
+    a = shape.pair_flops * pair_s
+    if spread.pp > 1:
+        hop = model.hidden_size * ACTIVATION_BYTES / (node_link if nodes else link)
+        c += hop * spread.pp / spread.dp
+        t0 += k["allreduce_s"] * spread.pp
+    per_iteration = k.get(f"{engine}_iteration_s", 0.0) if engine else 0.0
+    per_sequence = k.get(f"{engine}_sequence_s", 0.0) if engine else 0.0
+    share = 1.0 / (spread.dp * spread.pp)
+    # the experts of a stage see one of the pp batches at a time
+    expert_share = model.experts_per_token / model.experts if model.experts else 0.0
     return IterationModel(
-        t0=t0,
+        t0=t0 + per_iteration * spread.pp,
         w=w,
-        b=b,
-        c=c,
+        b=b / spread.pp,
+        c=c / spread.pp,
         # experts see a few tokens each: the staircase of the whole batch does not apply to them
-        tau=1 if model.experts else TILE_TOKENS,
-        g=g,
-        h=h,
+        tau=1 if model.experts else TILE_TOKENS * spread.pp,
+        g=g * share,
+        h=(h + per_sequence) * share,
         e=g,
-        a=a,
+        a=a * share,
         x=0.0,
         w_experts=w_experts,
-        expert_share=model.experts_per_token / model.experts if model.experts else 0.0,
+        expert_share=1.0 - (1.0 - expert_share) ** (1.0 / spread.pp),
     )
 
 
-def prior_band(model: ModelSpec) -> float:
+def band_kind(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> str:
+    """Kind of case an estimate belongs to, a key of :data:`planner.iteration.constants.BANDS`.
+
+    Kernels alone are surer than servers, dense models than mixtures of experts, NVIDIA's data-centre GPUs than others.
+    """
+    what = "kernels" if engine is None else "offline" if engine.endswith("_offline") else "servers"
+    family = "modules" if gpu.gpu_class == "sxm" else "others"
+    return f"{what} {family} {'experts' if model.experts else 'dense'}"
+
+
+def prior_band(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> float:
     """Half-width of the band to print around an unmeasured estimate, as a fraction of it [1].
 
-    Measured mean errors of the prior alone: 14-20% on dense models. Mixtures of experts are less certain.
+    It holds 90% of the public measurements of the estimate's kind, each predicted once by a fit without its GPU type and
+    once by one without its model. A kind that nobody has published takes the widest band of the kinds next to it.
 
-    >>> prior_band(ModelSpec("dense", 32, 4096, 14336, 32, 8, 128, 128256, 131072))
-    0.3
+    >>> h100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12}, 450e9, 2.99)
+    >>> dense = ModelSpec("dense", 32, 4096, 14336, 32, 8, 128, 128256, 131072)
+    >>> prior_band(h100, dense) < prior_band(h100, dense, "vllm")
+    True
     """
-    band = EXPERTS_BAND if model.experts else DENSE_BAND
+    kind = band_kind(gpu, model, engine)
+    band = BANDS.get(kind)
+    if band is None:
+        what, family, sort = kind.split()
+        near = [w for k, w in BANDS.items() if k.split()[1:] == [family, sort] or k.split()[0::2] == [what, sort]]
+        band = max(near or BANDS.values())
     return LIKENESS * band if model.like else band

@@ -75,7 +75,7 @@ def test_an_unknown_architecture_goes_by_a_family_with_a_wider_band(tmp_path: Pa
     assert spec.like == "llama"
     known = read(tmp_path, {**config, "model_type": "llama"}, like="llama")
     assert known.like == ""
-    assert prior_band(spec) > prior_band(known)
+    assert prior_band(gpu("h100"), spec) > prior_band(gpu("h100"), known)
     assert spec.parameters_total == known.parameters_total
     with pytest.raises(InputError, match="unknown family 'lama'; did you mean 'llama'"):
         read(tmp_path, config, like="lama")

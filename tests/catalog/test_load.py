@@ -190,4 +190,6 @@ def test_roofline_check_of_the_catalog_entry() -> None:
     """The hand-checked prior of Llama-3.1-8B on H100 SXM in bf16."""
     p = roofline(gpu("h100"), model("llama-3.1-8b"))
     found = [p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9]
-    assert found == pytest.approx([1.914, 5.081, 23.52, 4.705, 0.96, 50.16, 0.7068], rel=2e-4)
+    # the form worked out by hand with the shares of planner/iteration/constants.py as fitted in November 2026; it moves when
+    # the constants are fitted anew
+    assert found == pytest.approx([1.70, 5.13, 19.0, 4.43, 2.16, 47.2, 0.606], rel=0.01)

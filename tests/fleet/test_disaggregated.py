@@ -66,8 +66,9 @@ def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, se
     second = [Node(DecodeNode(model.slots), decode_iteration, model.kv_tokens, None) for _ in range(decodes)]
     run(second, [second[k] for k in rng.integers(0, decodes, len(moving))], moving, [r.node_arrival for r in moving])
     measured = [r for r in requests if 0.15 * count <= r.index < 0.9 * count]
-    ttft = [r.first_token_s - r.arrival for r in measured]
-    e2e = [r.done_s - r.arrival for r in measured]
+    host_s = model.prefill_option.profile.api_overhead_s
+    ttft = [host_s + r.first_token_s - r.arrival for r in measured]
+    e2e = [host_s + r.done_s - r.arrival for r in measured]
     tpot = [(r.done_s - r.first_token_s) / (r.output_tokens - 1) for r in measured if r.output_tokens > 1]
     return [float(q) for values in (ttft, tpot, e2e) for q in np.quantile(values, LEVELS)]
 

@@ -298,7 +298,7 @@ def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: flo
 
 
 def test_the_upper_band_is_none_exactly_where_no_number_would_do() -> None:
-    plan = fo.plan("azure", slo=0.3, rate=50.0, pools=1)
+    plan = fo.plan("azure", slo=0.25, rate=50.0, pools=1)
     said = {w.split(":")[0] for w in plan.warnings if "at any number of replicas" in w}
     assert said == {p.name for p in plan.pools if p.replicas_high is None} != set()
     assert [p["replicas_high"] for p in plan.to_dict()["pools"]] == [None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
-from planner.iteration.roofline import prior_band, roofline, shard_shape
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.iteration.roofline import band_kind, prior_band, roofline, shard_shape
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
 A100 = GpuSpec("a100-80gb", 85e9, 2.039e12, {"bf16": 312e12, "int8": 624e12}, 300e9, 1.5)
@@ -24,41 +24,83 @@ DEEPSEEK = ModelSpec(
 )  # fmt: skip
 
 
+# shares easy to divide by: what is tested is the form, the fitted constants are judged by measurements below
+PLAIN = {
+    "weights": 0.8, "kv": 0.8, "matmul": 0.5, "matmul_fp4": 0.25, "attention": 0.5, "activations": 3.0, "experts": 0.5,
+    "link": 0.5, "allreduce_s": 5e-6, "launch_s_per_layer": 40e-6, "sequence_s_per_layer": 100e-9,
+    "vllm_iteration_s": 1e-3, "vllm_sequence_s": 10e-6,
+}  # fmt: skip
+
+
 def test_llama_8b_on_h100() -> None:
-    p = roofline(H100, LLAMA_8B)
-    # 50 us x 32 + 128,256 x 4,096 x 2 B / 3.35 TB/s; 6.979e9 weights; 131,072 B of KV per token
-    assert p.t0 * 1e3 == pytest.approx(1.914, abs=5e-4)
-    assert p.w * 1e3 == pytest.approx(5.081, abs=5e-4)
-    assert p.b * 1e6 == pytest.approx(23.52, abs=5e-3)
-    assert p.c * 1e6 == pytest.approx(4.705, abs=5e-4)
-    assert p.h * 1e6 == pytest.approx(0.96)
-    assert p.g * 1e9 == pytest.approx(50.16, abs=5e-3)
-    assert p.a * 1e9 == pytest.approx(0.7068, abs=5e-5)
+    p = roofline(H100, LLAMA_8B, constants=PLAIN)
+    # 40 us x 32 + 128,256 x 4,096 x 2 B / (0.8 x 3.35 TB/s); 6.979e9 weights; 131,072 B of KV per token
+    assert p.t0 * 1e3 == pytest.approx(1.6720, abs=5e-4)
+    assert p.w * 1e3 == pytest.approx(5.2084, abs=5e-4)
+    assert p.b * 1e6 == pytest.approx(28.228, abs=5e-3)
+    # 32 layers x (8 x 4,096 + 3 x 14,336) values of 2 bytes, three times through memory
+    assert p.c * 1e6 == pytest.approx(3.0 * 32 * 75776 * 2 / 3.35e12 * 1e6)
+    assert p.h * 1e6 == pytest.approx(3.2)
+    assert p.g * 1e9 == pytest.approx(48.907, abs=5e-3)
+    assert p.a * 1e9 == pytest.approx(4 * 32 * 128 * 32 / (0.5 * 989e12) * 1e9)
     assert (p.tau, p.e, p.x) == (128, p.g, 0.0)
+    served = roofline(H100, LLAMA_8B, engine="vllm", constants=PLAIN)
+    assert served.t0 - p.t0 == pytest.approx(1e-3)
+    assert served.h - p.h == pytest.approx(10e-6)
 
 
 def test_tensor_parallelism_divides_and_reduces() -> None:
-    one, four = roofline(A100, LLAMA_70B, 1), roofline(A100, LLAMA_70B, 4)
+    one, four = roofline(A100, LLAMA_70B, 1, constants=PLAIN), roofline(A100, LLAMA_70B, 4, constants=PLAIN)
     assert four.w == pytest.approx(one.w / 4, rel=1e-3)
     assert four.b == pytest.approx(one.b / 4, rel=1e-3)
     assert four.a == pytest.approx(one.a / 4)
     assert four.g == pytest.approx(one.g / 4)
-    # two all-reduces a layer of 8,192 x 2 B, a ring moves 2 (tp - 1)/tp of it over 300 GB/s
-    assert four.c - 0.2 * four.b == pytest.approx(2 * 80 * 8192 * 2 * 1.5 / 300e9)
+    # two all-reduces a layer of 8,192 x 2 B, a ring moves 2 (tp - 1)/tp of it over half of 300 GB/s; each has a latency
+    activations = 3.0 * 80 * (8 * 8192 + 3 * 28672 / 4) * 2 / 2.039e12
+    assert four.c - activations == pytest.approx(2 * 80 * 8192 * 2 * 1.5 / 150e9)
+    head = 128256 * 8192 * 2 / (0.8 * 2.039e12)
+    assert four.t0 - one.t0 == pytest.approx(2 * 80 * 5e-6 - 0.75 * head)
     assert shard_shape(LLAMA_70B, 16).kv_bytes_per_token == 80 * 2 * 128 * 2  # fewer KV heads than GPUs: replicated
+
+
+def test_pipeline_stages_take_turns() -> None:
+    one, two = (
+        roofline(H100, LLAMA_70B, 4, constants=PLAIN),
+        roofline(H100, LLAMA_70B, Parallelism(4, 2), constants=PLAIN),
+    )
+    # a pass through both stages streams all weights once; each of the two batches in flight has half of the tokens
+    assert two.w == pytest.approx(one.w)
+    assert two.b == pytest.approx(one.b / 2)
+    assert two.g == pytest.approx(one.g / 2)
+    assert two.t0 > one.t0
+
+
+def test_attention_copies_share_the_experts() -> None:
+    one, eight = (
+        roofline(H100, DEEPSEEK, 8, constants=PLAIN),
+        roofline(H100, DEEPSEEK, Parallelism(1, 1, 8), constants=PLAIN),
+    )
+    assert eight.w_experts == pytest.approx(one.w_experts)  # the experts of eight GPUs either way
+    assert eight.w > 4 * one.w  # every copy holds the whole attention
+    # the latent cache is on every GPU of a tensor-parallel group, once in a replica of attention copies
+    assert eight.g < one.g
+    shape = shard_shape(DEEPSEEK, 1, 8)
+    # 58 mixture layers x 7,168 x (1 + 2) bytes to the 7/8 of 8 (1 - (7/8)^8) GPUs that are others
+    assert shape.dispatch_bytes_per_token == pytest.approx(58 * 7168 * 3 * 8 * (1 - (7 / 8) ** 8) * 7 / 8)
 
 
 def test_mixture_of_experts() -> None:
     shape = shard_shape(MIXTRAL)
     assert shape.dense_parameters + shape.expert_parameters == pytest.approx(46.70e9 - 2 * 32000 * 4096, rel=1e-3)
     assert shape.active_parameters == pytest.approx(12.88e9 - 2 * 32000 * 4096, rel=1e-3)
-    p = roofline(H100, MIXTRAL)
+    p = roofline(H100, MIXTRAL, constants=PLAIN)
     assert p.expert_share == 0.25
-    assert p.w_experts == pytest.approx(shape.expert_parameters * 2 / (0.82 * 3.35e12))
+    assert p.w_experts == pytest.approx(shape.expert_parameters * 2 / (0.8 * 3.35e12))
     assert p.tau == 1
     # one token touches its two experts: the time of active weights, not of all
-    assert p.weight_time(1) == pytest.approx(shape.active_parameters * 2 / (0.82 * 3.35e12), rel=1e-9)
-    assert prior_band(MIXTRAL) > prior_band(LLAMA_8B) == 0.30
+    assert p.weight_time(1) == pytest.approx(shape.active_parameters * 2 / (0.8 * 3.35e12), rel=1e-9)
+    routed = shape.active_parameters - shape.dense_parameters
+    assert p.b == pytest.approx(2 * (shape.dense_parameters + routed / 0.5) / (0.5 * 989e12))
 
 
 def test_latent_attention() -> None:
@@ -80,6 +122,10 @@ def test_dtypes() -> None:
     assert on_h100.t0 == wide.t0  # the head stays 2 bytes
     # A100 has no fp8 matrix rate, and 4-bit integers are widened everywhere
     assert roofline(A100, fp8).b == pytest.approx(roofline(A100, LLAMA_8B).b)
+    b200 = GpuSpec("b200", 190e9, 8e12, {"bf16": 2250e12, "fp8": 4500e12, "fp4": 9000e12}, 900e9, 6.0)
+    narrow = roofline(b200, replace(LLAMA_8B, weight_dtype="fp4"), constants=PLAIN)
+    assert narrow.b == pytest.approx(2 * 6979321856 / (0.25 * 9000e12))
+    assert narrow.w == pytest.approx(6979321856 * 0.5625 / (0.8 * 8e12))  # one 8-bit scale per 16 weights
     int4 = replace(LLAMA_8B, weight_dtype="int4")
     assert roofline(H100, int4).w == pytest.approx(wide.w * DTYPE_BYTES["int4"] / 2)
     assert roofline(H100, int4).b == pytest.approx(wide.b)
@@ -89,9 +135,9 @@ def test_sliding_window_reads_at_most_its_window() -> None:
     hybrid = ModelSpec(
         "hybrid", 36, 2880, 2880, 64, 8, 64, 201088, 131072, sliding_window=128, full_attention_layers=18
     )
-    p = roofline(H100, hybrid)
-    assert p.g == pytest.approx(18 * 2 * 8 * 64 * 2 / (0.78 * 3.35e12))
-    assert p.h == pytest.approx(30e-9 * 36 + 128 * p.g)
+    p = roofline(H100, hybrid, constants=PLAIN)
+    assert p.g == pytest.approx(18 * 2 * 8 * 64 * 2 / (0.8 * 3.35e12))
+    assert p.h == pytest.approx(100e-9 * 36 + 128 * p.g)
 
 
 def test_refusals() -> None:
@@ -106,11 +152,11 @@ def test_refusals() -> None:
     assert roofline(L40S, LLAMA_8B, 2).c > roofline(H100, LLAMA_8B, 2).c  # PCIe
 
 
-def test_prior_alone_is_within_its_band_on_measured_kernels(shared_data) -> None:  # type: ignore[no-untyped-def]
+def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> None:  # type: ignore[no-untyped-def]
     from planner.calibrate.points import read_iterations_csv
     from planner.catalog import gpu, model
 
-    errors = []
+    errors, inside = [], []
     for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():
         p = roofline(gpu(g), model(m), tp)
         t = p.time(
@@ -121,5 +167,17 @@ def test_prior_alone_is_within_its_band_on_measured_kernels(shared_data) -> None
             points.context_max,
         )
         errors.append(abs(t / points.time_s - 1).mean())
-    assert sum(errors) / len(errors) < 0.18
-    assert max(errors) < prior_band(model("llama-3-8b"))
+        inside += (abs(points.time_s / t - 1) <= prior_band(gpu(g), model(m))).tolist()
+    assert sum(errors) / len(errors) < 0.10
+    # the constants were fitted to these points, so that the bands, made of left-out errors, hold more than 90%
+    assert sum(inside) / len(inside) > 0.90
+
+
+def test_bands_know_their_kind() -> None:
+    from planner.catalog import gpu, model
+
+    h100, dense, mixture = gpu("h100"), model("llama-3.1-8b"), model("mixtral-8x7b")
+    assert band_kind(h100, dense) == "kernels modules dense"
+    assert band_kind(gpu("mi300x"), mixture, "vllm_offline") == "offline others experts"
+    # nobody has published servers of mixtures on workstation cards: no narrower than what is next to it
+    assert prior_band(gpu("l40s"), mixture, "vllm") >= prior_band(gpu("l40s"), mixture, "vllm_offline")

@@ -1,0 +1,264 @@
+"""Fit the constants of the estimate (shares of the data sheet, launch times, engine costs) to public measurements.
+
+Run by hand: ``python benchmarks/fit_estimate.py DATA_FOLDER`` writes ``planner/iteration/constants.py``;
+``--check`` prints the fit without writing. The folder holds ``calibration/kernels.csv``, ``calibration/servers.csv`` and
+``real/mlperf`` in the layout of the project's shared data.
+
+One joint fit: kernels have no engine cost, servers and MLPerf have both. Every cell (GPU, model, precision, ...) weighs the
+same within its data set; residuals are soft-L1 in log(predicted/measured); a constant is held towards its starting value by
+a weak prior (a factor of two is one standard deviation), so that one the data do not speak of stays where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from public_data import Case, kernel_cases, mlperf_cases, server_cases
+
+from planner.iteration.roofline import band_kind, roofline
+
+FloatArray = NDArray[np.float64]
+ROOT = Path(__file__).resolve().parents[1]
+
+START: Mapping[str, tuple[float, str]] = {
+    "weights": (0.86, "share of the peak bandwidth when streaming weights"),
+    "kv": (0.92, "share of the peak bandwidth when reading KV"),
+    "matmul": (0.74, "share of the peak matrix rate, 16 and 8 bits"),
+    "matmul_fp4": (0.70, "share of the peak matrix rate, 4 bits"),
+    "attention": (0.65, "share of the peak 16-bit matrix rate in prefill attention"),
+    "activations": (2.4, "times the values between matrix products pass through memory"),
+    "experts": (0.84, "matrix rate of routed experts over that of dense layers"),
+    "link": (0.40, "share of a link's bandwidth in collectives"),
+    "allreduce_s": (8e-6, "latency of an all-reduce, or of one way to the experts [s]"),
+    "launch_s_per_layer": (46e-6, "small kernels and gaps of a layer [s]"),
+    "sequence_s_per_layer": (98e-9, "decode attention per sequence and layer besides its KV [s]"),
+    "bandwidth_workstation": (1.0, "bandwidth share of cards with GDDR memory over that of NVIDIA's modules"),
+    "bandwidth_amd": (1.0, "bandwidth share of AMD Instinct over that of NVIDIA's modules"),
+    "compute_workstation": (1.0, "matrix share of cards with GDDR memory over that of NVIDIA's modules"),
+    "compute_amd": (0.8, "matrix share of AMD Instinct over that of NVIDIA's modules"),
+    "vllm_iteration_s": (1e-3, "vLLM: host time of an iteration [s]"),
+    "vllm_sequence_s": (1e-5, "vLLM: host time of an iteration per running sequence [s]"),
+    "sglang_iteration_s": (1e-3, "SGLang: host time of an iteration [s]"),
+    "sglang_sequence_s": (1e-5, "SGLang: host time of an iteration per running sequence [s]"),
+    "trtllm_iteration_s": (1e-3, "TensorRT-LLM: host time of an iteration [s]"),
+    "trtllm_sequence_s": (1e-5, "TensorRT-LLM: host time of an iteration per running sequence [s]"),
+    "vllm_offline_iteration_s": (5e-3, "vLLM with thousands of sequences, as submitted to MLPerf: per iteration [s]"),
+    "vllm_offline_sequence_s": (1e-5, "the same per running sequence [s]"),
+    "trtllm_offline_iteration_s": (
+        5e-3,
+        "TensorRT-LLM with thousands of sequences, as submitted to MLPerf: per iteration [s]",
+    ),
+    "trtllm_offline_sequence_s": (1e-5, "the same per running sequence [s]"),
+}
+"""Where the fit starts: shares people quote for good kernels; and what each constant is."""
+
+WEIGHT: Mapping[str, float] = {"kernels": 1.0, "servers": 1.0, "mlperf": 2.0}
+"""Of the data sets: MLPerf has the most systems."""
+
+CLASS_SD, SD, SCALE = 0.15, 0.7, 0.05
+
+
+@dataclass(frozen=True)
+class Scored:
+    """log(predicted/measured) of one case, and the cell it counts in."""
+
+    case: Case
+    log_ratio: FloatArray
+
+
+def all_cases(data: Path) -> list[Case]:
+    """Every case of the folder."""
+    return [*kernel_cases(data), *server_cases(data), *mlperf_cases(data)]
+
+
+def estimated(case: Case, constants: Mapping[str, float]) -> FloatArray:
+    """log(predicted/measured) of a case's points, shape (points,)."""
+    model = roofline(case.gpu, case.model, case.parallel, engine=case.engine, constants=constants)
+    return np.atleast_1d(case.log_ratio(model))
+
+
+def scored(cases: Iterable[Case], constants: Mapping[str, float]) -> list[Scored]:
+    """Every system once: of the ways to spread a model that a source leaves open, the fastest predicted one."""
+    best: dict[object, Scored] = {}
+    for number, case in enumerate(cases):
+        found = Scored(case, estimated(case, constants))
+        key = case.system or number
+        if key not in best or found.log_ratio.mean() > best[key].log_ratio.mean():
+            best[key] = found
+    return list(best.values())
+
+
+def by_cell(scores: Iterable[Scored], data: str) -> dict[str, FloatArray]:
+    """log(predicted/measured) of the points of each cell."""
+    cells: dict[str, list[FloatArray]] = {}
+    for s in scores:
+        if s.case.data == data:
+            cells.setdefault(s.case.cell, []).append(s.log_ratio)
+    return {cell: np.concatenate(parts) for cell, parts in cells.items()}
+
+
+def cell_errors(scores: Iterable[Scored], data: str) -> FloatArray:
+    """Of each cell: the mean |predicted/measured - 1| of its points, or (MLPerf) the |log ratio| of its median."""
+    cells = by_cell(scores, data).values()
+    if data == "mlperf":
+        return np.array([abs(np.median(v)) for v in cells])
+    return np.array([np.abs(np.expm1(v)).mean() for v in cells])
+
+
+def weights(scores: Sequence[Scored]) -> FloatArray:
+    """Weight of every point: cells alike within a data set, data sets by :data:`WEIGHT`, shape (points,)."""
+    points: dict[tuple[str, str], int] = {}
+    for s in scores:
+        key = (s.case.data, s.case.cell)
+        points[key] = points.get(key, 0) + s.log_ratio.size
+    cells = {data: sum(1 for d, _ in points if d == data) for data in WEIGHT}
+    sets = sum(1 for n in cells.values() if n)
+    share = [len(points) / sets * WEIGHT[s.case.data] / cells[s.case.data] for s in scores]
+    return np.concatenate(
+        [np.full(s.log_ratio.size, w / points[s.case.data, s.case.cell]) for s, w in zip(scores, share, strict=True)]
+    )
+
+
+def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Constants that fit the cases."""
+    from scipy.optimize import least_squares
+
+    names = list(START)
+    begin = np.log([START[n][0] for n in names])
+    sd = np.array([CLASS_SD if n.startswith(("bandwidth_", "compute_")) else SD for n in names])
+    at = start or {n: v for n, (v, _) in START.items()}
+    # which of several ways to spread a model is the fastest does not move during a fit
+    first = scored(cases, at)
+    chosen = [s.case for s in first]
+    root = np.sqrt(weights(first))
+
+    def residuals(theta: FloatArray) -> FloatArray:
+        k = dict(zip(names, np.exp(theta).tolist(), strict=True))
+        z = np.concatenate([estimated(case, k) for case in chosen]) / SCALE
+        # soft-L1 as a residual, so that the prior stays quadratic
+        robust = np.sign(z) * np.sqrt(2.0 * (np.sqrt(1.0 + z**2) - 1.0))
+        return np.concatenate([root * robust, (theta - begin) / sd])
+
+    # a share of a data sheet cannot exceed one
+    shares = ("weights", "kv", "matmul", "matmul_fp4", "attention", "experts", "link")
+    upper = np.where([n in shares for n in names], 0.0, np.inf)
+    from_here = np.minimum(np.log([at[n] for n in names]), upper - 1e-6)
+    found = least_squares(residuals, from_here, bounds=(-np.inf, upper), x_scale=sd, xtol=1e-5, ftol=1e-5, max_nfev=40)
+    return dict(zip(names, np.exp(found.x).tolist(), strict=True))
+
+
+def left_out(cases: Sequence[Case], constants: Mapping[str, float], what: str) -> list[Scored]:
+    """Every case predicted by a fit to the others: without its GPU type, or without its model."""
+    found: list[Scored] = []
+    for name in sorted({getattr(c, what).name for c in cases}):
+        rest = [c for c in cases if getattr(c, what).name != name]
+        k = fit(rest, constants)
+        found += scored([c for c in cases if getattr(c, what).name == name], k)
+    return found
+
+
+def bands(held_out: Sequence[Scored]) -> dict[str, tuple[float, int]]:
+    """Half-width that holds 90% of the left-out points of each kind of case, and from how many cells."""
+    kinds: dict[str, list[Scored]] = {}
+    for s in held_out:
+        kinds.setdefault(band_kind(s.case.gpu, s.case.model, s.case.engine), []).append(s)
+    # measured over predicted is what a band around a prediction has to hold
+    return {
+        kind: (
+            float(np.quantile(np.concatenate([np.abs(np.expm1(-s.log_ratio)) for s in scores]), 0.9)),
+            len({s.case.cell for s in scores}),
+        )
+        for kind, scores in kinds.items()
+    }
+
+
+def evidence(cases: Sequence[Case], constants: Mapping[str, float]) -> dict[str, tuple[int, int]]:
+    """Of each constant: cells whose prediction moves by more than 0.2% when it moves by 10%, and their GPU types."""
+    base = scored(cases, constants)
+    found = {}
+    for name in constants:
+        moved = dict(constants) | {name: constants[name] * 1.1}
+        touched = [s.case for s in base if np.abs(estimated(s.case, moved) - s.log_ratio).max() > 2e-3]
+        found[name] = (len({c.cell for c in touched}), len({c.gpu.name for c in touched}))
+    return found
+
+
+def report(scores: Sequence[Scored], title: str) -> None:
+    print(title)
+    for data in WEIGHT:
+        e = cell_errors(scores, data)
+        if e.size:
+            print(
+                f"  {data:8s} {e.size:3d} cells: mean {e.mean():.1%} median {np.median(e):.1%} "
+                f"p90 {np.quantile(e, 0.9):.1%} max {e.max():.1%}"
+            )
+
+
+def write(cases: Sequence[Case], constants: Mapping[str, float], widths: Mapping[str, tuple[float, int]]) -> None:
+    """The constants' file."""
+    told = evidence(cases, constants)
+    lines = [
+        '"""Shares of a data sheet that kernels reach, launch times, engine costs: fitted, not measured one by one.',
+        "",
+        f"Written by ``benchmarks/fit_estimate.py`` on {datetime.date.today()} from public measurements: kernels of Vidur,",
+        "AIConfigurator and LLMServingSim, servers of AIConfigurator, MLPerf Inference v4.1, v5.1 and v6.0. Behind each constant:",
+        "how many measured cells (GPU, model, precision, parallelism) speak of it, on how many GPU types.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from collections.abc import Mapping",
+        "",
+        '__all__ = ["BANDS", "CONSTANTS"]',
+        "",
+        "CONSTANTS: Mapping[str, float] = {",
+    ]
+    for name, value in constants.items():
+        cells, gpus = told[name]
+        lines += [f"    # {START[name][1]}; {cells} cells, {gpus} GPUs", f'    "{name}": {value:.4g},']
+    lines += [
+        "}",
+        '"""Shares are of 1, times in seconds. NVIDIA\'s data-centre modules are the class the others are told against."""',
+        "",
+        "BANDS: Mapping[str, float] = {",
+    ]
+    for kind, (width, cells) in sorted(widths.items()):
+        lines += [f'    "{kind}": {width:.2f},  # {cells} cells']
+    lines += [
+        "}",
+        '"""Half-width around an estimate that holds 90% of the measurements of its kind, each predicted once by a fit without its',
+        'GPU type and once by one without its model; see :func:`planner.iteration.roofline.band_kind` [1]."""',
+        "",
+    ]
+    (ROOT / "planner" / "iteration" / "constants.py").write_text("\n".join(lines), encoding="utf-8")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("data", type=Path, help="folder of the measurements")
+    options.add_argument("--check", action="store_true", help="print, do not write")
+    options.add_argument("--quick", action="store_true", help="without leaving anything out")
+    given = options.parse_args()
+    cases = all_cases(given.data)
+    constants = fit(cases)
+    report(scored(cases, constants), "fitted to all")
+    print({n: float(f"{v:.4g}") for n, v in constants.items()})
+    if given.quick:
+        return
+    by_gpu, by_model = left_out(cases, constants, "gpu"), left_out(cases, constants, "model")
+    report(by_gpu, "GPU type left out")
+    report(by_model, "model left out")
+    widths = bands([*by_gpu, *by_model])
+    print({kind: (round(w, 3), n) for kind, (w, n) in sorted(widths.items())})
+    if not given.check:
+        write(cases, constants, widths)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Inference engines as things: what a host of each costs, its defaults, its flags. One file per engine, found by folder.
+
+To add an engine, put a file here that defines ``ENGINE``. Host times of an iteration are fitted together with the kernels
+and stand in :mod:`planner.iteration.constants` under the engine's name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from planner.errors import InputError, did_you_mean
+
+__all__ = ["DEFAULT_ENGINE", "Engine", "engine", "engines"]
+
+DEFAULT_ENGINE = "vllm"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One inference engine.
+
+    Parameters
+    ----------
+    name
+        How to ask for it; profiles carry it.
+    title
+        As people write it.
+    api_overhead_s
+        Time of a request outside the engine's iterations that its first token waits for: HTTP, tokenizing, scheduling,
+        streaming [s].
+    request_s
+        Time of the host that each request takes from the iterations [s].
+    token_budget, max_num_seqs, memory_utilization
+        Defaults of its server on an 80 GB GPU: tokens of one iteration [tokens], sequences at once, share of the device.
+    flags
+        Our setting -> the engine's command-line flag.
+    source
+        Where the times come from.
+    """
+
+    name: str
+    title: str
+    api_overhead_s: float
+    request_s: float
+    token_budget: int
+    max_num_seqs: int
+    memory_utilization: float
+    flags: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+
+
+@cache
+def engines() -> Mapping[str, Engine]:
+    """Every engine of this folder by name.
+
+    >>> sorted(engines())
+    ['sglang', 'trtllm', 'vllm']
+    """
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        one: Engine = importlib.import_module(f"{__name__}.{module.name}").ENGINE
+        found[one.name] = one
+    return found
+
+
+def engine(name: str) -> Engine:
+    """The engine of that name.
+
+    Raises
+    ------
+    InputError
+        Unknown name, with the closest known one.
+
+    >>> engine("vllm").title
+    'vLLM'
+    """
+    known = engines()
+    if name.lower() not in known:
+        raise InputError(f"unknown engine {name!r}{did_you_mean(name, known)}", f"Known: {', '.join(sorted(known))}.")
+    return known[name.lower()]

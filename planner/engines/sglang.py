@@ -1,0 +1,28 @@
+"""SGLang."""
+
+from __future__ import annotations
+
+from planner.engines import Engine
+
+__all__ = ["ENGINE"]
+
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    # nobody has published them: taken from vLLM, whose front end is built alike
+    api_overhead_s=0.014,
+    request_s=0.0014,
+    token_budget=8192,
+    max_num_seqs=1024,
+    memory_utilization=0.88,
+    flags={
+        "tp": "--tp-size",
+        "pp": "--pp-size",
+        "dp": "--dp-size",
+        "token_budget": "--chunked-prefill-size",
+        "slots": "--max-running-requests",
+        "max_model_len": "--context-length",
+        "memory_utilization": "--mem-fraction-static",
+    },
+    source="assumed as vLLM's",
+)

@@ -1,0 +1,27 @@
+"""TensorRT-LLM."""
+
+from __future__ import annotations
+
+from planner.engines import Engine
+
+__all__ = ["ENGINE"]
+
+ENGINE = Engine(
+    name="trtllm",
+    title="TensorRT-LLM",
+    # nobody has published them: taken from vLLM, whose front end is built alike
+    api_overhead_s=0.014,
+    request_s=0.0014,
+    token_budget=8192,
+    max_num_seqs=2048,
+    memory_utilization=0.9,
+    flags={
+        "tp": "--tp_size",
+        "pp": "--pp_size",
+        "token_budget": "--max_num_tokens",
+        "slots": "--max_batch_size",
+        "max_model_len": "--max_seq_len",
+        "memory_utilization": "--kv_cache_free_gpu_memory_fraction",
+    },
+    source="assumed as vLLM's",
+)

@@ -1,0 +1,27 @@
+"""vLLM (V1)."""
+
+from __future__ import annotations
+
+from planner.engines import Engine
+
+__all__ = ["ENGINE"]
+
+ENGINE = Engine(
+    name="vllm",
+    title="vLLM",
+    api_overhead_s=0.014,
+    request_s=0.0014,
+    token_budget=8192,
+    max_num_seqs=1024,
+    memory_utilization=0.9,
+    flags={
+        "tp": "--tensor-parallel-size",
+        "pp": "--pipeline-parallel-size",
+        "dp": "--data-parallel-size",
+        "token_budget": "--max-num-batched-tokens",
+        "slots": "--max-num-seqs",
+        "max_model_len": "--max-model-len",
+        "memory_utilization": "--gpu-memory-utilization",
+    },
+    source="kubernetes-sigs/inference-perf kubecon-na-2025, one H100: 12.6-16 ms under load, 1.4 ms of host time per request",
+)
