@@ -16,8 +16,10 @@ import numpy as np
 from planner.catalog import gpu, model, profile
 from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
-from planner.simulate.arrivals import Arrival
-from planner.simulate.pool import simulate_pool
+from planner.simulate.pool import simulate
+from planner.simulate.presets import PoolEngines
+from planner.simulate.replay import ReplayedTraffic
+from planner.simulate.traffic import sample_rows
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
@@ -65,12 +67,12 @@ def main() -> None:
                 pool = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, PoolArrivals(azure.arrivals))
                 calm = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, PoolArrivals(None))
                 at, quiet = pool.predict(rate, replicas, LEVELS), calm.predict(rate, replicas, LEVELS)
-                seen = simulate_pool(
-                    azure.input_tokens, azure.output_tokens, azure.weight,
-                    Arrival(process="replay", times_s=tuple(times.tolist())),
-                    replicas=replicas, iteration=iteration, slots=SLOTS, token_budget=budget, kv_tokens=KV_TOKENS,
-                    routing=routing, requests=times.size, seeds=2, quantiles=LEVELS,
-                )  # fmt: skip
+                rows = sample_rows(azure.weight, azure.rows, times.size, np.random.default_rng(1))
+                last = float(times[-1] - times[0])
+                lengths = (azure.input_tokens[rows], azure.output_tokens[rows])
+                traffic = ReplayedTraffic(times - times[0], *lengths, last + last / times.size)
+                engines = PoolEngines(replicas, iteration, SLOTS, budget, KV_TOKENS, routing)
+                seen = simulate(traffic, engines, seeds=2, quantiles=LEVELS)
                 true = [seen.quantile("ttft_s", q).value for q in LEVELS]
                 errors = [f"{p / t - 1:+.0%}" for p, t in zip(at.ttft_s, true, strict=True)]
                 tpot = at.tpot_s[2] / seen.quantile("tpot_s", 0.99).value - 1

@@ -313,7 +313,10 @@ def simulate(
     max_requests: int | None = None,
     preset: str | None = None,
     arrivals: str | None = None,
-    replay: str | Path | None = None,
+    replay: Workload | str | Path | None = None,
+    busier: bool = False,
+    surge: str | None = None,
+    in_flight: int | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate a fleet and judge every promise: holds, fails, or cannot tell.
@@ -325,13 +328,20 @@ def simulate(
     workload, rate
         Other traffic, another rate [1/s].
     requests, seeds, max_requests
-        Requests per run; independent runs per pool; how far a run may grow while a verdict is open.
+        Requests per run at least; runs per pool; how far a run may grow for bursts, long stays and open verdicts.
     preset
         Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
     arrivals
-        ``poisson``, or ``auto`` for the dispersion the workload measured; default as the plan assumed.
+        ``auto`` (the workload's own time stamps with their lengths where it has them, else the dispersion it measured),
+        ``dispersion``, ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
     replay
-        A trace whose time stamps are replayed instead, stretched to the fleet's rate.
+        A trace that is replayed instead, its time stamps with their lengths.
+    busier
+        A trace reaches another rate than its own by busier users (faster), not by more (copies of it, shifted in time).
+    surge
+        Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
+    in_flight
+        Requests of all clients under way at most (closed loop).
     progress
         Told (pool, share of its current run done).
 
@@ -339,12 +349,18 @@ def simulate(
     -------
     Verification
     """
-    from planner.simulate.plan import verify_fleet
+    from planner.simulate.plan import Load, verify_fleet
+    from planner.simulate.surge import Surge
     from planner.simulate.verify import MAX_REQUESTS
     from planner.studies.standing import FixedFleet
 
-    if arrivals not in (None, "poisson", "auto"):
-        raise InputError(f"--arrivals: {arrivals!r} is neither poisson nor auto")
+    load = Load(
+        arrivals,
+        None if replay is None else _loaded(replay),
+        busier,
+        None if surge is None else Surge.parse(surge),
+        in_flight or float("inf"),
+    )
     saved = _standing(fleet)
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
@@ -356,8 +372,7 @@ def simulate(
         seeds=seeds,
         max_requests=max_requests or MAX_REQUESTS,
         preset=preset,
-        arrivals=arrivals,
-        replay=replay,
+        load=load,
         progress=progress,
     )
 

@@ -45,11 +45,26 @@ def simulate(
     arrivals: Annotated[
         str | None,
         opt.told(
-            "poisson, or auto for the burstiness the workload measured. Default: as the plan assumed.", panel=RUN_PANEL
+            "auto (the workload's own time stamps and lengths, else the burstiness it measured), dispersion, poisson, or "
+            "paced:N clients at constant gaps. Default: as the plan assumed.",
+            panel=RUN_PANEL,
         ),
     ] = None,
     replay: Annotated[
-        str | None, opt.told("Trace whose time stamps are replayed, stretched to the fleet's rate.", panel=RUN_PANEL)
+        str | None,
+        opt.told(
+            "Trace to replay, its time stamps with their lengths; at another rate as that many more users.",
+            panel=RUN_PANEL,
+        ),
+    ] = None,
+    busier: Annotated[
+        bool, opt.told("A replay reaches the rate by busier users, not by more.", "--busier", panel=RUN_PANEL)
+    ] = False,
+    surge: Annotated[
+        str | None, opt.told("Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.", panel=RUN_PANEL)
+    ] = None,
+    in_flight: Annotated[
+        int | None, opt.told("Requests of all clients under way at most (closed loop).", panel=RUN_PANEL)
     ] = None,
     policies: Annotated[str | None, opt.told(POLICIES_HELP, panel=POLICY_PANEL)] = None,
     gpu: Annotated[str, opt.told("GPU type.", "--gpu", "-g", panel=POLICY_PANEL)] = "h100",
@@ -85,6 +100,8 @@ def simulate(
 
     if requests is not None and requests < 1:
         raise InputError(f"--requests: must be at least 1, got {requests}")
+    if in_flight is not None and in_flight < 1:
+        raise InputError(f"--in-flight: must be at least 1, got {in_flight}")
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
     if policies is None:
         if plan is None:
@@ -92,6 +109,7 @@ def simulate(
         if rates is not None and len(rates) > 1:
             raise InputError("--rate: one rate for a plan")
         given: dict[str, Any] = {"preset": preset, "arrivals": arrivals, "replay": replay, "workload": workload}
+        given |= {"busier": busier, "surge": surge, "in_flight": in_flight}
         run = {"requests": requests or 50_000, "seeds": seeds, "rate": rates[0] if rates else None}
         _verify(plan, {**given, **run}, output_format, output)
         return

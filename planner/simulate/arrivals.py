@@ -7,6 +7,7 @@ seed gives the same requests everywhere.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,15 @@ from planner.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PROCESSES", "Arrival", "arrival_times"]
+__all__ = ["PROCESSES", "Arrival", "arrival_batches", "arrival_times"]
 
-PROCESSES = ("poisson", "gamma", "modulated", "hourly", "replay", "saturated")
+PROCESSES = ("poisson", "gamma", "modulated", "hourly", "paced", "saturated")
 """Arrival processes by name."""
 
 HOUR_S = 3600.0
+
+FELT = 0.05
+"""Relative standard deviation of a window's count above which it is a swing that a run has to see several times [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +36,34 @@ class Arrival:
     Parameters
     ----------
     rate_per_s
-        Mean arrival rate [1/s]; not used by ``saturated``, and by ``replay`` only to rescale the times.
+        Mean arrival rate [1/s]; not used by ``saturated``.
     process
         ``poisson``; ``gamma`` (renewal with gamma gaps, bursty for scv > 1); ``modulated`` (Poisson whose rate fluctuates on
         several time scales so that counts have the given `dispersion`); ``hourly`` (Poisson whose rate follows
-        `hourly_profile`); ``replay`` (the given time stamps); ``saturated`` (everything waits at time 0).
+        `hourly_profile`); ``paced`` (`workers` clients, each of which sends at constant gaps); ``saturated`` (everything
+        waits at time 0).
     scv
         Squared coefficient of variation of the gaps (``gamma``; with ``hourly``, of the gaps in operational time).
     hourly_profile
         Relative rate per hour (24 or 168 numbers, any scale), repeated for ever.
-    times_s
-        Time stamps of a trace [s], any origin (``replay``); a run longer than the trace repeats it.
     dispersion
         Pairs (window [s], index of dispersion of the counts of this stream in such windows) (``modulated``).
+    workers
+        Clients of ``paced`` arrivals, each with gaps of workers/rate and a phase of its own.
     """
 
     rate_per_s: float | None = None
     process: str = "poisson"
     scv: float = 1.0
     hourly_profile: tuple[float, ...] = ()
-    times_s: tuple[float, ...] = ()
     dispersion: tuple[tuple[float, float], ...] = ()
+    workers: int = 1
 
     def __post_init__(self) -> None:
         problems = []
         if self.process not in PROCESSES:
             problems.append(f"arrival process {self.process!r} is not known{did_you_mean(self.process, PROCESSES)}")
-        needs_rate = self.process in ("poisson", "gamma", "modulated", "hourly")
+        needs_rate = self.process != "saturated"
         if self.rate_per_s is None:
             if needs_rate:
                 problems.append(f"rate_per_s is needed for {self.process} arrivals")
@@ -72,40 +77,67 @@ class Arrival:
             problems.append("hourly_profile needs relative rates, none negative and not all zero")
         if self.process == "modulated" and not all(w > 0.0 and i >= 0.0 for w, i in self.dispersion):
             problems.append("dispersion needs pairs of a window > 0 and an index >= 0")
-        if self.process == "replay" and not self.times_s:
-            problems.append("times_s is needed to replay a trace")
+        if not self.workers >= 1:
+            problems.append(f"workers must be at least 1, got {self.workers!r}")
         if problems:
             raise InputError.from_problems(problems)
 
+    def requests_for(self, error: float) -> int:
+        """Requests after which the offered rate is known to within that relative standard error, and ten swings are seen.
 
-def arrival_times(
-    arrival: Arrival, requests: int, rng: np.random.Generator, start_s: float = 0.0
-) -> NDArray[np.float64]:
-    """Times of the next `requests` arrivals after `start_s` [s], increasing; the first comes after one gap.
+        A count with index of dispersion I has the relative variance I/count; a window whose own count varies by more than
+        :data:`FELT` counts as a swing.
+        """
+        if self.process != "modulated" or self.rate_per_s is None:
+            return 0
+        rate = self.rate_per_s
+        swings = [10.0 * rate * w for w, i in self.dispersion if i > 1.0 + FELT**2 * rate * w]
+        return math.ceil(max([max((i for _, i in self.dispersion), default=1.0) / error**2, *swings]))
 
-    Draws: ``requests`` of ``rng.standard_exponential()`` (``poisson``, ``hourly`` with scv 1) or of
-    ``rng.standard_gamma(1/scv)`` (``gamma``, ``hourly`` otherwise); ``modulated``: exponentials as ``poisson``, then for each
-    time scale, from the shortest, one ``rng.random()`` and its ``rng.standard_gamma`` factors; none for ``replay`` and
-    ``saturated``.
 
-    >>> arrival_times(Arrival(process="replay", times_s=(5.0, 3.0, 9.0)), 3, np.random.default_rng(0)).tolist()
-    [0.0, 2.0, 6.0]
+def arrival_times(arrival: Arrival, requests: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """The first batch of :func:`arrival_batches`.
+
+    >>> arrival_times(Arrival(2.0, "paced"), 3, np.random.default_rng(0)).round(3).tolist()
+    [0.318, 0.818, 1.318]
     """
-    if arrival.process == "saturated":
-        return np.zeros(requests)
-    if arrival.process == "replay":
-        return start_s + _replay(np.sort(np.asarray(arrival.times_s, dtype=float)), arrival.rate_per_s, requests)
-    if arrival.process == "gamma" or arrival.scv != 1.0:
-        gaps = rng.standard_gamma(1.0 / arrival.scv, requests) * arrival.scv
-    else:
-        gaps = rng.standard_exponential(requests)
-    operational = np.cumsum(gaps)  # unit rate
-    assert arrival.rate_per_s is not None
-    if arrival.process == "modulated":
-        return start_s + _modulated(operational, arrival, rng)
-    if arrival.process == "hourly":
-        return _hourly(operational, np.asarray(arrival.hourly_profile, dtype=float), arrival.rate_per_s, start_s)
-    return np.asarray(start_s + operational / arrival.rate_per_s)
+    return next(arrival_batches(arrival, requests, rng))
+
+
+def arrival_batches(arrival: Arrival, requests: int, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
+    """Times of `requests` arrivals after `requests` arrivals, for ever [s], increasing; the first comes after one gap.
+
+    Draws of a batch: ``requests`` of ``rng.standard_exponential()`` (``poisson``, ``hourly`` with scv 1) or of
+    ``rng.standard_gamma(1/scv)`` (``gamma``, ``hourly`` otherwise); ``modulated``: exponentials as ``poisson``, then for each
+    time scale, from the shortest, one ``rng.random()`` and its ``rng.standard_gamma`` factors. ``paced``: one
+    ``rng.random(workers)`` for all batches. ``saturated``: none.
+    """
+    rate = arrival.rate_per_s
+    if arrival.process == "paced":
+        assert rate is not None
+        phases, sent = np.sort(rng.random(arrival.workers)), np.arange(requests)
+        while True:
+            turn, worker = np.divmod(sent, arrival.workers)
+            yield np.asarray((turn + phases[worker]) * arrival.workers / rate)
+            sent = sent + requests
+    start = 0.0
+    while True:
+        if rate is None:
+            yield np.zeros(requests)
+            continue
+        if arrival.process == "gamma" or arrival.scv != 1.0:
+            gaps = rng.standard_gamma(1.0 / arrival.scv, requests) * arrival.scv
+        else:
+            gaps = rng.standard_exponential(requests)
+        operational = np.cumsum(gaps)  # unit rate
+        if arrival.process == "hourly":
+            times = _hourly(operational, np.asarray(arrival.hourly_profile, dtype=float), rate, start)
+        else:
+            times = start + (
+                _modulated(operational, arrival, rng) if arrival.process == "modulated" else operational / rate
+            )
+        yield times
+        start = float(times[-1])
 
 
 def _hourly(
@@ -168,17 +200,3 @@ def _modulated(operational: NDArray[np.float64], arrival: Arrival, rng: np.rando
     piece = np.searchsorted(expected, operational, side="right") - 1
     speed = np.where(piece == grid.size - 1, rate, level[piece])  # the mean rate beyond the last change
     return np.asarray(grid[piece] + (operational - expected[piece]) / speed)
-
-
-def _replay(times: NDArray[np.float64], rate: float | None, requests: int) -> NDArray[np.float64]:
-    times = times - times[0]
-    if times.size > 1 and times[-1] > 0.0:
-        gap = times[-1] / (times.size - 1)
-        period = times[-1] + gap
-        if rate is not None:
-            scale = 1.0 / (rate * gap)
-            times, period = times * scale, period * scale
-    else:
-        period = 1.0 / rate if rate else 1.0
-    rounds = -(-requests // times.size)
-    return np.asarray(np.concatenate([times + i * period for i in range(rounds)])[:requests])

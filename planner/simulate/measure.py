@@ -12,8 +12,8 @@ import numpy as np
 from planner.routing import find_routing
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import Sample, SimulationResult
-from planner.simulate.statistics import batch_means, mean_of_batches, too_short
-from planner.simulate.traffic import RequestBatch
+from planner.simulate.statistics import batch_means, mean_of_batches, range_of_runs, too_short
+from planner.simulate.traffic import RequestBatch, Traffic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +42,8 @@ class Run:
         Arrival, first and last token of every request [s], NaN = not yet, shape (requests,).
     outputs
         Their output lengths [tokens].
+    counted
+        1 for requests that are measured.
     marks
         (time, busy time, resident time) summed over the replicas [s].
     preemptions, rejected
@@ -56,6 +58,7 @@ class Run:
     first: NDArray[np.float64] = field(default_factory=_empty)
     done: NDArray[np.float64] = field(default_factory=_empty)
     outputs: NDArray[np.float64] = field(default_factory=_empty)
+    counted: NDArray[np.float64] = field(default_factory=_empty)
     marks: list[tuple[float, float, float]] = field(default_factory=list)
     preemptions: int = 0
     rejected: int = 0
@@ -85,6 +88,12 @@ class Run:
         self.first = np.concatenate([self.first, unknown])
         self.done = np.concatenate([self.done, unknown])
         self.outputs = np.concatenate([self.outputs, batch.output_tokens])
+        counted = np.ones(unknown.size) if batch.counted is None else batch.counted
+        self.counted = np.concatenate([self.counted, counted])
+
+    def send(self, number: int, time: float) -> None:
+        """A request that its client held back is sent."""
+        self.times[number] = time
 
     def record(self, numbers: Sequence[int], first: Sequence[float], done: Sequence[float]) -> None:
         """Requests were completed."""
@@ -93,18 +102,19 @@ class Run:
     def cut(self, sent: int) -> None:
         """Forget what was not sent any more."""
         self.times, self.first, self.done = self.times[:sent], self.first[:sent], self.done[:sent]
-        self.outputs = self.outputs[:sent]
+        self.outputs, self.counted = self.outputs[:sent], self.counted[:sent]
 
 
 def result_of(
     runs: Sequence[Run],
     engines: PoolEngines,
     seeds: tuple[int, ...],
-    requests: int,
+    traffic: Traffic,
     quantiles: Sequence[float],
-    saturated: bool,
 ) -> SimulationResult:
     """The runs of all seeds together, with intervals."""
+    saturated, whole = traffic.saturated, traffic.whole
+    estimate = range_of_runs if whole else batch_means
     warnings: list[str] = []
     samples: list[Sample] = []
     rates: list[NDArray[np.float64]] = []
@@ -112,10 +122,10 @@ def result_of(
     running: list[NDArray[np.float64]] = []
     unstable, short_warm_up = 0, False
     for run in runs:
-        low, high, settled = _window(run, saturated)
+        low, high, settled = _window(run, saturated, whole)
         short_warm_up |= not settled
         window = slice(low, high)
-        finished = ~np.isnan(run.done[window])
+        finished = ~np.isnan(run.done[window]) & (run.counted[window] > 0.0)
         arrived, first, done = (x[window][finished] for x in (run.times, run.first, run.done))
         outputs = run.outputs[window][finished]
         several = outputs > 1
@@ -126,7 +136,7 @@ def result_of(
                 done - arrived + engines.api_overhead_s,
             )
         )
-        unstable += run.stopped or _backlog_grows(run, saturated)
+        unstable += run.stopped or (not whole and _backlog_grows(run, saturated))
         start, end = (run.times[low], run.times[high - 1]) if high > low else (0.0, 0.0)
         if saturated:
             start, end = _middle_of_completions(run.done)
@@ -150,10 +160,10 @@ def result_of(
     if short_warm_up and stable:
         warnings.append("the run is short against the time requests stay: the beginning may still be felt")
     for q in quantiles:
-        if not batch_means([s.ttft_s for s in samples], q).enough:
+        if not estimate([s.ttft_s for s in samples], q).enough:
             warnings.append(too_short(q, measured))
     tables = {
-        name: {float(q): batch_means([getattr(s, name) for s in samples], q) for q in quantiles}
+        name: {float(q): estimate([getattr(s, name) for s in samples], q) for q in quantiles}
         for name in ("ttft_s", "tpot_s", "e2e_s")
     }
     mean_running = mean_of_batches(np.concatenate(running))
@@ -163,9 +173,9 @@ def result_of(
         ttft_s=tables["ttft_s"],
         tpot_s=tables["tpot_s"],
         e2e_s=tables["e2e_s"],
-        ttft_mean_s=batch_means([s.ttft_s for s in samples]),
-        tpot_mean_s=batch_means([s.tpot_s for s in samples]),
-        e2e_mean_s=batch_means([s.e2e_s for s in samples]),
+        ttft_mean_s=estimate([s.ttft_s for s in samples]),
+        tpot_mean_s=estimate([s.tpot_s for s in samples]),
+        e2e_mean_s=estimate([s.e2e_s for s in samples]),
         throughput_per_s=mean_of_batches(np.concatenate(rates) if rates else np.empty(0)),
         arrival_rate_per_s=sum(r.times.size - 1 for r in runs) / total_span if total_span > 0.0 else None,
         busy_fraction=mean_of_batches(np.minimum(np.concatenate(busy), 1.0)),
@@ -182,16 +192,19 @@ def result_of(
         routing=find_routing(engines.routing).name,
         replicas=engines.replicas,
         seeds=seeds,
-        requests=requests,
+        requests=traffic.requests,
         warnings=tuple(dict.fromkeys(warnings)),
+        whole=whole,
         samples=tuple(samples),
     )
 
 
-def _window(run: Run, saturated: bool) -> tuple[int, int, bool]:
+def _window(run: Run, saturated: bool, whole: bool) -> tuple[int, int, bool]:
     """Positions measured, and whether the warm-up lasted :data:`TURNOVERS` mean residence times."""
     total = run.times.size
     low, high = math.floor(WARM_UP * total), math.floor((1.0 - COOL_DOWN) * total)
+    if whole:
+        return 0, total, True
     finished = run.done - run.times
     stay = float(np.nanmean(finished)) if np.any(~np.isnan(finished)) else math.inf
     if saturated:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 import planner
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.methods.occupancy import iteration_times
 from planner.simulate.arrivals import Arrival
+from planner.simulate.pool import simulate
+from planner.simulate.presets import PoolEngines
+from planner.simulate.replay import ReplayedTraffic
 from planner.simulate.result import SimulationResult
+from planner.simulate.surge import Surge, SurgingTraffic
+from planner.simulate.traffic import SampledTraffic, Traffic
 from planner.simulate.verify import (
     CANNOT_TELL,
     FAILS,
@@ -28,18 +32,19 @@ from planner.simulate.verify import (
 )
 from planner.studies.standing import FixedFleet, FixedPool
 from planner.workload.pools import DECODE, KV
+from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
-__all__ = [
-    "Verification",
-    "pool_settings",
-    "verify_fleet",
-]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["FleetTraffic", "Load", "Verification", "pool_engines", "verify_fleet"]
 
 PRESET_OF_METHOD: Mapping[str, str] = {"mixed": "mixed", "occupancy": "slots", "mgc": "slots"}
 """Engine rules by the plan's method; ``paged`` can be asked for."""
+
+ERROR = 0.02
+"""Relative standard error of the offered rate that a run's length is to leave [1]."""
+
+CROWDS = 20
+"""Flash crowds of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,141 @@ class Verification:
         }
 
 
-def pool_settings(fleet: FixedFleet, pool: FixedPool, preset: str | None = None) -> dict[str, Any]:
-    """Arguments of :func:`planner.simulate.pool.simulate_pool` that describe one pool of a fleet (arrivals aside)."""
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a fleet is sent.
+
+    Parameters
+    ----------
+    arrivals
+        ``"auto"`` (a trace's own time stamps and lengths where it has them, else the dispersion it measured, else Poisson),
+        ``"dispersion"``, ``"poisson"``, or ``"paced:N"`` (N clients that send at constant gaps); ``None`` = the plan's ``burst``.
+    trace
+        A workload with time stamps that is replayed in place of the plan's own traffic.
+    busier
+        Whether a trace reaches another rate by busier users (faster) instead of by more (copies shifted in time).
+    surge
+        Flash crowds; only their requests are measured.
+    in_flight
+        Requests of all clients under way at most.
+    """
+
+    arrivals: str | None = None
+    trace: Workload | None = None
+    busier: bool = False
+    surge: Surge | None = None
+    in_flight: float = math.inf
+
+    def workers(self) -> int | None:
+        """Number of paced clients, or an InputError where `arrivals` is not understood."""
+        kind, _, number = (self.arrivals or "").partition(":")
+        if kind == "paced" and number.isdecimal() and int(number) >= 1:
+            return int(number)
+        if self.arrivals not in (None, "auto", "dispersion", "poisson"):
+            known = "auto, dispersion, poisson or paced:N, N clients at constant gaps"
+            raise InputError(f"arrivals: {self.arrivals!r} is not known", f"Use {known}.")
+        return None
+
+
+class FleetTraffic:
+    """The requests of every pool of a fleet.
+
+    Parameters
+    ----------
+    fleet, workload
+        The fleet and its traffic.
+    rate_per_s
+        Rate of the fleet [1/s].
+    load
+        What it is sent.
+    """
+
+    def __init__(self, fleet: FixedFleet, workload: Workload, rate_per_s: float, load: Load) -> None:
+        self.fleet, self.workload, self.rate_per_s, self.load = fleet, workload, rate_per_s, load
+        self.mode = load.arrivals or fleet.inputs.burst
+        self.workers = load.workers()
+        source = load.trace or (workload if self.mode == "auto" else None)
+        self.trace = None if source is None else source.trace()
+        if load.trace is not None and self.trace is None:
+            raise InputError(f"{load.trace.name}: holds no time stamps to replay")
+        if self.trace is not None:
+            assert source is not None
+            self._divide(self.trace, source)
+
+    def _divide(self, trace: Trace, source: Workload) -> None:
+        """Which pool each request of the trace goes to, with which prompt, and how much of it the cache supplies."""
+        inputs = self.fleet.inputs
+        share = inputs.cached_share
+        cached = [share.get(c, 0.0) if isinstance(share, Mapping) else share for c in source.categories]
+        p_c = [(c or 0.0) if inputs.p_c is None else inputs.p_c for c in source.compressible]
+        on_input = inputs.route_on == "input"
+        total = trace.input_tokens + (0.0 if on_input else trace.output_tokens)
+        chance = np.zeros(total.size) if on_input else np.asarray(p_c)[trace.category]
+        luck = np.random.Generator(np.random.PCG64([0, 2])).random(total.size)
+        edges = [pool.law.upper.boundary for pool in self.fleet.pools[:-1]]
+        self._pool = np.searchsorted(edges, total)
+        self._prompts = trace.input_tokens.copy()
+        self._cached = np.asarray(cached, dtype=np.float64)[trace.category]
+        for k, pool in enumerate(self.fleet.pools[:-1]):
+            edge, gamma = pool.law.upper.boundary, pool.law.upper.gamma
+            band = (total > edge) & (total <= gamma * edge) & (trace.output_tokens < edge) & (luck < chance)
+            self._pool[band] = k
+            self._prompts[band] = edge - trace.output_tokens[band]
+
+    def of(self, k: int, requests: int, most: int) -> Traffic:
+        """Traffic of the k-th pool: `requests` or as many as its bursts and crowds need, at most `most`."""
+        pool = self.fleet.pools[k]
+        traffic: Traffic
+        if self.trace is not None:
+            traffic = self._replay(self.trace, k, requests, most)
+        else:
+            law, rate = pool.law, self.rate_per_s * pool.law.share
+            arrival = self._arrival(law.share, rate)
+            requests = min(max(requests, arrival.requests_for(ERROR)), most)
+            if self.load.surge is not None:
+                requests = min(max(requests, math.ceil(CROWDS * rate * self.load.surge.ordinary_s)), most)
+            traffic = SampledTraffic(
+                law.input_tokens, law.output_tokens, law.weight, arrival, requests, law.cached_share
+            )
+        return traffic if self.load.surge is None else SurgingTraffic(traffic, self.load.surge)
+
+    def _arrival(self, share: float, rate: float) -> Arrival:
+        """Arrivals of a pool: Poisson, paced, or with the dispersion of the workload, thinned to the pool's share."""
+        if self.workers is not None:
+            return Arrival(rate, "paced", workers=max(round(self.workers * share), 1))
+        arrivals = self.workload.arrivals
+        known = arrivals.dispersion if self.mode in ("auto", "dispersion") and arrivals is not None else ()
+        pairs = tuple((w, max(1.0, 1.0 + share * (i - 1.0))) for w, i in known)
+        return Arrival(rate, "modulated", dispersion=pairs) if any(i > 1.0 for _, i in pairs) else Arrival(rate)
+
+    def _replay(self, trace: Trace, k: int, requests: int, most: int) -> ReplayedTraffic:
+        """The requests of the trace that belong to the k-th pool."""
+        rows = np.flatnonzero(self._pool == k)
+        if rows.size < 2:
+            raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].saved.name}")
+        last = float(trace.times_s[-1])
+        period = last + last / max(trace.requests - 1, 1)  # a mean gap after the last
+        if not last > 0.0:
+            raise InputError("replay: all time stamps of the trace are the same")
+
+        def replayed(requests: int) -> ReplayedTraffic:
+            return ReplayedTraffic(
+                trace.times_s[rows],
+                self._prompts[rows],
+                trace.output_tokens[rows],
+                period,
+                self.rate_per_s * period / trace.requests,
+                cached_share=self._cached[rows],
+                busier=self.load.busier,
+                requests=requests,
+            )
+
+        found = replayed(requests)
+        return found if found.whole else replayed(min(max(requests, found.requests_for(ERROR)), most))
+
+
+def pool_engines(fleet: FixedFleet, pool: FixedPool, preset: str | None = None) -> PoolEngines:
+    """The replicas of one pool of a fleet, under the rules of the plan's method unless told otherwise."""
     inputs, law, option = fleet.inputs, pool.law, pool.option
     rules = PRESET_OF_METHOD[inputs.method] if preset is None else preset
     slots = pool.saved.slots
@@ -105,51 +243,16 @@ def pool_settings(fleet: FixedFleet, pool: FixedPool, preset: str | None = None)
         else:
             iteration = iteration_times(law, option.profile.iteration, slots, inputs.chunk).tolist()
         chunk = inputs.chunk
-    return {
-        "input_tokens": law.input_tokens,
-        "output_tokens": law.output_tokens,
-        "weight": law.weight,
-        "replicas": pool.serving,
-        "iteration": iteration,
-        "slots": slots,
-        "token_budget": chunk,
-        "kv_tokens": float(option.kv_tokens(slots)),
-        "routing": inputs.routing,
-        "preset": rules,
-        "cached_share": law.cached_share,
-        "api_overhead_s": 0.0 if inputs.method == "mgc" else option.profile.api_overhead_s,
-    }
-
-
-def pool_arrival(workload: Workload, share: float, rate_per_s: float, burst: str) -> Arrival:
-    """Arrivals of a pool: Poisson, or with the dispersion of the workload, thinned to the pool's share."""
-    known = workload.arrivals.dispersion if burst == "auto" and workload.arrivals is not None else ()
-    pairs = tuple((w, max(1.0, 1.0 + share * (i - 1.0))) for w, i in known)
-    if any(i > 1.0 for _, i in pairs):
-        return Arrival(rate_per_s, "modulated", dispersion=pairs)
-    return Arrival(rate_per_s)
-
-
-def read_stamps(path: str | Path, input_format: str | None = None) -> tuple[FloatArray, FloatArray]:
-    """Time stamps [s] and total lengths [tokens] of a trace in any known format, in order of time."""
-    from planner.workload.formats.base import ReadOptions, TraceBuilder
-    from planner.workload.importing import read_trace
-
-    trace = read_trace(path, input_format, ReadOptions())
-    times = np.array(trace.times) if isinstance(trace, TraceBuilder) else np.empty(0)
-    if not isinstance(trace, TraceBuilder) or times.size < 2 or not np.all(np.isfinite(times)):
-        raise InputError(f"{path}: holds no time stamps to replay")
-    order = np.argsort(times, kind="stable")
-    totals = np.array(trace.inputs) + np.array(trace.outputs)
-    return times[order], totals[order]
-
-
-def _replayed(stamps: tuple[FloatArray, FloatArray], pool: FixedPool, top: bool, rate_per_s: float) -> Arrival:
-    times, totals = stamps
-    inside = (totals > pool.law.lower.boundary) & (top | (totals <= pool.law.upper.boundary))
-    if inside.sum() < 2:
-        raise InputError(f"replay: no request of the trace belongs to pool {pool.saved.name}")
-    return Arrival(rate_per_s, "replay", times_s=tuple(times[inside].tolist()))
+    return PoolEngines(
+        pool.serving,
+        iteration,
+        slots,
+        chunk,
+        float(option.kv_tokens(slots)),
+        inputs.routing,
+        rules,
+        0.0 if inputs.method == "mgc" else option.profile.api_overhead_s,
+    )
 
 
 def verify_fleet(
@@ -161,8 +264,7 @@ def verify_fleet(
     requests: int = 50_000,
     seeds: int | Sequence[int] = 2,
     max_requests: int = MAX_REQUESTS,
-    arrivals: str | None = None,
-    replay: str | Path | None = None,
+    load: Load | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate every pool of a fleet and judge every promise.
@@ -176,11 +278,10 @@ def verify_fleet(
     preset
         Engine rules; default those of the plan's method.
     requests, seeds, max_requests
-        Requests per run, runs per pool, and how far a run may grow while a verdict is open.
-    arrivals
-        ``"poisson"`` or ``"auto"`` (the dispersion the workload measured); default the plan's own ``burst`` option.
-    replay
-        A trace whose time stamps are replayed instead, stretched to the fleet's rate; lengths stay those of the plan.
+        Requests per run at least, runs per pool, and how far a run may grow: for bursts and long stays, and while a verdict is
+        open. A trace that is replayed whole is as long as it is.
+    load
+        What the fleet is sent; default what the plan assumed.
     progress
         Called with (pool name, share of the current run).
 
@@ -188,7 +289,7 @@ def verify_fleet(
     -------
     Verification
     """
-    inputs = fleet.inputs
+    inputs, load = fleet.inputs, load or Load()
     if not arrival_rate_per_s > 0.0:
         raise InputError(f"rate: must be positive, got {arrival_rate_per_s!r}")
     checks: list[Check] = []
@@ -200,39 +301,32 @@ def verify_fleet(
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
-    stamps = None if replay is None else read_stamps(replay)
-    predictions = fleet.at(arrival_rate_per_s)
-    for pool, verdict in zip(fleet.pools, predictions, strict=True):
+    source = FleetTraffic(fleet, workload, arrival_rate_per_s, load)
+    for k, (pool, verdict) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True)):
         name = pool.saved.name
+        engines = pool_engines(fleet, pool, preset)
+
+        def simulated(
+            requests: int, quantiles: Sequence[float], k: int = k, name: str = name, engines: PoolEngines = engines
+        ) -> SimulationResult:
+            return simulate(
+                source.of(k, requests, max_requests),
+                engines,
+                seeds=seeds,
+                quantiles=quantiles,
+                max_requests=max_requests,
+                in_flight=max(load.in_flight * fleet.pools[k].law.share, 1.0),
+                progress=None if progress is None else partial(progress, name),
+            )
+
         predicted = {(p.metric, p.quantile): verdict.prediction.value(p.metric, p.quantile) for p in inputs.promises}
-
-        def tell(share: float, name: str = name) -> None:
-            if progress is not None:
-                progress(name, share)
-
-        rate = arrival_rate_per_s * pool.law.share
-        if stamps is None:
-            arrival = pool_arrival(workload, pool.law.share, rate, arrivals or inputs.burst)
-        else:
-            arrival = _replayed(stamps, pool, pool is fleet.pools[-1], rate)
-        check = verify_pool(
-            own,
-            predicted,
-            name,
-            max_requests,
-            tell,
-            arrival=arrival,
-            requests=requests,
-            seeds=seeds,
-            **pool_settings(fleet, pool, preset),
-        )
-        checks += check.checks
-        results[name] = check.result
-        warnings += [f"pool {name}: {w}" for w in check.result.warnings]
+        results[name], found = verify_pool(own, predicted, name, simulated, requests, max_requests)
+        checks += found
+        warnings += [f"pool {name}: {w}" for w in results[name].warnings]
     shares = [pool.law.share for pool in fleet.pools]
     stable = all(r.stable for r in results.values())
     for promise in common:
-        simulated = fleet_estimate(list(results.values()), shares, promise.metric, promise.quantile)
-        outcome, reason = judge(simulated, promise.limit_s, stable)
-        checks.append(Check("fleet", promise, None, simulated, outcome, reason))
+        estimate = fleet_estimate(list(results.values()), shares, promise.metric, promise.quantile)
+        outcome, reason = judge(estimate, promise.limit_s, stable)
+        checks.append(Check("fleet", promise, None, estimate, outcome, reason))
     return Verification(tuple(checks), results, arrival_rate_per_s, tuple(warnings))

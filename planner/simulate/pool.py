@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import FleetOptError, InputError
-from planner.simulate.drive import drive
+from planner.simulate.drive import Client, drive
 from planner.simulate.measure import Run, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
@@ -65,6 +65,7 @@ def simulate(
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     max_requests: int = 0,
+    in_flight: float = math.inf,
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a pool of replicas iteration by iteration.
@@ -81,6 +82,8 @@ def simulate(
         Shares in (0, 1).
     max_requests
         Requests a run may grow to until it lasts :data:`STAYS` mean residence times; it has one batch at least.
+    in_flight
+        Requests the client has under way at most: one that is held back is sent, and its times begin, when another is complete.
     progress
         Called now and then with the share of the work done.
 
@@ -91,6 +94,8 @@ def simulate(
     """
     if wrong := [q for q in quantiles if not 0.0 < q < 1.0]:
         raise InputError(f"quantiles: {wrong[0]!r} does not lie in (0, 1)")
+    if not in_flight >= 1.0:
+        raise InputError(f"in_flight must be at least 1, got {in_flight!r}")
     numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
     if not numbers:
         raise InputError("seeds: at least one run is needed")
@@ -107,11 +112,18 @@ def simulate(
             if progress is not None:
                 progress((position + share) / len(numbers))
 
-        runs.append(_run(traffic, engines, seed, max(max_requests, traffic.requests), tell))
-    return result_of(runs, engines, numbers, traffic.requests, quantiles, traffic.saturated)
+        runs.append(_run(traffic, engines, seed, max(max_requests, traffic.requests), in_flight, tell))
+    return result_of(runs, engines, numbers, traffic, quantiles)
 
 
-def _run(traffic: Traffic, engines: PoolEngines, seed: int, most: int, progress: Callable[[float], None]) -> Run:
+def _run(
+    traffic: Traffic,
+    engines: PoolEngines,
+    seed: int,
+    most: int,
+    in_flight: float,
+    progress: Callable[[float], None],
+) -> Run:
     """One seed."""
     table, run = RequestTable.live(), Run()
     pool = engines.build(table)
@@ -127,7 +139,8 @@ def _run(traffic: Traffic, engines: PoolEngines, seed: int, most: int, progress:
             table.add(run.sent, *(column.tolist() for column in lengths))
             run.extend(kept)
             yield from kept.times_s.tolist()
-            if run.sent + run.rejected >= most or run.span_s >= STAYS * run.mean_stay_s:
+            sent = run.sent + run.rejected
+            if sent >= most or (sent >= traffic.requests and run.span_s >= STAYS * run.mean_stay_s):
                 return
 
     waiting: list[int] = []
@@ -140,12 +153,13 @@ def _run(traffic: Traffic, engines: PoolEngines, seed: int, most: int, progress:
         progress(min(sent / traffic.requests, 1.0))
         waiting.append(sum(r.waiting for r in pool))
         grows = len(waiting) > 20 and waiting[-1] > 1.2 * waiting[-20]
-        large = sent > 0.2 * traffic.requests and waiting[-1] > max(2000.0, BACKLOG_SHARE * sent)
-        return grows and large and not traffic.saturated
+        large = sent > 0.2 * min(traffic.requests, 100_000) and waiting[-1] > max(2000.0, BACKLOG_SHARE * sent)
+        return grows and large and not (traffic.saturated or traffic.whole)
 
     router = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
     every = max(traffic.requests // LOOKS, 1)
-    sent = drive(pool, arrivals(), engines.routing, router, engines.slots, look, every)
+    client = Client(in_flight, run.send) if in_flight < math.inf else None
+    sent = drive(pool, arrivals(), engines.routing, router, engines.slots, look, every, client)
     run.record(*table.take_complete())
     run.stopped = sent < run.sent
     run.cut(sent)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from planner.simulate.statistics import Estimate, batch_means
+from planner.simulate.statistics import Estimate, batch_means, range_of_runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +56,8 @@ class SimulationResult:
         How it was run; `requests` per seed.
     warnings
         What to know before believing it.
+    whole
+        Whether a whole trace was replayed: then intervals are the range of the runs, the trace being taken as given.
     samples
         The measured times by seed (not part of ``to_dict``).
     """
@@ -84,6 +86,7 @@ class SimulationResult:
     seeds: tuple[int, ...]
     requests: int
     warnings: tuple[str, ...] = ()
+    whole: bool = False
     samples: tuple[Sample, ...] = field(default=(), repr=False, compare=False)
 
     def quantile(self, metric: str, share: float) -> Estimate:
@@ -91,7 +94,8 @@ class SimulationResult:
         known: Mapping[float, Estimate] = getattr(self, metric)
         if share in known:
             return known[share]
-        return batch_means([getattr(s, metric) for s in self.samples], share)
+        estimate = range_of_runs if self.whole else batch_means
+        return estimate([getattr(s, metric) for s in self.samples], share)
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

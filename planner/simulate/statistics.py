@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
     from planner.simulate.run import Run
 
-__all__ = ["Estimate", "batch_means", "enough_for", "mean_of_batches", "student_t", "summarize", "too_short"]
+__all__ = [
+    "Estimate",
+    "batch_means",
+    "enough_for",
+    "mean_of_batches",
+    "range_of_runs",
+    "student_t",
+    "summarize",
+    "too_short",
+]
 
 EXCEEDANCES = 100
 """Observations above a percentile below which a run is called too short for it."""
@@ -113,6 +122,23 @@ def batch_means(runs: Sequence[NDArray[np.float64]], quantile: float | None = No
     parts = [p for r in runs for p in np.array_split(r, per_run) if p.size >= 2]
     spread = mean_of_batches(np.array([value(p) for p in parts]))
     return Estimate(point, spread.half_width, spread.enough and (quantile is None or enough_for(quantile, total)))
+
+
+def range_of_runs(runs: Sequence[NDArray[np.float64]], quantile: float | None = None) -> Estimate:
+    """Mean or quantile of all observations, with the largest deviation of a run from it as half-width.
+
+    For runs that share everything but the gateway's draws: what they have in common is taken as given.
+    """
+    runs = [r for r in runs if r.size]
+    if not runs:
+        return Estimate(math.nan, math.inf, False)
+
+    def value(x: NDArray[np.float64]) -> float:
+        return float(np.mean(x) if quantile is None else np.quantile(x, quantile))
+
+    point = value(np.concatenate(runs))
+    enough = quantile is None or enough_for(quantile, sum(r.size for r in runs))
+    return Estimate(point, max(abs(value(r) - point) for r in runs), enough)
 
 
 def mean_of_batches(values: NDArray[np.float64]) -> Estimate:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from planner.errors import InputError
-from planner.simulate.arrivals import Arrival, arrival_times
+from planner.simulate.arrivals import Arrival, arrival_batches
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -19,18 +19,19 @@ __all__ = ["RequestBatch", "SampledTraffic", "Traffic", "cached_tokens", "sample
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestBatch:
-    """Requests in order of arrival: times [s] and whole lengths [tokens], all of shape (requests,)."""
+    """Requests in order of arrival: times [s], whole lengths [tokens] and whether they count, all of shape (requests,)."""
 
     times_s: NDArray[np.float64]
     input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
     cached_tokens: NDArray[np.int64]
+    counted: NDArray[np.bool_] | None = None  # all
 
     def select(self, keep: NDArray[np.bool_]) -> RequestBatch:
         """The requests marked in `keep`."""
-        return RequestBatch(
-            self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.cached_tokens[keep]
-        )
+        counted = None if self.counted is None else self.counted[keep]
+        lengths = (self.input_tokens[keep], self.output_tokens[keep], self.cached_tokens[keep])
+        return RequestBatch(self.times_s[keep], *lengths, counted)
 
 
 class Traffic(Protocol):
@@ -45,6 +46,10 @@ class Traffic(Protocol):
         """Whether everything waits at time 0."""
 
     @property
+    def whole(self) -> bool:
+        """Whether a run is all there is: every request of it counts, and only the gateway's draws differ between runs."""
+
+    @property
     def smallest_tokens(self) -> int:
         """KV tokens that the smallest request holds at its end."""
 
@@ -55,7 +60,7 @@ class Traffic(Protocol):
 class SampledTraffic:
     """Lengths drawn with replacement from a joint law, times from an arrival process, for ever.
 
-    Draws of a batch: its rows (:func:`sample_rows`), then its times (:func:`planner.simulate.arrivals.arrival_times`).
+    Draws of a batch: its rows (:func:`sample_rows`), then its times (:func:`planner.simulate.arrivals.arrival_batches`).
 
     Parameters
     ----------
@@ -69,6 +74,8 @@ class SampledTraffic:
     cached_share
         Share of a prompt whose KV a prefix cache supplies, in [0, 1): one for all, or one per row, shape (rows,).
     """
+
+    whole = False
 
     def __init__(
         self,
@@ -102,12 +109,10 @@ class SampledTraffic:
 
     def batches(self, rng: np.random.Generator) -> Iterator[RequestBatch]:
         """One batch of `requests` after the other."""
-        start = 0.0
+        times = arrival_batches(self.arrival, self.requests, rng)
         while True:
             rows = sample_rows(self.weight, self.inputs.size, self.requests, rng)
-            times = arrival_times(self.arrival, self.requests, rng, start)
-            start = float(times[-1])
-            yield RequestBatch(times, self.inputs[rows], self.outputs[rows], self.cached[rows])
+            yield RequestBatch(next(times), self.inputs[rows], self.outputs[rows], self.cached[rows])
 
 
 def cached_tokens(inputs: NDArray[np.int64], cached_share: ArrayLike) -> NDArray[np.int64]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.promise import Promise
-from planner.simulate.pool import simulate_pool
 from planner.simulate.result import SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
-__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Check", "PoolCheck", "fleet_estimate", "judge", "verify_pool"]
+__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Check", "fleet_estimate", "judge", "verify_pool"]
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
 
@@ -54,6 +52,7 @@ class Check:
 
     def to_dict(self) -> dict[str, object]:
         """One flat row, JSON-ready."""
+        predicted = self.predicted_s if self.predicted_s is not None and math.isfinite(self.predicted_s) else None
         finite = math.isfinite(self.simulated.half_width)
         return {
             "pool": self.where,
@@ -61,24 +60,13 @@ class Check:
             "metric": self.promise.metric,
             "quantile": self.promise.quantile,
             "limit_s": self.promise.limit_s,
-            "predicted_s": self.predicted_s
-            if self.predicted_s is not None and math.isfinite(self.predicted_s)
-            else None,
+            "predicted_s": predicted,
             "simulated_s": self.simulated.value if math.isfinite(self.simulated.value) else None,
             "low_s": self.simulated.low if finite else None,
             "high_s": self.simulated.high if finite else None,
             "verdict": self.verdict,
             "reason": self.reason,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class PoolCheck:
-    """A pool's simulation and the verdicts on its promises."""
-
-    name: str
-    result: SimulationResult
-    checks: tuple[Check, ...]
 
 
 def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str, str]:
@@ -104,12 +92,12 @@ def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str
 
 def verify_pool(
     promises: Sequence[Promise],
-    predicted: Mapping[tuple[str, float], float] | None = None,
-    name: str = "pool",
+    predicted: Mapping[tuple[str, float], float],
+    name: str,
+    simulated: Callable[[int, Sequence[float]], SimulationResult],
+    requests: int = 50_000,
     max_requests: int = MAX_REQUESTS,
-    progress: Callable[[float], None] | None = None,
-    **pool: Any,
-) -> PoolCheck:
+) -> tuple[SimulationResult, list[Check]]:
     """Simulate a pool until every promise is decided or `max_requests` are spent.
 
     Parameters
@@ -120,29 +108,30 @@ def verify_pool(
         (metric, quantile) -> the plan's value [s].
     name
         Pool name, for the report.
-    max_requests
-        Requests per run the check may grow to: a run that leaves a verdict open is repeated four times as long.
-    progress
-        Called now and then with the share of the current run.
-    **pool
-        Arguments of :func:`planner.simulate.pool.simulate_pool`.
+    simulated
+        Simulates the pool with that many requests and these quantiles.
+    requests, max_requests
+        Requests per run at first; one that leaves a verdict open is repeated four times as long, up to that many. A whole trace
+        is not repeated.
 
     Returns
     -------
-    PoolCheck
+    tuple
+        The last simulation and the verdicts on its promises.
     """
-    requests = min(int(pool.pop("requests", 50_000)), max_requests)
+    requests = min(requests, max_requests)
     quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for p in promises})
     while True:
-        result = simulate_pool(requests=requests, quantiles=quantiles, progress=progress, **pool)
+        result = simulated(requests, quantiles)
         checks = []
         for promise in promises:
-            simulated = result.quantile(promise.metric, promise.quantile)
-            verdict, reason = judge(simulated, promise.limit_s, result.stable)
-            value = (predicted or {}).get((promise.metric, promise.quantile))
-            checks.append(Check(name, promise, value, simulated, verdict, reason))
-        if requests >= max_requests or all(c.verdict != CANNOT_TELL for c in checks):
-            return PoolCheck(name, result, tuple(checks))
+            estimate = result.quantile(promise.metric, promise.quantile)
+            verdict, reason = judge(estimate, promise.limit_s, result.stable)
+            value = predicted.get((promise.metric, promise.quantile))
+            checks.append(Check(name, promise, value, estimate, verdict, reason))
+        decided = all(c.verdict != CANNOT_TELL for c in checks)
+        if decided or result.whole or requests >= max_requests:
+            return result, checks
         requests = min(4 * requests, max_requests)
 
 
@@ -171,7 +160,11 @@ def fleet_estimate(
 
     if not any(p.size for p in pools):
         return Estimate(math.nan, math.inf, False)
+    point, enough = value(pools), enough_for(quantile, sum(p.size for p in pools))
+    if all(r.whole for r in results):
+        runs = zip(*(r.samples for r in results), strict=True)
+        apart = [value([getattr(s, metric) for s in samples]) for samples in runs]
+        return Estimate(point, max(abs(v - point) for v in apart), enough)
     batches = [np.array_split(p, BATCHES) for p in pools]
-    values = np.array([value([b[i] for b in batches]) for i in range(BATCHES)])
-    spread = mean_of_batches(values)
-    return Estimate(value(pools), spread.half_width, enough_for(quantile, sum(p.size for p in pools)))
+    spread = mean_of_batches(np.array([value([b[i] for b in batches]) for i in range(BATCHES)]))
+    return Estimate(point, spread.half_width, enough)

@@ -89,8 +89,10 @@ def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, repl
     from planner.catalog import gpu, model, profile
     from planner.methods.burst import PoolArrivals
     from planner.methods.mixed import MixedPool
-    from planner.simulate.arrivals import Arrival
-    from planner.simulate.pool import simulate_pool
+    from planner.simulate.pool import simulate
+    from planner.simulate.presets import PoolEngines
+    from planner.simulate.replay import ReplayedTraffic
+    from planner.simulate.traffic import sample_rows
     from planner.workload.pools import FleetMoments, State
     from planner.workload.workload import Workload
 
@@ -106,10 +108,13 @@ def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, repl
     iteration = profile(gpu=gpu("h100"), model=model("llama-3.1-8b")).iteration
     pool = MixedPool(law, iteration, 320, 430_000, 2048, "random", PoolArrivals(azure.arrivals))
     at = pool.predict(rate, replicas, (0.5, 0.9, 0.99))
-    seen = simulate_pool(
-        azure.input_tokens, azure.output_tokens, azure.weight, Arrival(process="replay", times_s=tuple(stamps.tolist())),
-        replicas=replicas, iteration=iteration, slots=320, token_budget=2048, kv_tokens=430_000, requests=stamps.size, seeds=1,
-    )  # fmt: skip
+    # lengths drawn anew, not those the bursts came with: the prediction knows the counts alone
+    rows = sample_rows(azure.weight, azure.rows, stamps.size, np.random.default_rng(1))
+    last = float(stamps[-1] - stamps[0])
+    traffic = ReplayedTraffic(
+        stamps - stamps[0], azure.input_tokens[rows], azure.output_tokens[rows], last + last / stamps.size
+    )
+    seen = simulate(traffic, PoolEngines(replicas, iteration, 320, 2048, 430_000), seeds=1)
     true = seen.quantile("ttft_s", 0.99).value
     low, high = at.bands["ttft_s"][2]
     assert at.ttft_s[2] * (1 + low) * 0.9 <= true <= at.ttft_s[2] * (1 + high) * 1.1

@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from planner import api
 from planner.cli.main import run
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.plan import pool_arrival
+from planner.question.files import saved_pools
+from planner.question.inputs import PlanInputs
+from planner.simulate.plan import FleetTraffic, Load
+from planner.simulate.traffic import SampledTraffic, Traffic
+from planner.studies.standing import FixedFleet
 from planner.workload.workload import Workload
 
 SHORT = {"requests": 4000, "seeds": 1, "max_requests": 16_000}
@@ -64,25 +70,71 @@ def test_slot_methods_are_checked_with_slots(method: str) -> None:
     assert result.results["all"].stable
 
 
+def of_first_pool(fleet: api.Plan, workload: Workload, rate: float, load: Load, **limits: int) -> Traffic:
+    inputs = PlanInputs.from_dict(dict(fleet.inputs))
+    source = FleetTraffic(FixedFleet(inputs, workload, saved_pools(fleet)), workload, rate, load)
+    return source.of(0, limits.get("requests", 1000), limits.get("most", 10**7))
+
+
 def test_bursts_of_the_workload_reach_the_simulation() -> None:
+    """Without time stamps of its own a workload is sent with the dispersion it measured, thinned to the pool's share."""
     azure = Workload.from_file("azure")
-    assert pool_arrival(azure, 1.0, 8.0, "auto").process == "modulated"
-    assert pool_arrival(azure, 1.0, 8.0, "poisson").process == "poisson"
-    thinned = dict(pool_arrival(azure, 0.1, 0.8, "auto").dispersion)
-    full = dict(azure.arrivals.dispersion)
-    assert all(i == pytest.approx(max(1.0, 1.0 + 0.1 * (full[w] - 1.0))) for w, i in thinned.items())
+    plan = api.plan(azure, slo=2.0, rate=8, pools=2, burst="auto")
+    for arrivals, process in (
+        (None, "modulated"),
+        ("dispersion", "modulated"),
+        ("poisson", "poisson"),
+        ("paced:9", "paced"),
+    ):
+        bare = replace(azure, recorded=None)
+        traffic = of_first_pool(plan, bare, 8.0, Load(arrivals))
+        assert isinstance(traffic, SampledTraffic) and traffic.arrival.process == process
+        if process == "modulated":
+            share = traffic.arrival.rate_per_s / 8.0
+            full = dict(azure.arrivals.dispersion)
+            assert all(
+                i == pytest.approx(max(1.0, 1.0 + share * (full[w] - 1.0))) for w, i in traffic.arrival.dispersion
+            )
+            # two per cent of the rate at index I take I/0.02^2 requests
+            assert traffic.requests >= max(i for _, i in traffic.arrival.dispersion) / 4e-4
+
+
+def trace_file(folder: Path, rows: list[tuple[float, int, int]]) -> Path:
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    lines += [f"2023-11-16 18:{int(t) // 60:02d}:{t % 60:09.6f}0,{i},{o}" for t, i, o in rows]
+    path = folder / "trace.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lengths = [(int(i), int(o)) for i, o in zip(rng.integers(10, 9000, 2000), rng.integers(1, 300, 2000), strict=True)]
+    path = trace_file(tmp_path, [(0.5 * k, i, o) for k, (i, o) in enumerate(lengths)])
+    workload = Workload.from_file(path)
+    plan = api.plan(workload, slo=5.0, rate=20, pools=1)
+    (whole,) = saved_pools(plan)
+    cut = [replace(whole, name="short", high_tokens=4096.0), replace(whole, name="long", low_tokens=4096.0)]
+    fleet = FixedFleet(PlanInputs.from_dict(dict(plan.inputs)), workload, cut)
+    source = FleetTraffic(fleet, workload, 2.0, Load("auto"))
+    sent = [next(source.of(k, 10, 10**6).batches(np.random.default_rng(0))) for k in range(2)]
+    for batch, belongs in zip(sent, (lambda n: n <= 4096, lambda n: n > 4096), strict=True):
+        pairs = zip(batch.input_tokens.tolist(), batch.output_tokens.tolist(), strict=True)
+        assert list(pairs) == [(i, o) for i, o in lengths if belongs(i + o)]
 
 
 def test_time_stamps_of_a_trace_are_replayed(
     plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
-    rows += [f"2023-11-16 18:{i // 60:02d}:{i % 60:02d}.{j}000000,500,50" for i in range(600) for j in (0, 1, 2)]
-    trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(rows) + "\n")
-    assert command(str(plan_file), "--replay", str(trace), "--requests", "12000", "--format", "json") in (0, 6)
-    assert json.loads(capsys.readouterr().out)["pools"]["all"]["arrival_rate_per_s"] == pytest.approx(40.0, rel=0.05)
-    assert command(str(plan_file), "--replay", "azure") == 3
+    trace = trace_file(tmp_path, [(k / 3, 500, 50) for k in range(1800)])
+    for flag in ([], ["--busier"], ["--surge", "2x/30s"], ["--in-flight", "200"]):
+        assert command(str(plan_file), "--replay", str(trace), "--format", "json", *flag) in (0, 6)
+        found = json.loads(capsys.readouterr().out)["pools"]["all"]
+        assert found["arrival_rate_per_s"] == pytest.approx(40.0 * (1.1 if "--surge" in flag else 1.0), rel=0.05)
+        assert found["whole"] == ("--busier" in flag)
+    bare = tmp_path / "bare.csv"
+    bare.write_text("input_tokens,output_tokens\n" + "100,10\n" * 50)
+    assert command(str(plan_file), "--replay", str(bare)) == 3
     assert "no time stamps" in capsys.readouterr().err
 
 

@@ -93,8 +93,6 @@ def test_arrival_processes() -> None:
     hours = np.bincount((day // 3600 % 3).astype(int), minlength=3)
     assert hours[0] == 0 and hours[2] / hours[1] == pytest.approx(3.0, rel=0.05)
     assert day[-1] == pytest.approx(400_000, rel=0.02)
-    again = arrival_times(Arrival(None, "replay", times_s=(10.0, 11.0, 14.0)), 5, rng)
-    assert again.tolist() == [0.0, 1.0, 4.0, 6.0, 7.0]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,12 @@ from planner.promise import Promise
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.engine import Node, Request
 from planner.simulate.policy import find_policy, make_policy, policy_names
+from planner.simulate.pool import simulate
+from planner.simulate.presets import PoolEngines
+from planner.simulate.result import SimulationResult
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import Estimate
+from planner.simulate.traffic import SampledTraffic
 from planner.simulate.verify import fleet_estimate, judge, verify_pool
 
 
@@ -173,20 +178,25 @@ def test_verdicts() -> None:
     assert judge(Estimate(1.3, 0.05), 1.2)[0] == "fails"
     assert judge(Estimate(1.2, 0.05), 1.2)[0] == "cannot tell"
     assert judge(Estimate(0.1, 0.0, enough=False), 1.2) == ("cannot tell", "the run is too short for this percentile")
-    pool = {
-        "input_tokens": [500.0], "output_tokens": [50.0], "weight": None, "replicas": 1, "iteration": MODEL,
-        "slots": 64, "token_budget": 512, "arrival": 5.0, "requests": 12_000,
-    }  # fmt: skip
-    check = verify_pool([Promise("ttft_s", 5.0), Promise("tpot_s", 1e-4, 0.5)], {("ttft_s", 0.99): 0.1}, **pool)
-    assert [c.verdict for c in check.checks] == ["holds", "fails"]
-    assert check.checks[0].predicted_s == 0.1
+    engines = PoolEngines(1, MODEL, slots=64, token_budget=512)
+
+    def at(rate: float):
+        def simulated(requests: int, quantiles: Sequence[float]) -> SimulationResult:
+            return simulate(SampledTraffic([500.0], [50.0], None, rate, requests), engines, quantiles=quantiles)
+
+        return simulated
+
+    promises = [Promise("ttft_s", 5.0), Promise("tpot_s", 1e-4, 0.5)]
+    result, checks = verify_pool(promises, {("ttft_s", 0.99): 0.1}, "all", at(5.0), 12_000)
+    assert [c.verdict for c in checks] == ["holds", "fails"]
+    assert checks[0].predicted_s == 0.1
     # a verdict that cannot be given from a short run makes the run longer
-    short = verify_pool([Promise("ttft_s", 5.0)], max_requests=16_000, **{**pool, "requests": 1000})
-    assert short.result.requests == 16_000 and short.checks[0].verdict == "holds"
-    overloaded = verify_pool([Promise("ttft_s", 5.0)], **{**pool, "arrival": 500.0})
-    assert overloaded.checks[0].verdict == "fails" and "unstable" in overloaded.checks[0].reason
-    both = fleet_estimate([check.result, check.result], [0.3, 0.7], "ttft_s", 0.9)
-    assert both.value == pytest.approx(check.result.quantile("ttft_s", 0.9).value, rel=0.01)
+    short, checks = verify_pool([Promise("ttft_s", 5.0)], {}, "all", at(5.0), 1000, 16_000)
+    assert short.requests == 16_000 and checks[0].verdict == "holds"
+    _, checks = verify_pool([Promise("ttft_s", 5.0)], {}, "all", at(500.0), 12_000)
+    assert checks[0].verdict == "fails" and "unstable" in checks[0].reason
+    both = fleet_estimate([result, result], [0.3, 0.7], "ttft_s", 0.9)
+    assert both.value == pytest.approx(result.quantile("ttft_s", 0.9).value, rel=0.01)
 
 
 def test_prefills_of_one_token_outputs_count_in_their_cycle(log) -> None:
