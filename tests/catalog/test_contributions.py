@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner.catalog.hf import model_from_mapping
+from planner.catalog.hf import NOT_MODELLED, model_from_mapping
 from planner.catalog.load import FOLDER as CATALOG
 from planner.catalog.load import gpus, models, normalized, price_offers, shipped
 from planner.catalog.prices import FOLDER, parse_offers
@@ -106,3 +107,10 @@ def test_several_vendors_and_terms() -> None:
     assert {"on-demand", "spot", "reserved-1y"} <= {o.term for o in offers}
     for name in ("h100-80gb", "h200-141gb", "a100-80gb", "b200-180gb", "b300-270gb", "l40s-48gb", "mi300x-192gb"):
         assert len({o.vendor for o in offers if o.gpu == name}) >= 2, name
+
+
+def test_the_document_names_every_family_that_is_refused() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "catalog.md").read_text(encoding="utf-8")
+    assert not [family for family in NOT_MODELLED if f"`{family}`" not in text]
+    families = {(f.config.get("text_config") or f.config)["model_type"] for f in ACCEPTED.values()}
+    assert f"{len(ACCEPTED)} configurations of {len(families)} families" in text
