@@ -34,7 +34,8 @@ PRIOR_LOG_SD: Mapping[str, float] = {
 """Standard deviation of the logarithm of (true parameter / roofline parameter): how far a fit trusts it."""
 
 LIKENESS = 1.5
-"""Factor on the band of an architecture that is known by its likeness to a family only: a convention, nothing measured it."""
+"""Factor on the band where only likeness speaks: an architecture known by a family it resembles, and layers of kinds that no
+measurement behind the constants has (recurrent states, sparse attention). A convention, nothing measured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,4 +363,4 @@ def prior_band(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> flo
         what, family, sort = kind.split()
         near = [w for k, w in BANDS.items() if k.split()[1:] == [family, sort] or k.split()[0::2] == [what, sort]]
         band = max(near or BANDS.values())
-    return LIKENESS * band if model.like else band
+    return LIKENESS * band if model.like or model.state_layers or model.index_layers else band
