@@ -192,7 +192,7 @@ def test_little_traffic_needs_one_replica(tmp_path: Path) -> None:
 def test_an_inventory_that_is_too_small_is_named(tmp_path: Path) -> None:
     few = fleetopt(*FAST, "--inventory", "h100=1", "--gpu", "h100", cwd=tmp_path)
     assert few.returncode == 4
-    assert "within the inventory (h100: 1)" in few.stderr
+    assert "within the inventory (h100-80gb: 1)" in few.stderr
 
 
 def test_the_relaxed_promise_can_be_kept(tmp_path: Path) -> None:
