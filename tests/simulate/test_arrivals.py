@@ -1,0 +1,176 @@
+"""Arrival laws against what is known of them: counts, gaps, queues that have a closed form, and an event simulation."""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import numpy as np
+import pytest
+
+from planner.errors import InputError
+from planner.iteration.model import IterationModel
+from planner.simulate.arrivals import Arrival, arrival_batches, arrival_times
+from planner.simulate.pool import simulate
+from planner.simulate.presets import PoolEngines
+from planner.simulate.surge import Surge, SurgingTraffic
+from planner.simulate.traffic import SampledTraffic
+
+
+@pytest.mark.parametrize("window", [0.05, 0.3, 0.8, 1.0, 2.25])
+def test_paced_clients_are_even_beyond_their_gap(window: float) -> None:
+    """W clients with gaps of g send m or m + 1 requests each in a window of (m + f) g: the index of dispersion over all
+    phases is f (1 - f)/(m + f)."""
+    rng = np.random.default_rng(3)
+    counts = []
+    for _ in range(3000):
+        times = arrival_times(Arrival(40.0, "paced", workers=40), 200, rng)  # a gap of 1 s
+        counts.append(np.searchsorted(times, 1.0 + window) - np.searchsorted(times, 1.0))
+    whole, rest = divmod(window, 1.0)
+    expected = rest * (1.0 - rest) / (whole + rest)
+    assert np.mean(counts) == pytest.approx(40.0 * window, rel=0.04)
+    # a variance from 3,000 draws is known to 8% at three standard errors
+    assert np.var(counts) / np.mean(counts) == pytest.approx(expected, rel=0.09, abs=1e-12)
+
+
+def test_batches_go_on_where_the_last_one_ended() -> None:
+    for arrival in (Arrival(5.0), Arrival(5.0, "gamma", scv=3.0), Arrival(5.0, "paced", workers=7),
+                    Arrival(5.0, "modulated", dispersion=((1.0, 3.0),)), Arrival(0.01, "hourly", hourly_profile=(1.0, 0.0, 2.0))):  # fmt: skip
+        batches = arrival_batches(arrival, 500, np.random.default_rng(2))
+        times = np.concatenate([next(batches) for _ in range(6)])
+        assert np.all(np.diff(times) >= 0.0)
+        assert times[-1] == pytest.approx(3000 / arrival.rate_per_s, rel=0.25)
+        if arrival.process == "paced":  # every client keeps its phase
+            assert times[7:] - times[:-7] == pytest.approx(np.full(2993, 7 / 5.0))
+        if arrival.process == "hourly":
+            assert not np.any(times // 3600.0 % 3 == 1)
+
+
+def test_requests_for_bursts() -> None:
+    """A count of n with index I has a relative standard error of sqrt(I/n)."""
+    assert Arrival(8.0).requests_for(0.02) == 0
+    assert Arrival(8.0, "modulated", dispersion=((1.0, 4.0), (10.0, 64.0))).requests_for(0.02) == 64 / 0.02**2
+    slow = Arrival(100.0, "modulated", dispersion=((1.0, 4.0), (3600.0, 1000.0)))
+    assert slow.requests_for(0.1) == 10 * 3600 * 100  # ten of its swings
+
+
+# --- a client with a limit in flight ---------------------------------------------------------------------------------
+
+
+def test_an_overloaded_client_is_a_closed_loop() -> None:
+    """Far beyond capacity N requests are always under way: with deterministic service on one slot the throughput is that of
+    the server and every request takes N services."""
+    step, tokens, limit = 0.01, 10, 6
+    engines = PoolEngines(1, IterationModel(t0=step), slots=1, token_budget=1000)
+    result = simulate(SampledTraffic([5.0], [float(tokens)], None, 1000.0, 3000), engines, seeds=1, in_flight=limit)
+    assert result.e2e_s[0.5].value == pytest.approx(limit * tokens * step, rel=1e-9)
+    assert result.throughput_per_s.value == pytest.approx(1.0 / (tokens * step), rel=0.02)
+    assert result.arrival_rate_per_s == pytest.approx(
+        1.0 / (tokens * step), rel=0.02
+    )  # what was sent, not what was offered
+    assert result.stable and result.completed == 3000
+
+
+def closed_loop(
+    times: np.ndarray, services: np.ndarray, replicas: int, limit: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Times under way of single servers in random order behind a client with a limit: an event simulation of its own."""
+    free_at = [0.0] * replicas
+    under_way: list[float] = []
+    stay, now = [], 0.0
+    for arrival, service in zip(times, services, strict=True):
+        now = max(now, arrival)
+        while under_way and under_way[0] <= now:
+            heapq.heappop(under_way)
+        if len(under_way) >= limit:
+            now = heapq.heappop(under_way)
+        chosen = int(rng.integers(replicas))
+        free_at[chosen] = max(free_at[chosen], now) + service
+        heapq.heappush(under_way, free_at[chosen])
+        stay.append(free_at[chosen] - now)
+    return np.array(stay)
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.4])
+def test_a_limit_in_flight_against_an_event_simulation(rate: float) -> None:
+    """Three servers of mean service 2 s, loads .33 and .93, at most five under way."""
+    n, step = 60_000, 0.02
+    engines = PoolEngines(3, IterationModel(t0=step), slots=1, token_budget=1000)
+    rng = np.random.default_rng(1)
+    tokens = rng.geometric(0.01, 5000).astype(float)
+    ours = simulate(SampledTraffic(np.ones(5000), tokens, None, rate, n), engines, seeds=1, in_flight=5)
+    times = np.cumsum(rng.exponential(1.0 / rate, n))
+    theirs = closed_loop(times, rng.choice(tokens, n) * step, 3, 5, rng)
+    assert ours.e2e_mean_s.value == pytest.approx(theirs.mean(), rel=0.03)
+    assert ours.quantile("e2e_s", 0.95).value == pytest.approx(np.quantile(theirs, 0.95), rel=0.04)
+    assert not simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), engines, seeds=1, in_flight=1e9).rejected
+
+
+def test_limits_that_mean_nothing_are_refused() -> None:
+    engines = PoolEngines(2, IterationModel(t0=0.01), slots=4, token_budget=100)
+    with pytest.raises(InputError, match="in_flight"):
+        simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), engines, in_flight=0)
+    central = PoolEngines(2, IterationModel(t0=0.01), slots=4, token_budget=100, routing="central")
+    with pytest.raises(InputError, match="another routing"):
+        simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), central, in_flight=3)
+
+
+# --- flash crowds ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("surge", [Surge(3.0, 60.0), Surge(4.0, 30.0, 20.0), Surge(0.2, 50.0, 5.0)])
+def test_the_rate_of_a_crowd(surge: Surge) -> None:
+    """Counts of a dense even stream are the integral of the rate: 1 outside, the factor inside, a line on the ramps."""
+    times = surge.warp(np.arange(0.0, 3.0 * surge.ordinary_s, 1e-3))
+    phase = times % surge.cycle_s
+    start = 9.0 * surge.length_s
+    full = start + surge.ramp_s
+    rates = {
+        1.0: np.sum(phase < start) / (3 * start),
+        surge.factor: np.sum((phase >= full) & (phase < full + surge.length_s)) / (3 * surge.length_s),
+    }
+    if surge.ramp_s:
+        rates[(1.0 + surge.factor) / 2] = np.sum((phase >= start) & (phase < full)) / (3 * surge.ramp_s)
+        middle = (phase >= start + 0.4 * surge.ramp_s) & (phase < start + 0.6 * surge.ramp_s)
+        assert np.sum(middle) / (0.6 * surge.ramp_s) / 1e3 == pytest.approx((1.0 + surge.factor) / 2, rel=0.03)
+    for expected, found in rates.items():
+        assert found / 1e3 == pytest.approx(expected, rel=0.01)
+    counted = surge.counts(times)
+    assert not counted[: int(8.0 * surge.length_s * 1e3)].any()  # the first quiet time
+    after = (times % surge.cycle_s < surge.length_s) & (times > surge.cycle_s)
+    assert counted[after].all()
+
+
+def test_a_crowd_beyond_capacity_waits_as_the_fluid_says() -> None:
+    """Deterministic service, capacity 10/s, 5/s and for a minute 15/s: the backlog grows by 5/s to 300 requests, 30 s of work,
+    and falls at 5/s for a minute. Waits of the crowd and the minute after rise and fall along a line: their mean is close to 15 s
+    (weights 15 and 5 a second, the rise ends at 30 s)."""
+    engines = PoolEngines(1, IterationModel(t0=0.01), slots=1, token_budget=1000)
+    inner = SampledTraffic([5.0], [10.0], None, 5.0, 40_000)
+    result = simulate(SurgingTraffic(inner, Surge(3.0, 60.0)), engines, seeds=1)
+    assert result.ttft_mean_s.value == pytest.approx(15.0, rel=0.06)
+    assert result.quantile("ttft_s", 0.99).value == pytest.approx(30.0, rel=0.15)
+    assert result.stable
+    calm = simulate(inner, engines, seeds=1)
+    assert calm.quantile("ttft_s", 0.99).value < 1.0
+
+
+@pytest.mark.parametrize("text", ["3x", "x/60s", "3x/60s/1s/1s", "0x/60s", "3x/0s"])
+def test_crowds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="surge"):
+        Surge.parse(text)
+
+
+# --- how long a run lasts --------------------------------------------------------------------------------------------
+
+
+def test_a_run_follows_the_time_requests_stay() -> None:
+    """1,000/s for 20 s each: 10,000 requests would be half a stay; the run goes on until 25 of them, or to its limit."""
+    engines = PoolEngines(50, IterationModel(t0=0.05), slots=math.inf, token_budget=10_000)
+    traffic = SampledTraffic([10.0], [200.0], None, 200.0, 5_000)
+    short = simulate(traffic, engines, seeds=1)
+    assert short.sent == 5_000 and any("short against the time" in w for w in short.warnings)
+    long = simulate(traffic, engines, seeds=1, max_requests=100_000)
+    assert 25 * 10.0 * 200 <= long.sent <= 60_000 and long.stable
+    assert not any("short against" in w for w in long.warnings)
+    assert long.e2e_mean_s.value == pytest.approx(10.0, rel=0.02)
