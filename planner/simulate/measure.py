@@ -43,7 +43,7 @@ class Run:
     outputs
         Their output lengths [tokens].
     counted
-        1 for requests that are measured.
+        Which of them are measured.
     marks
         (time, busy time, resident time) summed over the replicas [s].
     preemptions, rejected
@@ -57,8 +57,8 @@ class Run:
     times: NDArray[np.float64] = field(default_factory=_empty)
     first: NDArray[np.float64] = field(default_factory=_empty)
     done: NDArray[np.float64] = field(default_factory=_empty)
-    outputs: NDArray[np.float64] = field(default_factory=_empty)
-    counted: NDArray[np.float64] = field(default_factory=_empty)
+    outputs: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    counted: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
     marks: list[tuple[float, float, float]] = field(default_factory=list)
     preemptions: int = 0
     rejected: int = 0
@@ -87,8 +87,8 @@ class Run:
         self.times = np.concatenate([self.times, batch.times_s])
         self.first = np.concatenate([self.first, unknown])
         self.done = np.concatenate([self.done, unknown])
-        self.outputs = np.concatenate([self.outputs, batch.output_tokens])
-        counted = np.ones(unknown.size) if batch.counted is None else batch.counted
+        self.outputs = np.concatenate([self.outputs, batch.output_tokens], dtype=np.int32, casting="same_kind")
+        counted = np.ones(unknown.size, dtype=np.bool_) if batch.counted is None else batch.counted
         self.counted = np.concatenate([self.counted, counted])
 
     def send(self, number: int, time: float) -> None:
@@ -125,7 +125,7 @@ def result_of(
         low, high, settled = _window(run, saturated, whole)
         short_warm_up |= not settled
         window = slice(low, high)
-        finished = ~np.isnan(run.done[window]) & (run.counted[window] > 0.0)
+        finished = ~np.isnan(run.done[window]) & run.counted[window]
         arrived, first, done = (x[window][finished] for x in (run.times, run.first, run.done))
         outputs = run.outputs[window][finished]
         several = outputs > 1

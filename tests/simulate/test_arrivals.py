@@ -34,8 +34,13 @@ def test_paced_clients_are_even_beyond_their_gap(window: float) -> None:
 
 
 def test_batches_go_on_where_the_last_one_ended() -> None:
-    for arrival in (Arrival(5.0), Arrival(5.0, "gamma", scv=3.0), Arrival(5.0, "paced", workers=7),
-                    Arrival(5.0, "modulated", dispersion=((1.0, 3.0),)), Arrival(0.01, "hourly", hourly_profile=(1.0, 0.0, 2.0))):  # fmt: skip
+    for arrival in (
+        Arrival(5.0),
+        Arrival(5.0, "gamma", scv=3.0),
+        Arrival(5.0, "paced", workers=7),
+        Arrival(5.0, "modulated", dispersion=((1.0, 3.0),)),
+        Arrival(0.01, "hourly", hourly_profile=(1.0, 0.0, 2.0)),
+    ):
         batches = arrival_batches(arrival, 500, np.random.default_rng(2))
         times = np.concatenate([next(batches) for _ in range(6)])
         assert np.all(np.diff(times) >= 0.0)
