@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.fleet.disaggregated import Disaggregated, pool_options
-from planner.question.inputs import PlanInputs
+from planner.fleet.shapes.disaggregated import Disaggregated, pool_options
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Node, Request
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
@@ -91,8 +92,9 @@ def main() -> None:
         inputs = PlanInputs.from_dict({"slo": 1.0, "shape": "disaggregated", "burst": "poisson", **options})
         if slots:
             inputs = replace(inputs, max_num_seqs=slots)
-        option = pool_options(inputs, w.max_total)[0]
-        model = Disaggregated(inputs, w, option, option)
+        question = compile_question(inputs, w)
+        option = pool_options(question)[0]
+        model = Disaggregated(question, option, option)
         assert model.decode is not None
         rate = prefill_load * prefills * model.prefill.capacity_per_s
         wanted = rate * model.decode_share / (decode_load * model.decode.capacity_per_s)
@@ -100,9 +102,10 @@ def main() -> None:
         if wanted < 0.9:
             # one decode node is more than enough: fewer slots bring it to the load wanted
             while model.slots > 1 and rate * model.decode_share / model.decode.capacity_per_s < decode_load:
-                model = Disaggregated(replace(inputs, max_num_seqs=max(1, int(0.9 * model.slots))), w, option, option)
+                fewer = replace(option, max_num_seqs=max(1, int(0.9 * model.slots.count)))
+                model = Disaggregated(question, fewer, fewer)
                 assert model.decode is not None
-        first, second = model.predict(rate, prefills, decodes, LEVELS)
+        first, second = model.pair(rate, prefills, decodes, LEVELS)
         assert second is not None
         value = np.array([*first.ttft_s, *second.tpot_s, *second.e2e_s])
         runs = np.array(

@@ -16,6 +16,7 @@ from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
+from planner.routing import find_routing
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
 from planner.workload.arrivals import Arrivals
@@ -46,7 +47,7 @@ def main() -> None:
 
     def pool(slots: int, routing: str, arrivals: Arrivals | None, rate: float) -> MixedPool:
         memory = kv_capacity_tokens(weights, card, max_num_seqs=slots, token_budget=BUDGET)
-        return MixedPool(law, iteration, slots, memory, BUDGET, routing, PoolArrivals(arrivals))
+        return MixedPool(law, iteration, slots, memory, BUDGET, find_routing(routing), PoolArrivals(arrivals))
 
     capacity = {slots: pool(slots, "random", None, 1.0).capacity_per_s for slots in SLOTS}
     grid = [(*p, "Poisson", 1.0) for p in itertools.product(LOADS, SLOTS, REPLICAS, ROUTINGS) if p[2:] != (1, "jsq")]

@@ -16,6 +16,7 @@ import numpy as np
 from planner.catalog import gpu, model, profile
 from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
+from planner.routing import find_routing
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic
@@ -64,8 +65,10 @@ def main() -> None:
             for replicas in (1, 2, 3, 4, 6):
                 if replicas == 1 and routing == "jsq":
                     continue
-                pool = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, PoolArrivals(azure.arrivals))
-                calm = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, routing, PoolArrivals(None))
+                pool = MixedPool(
+                    law, iteration, SLOTS, KV_TOKENS, budget, find_routing(routing), PoolArrivals(azure.arrivals)
+                )
+                calm = MixedPool(law, iteration, SLOTS, KV_TOKENS, budget, find_routing(routing), PoolArrivals(None))
                 at, quiet = pool.predict(rate, replicas, LEVELS), calm.predict(rate, replicas, LEVELS)
                 rows = sample_rows(azure.weight, azure.rows, times.size, np.random.default_rng(1))
                 last = float(times[-1] - times[0])

@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import planner as fo
 from planner.fleet.problem import FleetProblem
-from planner.question.inputs import PlanInputs
-from planner.replica.engine import engine_options
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
 GPUS = ["h100", "a100", "l40s", "h200"]
@@ -42,10 +42,10 @@ def search(workload: Workload, rate: float, **options: object) -> tuple[float, f
     inputs = PlanInputs.from_dict({"slo": 0.5, "rate": rate, **options})
 
     def surrogate() -> None:
-        FleetProblem(inputs, workload, rate, engine_options(inputs, workload.max_total)).open_grid()
+        FleetProblem(compile_question(inputs, workload)).open_grid()
 
     def decided() -> None:
-        FleetProblem(inputs, workload, rate, engine_options(inputs, workload.max_total)).solve()
+        FleetProblem(compile_question(inputs, workload)).solve()
 
     return median_s(surrogate), median_s(decided, 1)
 

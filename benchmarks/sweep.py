@@ -14,9 +14,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from planner.fleet.problem import FleetProblem
-from planner.question.inputs import PlanInputs
-from planner.replica.engine import engine_options
+from planner.fleet.problem import FleetProblem, engine_choices
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
 BOUNDARIES = [512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192]
@@ -40,14 +40,16 @@ def main() -> None:
     print("| what | rate [1/s] | median [ms] |\n|---|---|---|")
     for rate in (10.0, 1e3, 1e5, 1e6):
         inputs = PlanInputs.from_dict({**base, "rate": rate})
-        options = engine_options(inputs, azure.max_total)
-        ms = median_ms(lambda i=inputs, o=options, r=rate: FleetProblem(i, azure, r, o).solve(), 31)
+        question = compile_question(inputs, azure)
+        options = engine_choices(question)
+        ms = median_ms(lambda q=question, o=options: FleetProblem(q, o).solve(), 31)
         print(f"| mgc sweep, 10 boundaries x 11 gammas | {rate:g} | {ms:.2f} |")
     for method, repeats in (("mgc", 9), ("occupancy", 7), ("mixed", 5)):
         for rate in (100.0, 10_000.0):
             inputs = PlanInputs.from_dict({"slo": 1.0, "method": method, "rate": rate})
-            options = engine_options(inputs, azure.max_total)
-            ms = median_ms(lambda i=inputs, o=options, r=rate: FleetProblem(i, azure, r, o).solve(), repeats)
+            question = compile_question(inputs, azure)
+            options = engine_choices(question)
+            ms = median_ms(lambda q=question, o=options: FleetProblem(q, o).solve(), repeats)
             print(f"| {method}, 1-2 pools, 57 boundaries x 11 gammas | {rate:g} | {ms:.1f} |")
 
 

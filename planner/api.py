@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner.errors import InputError
-from planner.fleet.assemble import arrival_rate_of, make_plan
+from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import Slo
+from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.workload.workload import Workload
 
@@ -277,8 +278,9 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
+    from planner.fleet.shapes import standing_fleet
+    from planner.question.compiled import compile_question
     from planner.studies.evaluation import evaluation_of
-    from planner.studies.standing_disaggregated import standing_fleet
 
     saved = _standing(fleet)
     question = saved.inputs()
@@ -291,7 +293,7 @@ def evaluate(
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
     if arrival_rate_per_s is None:
-        rates = [arrival_rate_of(inputs, loaded)]
+        rates = [rate_of(inputs, loaded)]
     else:
         rates = (
             [float(arrival_rate_per_s)]
@@ -300,7 +302,7 @@ def evaluate(
         )
     if bad := [r for r in rates if not r > 0.0]:
         raise InputError(f"rate: must be positive, got {bad[0]!r}")
-    return evaluation_of(standing_fleet(inputs, loaded, saved.pools), rates)
+    return evaluation_of(standing_fleet(compile_question(inputs, loaded, rates[0]), saved.pools), rates)
 
 
 def simulate(
@@ -349,10 +351,11 @@ def simulate(
     -------
     Verification
     """
+    from planner.fleet.shapes import standing_fleet
+    from planner.question.compiled import compile_question
     from planner.simulate.plan import Load, verify_fleet
     from planner.simulate.surge import Surge
     from planner.simulate.verify import MAX_REQUESTS
-    from planner.studies.standing import FixedFleet
 
     load = Load(
         arrivals,
@@ -364,10 +367,11 @@ def simulate(
     saved = _standing(fleet)
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
+    question = compile_question(inputs, loaded, rate)
     return verify_fleet(
-        FixedFleet(inputs, loaded, saved.pools),
+        standing_fleet(question, saved.pools),
         loaded,
-        arrival_rate_of(inputs, loaded) if rate is None else rate,
+        question.traffic.rate_per_s,
         requests=requests,
         seeds=seeds,
         max_requests=max_requests or MAX_REQUESTS,
@@ -622,8 +626,9 @@ def schedule(
     True
     """
     data = _given(locals())
+    from planner.question.compiled import compile_question
     from planner.question.files import load_question, question_of
-    from planner.studies.schedule import Elasticity, make_schedule, planned_demands, standing_demands
+    from planner.studies.schedule import Elasticity, fleet_to_schedule, make_schedule
     from planner.units import parse_duration, parse_fraction
     from planner.workload.hours import hourly_rates
 
@@ -652,10 +657,10 @@ def schedule(
         # rates in the file are the fleet's own
         rate, elasticity = by_hour.mean_rate_per_s, replace(elasticity, rate_is="mean")
     else:
-        rate = arrival_rate_of(question, loaded)
+        rate = rate_of(question, loaded)
     peak = max(by_hour.rates_per_s(rate, elasticity.rate_is)) * (1.0 + elasticity.buffer)
-    demands = standing_demands(question, loaded, standing) if standing else planned_demands(question, loaded, peak)
-    return make_schedule(question, demands, by_hour, rate, elasticity, progress)
+    scaled = fleet_to_schedule(compile_question(question, loaded, peak), standing)
+    return make_schedule(scaled, by_hour, rate, elasticity, progress)
 
 
 def reproduce(paper: str = "all") -> Reproduction:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.promise import Slo
+from planner.remarks import Remark
 
 __all__ = [
     "HOURS_PER_YEAR",
@@ -164,6 +165,8 @@ class PoolPlan:
         ``None`` where no number would keep the promises at the slow end.
     warnings
         What the reader must know before trusting the numbers.
+    reason
+        `binding` for programs: its code and values.
     """
 
     name: str
@@ -196,6 +199,7 @@ class PoolPlan:
     replicas_low: int = 0
     replicas_high: int | None = 0
     warnings: tuple[str, ...] = ()
+    reason: Remark | None = None
 
     @property
     def gpus(self) -> int:
@@ -246,6 +250,7 @@ class PoolPlan:
             "preemptions_per_1000": self.preemptions_per_1000,
             "latency": [v.to_dict() for v in self.latency],
             "binding": self.binding,
+            "reason": None if self.reason is None else self.reason.to_dict(),
             "cost_usd_per_hour": self.cost_usd_per_hour,
             "settings": self.settings.to_dict(),
             "warnings": list(self.warnings),

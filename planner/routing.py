@@ -30,6 +30,8 @@ class Routing:
         Arrivals wait in one queue of the pool, not at a replica, until a slot is free.
     aliases
         Other names people use.
+    law
+        What the closed forms of :mod:`planner.queueing` call it; ``None`` = there is none for it.
     """
 
     name: str
@@ -39,13 +41,24 @@ class Routing:
     in_turn: bool = False
     one_queue: bool = False
     aliases: tuple[str, ...] = ()
+    law: Literal["random", "jsq", "rr"] | None = None
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the replicas of a pool fill up together, as one server would."""
+        return bool(self.least) and self.candidates is None
+
+    @property
+    def by_rate_per_replica(self) -> bool:
+        """Whether a replica sees nothing but its share of the rate, however many others there are."""
+        return self.candidates == 1 and not self.in_turn
 
 
 ROUTINGS: Mapping[str, Routing] = {
     r.name: r
     for r in (
-        Routing("random", "any replica, each with the same probability", candidates=1),
-        Routing("rr", "in turn", candidates=1, in_turn=True, aliases=("round-robin", "round_robin")),
+        Routing("random", "any replica, each with the same probability", candidates=1, law="random"),
+        Routing("rr", "in turn", candidates=1, in_turn=True, aliases=("round-robin", "round_robin"), law="rr"),
         Routing(
             "p2c",
             "of two replicas drawn at random the one with fewer requests in flight (Envoy's LEAST_REQUEST)",
@@ -53,7 +66,7 @@ ROUTINGS: Mapping[str, Routing] = {
             least="requests",
             aliases=("least-request", "least_request", "power-of-two"),
         ),
-        Routing("least", "fewest requests in flight", least="requests", aliases=("jsq", "least-requests")),
+        Routing("least", "fewest requests in flight", least="requests", aliases=("jsq", "least-requests"), law="jsq"),
         Routing("least-kv", "least KV memory held", least="tokens", aliases=("least_kv",)),
         Routing("central", "one queue for all replicas", least="requests", one_queue=True),
     )

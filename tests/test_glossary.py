@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.profiles import Profile
+from planner.fleet.fleet import Verdict
 from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
@@ -18,7 +19,6 @@ from planner.reproduce.result import Finding
 from planner.studies.classes import Grouping, TieredPlan
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
-from planner.studies.standing import Verdict
 from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Provenance, Workload

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from planner.catalog.profiles import Profile
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import arrival_rate_of
-from planner.question.inputs import PlanInputs
-from planner.replica.engine import EngineOption, engine_options, set_up
+from planner.fleet.problem import engine_choices
+from planner.methods import find_method
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
+from planner.replica.engine import EngineOption, set_up
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
@@ -152,18 +154,23 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         )
     if inputs.tp_options:
         raise InputError("tp: several sizes: this command looks at one kind of replica", "Ask once per size.")
-    option = engine_options(inputs, workload.max_total)[0]
+    question = compile_question(inputs, workload)
+    option = engine_choices(question)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))
-    setup = None if law is None else set_up(option, law, workload.max_total, inputs)
+    setup = (
+        None
+        if law is None
+        else set_up(
+            option, law, workload.max_total, question.engines, question.promises.latency, find_method(question.method)
+        )
+    )
     if setup is None:
         raise InfeasibleError(
             f"a request of {workload.max_total:,.0f} tokens does not fit into {option.kv_tokens(1):,} KV tokens of "
             f"{option.label}",
             "Take more GPUs per replica (--tp), a GPU with more memory, or a workload without its longest requests.",
         )
-    return SchedulerReplica(
-        workload, arrival_rate_of(inputs, workload), option, setup.slots, setup.kv_tokens, setup.warnings
-    )
+    return SchedulerReplica(workload, question.traffic.rate_per_s, option, setup.slots, setup.kv_tokens, setup.warnings)
 
 
 def mixed_cost_known(profile: Profile) -> bool:

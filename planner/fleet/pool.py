@@ -7,13 +7,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.burst import PoolArrivals
 from planner.promise import Promise
+from planner.question.compiled import CompiledQuestion, Promises
+from planner.remarks import Remark
+from planner.replica.engine import EngineOption, ReplicaSetup, set_up
+from planner.workload.pools import PoolLaw
 
-__all__ = ["PoolSize", "Shortfall", "prediction_levels", "smallest_pool"]
+__all__ = ["Pool", "PoolSize", "Shortfall", "broken", "evaluate_pool", "replica_for", "smallest_near", "smallest_pool"]
 
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
+
+NEAR = 6
+"""Steps from a guessed number of replicas before the general search takes over."""
 
 FEW_PER_REPLICA = 1e-9
 """Rate [1/s] at which a replica is as good as idle; what is broken here is broken at any size."""
@@ -30,14 +39,14 @@ class PoolSize:
     prediction
         At that number.
     binding
-        Why one fewer would not do, in words.
+        Why one fewer would not do.
     trials
         What was tried on the way: (replicas, value held against each promise), ascending.
     """
 
     replicas: int
     prediction: Prediction
-    binding: str
+    binding: Remark
     trials: tuple[tuple[float, tuple[float, ...]], ...] = ()
 
     def held_at(self, replicas: float) -> tuple[float, ...] | None:
@@ -77,9 +86,57 @@ class Shortfall:
     best_s: float
 
 
-def prediction_levels(promises: Sequence[Promise], extra: Sequence[float] = (0.5, 0.9, 0.99)) -> tuple[float, ...]:
-    """Ascending quantile levels a prediction needs: those reported always and those promised."""
-    return tuple(sorted({*extra, *(p.quantile for p in promises)}))
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool, from candidate to plan to standing fleet to schedule.
+
+    Parameters
+    ----------
+    law, option, setup, model
+        Requests, engine, replica, latency method.
+    arrival_rate_per_s
+        Rate it was sized for [1/s].
+    size
+        Replicas that serve, and what they achieve.
+    bought
+        Replicas bought, spares included.
+    name
+        As the plan calls it.
+    """
+
+    law: PoolLaw
+    option: EngineOption
+    setup: ReplicaSetup
+    model: PoolModel
+    arrival_rate_per_s: float
+    size: PoolSize
+    bought: int
+    name: str = "all"
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of the replicas bought [USD/hour]."""
+        return self.option.price.cost_usd_per_hour(self.bought)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replicas bought."""
+        return self.bought * self.option.price.gpus_per_replica
+
+
+def replica_for(
+    question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float
+) -> tuple[ReplicaSetup, PoolModel] | None:
+    """The replica of a pool that admits requests up to `high_tokens`, and its latency model; ``None`` when none fits."""
+    if not question.traffic.sees_output:
+        # a prompt's length says nothing of its output: every pool admits the longest request it has seen
+        high_tokens = max(high_tokens, law.longest_tokens)
+    method, engines = find_method(question.method), question.engines
+    setup = set_up(option, law, high_tokens, engines, question.promises.latency, method)
+    if setup is None:
+        return None
+    arrivals = PoolArrivals(question.traffic.arrivals, law.share)
+    return setup, method.pool(law, option, setup, engines.chunk, question.routing, arrivals)
 
 
 def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | None:
@@ -95,9 +152,8 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
 def smallest_pool(
     model: PoolModel,
     arrival_rate_per_s: float,
-    promises: Sequence[Promise],
-    utilization_cap: float,
-    min_replicas: int = 1,
+    promises: Promises,
+    least: int = 1,
     levels: tuple[float, ...] | None = None,
     start: int | None = None,
 ) -> PoolSize | Shortfall:
@@ -113,34 +169,33 @@ def smallest_pool(
     arrival_rate_per_s
         Rate of the pool [1/s].
     promises
-        Promises each pool keeps.
-    utilization_cap
-        Largest share of the capacity in use, in (0, 1).
-    min_replicas
-        Never fewer.
+        What the pool keeps: latencies, utilization cap, minimum.
+    least
+        Fewest replicas for another reason than the promises.
     levels
-        Quantile levels of the prediction; default :func:`prediction_levels`.
+        Quantile levels of the prediction; default those reported and promised.
     start
         A number thought to be enough: saves predictions when it is near the answer.
     """
-    levels = prediction_levels(promises) if levels is None else levels
+    levels = promises.levels() if levels is None else levels
+    latency, least = promises.latency, max(least, promises.min_replicas)
     capacity = model.capacity_per_s
-    fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (utilization_cap * capacity)
+    fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (promises.utilization_cap * capacity)
     # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
     by_cap = max(1, math.ceil(fewest * (1.0 - 1e-12)))
-    floor = max(by_cap, min_replicas)
+    floor = max(by_cap, least)
     trials: dict[int, tuple[Prediction, float]] = {}
 
     def excess(n: int) -> float:
         """Logarithm of the worst promise's value over its limit: positive = broken."""
         if n not in trials:
             prediction = model.predict(arrival_rate_per_s, n, levels)
-            trials[n] = (prediction, _excess(prediction, promises))
+            trials[n] = (prediction, _excess(prediction, latency))
         return trials[n][1]
 
     if excess(floor) <= 0.0:
-        why = _why_cap(by_cap, floor, min_replicas, utilization_cap)
-        return PoolSize(floor, trials[floor][0], why, _tried(trials, promises))
+        why = _why_cap(by_cap, floor, least, promises)
+        return PoolSize(floor, trials[floor][0], why, _tried(trials, latency))
     low = floor
     high = min(max(start or 0, low + max(1, round(0.3 * low))), MAX_REPLICAS)
     checked_idle = False
@@ -149,19 +204,46 @@ def smallest_pool(
         if not checked_idle and (high >= 4 * floor or excess(high) > 0.7 * excess(low)):
             checked_idle = True
             idle = model.predict(FEW_PER_REPLICA, 1, levels)
-            if (hopeless := broken(idle, promises)) is not None:
+            if (hopeless := broken(idle, latency)) is not None:
                 return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
         if high >= MAX_REPLICAS:
-            missed = broken(trials[high][0], promises)
+            missed = broken(trials[high][0], latency)
             assert missed is not None
             return Shortfall(missed, trials[high][0].held(missed.metric, missed.quantile))
         low, high = high, min(max(high + 1, round(1.6 * high)), MAX_REPLICAS)
     while high - low > 1:
         high, low = _narrow(excess, low, high)
-    missed = broken(trials[low][0], promises)
+    missed = broken(trials[low][0], latency)
     assert missed is not None
-    why = f"{missed.label} (one replica fewer breaks it)"
-    return PoolSize(high, trials[high][0], why, _tried(trials, promises))
+    why = Remark("promise", {"promise": missed.label})
+    return PoolSize(high, trials[high][0], why, _tried(trials, latency))
+
+
+def smallest_near(
+    model: PoolModel, rate: float, promises: Promises, guess: int, least: int, levels: tuple[float, ...]
+) -> PoolSize | None:
+    """Smallest number that keeps the promises when it is within a few of a guess, else ``None``."""
+    by_cap = math.ceil(rate / (promises.utilization_cap * model.capacity_per_s) * (1.0 - 1e-12))
+    floor = max(by_cap, least, 1)
+    n = max(guess, floor)
+    known: dict[int, tuple[Prediction, Promise | None]] = {}
+
+    def missed(n: int) -> Promise | None:
+        if n not in known:
+            prediction = evaluate_pool(model, rate, n, levels)
+            known[n] = prediction, broken(prediction, promises.latency)
+        return known[n][1]
+
+    for _ in range(NEAR):
+        if missed(n) is not None:
+            n += 1
+        elif n == floor:
+            return PoolSize(n, known[n][0], _why_cap(by_cap, n, least, promises))
+        elif (promise := missed(n - 1)) is not None:
+            return PoolSize(n, known[n][0], Remark("promise", {"promise": promise.label}))
+        else:
+            n -= 1
+    return None
 
 
 def _tried(
@@ -191,12 +273,12 @@ def _narrow(excess: Callable[[int], float], low: int, high: int) -> tuple[int, i
     return (above, guess) if excess(above) <= 0.0 else (high, above)
 
 
-def _why_cap(by_cap: int, chosen: int, min_replicas: int, cap: float) -> str:
+def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark:
+    if chosen > by_cap and least > promises.min_replicas:
+        return Remark("hardware_floor")
     if chosen > by_cap:
-        return f"the minimum of {min_replicas} replicas"
-    if chosen == 1:
-        return "one replica is the least there is"
-    return f"utilization cap {cap:.0%} of the maximum throughput"
+        return Remark("minimum", {"replicas": least})
+    return Remark("one_replica") if chosen == 1 else Remark("utilization_cap", {"cap": promises.utilization_cap})
 
 
 def evaluate_pool(model: PoolModel, arrival_rate_per_s: float, replicas: int, levels: tuple[float, ...]) -> Prediction:

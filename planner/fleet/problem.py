@@ -5,35 +5,30 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import gpu as find_gpu
-from planner.fleet.pool import PoolSize, Shortfall, prediction_levels, smallest_pool
+from planner.fleet.pool import Pool, Shortfall, replica_for, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.search import Labelled, PathSearch, SearchOutcome, cheapest_path, cheapest_within
 from planner.fleet.surrogate import guess_rate
-from planner.methods.base import PoolModel
-from planner.methods.burst import PoolArrivals
-from planner.promise import Promise
-from planner.question.inputs import PlanInputs
-from planner.replica.engine import EngineOption, ReplicaSetup, set_up
+from planner.methods import find_method
+from planner.methods.base import Method, PoolModel
+from planner.question.compiled import CompiledQuestion
+from planner.replica.engine import EngineOption, ReplicaSetup, engine_options
 from planner.replica.floor import hardware_floor
 from planner.workload import pools as m
-from planner.workload.pools import FleetMoments, PoolLaw, State, capacity_upper_bound
-from planner.workload.workload import Workload
+from planner.workload.pools import PoolLaw, State
 
-__all__ = ["Fleet", "FleetProblem", "PoolCandidate"]
+__all__ = ["FleetProblem", "Found", "engine_choices", "gpus_by_type", "least_by_hardware"]
 
 FloatArray = NDArray[np.float64]
 
 FEW_REPLICAS = 8
 """Up to this many replicas in one pool, splits are only sized when the guess favours them."""
-
-CHEAP_EVALUATIONS = 10
-"""The occupancy chain sizes a pool about this many times faster than mixed batching does."""
 
 PROMPT_BINS = 40
 """Log-spaced bins of prompt lengths for the surrogate's long prompt."""
@@ -43,35 +38,7 @@ MAX_BOUNDARIES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class PoolCandidate:
-    """A pool with a definite engine and size.
-
-    Parameters
-    ----------
-    law, option, setup, model
-        Requests, engine, replica, latency method.
-    arrival_rate_per_s
-        Rate of the pool [1/s].
-    size
-        Replicas that serve, and what they achieve.
-    bought
-        Replicas bought, spares included.
-    cost_usd_per_hour
-        Cost of the pool [USD/hour].
-    """
-
-    law: PoolLaw
-    option: EngineOption
-    setup: ReplicaSetup
-    model: PoolModel
-    arrival_rate_per_s: float
-    size: PoolSize
-    bought: int
-    cost_usd_per_hour: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Found:
     """The outcome of a search.
 
     Parameters
@@ -90,22 +57,41 @@ class Fleet:
         GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
     """
 
-    pools: tuple[PoolCandidate, ...]
-    one_pool: PoolCandidate | None
+    pools: tuple[Pool, ...]
+    one_pool: Pool | None
     outcome: SearchOutcome
     candidates: int
     shortfalls: tuple[Shortfall, ...]
     beyond_stock: Mapping[str, int] | None = None
 
 
-def gpus_by_type(pools: Sequence[PoolCandidate]) -> dict[str, int]:
+def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
     """GPUs of each type that pools take."""
     used: dict[str, int] = {}
     for pool in pools:
-        used[pool.option.gpu.name] = (
-            used.get(pool.option.gpu.name, 0) + pool.bought * pool.option.price.gpus_per_replica
-        )
+        used[pool.option.gpu.name] = used.get(pool.option.gpu.name, 0) + pool.gpus
     return used
+
+
+def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
+    """Every engine that the question leaves open."""
+    longest = question.traffic.workload.max_total
+    method = find_method(question.method)
+    return engine_options(question.engines, question.purchase, question.promises.latency, longest, method)
+
+
+def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:
+    """Replicas that the arithmetic alone takes, for a method that takes prefill for free; 1 for the others.
+
+    A profile that is only used by name (the paper's) is left as printed; the plan then warns.
+    """
+    if not (method.free_prefill and option.profile.automatic):
+        return np.ones(sums.shape[:-1])
+    floor = hardware_floor(
+        option.gpu, option.model, rate_per_s, sums[..., m.NEW_INPUT], sums[..., m.OUTPUT], sums[..., m.KV]
+    )
+    found: FloatArray = np.ceil(floor.gpus / option.profile.gpus)
+    return found
 
 
 class FleetProblem:
@@ -113,38 +99,29 @@ class FleetProblem:
 
     Parameters
     ----------
-    inputs
-        The question.
-    workload
-        The traffic.
-    arrival_rate_per_s
-        Rate of the fleet [1/s].
+    question
+        What is asked.
     options
-        Engine options of every pool.
+        Engine options of every pool; default all that the question leaves open.
     """
 
-    def __init__(
-        self,
-        inputs: PlanInputs,
-        workload: Workload,
-        arrival_rate_per_s: float,
-        options: Sequence[EngineOption],
-    ) -> None:
-        self.inputs = inputs
-        self.workload = workload
-        self.rate = arrival_rate_per_s
-        self.options = list(options)
-        self.moments = FleetMoments(workload, inputs.p_c, inputs.chunk, inputs.cached_share, inputs.route_on)
-        self.all_promises: tuple[Promise, ...] = inputs.promises
-        self.stock = {find_gpu(name).name: count for name, count in inputs.inventory.items()}
-        self.fleet_promises = tuple(p for p in inputs.promises if p.scope == "fleet")
+    def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
+        self.question = question
+        self.search, self.engines, self.kept = question.search, question.engines, question.promises
+        self.workload, self.rate = question.traffic.workload, question.traffic.rate_per_s
+        self.method = find_method(question.method)
+        self.options = list(engine_choices(question) if options is None else options)
+        self.moments = question.traffic.moments(self.engines.chunk)
+        self.all_promises = self.kept.latency
+        self.stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
+        self.fleet_promises = self.kept.of_fleet
         # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
         self.promises = self.all_promises
-        self.levels = prediction_levels(self.all_promises, TAIL_LEVELS if self.fleet_promises else (0.5, 0.9, 0.99))
+        self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
         self.states = [State(0.0), State(self.moments.top)]
         self.evaluations = 0
         self.shortfalls: list[Shortfall] = []
-        self._pools: dict[tuple[int, int, int], PoolCandidate | None] = {}
+        self._pools: dict[tuple[int, int, int], Pool | None] = {}
         self._models: dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
         self._edge_bounds()
 
@@ -161,15 +138,15 @@ class FleetProblem:
         self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
         self._edge_bounds()
 
-    def _unbeatable(self, one: PoolCandidate) -> bool:
+    def _unbeatable(self, one: Pool) -> bool:
         """Whether the one pool costs no more than the least any pool of any option can cost."""
-        least = min(o.price.cost_usd_per_hour(o.price.bought(self.inputs.min_replicas)) for o in self.options)
+        least = min(o.price.cost_usd_per_hour(o.price.bought(self.kept.min_replicas)) for o in self.options)
         return one.cost_usd_per_hour <= least
 
     def _states(self) -> list[State]:
         top = self.moments.top
-        boundaries = [b for b in self.boundary_grid() if b < top] if self.inputs.pools > 1 else []
-        gammas = self.inputs.gammas if self.moments.compressible else (1.0,)
+        boundaries = [b for b in self.boundary_grid() if b < top] if self.search.pools > 1 else []
+        gammas = self.search.gammas if self.moments.compressible else (1.0,)
         inner = []
         for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
             for b in boundaries:
@@ -181,8 +158,8 @@ class FleetProblem:
 
     def boundary_grid(self) -> tuple[float, ...]:
         """Boundaries searched [tokens]."""
-        if self.inputs.boundaries is not None:
-            return self.inputs.boundaries
+        if self.search.boundaries is not None:
+            return self.search.boundaries
         points = np.unique(self.moments.total)
         if len(points) <= MAX_BOUNDARIES:
             return tuple(points.tolist())
@@ -203,7 +180,7 @@ class FleetProblem:
         # a band must end below the next boundary, so that every request has one neighbour to be compressed into
         allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
         allowed &= boundary[:, None] < boundary[None, :]
-        if self.inputs.pools <= 2:
+        if self.search.pools <= 2:
             # every pool of such a fleet touches the bottom or the top
             inner = np.ones_like(allowed)
             inner[0, :] = inner[:, top] = False
@@ -213,51 +190,37 @@ class FleetProblem:
         share = np.maximum(pools[:, m.SHARE], 0.0)
         pools[:, m.SHARE] = share
         self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
-        self._guided = self.inputs.method == "mixed"
-        if self._guided:
+        if self.method.guided:
             self.option_guides = self.option_bounds.copy()
             edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
             long_prompt = self._prompt_quantile(i, j, share, edges)
             # the lower end of the bin: nothing shorter is the promised quantile
             shortest = np.where(long_prompt > edges[0], long_prompt * edges[0] / edges[1], 0.0)
         # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
-        self.exact_bounds = self.inputs.method == "mgc" and self.inputs.kv == "reserved" and not self._promised("e2e_s")
-        if self.inputs.method == "mgc":
-            from planner.methods.mgc import mgc_capacity, mgc_replicas
-
+        self.exact_bounds = self.method.sizes_exactly(self.options, self.promises)
         if self.exact_bounds:
-            chunk = float(self.inputs.chunk)
+            chunk = float(self.engines.chunk)
             edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
             chunks = self._prompt_quantile(i, j, share, edges) / chunk
-        cap = self.inputs.utilization_cap
+        cap = self.kept.utilization_cap
         for k, option in enumerate(self.options):
             high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
             slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
             if self.exact_bounds:
-                needed = mgc_replicas(pools, chunks, option.profile.iteration, slots[j], self.rate, self.promises, cap)
+                needed = self.method.replicas(pools, chunks, option, slots[j], self.rate, self.promises, cap)
                 needed = np.maximum(needed, self.least_replicas(option, pools))
                 self.option_bounds[k, i, j] = [
                     option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
                     for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
                 ]
                 continue
-            if self.inputs.method == "mgc":
-                # its prefill costs no compute, so work done is no bound: its own capacity, which grows with the slots, is
-                x = mgc_capacity(pools, option.profile.iteration.at_batch(1.0), slots[j])
-            else:
-                x = capacity_upper_bound(
-                    pools,
-                    option.profile.iteration,
-                    option.token_budget if self.inputs.method == "mixed" else math.inf,
-                    slots[j],
-                    option.kv_tokens(1) if option.kv == "paged" else math.inf,
-                )
+            x = self.method.capacity_bound(pools, option, slots[j])
             self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
-            if self.inputs.method == "mgc":
+            if self.method.free_prefill:
                 floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
                 by_floor = floor * option.price.least_usd_per_replica_hour
                 self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
-            if self._guided:
+            if self.method.guided:
                 hopeless = (share > 1e-12) & self._too_slow(option, shortest)
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
                 guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
@@ -265,24 +228,10 @@ class FleetProblem:
         self.bounds = np.min(self.option_bounds, axis=0)
 
     def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
-        """Replicas below which no pool goes: the user's minimum, and for ``mgc``, which takes prefill for free, the physics.
-
-        At `traffic` times the rate. A profile that is only used by name (the paper's) is left as printed; the plan then
-        warns.
-        """
-        least = np.full(sums.shape[:-1], float(self.inputs.min_replicas))
-        if self.inputs.method != "mgc" or not option.profile.automatic:
-            return least
-        floor = hardware_floor(
-            option.gpu,
-            option.model,
-            self.rate * traffic,
-            sums[..., m.NEW_INPUT],
-            sums[..., m.OUTPUT],
-            sums[..., m.KV],
+        """Replicas below which no pool goes at `traffic` times the rate: the user's minimum, and what the hardware takes."""
+        return np.maximum(
+            least_by_hardware(self.method, option, sums, self.rate * traffic), float(self.kept.min_replicas)
         )
-        found: FloatArray = np.maximum(least, np.ceil(floor.gpus / option.profile.gpus))
-        return found
 
     def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
         """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
@@ -294,9 +243,6 @@ class FleetProblem:
         alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
         slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
         return slow
-
-    def _promised(self, metric: str) -> bool:
-        return any(p.metric == metric for p in self.promises)
 
     def _prompt_quantile(
         self, i: NDArray[np.intp], j: NDArray[np.intp], share: FloatArray, bins: FloatArray
@@ -311,13 +257,14 @@ class FleetProblem:
 
     def _cost_at(self, option: EngineOption, share: FloatArray, rate_per_replica: FloatArray) -> FloatArray:
         """Least cost of pools with these shares when a replica takes that rate [USD/hour]; 0 for empty pools."""
-        needed = np.maximum(np.ceil(self.rate * share / rate_per_replica * (1.0 - 1e-9)), self.inputs.min_replicas)
+        needed = np.maximum(np.ceil(self.rate * share / rate_per_replica * (1.0 - 1e-9)), self.kept.min_replicas)
         needed = np.where(share <= 1e-12, 0.0, needed + option.price.redundancy)
         return needed * option.price.least_usd_per_replica_hour
 
     # --- exact pools ----------------------------------------------------------------------------------------------
 
-    def _build(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
+    def build(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
+        """The requests, replica and model of a pool of option `k` between two states; ``None`` when none fits."""
         key = (i, j, k)
         if key not in self._models:
             self._models[key] = self._build_pool(i, j, k)
@@ -330,20 +277,15 @@ class FleetProblem:
         option = self.options[k]
         is_top = j == len(self.states) - 1
         high = option.max_model_len if is_top else self.states[j].boundary
-        if self.inputs.route_on == "input":
-            # a prompt's length says nothing of its output: every pool admits the longest request it has seen
-            high = max(high, law.longest_tokens)
-        setup = set_up(option, law, high, self.inputs)
-        if setup is None:
-            return None
-        return law, setup, pool_model(self.inputs, option, setup, law, self.workload)
+        replica = replica_for(self.question, option, law, high)
+        return None if replica is None else (law, *replica)
 
-    def candidate(self, i: int, j: int, k: int) -> PoolCandidate | None:
+    def candidate(self, i: int, j: int, k: int) -> Pool | None:
         """The cheapest pool of option `k` between two states; ``None`` when no size keeps the promises."""
         key = (i, j, k)
         if key in self._pools:
             return self._pools[key]
-        built = self._build(i, j, k)
+        built = self.build(i, j, k)
         result = None
         if built is not None:
             law, setup, model = built
@@ -351,15 +293,11 @@ class FleetProblem:
             rate = self.rate * law.share
             self.evaluations += 1
             least = int(self.least_replicas(option, law.moments))
-            size = smallest_pool(model, rate, self.promises, self.inputs.utilization_cap, least, self.levels)
+            size = smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
-                if size.replicas == least > self.inputs.min_replicas and size.binding.startswith("the minimum"):
-                    size = replace(size, binding="what the arithmetic alone takes at the GPU's peak")
-                bought = option.price.bought(size.replicas)
-                cost = option.price.cost_usd_per_hour(bought)
-                result = PoolCandidate(law, option, setup, model, rate, size, bought, cost)
+                result = Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas))
         self._pools[key] = result
         return result
 
@@ -371,9 +309,9 @@ class FleetProblem:
         """Whether a pool was sized and keeps its promises at no number of replicas."""
         return (i, j, k) in self._pools and self._pools[i, j, k] is None
 
-    def best(self, i: int, j: int) -> PoolCandidate | None:
+    def best(self, i: int, j: int) -> Pool | None:
         """The cheapest pool between two states over all options, bounds first."""
-        best: PoolCandidate | None = None
+        best: Pool | None = None
         for k in np.argsort(self.option_bounds[:, i, j], kind="stable"):
             bound = float(self.option_bounds[k, i, j])
             if math.isinf(bound) or (best is not None and bound >= best.cost_usd_per_hour):
@@ -387,12 +325,12 @@ class FleetProblem:
 
     def _capacity_bound(self, i: int, j: int, k: int) -> float:
         """Lower bound of one option's cost from the method's own maximum throughput."""
-        built = self._build(i, j, k)
+        built = self.build(i, j, k)
         if built is None:
             return math.inf
         law, _, model = built
-        needed = self.rate * law.share / (self.inputs.utilization_cap * model.capacity_per_s)
-        return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.inputs.min_replicas))
+        needed = self.rate * law.share / (self.kept.utilization_cap * model.capacity_per_s)
+        return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.kept.min_replicas))
 
     def _name_shortfalls(self) -> None:
         """Size some of the pools whose closed form says "no number of replicas", so that the promise they break is known."""
@@ -409,23 +347,23 @@ class FleetProblem:
 
     # --- search ---------------------------------------------------------------------------------------------------
 
-    def solve(self) -> Fleet:
-        """Search all fleets of at most ``inputs.pools`` pools."""
+    def solve(self) -> Found:
+        """Search all fleets of at most ``search.pools`` pools."""
         if self.fleet_promises:
             return self._solve_fleet_scope()
         fleet = self._solve_pool_scope()
         return fleet if self._fits(fleet.pools) else self._solve_within_stock(fleet)
 
-    def _fits(self, pools: Sequence[PoolCandidate]) -> bool:
+    def _fits(self, pools: Sequence[Pool]) -> bool:
         """Whether the inventory holds the GPUs of these pools."""
         return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
     def _limit(self) -> int | None:
         """Pools sized before the search may stop with a gap; ``None`` = until proven."""
-        factor = {"mixed": 1, "occupancy": CHEAP_EVALUATIONS}.get(self.inputs.method)
-        return factor * self.inputs.max_evaluations if factor and self.inputs.max_evaluations else None
+        allowed, effort = self.search.max_evaluations, self.method.effort
+        return effort * allowed if effort and allowed else None
 
-    def _solve_fleet_scope(self) -> Fleet:
+    def _solve_fleet_scope(self) -> Found:
         """Fleet-wide promises: every path by its bound, replicas shared out exactly, up to the limit of evaluations.
 
         A fleet whose every pool keeps the promise alone keeps it as a whole: that search gives the first incumbent.
@@ -442,11 +380,11 @@ class FleetProblem:
         incumbent = math.fsum(p.cost_usd_per_hour for p in kept) if kept else math.inf
         best, best_path = kept, first.outcome.path if kept else None
         one = first.one_pool
-        limit = self.inputs.max_evaluations or None
+        limit = self.search.max_evaluations or None
         paths: list[tuple[int, ...]] = [(0, top)]
-        if self.inputs.pools > 1:
+        if self.search.pools > 1:
             paths += [(0, s, top) for s in range(1, top)]
-        if self.inputs.pools > 2 and first.outcome.path is not None and len(first.outcome.path) > 3:
+        if self.search.pools > 2 and first.outcome.path is not None and len(first.outcome.path) > 3:
             paths.append(first.outcome.path)
         cost_of = {p: math.fsum(float(self.bounds[i, j]) for i, j in itertools.pairwise(p)) for p in paths}
         bound, examined = math.inf, 0
@@ -468,19 +406,19 @@ class FleetProblem:
             if cost < incumbent:
                 incumbent, best, best_path = cost, pools, path
         self.promises = self.all_promises
-        proven = incumbent <= bound and self.inputs.pools <= 2 and len(self.options) == 1
+        proven = incumbent <= bound and self.search.pools <= 2 and len(self.options) == 1
         outcome = SearchOutcome(best_path, incumbent, min(bound, incumbent), examined, proven)
         beyond = gpus_by_type(first.pools) if first.pools and not best else None
-        return Fleet(tuple(best), one, outcome, len(paths), first.shortfalls if not best else (), beyond)
+        return Found(tuple(best), one, outcome, len(paths), first.shortfalls if not best else (), beyond)
 
-    def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[PoolCandidate, ...]] | None:
+    def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[Pool, ...]] | None:
         """Cheapest replicas of one path under the fleet-wide promises, each pool with its option of least bound."""
         scoped, parts = [], []
         for i, j in itertools.pairwise(path):
             if self._empty(i, j):
                 continue
             k = int(np.argmin(self.option_bounds[:, i, j]))
-            built = self._build(i, j, k)
+            built = self.build(i, j, k)
             if built is None:
                 return None
             law, setup, model = built
@@ -490,8 +428,7 @@ class FleetProblem:
             size = smallest_pool(
                 model,
                 rate,
-                self.promises,
-                self.inputs.utilization_cap,
+                self.kept.only(self.promises),
                 int(self.least_replicas(option, law.moments)),
                 self.levels,
             )
@@ -505,17 +442,14 @@ class FleetProblem:
         cost, sizes = found
         pools = []
         for (law, option, setup, model, rate), size in zip(parts, sizes, strict=True):
-            bought = option.price.bought(size.replicas)
-            pools.append(
-                PoolCandidate(law, option, setup, model, rate, size, bought, option.price.cost_usd_per_hour(bought))
-            )
+            pools.append(Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas)))
         return cost, tuple(pools)
 
-    def _solve_pool_scope(self) -> Fleet:
+    def _solve_pool_scope(self) -> Found:
         one = self.best(0, 1)
         if one is not None and self._unbeatable(one):
             proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
-            return Fleet((one,), one, proof, 1, ())
+            return Found((one,), one, proof, 1, ())
         self.open_grid()
         top = len(self.states) - 1
         if self.exact_bounds or one is None:
@@ -545,7 +479,7 @@ class FleetProblem:
 
         bounds = self.bounds.copy()
         guide = None
-        if self._guided and limit is not None:
+        if self.method.guided and limit is not None:
             if one is not None:
                 # the guess is off by a common factor more than by a pool's own: learn it from the one pool known exactly
                 self.option_guides *= max(one.cost_usd_per_hour / float(np.min(self.option_guides[:, 0, top])), 1e-3)
@@ -553,7 +487,7 @@ class FleetProblem:
         search = PathSearch(
             bounds,
             refine,
-            self.inputs.pools,
+            self.search.pools,
             should_stop=lambda: limit is not None and self.evaluations >= limit,
             guide=guide,
         )
@@ -562,19 +496,19 @@ class FleetProblem:
             # the guess must not be alone in saying that one pool is best: size its favourite split
             others = search.guide.copy()
             others[0, top] = np.inf
-            _, path = cheapest_path(others, self.inputs.pools)
+            _, path = cheapest_path(others, self.search.pools)
             if path is not None:
                 search.consider(path)
         outcome = search.run()
-        pools: list[PoolCandidate] = []
+        pools: list[Pool] = []
         if outcome.path is not None:
             for i, j in zip(outcome.path, outcome.path[1:], strict=False):
                 found = None if self._empty(i, j) else self.best(i, j)
                 if found is not None:
                     pools.append(found)
-        return Fleet(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+        return Found(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
 
-    def _solve_within_stock(self, unlimited: Fleet) -> Fleet:
+    def _solve_within_stock(self, unlimited: Found) -> Found:
         """The cheapest fleet that the inventory holds, where the cheapest of all is not.
 
         The cheapest labelled path by estimates is sized until it holds no estimate; with bounds in place of estimates the
@@ -589,7 +523,7 @@ class FleetProblem:
         kinds = [o.gpu.name for o in self.options]
         known = ~np.isfinite(costs) | (costs == 0.0)
         taken = np.zeros_like(costs)
-        guides = np.maximum(self.option_guides, costs) if limit is not None and self._guided else costs
+        guides = np.maximum(self.option_guides, costs) if limit is not None and self.method.guided else costs
         stop_at = math.inf if limit is None else self.evaluations + limit // 4
         best: tuple[float, Labelled] | None = None
         bound, finished = math.inf, False
@@ -597,7 +531,7 @@ class FleetProblem:
         def size(i: int, j: int, k: int) -> None:
             pool = self.candidate(i, j, k)
             known[k, i, j] = True
-            taken[k, i, j] = 0.0 if pool is None else pool.bought * pool.option.price.gpus_per_replica
+            taken[k, i, j] = 0.0 if pool is None else pool.gpus
             if pool is not None and guides is not costs:
                 # other bands at the same boundaries are guessed wrong alike
                 alike = (boundary[:, None] == boundary[i]) & (boundary[None, :] == boundary[j])
@@ -612,7 +546,7 @@ class FleetProblem:
                 now = np.where(known, costs, np.maximum(hopes, costs))
                 # no replica costs more than its price on demand: so many it takes at least
                 gpus = np.where(known, taken, np.ceil(now / per_replica * (1.0 - 1e-9)) * sizes)
-                found = cheapest_within(now, gpus, kinds, self.stock, self.inputs.pools)
+                found = cheapest_within(now, gpus, kinds, self.stock, self.search.pools)
                 if found is None or (best is not None and found[0] >= best[0] * (1.0 - 1e-12)):
                     finished, bound = hopes is costs, math.inf if found is None else found[0]
                     break
@@ -628,7 +562,7 @@ class FleetProblem:
                     size(*edge)
         if best is None or not finished:
             # out of evaluations: the cheapest of what is sized
-            best = cheapest_within(np.where(known, costs, np.inf), taken, kinds, self.stock, self.inputs.pools)
+            best = cheapest_within(np.where(known, costs, np.inf), taken, kinds, self.stock, self.search.pools)
         pools = []
         cost, path = best or (math.inf, ())
         for i, (j, k) in zip((0, *(s for s, _ in path)), path, strict=False):
@@ -639,7 +573,7 @@ class FleetProblem:
         bound = max(min(bound, cost), unlimited.outcome.lower_bound)
         outcome = SearchOutcome((0, *(s for s, _ in path)) if path else None, cost, bound, self.evaluations, finished)
         one = unlimited.one_pool
-        return Fleet(
+        return Found(
             tuple(pools),
             one if one is not None and self._fits((one,)) else None,
             outcome,
@@ -654,37 +588,7 @@ class FleetProblem:
         edges = np.isfinite(self.bounds).astype(np.float64) * len(self.options)
         paths = edges[:, top].copy()
         total = paths[0]
-        for _ in range(1, self.inputs.pools):
+        for _ in range(1, self.search.pools):
             paths = edges @ np.where(np.arange(top + 1) == top, 0.0, paths)
             total += paths[0]
         return int(total)
-
-
-def pool_model(
-    inputs: PlanInputs, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, workload: Workload
-) -> PoolModel:
-    """The latency method of one pool."""
-    # each method is loaded when it is used: a plan pays for the start of one of them
-    iteration = option.profile.iteration
-    arrivals = PoolArrivals(workload.arrivals if inputs.burst == "auto" else None, law.share)
-    if inputs.method == "mgc":
-        from planner.methods.mgc import MgcPool
-
-        return MgcPool(law, iteration, setup.slots, inputs.chunk)
-    overhead = option.profile.api_overhead_s
-    if inputs.method == "occupancy":
-        from planner.methods.occupancy import OccupancyPool
-
-        return OccupancyPool(law, iteration, setup.slots, inputs.chunk, inputs.routing, arrivals, overhead)
-    from planner.methods.mixed import MixedPool
-
-    return MixedPool(
-        law,
-        iteration,
-        setup.slots,
-        setup.kv_tokens,
-        option.token_budget,
-        inputs.routing,
-        arrivals,
-        overhead,
-    )

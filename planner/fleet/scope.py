@@ -12,6 +12,7 @@ import numpy as np
 from planner.fleet.pool import PoolSize
 from planner.methods.base import PoolModel, Prediction
 from planner.promise import Promise
+from planner.remarks import Remark
 
 __all__ = ["TAIL_LEVELS", "ScopedPool", "cheapest_allocation", "tail_at"]
 
@@ -157,7 +158,7 @@ def cheapest_allocation(
         PoolSize(
             best[k],
             look(k, best[k])[0],
-            f"{names} of the fleet, shared out between its pools" if len(pools) > 1 else names,
+            Remark("fleet_promise" if len(pools) > 1 else "only_pool_promise", {"promise": names}),
         )
         for k in range(len(pools))
     ]

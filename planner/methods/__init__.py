@@ -1,1 +1,19 @@
-"""Latency methods: one file per method, one contract (:mod:`planner.methods.base`)."""
+"""Latency methods: one file per method, found by its name; the contract is :mod:`planner.methods.base`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from planner.methods.base import Method
+
+__all__ = ["find_method"]
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; its file is loaded when it is asked for, as a plan pays for the start of one of them.
+
+    >>> find_method("mgc").name
+    'mgc'
+    """
+    found: Method = import_module(f"{__name__}.{name}").METHOD
+    return found

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-__all__ = ["PoolModel", "Prediction", "same_band", "unstable"]
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.methods.burst import PoolArrivals
+from planner.promise import Promise
+from planner.replica.engine import EngineOption, ReplicaSetup
+from planner.routing import Routing
+from planner.workload.pools import PoolLaw, capacity_upper_bound
+
+__all__ = ["Method", "PoolModel", "Prediction", "same_band", "unstable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,11 @@ class Prediction:
     margins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    @classmethod
+    def unknown(cls) -> Prediction:
+        """Of a pool that nobody has asked about yet."""
+        return cls((), (), (), (), math.nan, math.nan, math.nan, math.nan)
+
     def _place(self, metric: str, quantile: float) -> int:
         for k, level in enumerate(self.quantiles):
             if abs(level - quantile) < 1e-12:
@@ -72,15 +85,93 @@ def same_band(quantiles: tuple[float, ...], low: float, high: float) -> tuple[tu
     return ((low, high),) * len(quantiles)
 
 
-class PoolModel(Protocol):
+class PoolModel:
     """One pool under one latency method: built once per law and engine, asked for many rates and sizes."""
 
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of one replica [1/s]."""
+        raise NotImplementedError
+
+    def without_bursts(self) -> PoolModel | None:
+        """The same pool under Poisson arrivals; ``None`` where the difference is not asked about."""
+        return None
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """Latency at a pool rate [1/s] spread over `replicas`, at the given levels (ascending)."""
+        """Latency at a pool rate [1/s], the only place the rate stands, spread over `replicas`, at the given levels (ascending)."""
+        raise NotImplementedError
+
+
+class Method:
+    """A latency method, ``METHOD`` of its file: how it makes the model of a pool, and what a search may rely on.
+
+    Attributes
+    ----------
+    name, summary
+        Name on the command line, and the engine it pictures.
+    shares_budget
+        Whether prefill and decode share iterations under a token budget.
+    free_prefill
+        Whether its prefill takes no compute, so that the hardware's own limits must be kept beside it.
+    feels_bursts
+        Whether measured bursts of the arrivals change its predictions.
+    effort
+        Pools a search sizes with it for every evaluation it is allowed; ``None`` = any number, they cost nothing.
+    guided
+        Whether a guess of the sizes orders the search: worth it where a prediction is dear.
+    caveat
+        What a plan made with it must say.
+    """
+
+    name: str
+    summary: str
+    shares_budget = False
+    free_prefill = False
+    feels_bursts = True
+    effort: int | None = 1
+    guided = False
+    caveat: str | None = None
+
+    def pool(
+        self,
+        law: PoolLaw,
+        engine: EngineOption,
+        setup: ReplicaSetup,
+        chunk: int,
+        routing: Routing,
+        arrivals: PoolArrivals,
+    ) -> PoolModel:
+        """The model of a pool: the requests it gets, the engine of its replicas, what the gateway does."""
+        raise NotImplementedError
+
+    def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
+        """What a full iteration may take so that each promise can be kept at all [s]; TPOT is one full iteration."""
+        return [p.limit_s for p in promises if p.metric == "tpot_s"]
+
+    def capacity_bound(
+        self, moments: NDArray[np.float64], engine: EngineOption, slots: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """A rate no replica of pools with these feature sums exceeds [1/s], shape (pools,)."""
+        budget = engine.token_budget if self.shares_budget else math.inf
+        memory = engine.kv_tokens(1) if engine.kv == "paged" else math.inf
+        return capacity_upper_bound(moments, engine.profile.iteration, budget, slots, memory)
+
+    def sizes_exactly(self, engines: Sequence[EngineOption], promises: Sequence[Promise]) -> bool:
+        """Whether :meth:`replicas` gives the sizes of pools themselves."""
+        return False
+
+    def replicas(
+        self,
+        moments: NDArray[np.float64],
+        chunks: NDArray[np.float64],
+        engine: EngineOption,
+        slots: NDArray[np.float64],
+        arrival_rate_per_s: float,
+        promises: Sequence[Promise],
+        utilization_cap: float,
+    ) -> NDArray[np.float64]:
+        """Replicas of many pools at once where :meth:`sizes_exactly` says so."""
+        raise NotImplementedError
 
 
 def unstable(quantiles: tuple[float, ...], load: float) -> Prediction:

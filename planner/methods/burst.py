@@ -103,6 +103,6 @@ def _variances(dispersion: tuple[tuple[float, float], ...], rate: float) -> tupl
     return tuple(rate_variances(dispersion, rate))
 
 
-def replica_rates(rate: float, service: float, replicas: int, routing: str) -> tuple[float, float]:
-    """Arrival rate and mean service time of the server a request sees: its replica, or under JSQ the pool as one."""
-    return (rate, service / replicas) if routing == "jsq" else (rate / replicas, service)
+def replica_rates(rate: float, service: float, replicas: int, pooled: bool) -> tuple[float, float]:
+    """Arrival rate and mean service time of the server a request sees: its replica, or the pool as one."""
+    return (rate, service / replicas) if pooled else (rate / replicas, service)

@@ -9,24 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.methods.base import Prediction, same_band, unstable
+from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
+from planner.methods.burst import PoolArrivals
 from planner.promise import Promise
 from planner.queueing.erlang import log_erlang_c
 from planner.queueing.mgc import min_replicas
+from planner.replica.engine import EngineOption, ReplicaSetup, full_iteration_time
+from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["MgcPool", "full_iteration_time", "mgc_capacity", "mgc_replicas"]
+__all__ = ["METHOD", "MgcPool", "mgc_capacity", "mgc_replicas"]
 
 FloatArray = NDArray[np.float64]
 
 
-def full_iteration_time(iteration: IterationModel, slots: float, mean_context: float) -> float:
-    """Iteration time with every slot decoding at the mean context, W + H(ctx) slots (FleetOpt eq. 3) [s]."""
-    return iteration.at_batch(slots).time(slots, slots * mean_context)
-
-
-class MgcPool:
+class MgcPool(PoolModel):
     """Pool of replicas x slots servers (FleetOpt eq. 3-8, arXiv:2603.16514), with exact sums over the law.
 
     ``E[S] = (ceil(L/chunk) + O) t_iter``, Erlang C for the probability of waiting, tail
@@ -173,3 +171,66 @@ def _weighted_quantile(values: FloatArray, cdf: FloatArray, quantile: float) -> 
     index = min(int(np.searchsorted(cdf, quantile * cdf[-1] - 5e-13)), len(values) - 1)
     result: np.float64 = values[index]
     return result
+
+
+class Mgc(Method):
+    """See :class:`MgcPool`."""
+
+    name, summary = "mgc", "every slot a server of an M/G/c queue at full-occupancy iteration time (the FleetOpt paper)"
+    free_prefill = True
+    feels_bursts = False
+    effort = None
+    caveat = (
+        "method mgc is the paper's: all slots busy at all times, prefill without compute, TTFT as a sum of percentiles; "
+        "its errors are in docs/accuracy.md"
+    )
+
+    def pool(
+        self,
+        law: PoolLaw,
+        engine: EngineOption,
+        setup: ReplicaSetup,
+        chunk: int,
+        routing: Routing,
+        arrivals: PoolArrivals,
+    ) -> MgcPool:
+        """See :meth:`planner.methods.base.Method.pool`."""
+        return MgcPool(law, engine.profile.iteration, setup.slots, chunk)
+
+    def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
+        """As usual, and nine tenths of a TTFT promise for prefill and first decode, which are timed at full occupancy too."""
+        chunks = np.ceil((1.0 - law.cached_share) * law.input_tokens / chunk)
+        order = np.argsort(chunks)
+        cdf = np.cumsum(law.weight[order])
+        limits = super().iteration_limits(law, promises, chunk)
+        for p in promises:
+            if p.metric == "ttft_s":
+                long = chunks[order][min(int(np.searchsorted(cdf, p.quantile - 5e-13)), len(order) - 1)]
+                limits.append(0.9 * p.limit_s / (float(long) + 1.0))
+        return limits
+
+    def capacity_bound(self, moments: FloatArray, engine: EngineOption, slots: FloatArray) -> FloatArray:
+        """Its prefill costs no compute, so work done is no bound: its own capacity, which grows with the slots, is."""
+        return mgc_capacity(moments, engine.profile.iteration.at_batch(1.0), slots)
+
+    def sizes_exactly(self, engines: Sequence[EngineOption], promises: Sequence[Promise]) -> bool:
+        """With a slot for every longest request the method is a closed form of the moments."""
+        return all(e.kv == "reserved" for e in engines) and all(p.metric != "e2e_s" for p in promises)
+
+    def replicas(
+        self,
+        moments: FloatArray,
+        chunks: FloatArray,
+        engine: EngineOption,
+        slots: FloatArray,
+        arrival_rate_per_s: float,
+        promises: Sequence[Promise],
+        utilization_cap: float,
+    ) -> FloatArray:
+        """See :func:`mgc_replicas`."""
+        return mgc_replicas(
+            moments, chunks, engine.profile.iteration, slots, arrival_rate_per_s, promises, utilization_cap
+        )
+
+
+METHOD = Mgc()

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.base import Method, PoolModel, Prediction, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, replica_rates
 from planner.queueing.bursts import BurstSequence, rising
-from planner.queueing.mixed.replica import MixedPrediction, MixedReplica, Routing
+from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
+from planner.replica.engine import EngineOption, ReplicaSetup
+from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["MixedPool"]
+__all__ = ["METHOD", "MixedPool"]
 
 FloatArray = NDArray[np.float64]
-
-ROUTING_NAMES: dict[str, Routing] = {"random": "random", "jsq": "jsq", "rr": "rr"}
 
 BURST_BAND = (-0.35, 0.7)
 """Truth over prediction - 1 of a TTFT that is all burst. The real Azure time stamps on 1 to 6 replicas under three token
@@ -37,7 +37,7 @@ WAIT_LEVELS = 1.0 - np.geomspace(0.9, 2e-4, 28)
 """Levels at which they are, even in the logarithm of the tail."""
 
 
-class MixedPool:
+class MixedPool(PoolModel):
     """See :class:`planner.methods.base.PoolModel`, :mod:`planner.queueing.mixed.replica` and :mod:`planner.queueing.bursts`."""
 
     def __init__(
@@ -47,12 +47,12 @@ class MixedPool:
         slots: int,
         kv_tokens: float,
         token_budget: int,
-        routing: str,
+        routing: Routing,
         arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
-        self.routing: Routing = ROUTING_NAMES[routing]
+        self.routing = routing
         self.arrivals = arrivals
         self.law = law
         self.token_budget = token_budget
@@ -116,7 +116,9 @@ class MixedPool:
         load = arrival_rate_per_s / (replicas * self._capacity)
         if load >= 1.0:
             return unstable(quantiles, load), None
-        at = self._replica.predict(arrival_rate_per_s, replicas, routing=self.routing, quantiles=quantiles)
+        at = self._replica.predict(
+            arrival_rate_per_s, replicas, routing=self.routing.law or "random", quantiles=quantiles
+        )
         if not at.stable:
             return unstable(quantiles, load), None
         calm = Prediction(
@@ -149,7 +151,7 @@ class MixedPool:
         pairs = self.law.mean(m.PAIRS) / new
         running = min(at.running_mean, 0.9 * self.token_budget)
         room = self.token_budget - running
-        if self.routing == "jsq":
+        if self.routing.pooled:
             short, long, usual = self._burst_waits(arrival_rate_per_s, replicas, running, levels, burst)
         else:
             short, long, usual = self._tabulated(calm.load, levels, burst)
@@ -225,8 +227,8 @@ class MixedPool:
         full_s = float(self._iteration.time(running, running * context, room, room * pairs))
         slow_service = 1.0 / self._capacity
         fast_service = min(full_s * new / room, slow_service)
-        rate, fast = replica_rates(arrival_rate_per_s, fast_service, replicas, self.routing)
-        _, slow = replica_rates(arrival_rate_per_s, slow_service, replicas, self.routing)
+        rate, fast = replica_rates(arrival_rate_per_s, fast_service, replicas, self.routing.pooled)
+        _, slow = replica_rates(arrival_rate_per_s, slow_service, replicas, self.routing.pooled)
         bursty = self._sequence(burst.scales(rate), context, pairs)
         poisson = self._sequence((), context, pairs)
         return bursty.waits(rate, fast, levels), bursty.waits(rate, slow, levels), poisson.waits(rate, fast, levels)
@@ -241,7 +243,7 @@ class MixedPool:
         return self._sequences[scales]
 
 
-class _Calm:
+class _Calm(PoolModel):
     """A mixed pool under Poisson arrivals."""
 
     def __init__(self, pool: MixedPool) -> None:
@@ -267,3 +269,35 @@ def _truth_bands(
         )
         for metric, per_level in errors.items()
     }
+
+
+class Mixed(Method):
+    """See :class:`MixedPool`."""
+
+    name, summary = "mixed", "prefill and decode share iterations under a token budget (vLLM V1, SGLang)"
+    shares_budget = guided = True
+
+    def pool(
+        self,
+        law: PoolLaw,
+        engine: EngineOption,
+        setup: ReplicaSetup,
+        chunk: int,
+        routing: Routing,
+        arrivals: PoolArrivals,
+    ) -> MixedPool:
+        """See :meth:`planner.methods.base.Method.pool`."""
+        profile = engine.profile
+        return MixedPool(
+            law,
+            profile.iteration,
+            setup.slots,
+            setup.kv_tokens,
+            engine.token_budget,
+            routing,
+            arrivals,
+            profile.api_overhead_s,
+        )
+
+
+METHOD = Mixed()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from planner.iteration.model import IterationModel
-from planner.methods.base import Prediction, same_band, unstable
+from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
 from planner.methods.burst import PoolArrivals
 from planner.queueing.slots.latency import ReplicaLatency
+from planner.replica.engine import EngineOption, ReplicaSetup
+from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["OccupancyPool", "iteration_times"]
+__all__ = ["METHOD", "OccupancyPool", "iteration_times"]
 
 
 def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: int) -> np.ndarray:
@@ -32,7 +34,7 @@ def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: 
     return frozen.time(n * decoding, n * decoding * context, n * tokens, n * pairs)
 
 
-class OccupancyPool:
+class OccupancyPool(PoolModel):
     """See :class:`planner.methods.base.PoolModel` and :mod:`planner.queueing.slots.latency`."""
 
     def __init__(
@@ -41,7 +43,7 @@ class OccupancyPool:
         iteration: IterationModel,
         slots: int,
         chunk: int,
-        routing: str,
+        routing: Routing,
         arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
     ) -> None:
@@ -73,7 +75,7 @@ class OccupancyPool:
         at = self._replica.predict(
             arrival_rate_per_s,
             replicas,
-            routing=self.routing,
+            routing=self.routing.law or "random",
             quantiles=np.array(quantiles),
             dispersion=self.arrivals.at(arrival_rate_per_s).pool_dispersion(self._residence_s / (1.0 - load)),
         )
@@ -99,8 +101,31 @@ class OccupancyPool:
 
     def _ttft_band(self, wait_probability: float) -> tuple[float, float]:
         """Truth over prediction - 1: wider where about one request in a hundred waits, and under JSQ with few slots."""
-        if self.routing == "jsq" and self.slots <= 8:
+        if self.routing.pooled and self.slots <= 8:
             return -0.30, 0.25
         if 0.005 < wait_probability < 0.03:
             return -0.10, 0.25
         return -0.05, 0.10
+
+
+class Occupancy(Method):
+    """See :class:`OccupancyPool`."""
+
+    name, summary = "occupancy", "slots that prefill in chunks of their own (exclusive engines)"
+    effort = 10
+
+    def pool(
+        self,
+        law: PoolLaw,
+        engine: EngineOption,
+        setup: ReplicaSetup,
+        chunk: int,
+        routing: Routing,
+        arrivals: PoolArrivals,
+    ) -> OccupancyPool:
+        """See :meth:`planner.methods.base.Method.pool`."""
+        profile = engine.profile
+        return OccupancyPool(law, profile.iteration, setup.slots, chunk, routing, arrivals, profile.api_overhead_s)
+
+
+METHOD = Occupancy()

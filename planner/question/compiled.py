@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from planner.errors import InputError
 from planner.promise import Promise, Slo
-from planner.question.inputs import PlanInputs
+from planner.question.options import PlanInputs
+from planner.routing import Routing, find_routing
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import FleetMoments
 from planner.workload.workload import Workload
@@ -128,6 +128,7 @@ class Engines:
 
     gpu: tuple[str, ...] = ("h100",)
     model: str = "llama-3.1-8b"
+    like: str | None = None
     tp: int | None = None
     tp_options: tuple[int, ...] = ()
     profile: str | None = None
@@ -182,30 +183,28 @@ class CompiledQuestion:
 
     Parameters
     ----------
-    inputs
-        The options it was made from, for the plan that carries them.
+    asked
+        The options it was made from, in their own names, for the plan that carries them.
     traffic, promises, engines, purchase, search
         Its parts.
-    method, routing
-        Names of the latency method and of how a pool spreads requests over its replicas.
+    method
+        Name of the latency method.
+    routing
+        How a pool spreads requests over its replicas.
     """
 
-    inputs: PlanInputs
+    asked: Mapping[str, object]
     traffic: Traffic
     promises: Promises
     engines: Engines
     purchase: Purchase
     search: Search
     method: str
-    routing: str
+    routing: Routing
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
         return replace(self, traffic=self.traffic.at(rate_per_s))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options in their own names."""
-        return self.inputs.to_dict()
 
 
 def rate_of(inputs: PlanInputs, workload: Workload) -> float:
@@ -220,6 +219,20 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
+
+
+def _with_closed_form(name: str) -> Routing:
+    """The routing of that name.
+
+    Raises
+    ------
+    InputError
+        No closed form knows it.
+    """
+    found = find_routing(name)
+    if found.law is None:
+        raise InputError(f"routing {name}: no latency method knows it", "It can be simulated: fleetopt simulate.")
+    return found
 
 
 def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float | None = None) -> CompiledQuestion:
@@ -249,12 +262,13 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         raise InputError(f"rate: must be positive, got {rate!r}")
     own = inputs.rate is None and rate_per_s is None
     return CompiledQuestion(
-        inputs=inputs,
+        asked=inputs.to_dict(),
         traffic=Traffic(workload, rate, own, inputs.cached_share, inputs.burst == "auto", inputs.p_c, inputs.route_on),
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
         engines=Engines(
             gpu=inputs.gpu,
             model=inputs.model,
+            like=inputs.like,
             tp=inputs.tp,
             tp_options=inputs.tp_options,
             profile=inputs.profile,
@@ -279,5 +293,5 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         ),
         search=Search(inputs.shape, inputs.pools, inputs.boundaries, inputs.gammas, inputs.max_evaluations),
         method=inputs.method,
-        routing=inputs.routing,
+        routing=_with_closed_form(inputs.routing),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
 from planner.catalog.kv import kv_capacity_tokens, smallest_tp, tensor_parallel_sizes
 from planner.catalog.load import gpu as find_gpu
@@ -15,13 +15,30 @@ from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec
+from planner.iteration.model import IterationModel
 from planner.plans import EngineSettings
-from planner.question.inputs import PlanInputs
+from planner.promise import Promise
+from planner.question.compiled import Engines, Purchase
 from planner.replica.price import PriceRule
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["EngineOption", "ReplicaSetup", "engine_options", "set_up"]
+if TYPE_CHECKING:
+    # loaded with the memory law, which reserved slots do without
+    from planner.queueing.memory import SlotLaw
+
+__all__ = [
+    "EngineOption",
+    "EngineRules",
+    "ReplicaSetup",
+    "Slots",
+    "engine_options",
+    "full_iteration_time",
+    "memory_safe_slots",
+    "reserved_slots",
+    "set_up",
+    "token_budgets",
+]
 
 MAX_NUM_SEQS_LIMIT = 1024
 """vLLM's own default of ``max_num_seqs`` on large GPUs: more slots than this are never proposed."""
@@ -135,8 +152,37 @@ class ReplicaSetup:
     warnings: tuple[str, ...] = field(default=())
 
 
-def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOption]:
+class EngineRules(Protocol):
+    """What a latency method says of the engine it pictures (:class:`planner.methods.base.Method`)."""
+
+    @property
+    def shares_budget(self) -> bool:
+        """Whether prefill and decode share iterations under a token budget."""
+
+    def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
+        """What a full iteration may take so that each promise can be kept at all [s]."""
+
+
+def full_iteration_time(iteration: IterationModel, slots: float, mean_context: float) -> float:
+    """Iteration time with every slot decoding at the mean context, W + H(ctx) slots (FleetOpt eq. 3) [s]."""
+    return iteration.at_batch(slots).time(slots, slots * mean_context)
+
+
+def engine_options(
+    engines: Engines, purchase: Purchase, promises: Sequence[Promise], longest_tokens: float, rules: EngineRules
+) -> list[EngineOption]:
     """Every (GPU, TP, token budget) the search may use.
+
+    Parameters
+    ----------
+    engines, purchase
+        What is open, and prices.
+    promises
+        Decide which token budgets are worth trying.
+    longest_tokens
+        Longest request of the workload [tokens].
+    rules
+        The latency method.
 
     Raises
     ------
@@ -146,85 +192,91 @@ def engine_options(inputs: PlanInputs, longest_tokens: float) -> list[EngineOpti
     options = []
     problems: list[str] = []
     hint: str | None = None
-    if inputs.profile is not None:
-        given = find_profile(inputs.profile)
+    if engines.profile is not None:
+        given = find_profile(engines.profile)
         pairs: list[tuple[str, str, Profile | None]] = [(given.gpu, given.model, given)]
     else:
-        pairs = [(name, inputs.model, None) for name in inputs.gpu]
-    budgets = _budgets(inputs)
+        pairs = [(name, engines.model, None) for name in engines.gpu]
     for gpu_name, model_name, named in pairs:
-        gpu, model = find_gpu(gpu_name), find_model(model_name, like=inputs.like)
-        max_len = inputs.max_model_len or MODEL_LEN_STEP * math.ceil(longest_tokens / MODEL_LEN_STEP)
-        if inputs.kv == "reserved" and named is not None and named.reserved is not None and not inputs.max_model_len:
-            max_len = max(max_len, int(named.reserved.context_tokens))
-        if longest_tokens > model.max_context:
-            raise InputError(
-                f"the workload's longest request has {longest_tokens:,.0f} tokens, {model.name} admits {model.max_context:,}",
-                "Take a model with a longer context, or cut the workload.",
-            )
-        max_len = min(max_len, model.max_context)
-        if longest_tokens > max_len:
-            raise InputError(
-                f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens"
-            )
-        for budget in budgets:
+        gpu, model = find_gpu(gpu_name), find_model(model_name, like=engines.like)
+        max_len = _longest_admitted(engines, model, named, longest_tokens)
+        for budget in token_budgets(engines, promises, rules):
             try:
-                sizes = (named.tp,) if named else _tp_sizes(inputs, model, gpu, max_len, budget)
+                sizes = (named.tp,) if named else _tp_sizes(engines, model, gpu, max_len, budget)
             except InputError as error:
                 problems.append(error.message)
                 hint = error.hint
                 continue
-            for tp, kv in itertools.product(sizes, ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,)):
+            for tp, kv in itertools.product(sizes, engines.kv):
                 profile = named or find_profile(gpu=gpu, model=model, tp=tp)
-                options.append(_option(inputs, gpu, model, profile, tp, kv, budget, max_len))
+                price = _price_rule(purchase, gpu, profile)
+                share = engines.memory_utilization
+                options.append(
+                    EngineOption(gpu, model, profile, tp, price, kv, budget, engines.max_num_seqs, share, max_len)
+                )
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
 
 
-def _tp_sizes(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[int, ...]:
+def _longest_admitted(engines: Engines, model: ModelSpec, named: Profile | None, longest_tokens: float) -> int:
+    """Longest request the largest pool admits [tokens]."""
+    max_len = engines.max_model_len or MODEL_LEN_STEP * math.ceil(longest_tokens / MODEL_LEN_STEP)
+    if engines.kv == ("reserved",) and named is not None and named.reserved is not None and not engines.max_model_len:
+        max_len = max(max_len, int(named.reserved.context_tokens))
+    if longest_tokens > model.max_context:
+        raise InputError(
+            f"the workload's longest request has {longest_tokens:,.0f} tokens, {model.name} admits {model.max_context:,}",
+            "Take a model with a longer context, or cut the workload.",
+        )
+    max_len = min(max_len, model.max_context)
+    if longest_tokens > max_len:
+        raise InputError(
+            f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens"
+        )
+    return max_len
+
+
+def _tp_sizes(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[int, ...]:
     """Groups the search may use: those asked for that fit, else the one of :func:`_tp`."""
-    one = _tp(inputs, model, gpu, max_len, budget)
-    if not inputs.tp_options:
+    one = _tp(engines, model, gpu, max_len, budget)
+    if not engines.tp_options:
         return (one,)
-    possible = [t for t in tensor_parallel_sizes(model, gpu) if t >= one and t in inputs.tp_options]
+    possible = [t for t in tensor_parallel_sizes(model, gpu) if t >= one and t in engines.tp_options]
     if not possible:
-        asked = ", ".join(map(str, inputs.tp_options))
+        asked = ", ".join(map(str, engines.tp_options))
         raise InputError(
             f"tp {asked}: none fits {model.name} on {gpu.name}; it takes at least TP{one} in a node of {gpu.gpus_per_node}"
         )
     return tuple(possible)
 
 
-def _tp(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> int:
-    smallest = smallest_tp(model, gpu, max_len, token_budget=budget, memory_utilization=inputs.memory_utilization)
-    if inputs.tp is None:
+def _tp(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> int:
+    smallest = smallest_tp(model, gpu, max_len, token_budget=budget, memory_utilization=engines.memory_utilization)
+    if engines.tp is None:
         return smallest
-    if inputs.tp > gpu.gpus_per_node:
+    if engines.tp > gpu.gpus_per_node:
         raise InputError(
-            f"tp {inputs.tp} is more than the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
+            f"tp {engines.tp} is more than the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
             "Groups across nodes (pipeline or expert parallelism) are not modelled.",
         )
-    if model.q_heads % inputs.tp:
-        raise InputError(f"tp {inputs.tp} does not divide the {model.q_heads} attention heads of {model.name}")
-    if inputs.tp < smallest:
+    if model.q_heads % engines.tp:
+        raise InputError(f"tp {engines.tp} does not divide the {model.q_heads} attention heads of {model.name}")
+    if engines.tp < smallest:
         raise InputError(
-            f"{model.name} does not fit on {gpu.name} x TP{inputs.tp} with a request of {max_len:,} tokens; TP{smallest} does"
+            f"{model.name} does not fit on {gpu.name} x TP{engines.tp} with a request of {max_len:,} tokens; TP{smallest} does"
         )
-    return inputs.tp
+    return engines.tp
 
 
-def _option(
-    inputs: PlanInputs, gpu: GpuSpec, model: ModelSpec, profile: Profile, tp: int, kv: str, budget: int, max_len: int
-) -> EngineOption:
-    def of(prices: object) -> float | None:
-        found = None
-        for name, value in getattr(prices, "items", dict)():
-            if find_gpu(name).name == gpu.name:
-                found = float(value)
-        return found
+def _price_of(gpu: GpuSpec, prices: Mapping[str, float]) -> float | None:
+    """The price given for a GPU under any of its names [USD/hour]."""
+    return next((float(v) for name, v in reversed([*prices.items()]) if find_gpu(name).name == gpu.name), None)
 
-    per_gpu = of(inputs.price)
+
+def _price_rule(purchase: Purchase, gpu: GpuSpec, profile: Profile) -> PriceRule:
+    """What a pool of such replicas costs."""
+    per_gpu = _price_of(gpu, purchase.price)
     if per_gpu is None:
         per_gpu = gpu.price_usd_per_hour
         if profile.replica_usd_per_hour is not None:
@@ -234,22 +286,97 @@ def _option(
                 f"no price of {gpu.name} is known",
                 f"Give one with --price {gpu.name}=2.5, or import a list: fleetopt prices import FILE.",
             )
-    rule = PriceRule(
+    return PriceRule(
         gpus_per_replica=profile.gpus,
         usd_per_gpu_hour=per_gpu,
-        spot_usd_per_gpu_hour=of(inputs.spot_price),
-        spot_share=inputs.spot_share,
-        redundancy=inputs.redundancy,
-        availability_target=inputs.availability_target,
-        failures_per_hour=inputs.failures_per_hour,
-        repair_hours=inputs.repair_hours,
-    )
-    return EngineOption(
-        gpu, model, profile, tp, rule, kv, budget, inputs.max_num_seqs, inputs.memory_utilization, max_len
+        spot_usd_per_gpu_hour=_price_of(gpu, purchase.spot_price),
+        spot_share=purchase.spot_share,
+        redundancy=purchase.redundancy,
+        availability_target=purchase.availability_target,
+        failures_per_hour=purchase.failures_per_hour,
+        repair_hours=purchase.repair_hours,
     )
 
 
-def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanInputs) -> ReplicaSetup | None:
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Sequences a replica may run at once.
+
+    Parameters
+    ----------
+    count
+        The number.
+    why
+        Its reason.
+    overflow_probability, preemptions_per_1000
+        As in :class:`ReplicaSetup`.
+    warnings
+        Guards that applied.
+    """
+
+    count: int
+    why: str
+    overflow_probability: float = 0.0
+    preemptions_per_1000: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+def memory_safe_slots(
+    option: EngineOption, blocks: SlotLaw, most: int, reasons: Mapping[str, str], tell_all: bool = False
+) -> Slots:
+    """The largest number of paged slots whose memory seldom overflows, or the number given.
+
+    Parameters
+    ----------
+    option
+        Engine; its ``max_num_seqs`` is the number given.
+    blocks
+        Memory of a slot.
+    most
+        Never more.
+    reasons
+        What decided -> why, in words.
+    tell_all
+        Whether a given number beyond the safe one is always warned of.
+    """
+    from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots
+
+    safe = safe_slots(blocks, lambda n: option.kv_tokens(n) // BLOCK_TOKENS, max_slots=most)
+    warnings = tuple(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in _GUARD_WARNINGS)
+    given = option.max_num_seqs
+    if given is None:
+        why = reasons.get(safe.limit, safe.limit)
+        return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions_per_request, warnings)
+    if given <= safe.slots:
+        return Slots(given, "as given", warnings=warnings)
+    capacity = option.kv_tokens(given) / BLOCK_TOKENS
+    overflow = overflow_probability(blocks, given, capacity)
+    preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
+    if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
+        warnings += (
+            f"max_num_seqs {given} is beyond the memory-safe {safe.slots}: {overflow:.1%} of full iterations would not fit, "
+            f"{preemptions:.0f} preemptions per 1,000 requests",
+        )
+    return Slots(given, "as given", overflow, preemptions, warnings)
+
+
+def reserved_slots(option: EngineOption, high_tokens: float) -> Slots:
+    """A slot for every longest request, or the smaller number given."""
+    slots = option.reserved_slots(high_tokens)
+    if option.max_num_seqs is not None and option.max_num_seqs < slots:
+        return Slots(option.max_num_seqs, "as given")
+    held = option.kv_tokens(max(slots, 1))
+    return Slots(slots, f"every slot reserves {high_tokens:,.0f} tokens of {held:,} (reserved KV)")
+
+
+def set_up(
+    option: EngineOption,
+    law: PoolLaw,
+    high_tokens: float,
+    engines: Engines,
+    promises: Sequence[Promise],
+    rules: EngineRules,
+) -> ReplicaSetup | None:
     """Slots, memory and settings of a replica for one pool; ``None`` when not even one request fits.
 
     Parameters
@@ -258,85 +385,77 @@ def set_up(option: EngineOption, law: PoolLaw, high_tokens: float, inputs: PlanI
         Engine and requests.
     high_tokens
         Longest request the pool admits, input + output [tokens].
-    inputs
-        The question.
+    engines, promises, rules
+        What was left open, what is promised, the latency method.
     """
-    model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
-    reasons = {"max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks"}
-    warnings: list[str] = []
-    overflow = preemptions = 0.0
     if option.kv == "reserved":
-        slots = option.reserved_slots(high_tokens)
-        why = f"every slot reserves {high_tokens:,.0f} tokens of {option.kv_tokens(max(slots, 1)):,} (reserved KV)"
-        if option.max_num_seqs is not None and option.max_num_seqs < slots:
-            slots, why = option.max_num_seqs, "as given"
+        slots = reserved_slots(option, high_tokens)
     else:
-        from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots, slot_law
+        from planner.queueing.memory import slot_law
 
         # where every slot prefills a chunk of its own, no common budget keeps slots idle
-        budget = float(option.token_budget) if inputs.method == "mixed" else UNLIMITED_BUDGET
+        budget = float(option.token_budget) if rules.shares_budget else UNLIMITED_BUDGET
         blocks = slot_law(law.input_tokens, law.output_tokens, law.weight, token_budget=budget)
         most = MAX_NUM_SEQS_LIMIT
-        if inputs.method == "mixed":
-            # the token budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
+        if rules.shares_budget:
+            # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
-        safe = safe_slots(blocks, lambda n: option.kv_tokens(n) // BLOCK_TOKENS, max_slots=most)
-        slots, overflow, preemptions = safe.slots, safe.overflow, 1000.0 * safe.preemptions_per_request
-        why = _SLOT_REASONS.get(safe.limit, safe.limit)
-        warnings.extend(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in _GUARD_WARNINGS)
-        if option.max_num_seqs is not None:
-            if option.max_num_seqs > slots:
-                capacity = option.kv_tokens(option.max_num_seqs) / BLOCK_TOKENS
-                overflow = overflow_probability(blocks, option.max_num_seqs, capacity)
-                preemptions = 1000.0 * preemption(blocks, option.max_num_seqs, capacity).per_request
-                if safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
-                    warnings.append(
-                        f"max_num_seqs {option.max_num_seqs} is beyond the memory-safe {slots}: "
-                        f"{overflow:.1%} of full iterations would not fit, {preemptions:.0f} preemptions per 1,000 requests"
-                    )
-            else:
-                overflow, preemptions = 0.0, 0.0
-            slots, why = option.max_num_seqs, "as given"
-    if slots < 1:
+        slots = memory_safe_slots(option, blocks, most, _SLOT_REASONS)
+        if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
+            limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, engines.chunk))
+            if limited < slots.count:
+                why = "an iteration with more sequences would break a latency promise"
+                slots = replace(slots, count=limited, why=why)
+    if slots.count < 1:
         return None
-    if inputs.method != "mixed" and option.kv == "paged" and option.max_num_seqs is None:
-        limited = _slots_for_latency(option, law, slots, inputs)
-        if limited < slots:
-            slots, why = limited, "an iteration with more sequences would break a latency promise"
-    if slots < 1:
-        return None
-    kv = option.kv_tokens(slots)
+    kv = option.kv_tokens(slots.count)
     if kv < min(high_tokens, law.longest_tokens):
         # slots as given: what the sampler keeps for so many leaves no cache for one long request
         return None
-    budget_why = (
-        "as given"
-        if inputs.token_budget
-        else "a quarter of vLLM's server default: shorter decode stalls, same throughput"
+    return ReplicaSetup(
+        slots.count,
+        float(kv),
+        slots.overflow_probability,
+        slots.preemptions_per_1000,
+        _settings(option, slots, high_tokens, engines, token_budgets(engines, promises, rules), rules.shares_budget),
+        slots.warnings,
     )
-    if not inputs.token_budget and len(_budgets(inputs)) > 1:
-        budget_why = "the cheapest of " + ", ".join(map(str, _budgets(inputs))) + " within the TPOT and E2E promises"
-    reasons |= {
-        "max_num_seqs": f"{why}; {preemptions:.2g} preemptions per 1,000 requests expected when full",
-        "max_num_batched_tokens": budget_why,
-        "tensor_parallel_size": "as given"
-        if inputs.tp
-        else f"the cheapest of TP {', '.join(map(str, inputs.tp_options))}"
-        if inputs.tp_options
-        else f"the smallest group that holds weights and a {model_len:,}-token request",
-        "gpu_memory_utilization": f"KV cache for {kv:,} tokens at this share",
-    }
-    settings = EngineSettings(
+
+
+def _settings(
+    option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, budgets: Sequence[int], mixed: bool
+) -> EngineSettings:
+    """Engine settings of a pool, each with its reason."""
+    model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
+    if engines.token_budget:
+        budget_why = "as given"
+    elif len(budgets) > 1:
+        budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the TPOT and E2E promises"
+    else:
+        budget_why = "a quarter of vLLM's server default: shorter decode stalls, same throughput"
+    if engines.tp:
+        tp_why = "as given"
+    elif engines.tp_options:
+        tp_why = f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
+    else:
+        tp_why = f"the smallest group that holds weights and a {model_len:,}-token request"
+    preempted = f"{slots.preemptions_per_1000:.2g} preemptions per 1,000 requests expected when full"
+    return EngineSettings(
         max_model_len=min(model_len, option.model.max_context),
-        max_num_seqs=slots,
+        max_num_seqs=slots.count,
         max_num_batched_tokens=option.token_budget,
         tensor_parallel_size=option.tp,
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
-        batching="mixed" if inputs.method == "mixed" else "exclusive",
-        reasons=reasons,
+        batching="mixed" if mixed else "exclusive",
+        reasons={
+            "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
+            "max_num_seqs": f"{slots.why}; {preempted}",
+            "max_num_batched_tokens": budget_why,
+            "tensor_parallel_size": tp_why,
+            "gpu_memory_utilization": f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
+        },
     )
-    return ReplicaSetup(slots, float(kv), overflow, preemptions, settings, tuple(warnings))
 
 
 _SLOT_REASONS = {
@@ -355,34 +474,20 @@ _GUARD_WARNINGS = {
 }
 
 
-def _budgets(inputs: PlanInputs) -> tuple[int, ...]:
-    if inputs.token_budget:
-        return (inputs.token_budget,)
-    wants = any(p.metric in ("tpot_s", "e2e_s") for p in inputs.promises)
-    return TPOT_TOKEN_BUDGETS if wants and inputs.method == "mixed" else DEFAULT_TOKEN_BUDGETS
+def token_budgets(engines: Engines, promises: Sequence[Promise], rules: EngineRules) -> tuple[int, ...]:
+    """Token budgets worth trying: the one given, several where TPOT or E2E is promised, else one."""
+    if engines.token_budget:
+        return (engines.token_budget,)
+    wants = any(p.metric in ("tpot_s", "e2e_s") for p in promises)
+    return TPOT_TOKEN_BUDGETS if wants and rules.shares_budget else DEFAULT_TOKEN_BUDGETS
 
 
-def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, inputs: PlanInputs) -> int:
-    """Largest number of slots whose full iteration leaves room for every promise.
-
-    TPOT is one full iteration in both methods. For ``mgc``, which times prefill at full occupancy too, nine tenths of a
-    TTFT promise may go to the prefill and the first decode; the rest is left for the wait.
-    """
-    from planner.methods.mgc import full_iteration_time
-
-    decode = law.mean(m.DECODE)
-    context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
-    limits = [p.limit_s for p in inputs.promises if p.metric == "tpot_s"]
-    if inputs.method == "mgc":
-        chunks = np.ceil((1.0 - law.cached_share) * law.input_tokens / inputs.chunk)
-        order = np.argsort(chunks)
-        cdf = np.cumsum(law.weight[order])
-        for p in inputs.promises:
-            if p.metric == "ttft_s":
-                long = chunks[order][min(int(np.searchsorted(cdf, p.quantile - 5e-13)), len(order) - 1)]
-                limits.append(0.9 * p.limit_s / (float(long) + 1.0))
+def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, limits: Sequence[float]) -> int:
+    """Largest number of slots whose full iteration leaves room for every promise."""
     if not limits:
         return slots
+    decode = law.mean(m.DECODE)
+    context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
     low, high = 0, slots
     while low < high:
         middle = (low + high + 1) // 2

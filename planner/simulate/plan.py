@@ -11,7 +11,10 @@ import numpy as np
 
 import planner
 from planner.errors import InputError
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool
 from planner.iteration.model import IterationModel
+from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate
@@ -30,15 +33,11 @@ from planner.simulate.verify import (
     judge,
     verify_pool,
 )
-from planner.studies.standing import FixedFleet, FixedPool
 from planner.workload.pools import DECODE, KV
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
 __all__ = ["FleetTraffic", "Load", "Verification", "pool_engines", "verify_fleet"]
-
-PRESET_OF_METHOD: Mapping[str, str] = {"mixed": "mixed", "occupancy": "slots", "mgc": "slots"}
-"""Engine rules by the plan's method; ``paged`` can be asked for."""
 
 ERROR = 0.02
 """Relative standard error of the offered rate that a run's length is to leave [1]."""
@@ -144,9 +143,9 @@ class FleetTraffic:
         What it is sent.
     """
 
-    def __init__(self, fleet: FixedFleet, workload: Workload, rate_per_s: float, load: Load) -> None:
+    def __init__(self, fleet: Fleet, workload: Workload, rate_per_s: float, load: Load) -> None:
         self.fleet, self.workload, self.rate_per_s, self.load = fleet, workload, rate_per_s, load
-        self.mode = load.arrivals or fleet.inputs.burst
+        self.mode = load.arrivals or ("auto" if fleet.question.traffic.bursts else "poisson")
         self.workers = load.workers()
         source = load.trace or (workload if self.mode == "auto" else None)
         self.trace = None if source is None else source.trace()
@@ -158,11 +157,11 @@ class FleetTraffic:
 
     def _divide(self, trace: Trace, source: Workload) -> None:
         """Which pool each request of the trace goes to, with which prompt, and how much of it the cache supplies."""
-        inputs = self.fleet.inputs
-        share = inputs.cached_share
+        asked = self.fleet.question.traffic
+        share = asked.cached_share
         cached = [share.get(c, 0.0) if isinstance(share, Mapping) else share for c in source.categories]
-        p_c = [(c or 0.0) if inputs.p_c is None else inputs.p_c for c in source.compressible]
-        on_input = inputs.route_on == "input"
+        p_c = [(c or 0.0) if asked.p_c is None else asked.p_c for c in source.compressible]
+        on_input = not asked.sees_output
         total = trace.input_tokens + (0.0 if on_input else trace.output_tokens)
         chance = np.zeros(total.size) if on_input else np.asarray(p_c)[trace.category]
         luck = np.random.Generator(np.random.PCG64([0, 2])).random(total.size)
@@ -206,7 +205,7 @@ class FleetTraffic:
         """The requests of the trace that belong to the k-th pool."""
         rows = np.flatnonzero(self._pool == k)
         if rows.size < 2:
-            raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].saved.name}")
+            raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].name}")
         last = float(trace.times_s[-1])
         period = last + last / max(trace.requests - 1, 1)  # a mean gap after the last
         if not last > 0.0:
@@ -228,35 +227,36 @@ class FleetTraffic:
         return found if found.whole else replayed(min(max(requests, found.requests_for(ERROR)), most))
 
 
-def pool_engines(fleet: FixedFleet, pool: FixedPool, preset: str | None = None) -> PoolEngines:
+def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEngines:
     """The replicas of one pool of a fleet, under the rules of the plan's method unless told otherwise."""
-    inputs, law, option = fleet.inputs, pool.law, pool.option
-    rules = PRESET_OF_METHOD[inputs.method] if preset is None else preset
-    slots = pool.saved.slots
+    question, law, option = fleet.question, pool.law, pool.option
+    method, engines = find_method(question.method), question.engines
+    rules = ("mixed" if method.shares_budget else "slots") if preset is None else preset
+    slots = pool.setup.slots
     iteration: IterationModel | list[float] = option.profile.iteration
     chunk: float = option.token_budget
     if rules == "slots":
         # the picture of these methods: durations by active slots at the mean context
-        if inputs.method == "mgc":  # where prefill takes iterations and nothing else
+        if method.free_prefill:  # where prefill takes iterations and nothing else
             frozen, context = option.profile.iteration.at_batch(slots), law.mean(KV) / max(law.mean(DECODE), 1e-9)
             iteration = [frozen.time(n, n * context) for n in range(slots + 1)]
         else:
-            iteration = iteration_times(law, option.profile.iteration, slots, inputs.chunk).tolist()
-        chunk = inputs.chunk
+            iteration = iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist()
+        chunk = engines.chunk
     return PoolEngines(
-        pool.serving,
+        pool.size.replicas,
         iteration,
         slots,
         chunk,
         float(option.kv_tokens(slots)),
-        inputs.routing,
+        question.routing.name,
         rules,
-        0.0 if inputs.method == "mgc" else option.profile.api_overhead_s,
+        0.0 if method.free_prefill else option.profile.api_overhead_s,
     )
 
 
 def verify_fleet(
-    fleet: FixedFleet,
+    fleet: Fleet,
     workload: Workload,
     arrival_rate_per_s: float,
     *,
@@ -289,21 +289,25 @@ def verify_fleet(
     -------
     Verification
     """
-    inputs, load = fleet.inputs, load or Load()
+    if fleet.linked:
+        raise InputError(
+            "the plan has a prefill and a decode pool, which only evaluate and schedule take so far",
+            "Plan with --shape colocated for the others.",
+        )
+    question, load = fleet.question, load or Load()
     if not arrival_rate_per_s > 0.0:
         raise InputError(f"rate: must be positive, got {arrival_rate_per_s!r}")
     checks: list[Check] = []
     results: dict[str, SimulationResult] = {}
     warnings: list[str] = []
-    own = [p for p in inputs.promises if p.scope == "pool"]
-    common = [p for p in inputs.promises if p.scope == "fleet"]
-    if inputs.method == "mgc" and preset is None:
+    own, common = question.promises.of_pools, question.promises.of_fleet
+    if find_method(question.method).free_prefill and preset is None:
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
     source = FleetTraffic(fleet, workload, arrival_rate_per_s, load)
     for k, (pool, verdict) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True)):
-        name = pool.saved.name
+        name = pool.name
         engines = pool_engines(fleet, pool, preset)
 
         def simulated(
@@ -319,7 +323,9 @@ def verify_fleet(
                 progress=None if progress is None else partial(progress, name),
             )
 
-        predicted = {(p.metric, p.quantile): verdict.prediction.value(p.metric, p.quantile) for p in inputs.promises}
+        predicted = {
+            (p.metric, p.quantile): verdict.prediction.value(p.metric, p.quantile) for p in question.promises.latency
+        }
         results[name], found = verify_pool(own, predicted, name, simulated, requests, max_requests)
         checks += found
         warnings += [f"pool {name}: {w}" for w in results[name].warnings]

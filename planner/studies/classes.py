@@ -9,10 +9,11 @@ from typing import Any
 
 import planner
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import arrival_rate_of, make_plan
+from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import Promise
-from planner.question.inputs import PlanInputs
+from planner.question.compiled import rate_of
+from planner.question.options import PlanInputs
 from planner.workload.combine import mix
 from planner.workload.workload import Workload
 
@@ -232,7 +233,7 @@ def _members(
                 common = {k: v for k, v in base.items() if not (k in sugar and any(s in options for s in sugar))}
                 inputs = PlanInputs.from_dict({**common, **options}, place)
             workload = load(inputs.cdf)
-            members.append(RequestClass(name, inputs, workload, arrival_rate_of(inputs, workload)))
+            members.append(RequestClass(name, inputs, workload, rate_of(inputs, workload)))
         except InputError as error:
             problems.extend(error.problems or (f"{place.rstrip('.')}: {error.message}",))
     if problems:

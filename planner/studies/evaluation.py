@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import planner
+from planner.fleet.fleet import Fleet, Verdict
 from planner.plans import json_number
-from planner.studies.standing import FixedFleet, Verdict
-from planner.studies.standing_disaggregated import StandingDisaggregated
 
 __all__ = ["Evaluation", "evaluation_of"]
 
@@ -79,8 +78,8 @@ class Evaluation:
         }
 
 
-def evaluation_of(fleet: FixedFleet | StandingDisaggregated, rates: Sequence[float]) -> Evaluation:
+def evaluation_of(fleet: Fleet, rates: Sequence[float]) -> Evaluation:
     """Evaluate a standing fleet at every rate [1/s]."""
-    verdicts = fleet.sweep(rates)
+    verdicts = tuple(tuple(fleet.at(rate)) for rate in rates)
     capacity = fleet.capacity_per_s if fleet.pools else math.inf
-    return Evaluation(fleet.inputs.to_dict(), capacity, tuple(rates), tuple(tuple(v) for v in verdicts))
+    return Evaluation(fleet.question.asked, capacity, tuple(rates), verdicts)

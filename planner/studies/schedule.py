@@ -5,47 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import planner
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import make_plan, pool_names
-from planner.fleet.disaggregated import DECODE, PREFILL, Disaggregated, is_disaggregated
-from planner.fleet.explain import infeasible
-from planner.fleet.pool import Shortfall, broken, evaluate_pool, prediction_levels, smallest_pool
-from planner.fleet.problem import FleetProblem
-from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
-from planner.methods.base import PoolModel
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool, Shortfall
+from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.plans import json_number
-from planner.promise import Promise
-from planner.question.files import SavedPool, saved_pools
-from planner.question.inputs import PlanInputs
-from planner.replica.engine import EngineOption, engine_options
-from planner.replica.floor import hardware_floor
-from planner.replica.price import PriceRule
+from planner.question.compiled import CompiledQuestion
+from planner.question.files import SavedPool
 from planner.studies.dwell import cheapest_holding, paid_replicas
-from planner.studies.standing import FixedFleet
-from planner.studies.standing_disaggregated import standing_disaggregated
 from planner.units import format_count, format_duration, format_percent
-from planner.workload import pools as m
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
-from planner.workload.pools import PoolLaw
-from planner.workload.workload import Workload
 
-__all__ = [
-    "Demand",
-    "Elasticity",
-    "Schedule",
-    "ScheduledPool",
-    "make_schedule",
-    "planned_demands",
-    "standing_demands",
-]
+__all__ = ["Elasticity", "Schedule", "ScheduledPool", "fleet_to_schedule", "make_schedule"]
 
 HOUR_S = 3600.0
 
-NEAR = 6
-"""Steps from a guessed number of replicas before the general search takes over."""
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -92,186 +68,32 @@ class Elasticity:
         return max(1, math.ceil(self.dwell_s / HOUR_S - 1e-9))
 
 
-class _Candidate(Protocol):
-    """What a solved or a standing pool has in common."""
+def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, list[int]]:
+    """Replicas that must serve in every pool, for each of many rates; every rate is solved once.
 
-    @property
-    def law(self) -> PoolLaw: ...
-    @property
-    def option(self) -> EngineOption: ...
-    @property
-    def model(self) -> PoolModel: ...
-
-
-class Demand:
-    """Replicas one pool needs at any rate of the fleet; every rate is solved once.
-
-    Parameters
-    ----------
-    name
-        Of the pool.
-    option
-        Its engine.
-    share
-        Fraction of the requests it serves.
-    capacity_per_s
-        Largest stable rate of one replica [1/s].
-    solve
-        Rate of the fleet [1/s] and a number thought to be near -> replicas that must serve.
+    Raises
+    ------
+    InfeasibleError
+        No number of replicas keeps the promises at some rate.
     """
-
-    def __init__(
-        self,
-        name: str,
-        option: EngineOption,
-        share: float,
-        capacity_per_s: float,
-        solve: Callable[[float, int | None], int],
-    ) -> None:
-        self.name, self.option, self.share, self.capacity_per_s = name, option, share, capacity_per_s
-        self._solve = solve
-        self._known: dict[float, int] = {}
-
-    @property
-    def price(self) -> PriceRule:
-        """Cost rule."""
-        return self.option.price
-
-    def serving(self, fleet_rate_per_s: float) -> int:
-        """Replicas that must serve at a rate of the fleet [1/s].
-
-        Raises
-        ------
-        InfeasibleError
-            No number of replicas keeps the promises.
-        """
-        if fleet_rate_per_s not in self._known:
-            # a rate nearby is known: the number is nearly proportional
-            others = [r for r in self._known if r > 0.0] if fleet_rate_per_s > 0.0 else []
-            near = min(others, key=lambda r: abs(math.log(r / fleet_rate_per_s)), default=None)
-            start = None if near is None else math.ceil(self._known[near] * fleet_rate_per_s / near)
-            self._known[fleet_rate_per_s] = self._solve(fleet_rate_per_s, start)
-        return self._known[fleet_rate_per_s]
-
-
-def _smallest_near(keeps: Callable[[int], bool], guess: int, least: int) -> int | None:
-    """Smallest number >= `least` that keeps the promises when it is within a few of a guess, else ``None``."""
-    n = max(guess, least)
-    for _ in range(NEAR):
-        if not keeps(n):
-            n += 1
-        elif n == least or not keeps(n - 1):
-            return n
-        else:
-            n -= 1
-    return None
-
-
-def demands_of(names: Sequence[str], pools: Sequence[_Candidate], inputs: PlanInputs) -> list[Demand]:
-    """Demands of pools between lengths; together where promises are about the whole fleet."""
-    together = [p for p in inputs.promises if p.scope == "fleet"]
-    own = [p for p in inputs.promises if p.scope == "pool"]
-    levels = prediction_levels(inputs.promises, TAIL_LEVELS if together else (0.5, 0.9, 0.99))
-
-    def least(pool: _Candidate, rate: float, start: int | None) -> int:
-        if rate <= 0.0:
-            return inputs.min_replicas
-        fewest = max(inputs.min_replicas, _hardware_least(pool, rate, inputs))
-        size = smallest_pool(pool.model, rate, own, inputs.utilization_cap, fewest, levels, start)
-        if isinstance(size, Shortfall):
-            raise _unkept(size.promise, rate / pool.law.share)
-        return size.replicas
-
-    def alone(pool: _Candidate) -> Callable[[float, int | None], int]:
-        def need(rate: float, start: int | None) -> int:
-            rate *= pool.law.share
-            if start is not None and rate > 0.0:
-                by_cap = math.ceil(rate / (inputs.utilization_cap * pool.model.capacity_per_s) * (1.0 - 1e-12))
-                fewest = max(by_cap, inputs.min_replicas, _hardware_least(pool, rate, inputs))
-
-                def keeps(n: int) -> bool:
-                    prediction = evaluate_pool(pool.model, rate, n, levels)
-                    return prediction.load < 1.0 and broken(prediction, own) is None
-
-                found = _smallest_near(keeps, start, fewest)
-                if found is not None:
-                    return found
-            return least(pool, rate, start)
-
-        return need
-
-    if not together:
-        return [
-            Demand(n, p.option, p.law.share, p.model.capacity_per_s, alone(p))
-            for n, p in zip(names, pools, strict=True)
-        ]
     known: dict[float, list[int]] = {}
-
-    def shared(rate: float) -> list[int]:
-        if rate not in known:
-            fewest = [least(pool, rate * pool.law.share, None) for pool in pools]
-            known[rate] = fewest
-            if rate > 0.0:
-                scoped = [
-                    ScopedPool(p.model, rate * p.law.share, p.law.share, n, p.option.price.cost_of_need)
-                    for p, n in zip(pools, fewest, strict=True)
-                ]
-                found = cheapest_allocation(scoped, together, levels)
-                if found is None:
-                    raise _unkept(together[0], rate)
-                known[rate] = [size.replicas for size in found[1]]
-        return known[rate]
-
-    def part(k: int) -> Callable[[float, int | None], int]:
-        return lambda rate, start: shared(rate)[k]
-
-    return [
-        Demand(n, p.option, p.law.share, p.model.capacity_per_s, part(k))
-        for k, (n, p) in enumerate(zip(names, pools, strict=True))
-    ]
-
-
-def demands_of_shape(fleet: Disaggregated) -> list[Demand]:
-    """Demands of a prefill and a decode pool, which keep an end-to-end promise together."""
-    inputs = fleet.inputs
-    known: dict[float, tuple[int, int]] = {}
-
-    def both(rate: float) -> tuple[int, int]:
-        if rate not in known:
-            if rate <= 0.0:
-                known[rate] = (inputs.min_replicas, inputs.min_replicas)
-            else:
-                sizes = fleet.size(rate, inputs.promises)
-                if isinstance(sizes, Shortfall):
-                    raise _unkept(sizes.promise, rate)
-                known[rate] = (sizes.prefill.replicas, sizes.decode.replicas)
-        return known[rate]
-
-    first = fleet.prefill
-    found = [Demand(PREFILL, fleet.prefill_option, 1.0, first.capacity_per_s, lambda r, _: both(r)[0])]
-    if fleet.decode is not None:
-        capacity, share = fleet.decode.capacity_per_s, fleet.decode_share
-        found.append(Demand(DECODE, fleet.decode_option, share, capacity, lambda r, _: both(r)[1]))
-    return found
-
-
-def _unkept(promise: Promise, fleet_rate: float) -> InfeasibleError:
-    return InfeasibleError(
-        f"{promise.label} <= {format_duration(promise.limit_s)} cannot be kept at {format_count(fleet_rate)} requests/s "
-        "by any number of replicas of these pools",
-        "Relax the promise, or plan anew for the busiest hour's rate.",
-    )
-
-
-def _hardware_least(pool: _Candidate, rate: float, inputs: PlanInputs) -> int:
-    """Physics, for the method that takes prefill for free."""
-    if inputs.method != "mgc" or not pool.option.profile.automatic:
-        return 1
-    law = pool.law
-    floor = hardware_floor(
-        pool.option.gpu, pool.option.model, rate, law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
-    )
-    return math.ceil(float(floor.gpus) / pool.option.profile.gpus)
+    for rate in sorted(set(fleet_rates_per_s), reverse=True):
+        if rate <= 0.0:
+            known[rate] = [fleet.promises.min_replicas] * len(fleet.pools)
+            continue
+        # a rate nearby is known: the number is nearly proportional
+        near = min((r for r in known if r > 0.0), key=lambda r: abs(math.log(r / rate)), default=None)
+        guess = None if near is None else [math.ceil(n * rate / near) for n in known[near]]
+        sizes = fleet.size(rate, guess)
+        if isinstance(sizes, Shortfall):
+            p = sizes.promise
+            raise InfeasibleError(
+                f"{p.label} <= {format_duration(p.limit_s)} cannot be kept at {format_count(rate)} requests/s "
+                "by any number of replicas of these pools",
+                "Relax the promise, or plan anew for the busiest hour's rate.",
+            )
+        known[rate] = [size.replicas for size in sizes]
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,8 +339,7 @@ class Schedule:
 
 
 def make_schedule(
-    inputs: PlanInputs,
-    demands: Sequence[Demand],
+    fleet: Fleet,
     hours: HourlyRates,
     rate_per_s: float,
     elasticity: Elasticity,
@@ -528,9 +349,7 @@ def make_schedule(
 
     Parameters
     ----------
-    inputs
-        The question.
-    demands
+    fleet
         The pools.
     hours
         Traffic by hour.
@@ -544,14 +363,19 @@ def make_schedule(
     Raises
     ------
     InfeasibleError
-        A pool that keeps its promises at no size in the busiest hour.
+        A pool that keeps its promises at no size in some hour.
     """
     rates = hours.rates_per_s(rate_per_s, elasticity.rate_is)
+    held = [rate * (1.0 + elasticity.buffer) for rate in rates]
+    known = needs_of(fleet, [*held, *rates])
     pools = []
-    for done, demand in enumerate(demands, start=1):
-        pools.append(_scheduled(demand, rates, elasticity))
+    for k, pool in enumerate(fleet.pools):
+        perfect = [known[rate][k] for rate in rates]
+        # bursts shrink relative to a higher rate: where more traffic needs less, the buffer must not take replicas away
+        serving = [max(known[rate][k], n) for rate, n in zip(held, perfect, strict=True)]
+        pools.append(_scheduled(pool, serving, perfect, elasticity))
         if progress is not None:
-            progress(done, len(demands))
+            progress(k + 1, len(fleet.pools))
     notes = []
     if elasticity.rate_is == "mean":
         notes.append(
@@ -562,7 +386,7 @@ def make_schedule(
         f"hours from {hours.source}; replicas start {format_duration(elasticity.startup_s)} before they are needed; "
         "within an hour the rate is taken as constant (--buffer adds to it)"
     )
-    found = Schedule(inputs.to_dict(), rates, elasticity, hours.source, tuple(pools))
+    found = Schedule(fleet.question.asked, rates, elasticity, hours.source, tuple(pools))
     if found.reactive_buffer > 0.0:
         notes.append(
             f"a scaler that reacts to the traffic instead of the clock needs {format_percent(found.reactive_buffer)} in "
@@ -571,23 +395,20 @@ def make_schedule(
     return replace(found, notes=tuple(notes))
 
 
-def _scheduled(demand: Demand, rates: tuple[float, ...], elasticity: Elasticity) -> ScheduledPool:
-    price = demand.price
-    held_rates = [r * (1.0 + elasticity.buffer) for r in rates]
-    perfect = [demand.serving(r) for r in rates]
-    # bursts shrink relative to a higher rate: where more traffic needs less, the buffer must not take replicas away
-    serving = [max(demand.serving(held), n) for held, n in zip(held_rates, perfect, strict=True)]
+def _scheduled(pool: Pool, serving: Sequence[int], perfect: Sequence[int], elasticity: Elasticity) -> ScheduledPool:
+    """One pool over the hours, from what must serve with and without the buffer."""
+    price = pool.option.price
     bought = {n: price.bought(n) for n in {*serving, *perfect}}
     needed = tuple(bought[n] for n in perfect)
     replicas = cheapest_holding([bought[n] for n in serving], elasticity.dwell_hours, elasticity.startup_hours)
     paid = paid_replicas(replicas, elasticity.startup_hours)
     per_replica = price.gpus_per_replica
     return ScheduledPool(
-        name=demand.name,
-        gpu=demand.option.gpu.name,
+        name=pool.name,
+        gpu=pool.option.gpu.name,
         gpus_per_replica=per_replica,
-        share=demand.share,
-        capacity_per_s=demand.capacity_per_s,
+        share=pool.law.share,
+        capacity_per_s=pool.model.capacity_per_s,
         needed=needed,
         replicas=replicas,
         spares=tuple(bought[n] - n for n in serving),
@@ -602,27 +423,23 @@ def _scheduled(demand: Demand, rates: tuple[float, ...], elasticity: Elasticity)
     )
 
 
-def planned_demands(inputs: PlanInputs, workload: Workload, peak_rate_per_s: float) -> list[Demand]:
-    """The pools of the cheapest fleet for the busiest hour.
+def fleet_to_schedule(question: CompiledQuestion, pools: Sequence[SavedPool]) -> Fleet:
+    """The pools of a plan file, or without one those of the cheapest fleet at the question's rate.
 
     Raises
     ------
     InputError, InfeasibleError
         As :func:`planner.fleet.assemble.make_plan`.
     """
-    if inputs.shape != "colocated":
-        busiest = replace(inputs, rate=peak_rate_per_s)
-        return standing_demands(busiest, workload, saved_pools(make_plan(busiest, workload)))
-    problem = FleetProblem(inputs, workload, peak_rate_per_s, engine_options(inputs, workload.max_total))
-    fleet = problem.solve()
-    if not fleet.pools:
-        raise infeasible(problem, fleet)
-    return demands_of(pool_names(len(fleet.pools)), fleet.pools, inputs)
-
-
-def standing_demands(inputs: PlanInputs, workload: Workload, pools: Sequence[SavedPool]) -> list[Demand]:
-    """The pools of a plan file: its boundaries and engines, any number of replicas."""
-    if is_disaggregated(pools):
-        return demands_of_shape(standing_disaggregated(inputs, workload, pools))
-    standing = FixedFleet(inputs, workload, pools).pools
-    return demands_of([p.saved.name for p in standing], standing, inputs)
+    if pools:
+        return standing_fleet(question, pools)
+    shapes = [question.search.shape] if question.search.shape in shape_names() else list(shape_names())
+    fleets, reasons = [], []
+    for name in shapes:
+        try:
+            fleets.append(find_shape(name).solve(question).fleet)
+        except (InfeasibleError, InputError) as error:
+            reasons.append(error)
+    if not fleets:
+        raise reasons[0]
+    return min(fleets, key=lambda fleet: fleet.cost_usd_per_hour)

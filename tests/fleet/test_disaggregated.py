@@ -11,8 +11,9 @@ import yaml
 
 import planner as fo
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.disaggregated import Disaggregated, Sizes, pool_options
-from planner.question.inputs import PlanInputs
+from planner.fleet.shapes.disaggregated import Disaggregated, pool_options
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
 from planner.report import formatter
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Node, Request
@@ -39,10 +40,14 @@ def question(**options: Any) -> PlanInputs:
     return PlanInputs.from_dict({**base, **options})
 
 
+def built(inputs: PlanInputs, workload: Workload) -> Disaggregated:
+    compiled = compile_question(inputs, workload)
+    first = pool_options(compiled)[0]
+    return Disaggregated(compiled, first, first)
+
+
 def fleet(**options: Any) -> Disaggregated:
-    inputs = question(**options)
-    first = pool_options(inputs, WORKLOAD.max_total)[0]
-    return Disaggregated(inputs, WORKLOAD, first, first)
+    return built(question(**options), WORKLOAD)
 
 
 def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, seed: int, count: int) -> list[float]:
@@ -82,7 +87,7 @@ def run(nodes: list[Node], chosen: list[Node], requests: list[Request], times: l
 
 
 def predicted(model: Disaggregated, rate: float, prefills: int, decodes: int) -> list[float]:
-    first, second = model.predict(rate, prefills, decodes, LEVELS)
+    first, second = model.pair(rate, prefills, decodes, LEVELS)
     assert second is not None
     return [*first.ttft_s, *second.tpot_s, *second.e2e_s]
 
@@ -110,11 +115,10 @@ def test_against_simulation(options: dict[str, Any], rate: float, prefills: int,
 def test_the_simulation_too_keeps_the_promises_and_breaks_them_with_one_fewer() -> None:
     rate = 90.0
     inputs = question(rate=rate, slo="p90=0.15", tpot="p90=10.8ms")
-    option = pool_options(inputs, WORKLOAD.max_total)[0]
-    model = Disaggregated(inputs, WORKLOAD, option, option)
-    sizes = model.size(rate, inputs.promises)
-    assert isinstance(sizes, Sizes)
-    prefills, decodes = sizes.prefill.replicas, sizes.decode.replicas
+    model = built(inputs, WORKLOAD)
+    sizes = model.size(rate)
+    assert isinstance(sizes, list)
+    prefills, decodes = (s.replicas for s in sizes)
 
     def measured(first: int, second: int) -> tuple[float, float]:
         runs = np.array([simulated(model, rate, first, second, seed, 3000) for seed in range(3)]).mean(axis=0)
@@ -149,8 +153,7 @@ def test_bursts_add_and_more_replicas_never_hurt() -> None:
     laws = []
     for burst in ("auto", "poisson"):
         inputs = question(cdf="azure", rate=200.0, burst=burst)
-        option = pool_options(inputs, workload.max_total)[0]
-        laws.append(Disaggregated(inputs, workload, option, option))
+        laws.append(built(inputs, workload))
     bursty, poisson = laws
     before: tuple[float, ...] | None = None
     for replicas in range(10, 30):
@@ -164,8 +167,8 @@ def test_bursts_add_and_more_replicas_never_hurt() -> None:
 def test_one_queue_waits_less_than_a_split() -> None:
     split, shared = fleet(), fleet(routing="jsq")
     for rate in (60.0, 90.0):
-        one = split.predict(rate, 4, 2, LEVELS)[0]
-        two = shared.predict(rate, 4, 2, LEVELS)[0]
+        one = split.pair(rate, 4, 2, LEVELS)[0]
+        two = shared.pair(rate, 4, 2, LEVELS)[0]
         assert all(b <= a for a, b in zip(one.ttft_s, two.ttft_s, strict=True))
 
 
@@ -181,14 +184,13 @@ def test_one_queue_waits_less_than_a_split() -> None:
 )
 def test_one_replica_fewer_breaks_a_promise_or_the_cap(promises: dict[str, Any]) -> None:
     inputs = question(rate=300.0, **promises)
-    option = pool_options(inputs, WORKLOAD.max_total)[0]
-    model = Disaggregated(inputs, WORKLOAD, option, option)
-    sizes = model.size(300.0, inputs.promises)
-    assert isinstance(sizes, Sizes)
-    counts = (sizes.prefill.replicas, sizes.decode.replicas)
+    model = built(inputs, WORKLOAD)
+    sizes = model.size(300.0)
+    assert isinstance(sizes, list)
+    counts = [s.replicas for s in sizes]
 
     def keeps(prefills: int, decodes: int) -> bool:
-        first, second = model.predict(300.0, prefills, decodes)
+        first, second = model.pair(300.0, prefills, decodes)
         assert second is not None
         if max(first.load, second.load) > inputs.utilization_cap:
             return False
@@ -274,7 +276,7 @@ def test_two_gpus_may_share_the_work() -> None:
 
 def test_a_slow_link_is_in_the_tpot_and_not_in_the_ttft() -> None:
     fast, slow = fleet(), fleet(kv_transfer_gbps=1.0)
-    first, second = (m.predict(30.0, 2, 2, LEVELS) for m in (fast, slow))
+    first, second = (m.pair(30.0, 2, 2, LEVELS) for m in (fast, slow))
     assert first[0].ttft_s == second[0].ttft_s
     assert first[1] is not None and second[1] is not None
     assert all(a < b for a, b in zip(first[1].tpot_s, second[1].tpot_s, strict=True))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import planner as fo
 from planner.fleet.assemble import make_plan
 from planner.fleet.pool import evaluate_pool
-from planner.fleet.problem import FleetProblem
-from planner.question.inputs import PlanInputs
-from planner.replica.engine import engine_options
+from planner.fleet.problem import FleetProblem, engine_choices
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved"}
@@ -28,9 +28,7 @@ def azure() -> Workload:
 
 def _solved(workload: Workload, **options: Any) -> tuple[FleetProblem, Any]:
     inputs = PlanInputs.from_dict({"cdf": "azure", **options})
-    rate = inputs.rate or workload.arrivals.rate_per_s
-    assert rate is not None
-    problem = FleetProblem(inputs, workload, rate, engine_options(inputs, workload.max_total))
+    problem = FleetProblem(compile_question(inputs, workload))
     return problem, problem.solve()
 
 
@@ -79,14 +77,15 @@ def test_the_unit_of_time_changes_nothing(azure: Workload, scale: float) -> None
     from planner.iteration.model import IterationModel
 
     inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 2.0, "rate": 900.0, **PAPER})
-    options = engine_options(inputs, azure.max_total)
-    base = FleetProblem(inputs, azure, 900.0, options).solve()
+    question = compile_question(inputs, azure)
+    options = engine_choices(question)
+    base = FleetProblem(question, options).solve()
     it = profile("fleetopt-paper").iteration
     stretched = replace(
         options[0], profile=replace(options[0].profile, iteration=IterationModel(t0=it.t0 * scale, h=it.h * scale))
     )
     inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 2.0 * scale, "rate": 900.0 / scale, **PAPER})
-    other = FleetProblem(inputs, azure, 900.0 / scale, [stretched]).solve()
+    other = FleetProblem(compile_question(inputs, azure), [stretched]).solve()
     assert [p.size.replicas for p in other.pools] == [p.size.replicas for p in base.pools]
     assert [p.law.upper for p in other.pools] == [p.law.upper for p in base.pools]
 
@@ -109,7 +108,7 @@ def test_the_paper_s_slots_and_service_times() -> None:
     """n_max of FleetOpt section 7.1: 256 at 4K, 682 at 1.5K, 128 at 8K, 16 at 64K."""
     lmsys = Workload.from_arrays([1000.0, 3500.0], [500.0, 500.0], arrival_rate_per_s=1.0)
     for boundary, slots in ((1536.0, 682), (4096.0, 256), (8192.0, 128)):
-        option = engine_options(PlanInputs.from_dict({"slo": 2.0, "rate": 1.0, **PAPER}), lmsys.max_total)[0]
+        option = engine_choices(compile_question(PlanInputs.from_dict({"slo": 2.0, "rate": 1.0, **PAPER}), lmsys))[0]
         assert option.reserved_slots(boundary) == slots
     assert option.reserved_slots(65536.0) == 16
 
@@ -240,7 +239,7 @@ def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) 
         }
     )
     assert inputs.rate is not None
-    problem = FleetProblem(inputs, w, inputs.rate, engine_options(inputs, w.max_total))
+    problem = FleetProblem(compile_question(inputs, w))
     fleet = problem.solve()
     problem.open_grid()
     n = len(problem.states)

@@ -13,8 +13,8 @@ import planner as fo
 from planner.catalog import gpu
 from planner.errors import InfeasibleError
 from planner.fleet.problem import FleetProblem
+from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.replica.engine import engine_options
 
 GPUS = ("h100", "h200", "a100", "l40s")
 
@@ -27,7 +27,7 @@ def traffic(rng: np.random.Generator) -> fo.Workload:
 
 def enumerated(inputs: PlanInputs, workload: fo.Workload) -> float:
     """Cost of the cheapest fleet of the grid that the inventory holds, every pool sized on every engine."""
-    problem = FleetProblem(inputs, workload, inputs.rate or 50.0, engine_options(inputs, workload.max_total))
+    problem = FleetProblem(compile_question(inputs, workload))
     problem.open_grid()
     top, best = len(problem.states) - 1, math.inf
     stock = {gpu(name).name: count for name, count in inputs.inventory.items()}

@@ -9,16 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.fleet.pool import PoolSize, Shortfall, smallest_pool
-from planner.methods.base import Prediction
+from planner.methods.base import PoolModel, Prediction
 from planner.promise import Promise
+from planner.question.compiled import Promises
+
+TTFT = Promises((Promise("ttft_s", 1.0),))
 
 
-class Curve:
+class Curve(PoolModel):
     """Latency t0 / (1 - load)^power: monotone, unbounded at capacity, t0 when idle."""
 
     def __init__(self, capacity: float, idle: float, power: float) -> None:
-        self.capacity_per_s, self.idle, self.power = capacity, idle, power
+        self.capacity, self.idle, self.power = capacity, idle, power
         self.calls = 0
+
+    @property
+    def capacity_per_s(self) -> float:
+        return self.capacity
 
     def at(self, rate: float, n: int) -> float:
         load = rate / (n * self.capacity_per_s)
@@ -41,7 +48,7 @@ def test_one_replica_fewer_breaks_the_promise_or_the_cap(
     capacity: float, rate: float, idle: float, power: float
 ) -> None:
     curve = Curve(capacity, idle, power)
-    size = smallest_pool(curve, rate, [Promise("ttft_s", 1.0)], 0.85)
+    size = smallest_pool(curve, rate, TTFT)
     assert isinstance(size, PoolSize)
     n = size.replicas
     assert curve.at(rate, n) <= 1.0
@@ -53,7 +60,7 @@ def test_one_replica_fewer_breaks_the_promise_or_the_cap(
 
 def test_a_million_replicas_take_a_handful_of_predictions() -> None:
     curve = Curve(1.0, 0.5, 2.0)
-    size = smallest_pool(curve, 1e6, [Promise("ttft_s", 1.0)], 0.85)
+    size = smallest_pool(curve, 1e6, TTFT)
     assert isinstance(size, PoolSize)
     # 0.5/(1-load)^2 <= 1 means load <= 1 - sqrt(0.5)
     assert size.replicas == math.ceil(1e6 / (1.0 - math.sqrt(0.5)))
@@ -61,12 +68,12 @@ def test_a_million_replicas_take_a_handful_of_predictions() -> None:
 
 
 def test_a_promise_no_size_keeps_is_a_shortfall_with_the_idle_value() -> None:
-    size = smallest_pool(Curve(1.0, 1.5, 1.0), 10.0, [Promise("ttft_s", 1.0)], 0.85)
+    size = smallest_pool(Curve(1.0, 1.5, 1.0), 10.0, TTFT)
     assert isinstance(size, Shortfall)
     assert size.best_s == pytest.approx(1.5, rel=1e-6)
 
 
 def test_an_exact_multiple_of_the_capacity_is_not_rounded_up() -> None:
-    size = smallest_pool(Curve(10.0, 1e-6, 0.1), 85.0, [Promise("ttft_s", 1.0)], 0.85)
+    size = smallest_pool(Curve(10.0, 1e-6, 0.1), 85.0, TTFT)
     assert isinstance(size, PoolSize)
     assert size.replicas == 10

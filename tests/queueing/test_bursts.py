@@ -89,6 +89,7 @@ def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, repl
     from planner.catalog import gpu, model, profile
     from planner.methods.burst import PoolArrivals
     from planner.methods.mixed import MixedPool
+    from planner.routing import find_routing
     from planner.simulate.pool import simulate
     from planner.simulate.presets import PoolEngines
     from planner.simulate.replay import ReplayedTraffic
@@ -106,7 +107,7 @@ def test_real_time_stamps_replayed_through_the_simulator(shared_data: Path, repl
     law = FleetMoments(azure).law(State(0.0), State(azure.max_total))
     assert law is not None
     iteration = profile(gpu=gpu("h100"), model=model("llama-3.1-8b")).iteration
-    pool = MixedPool(law, iteration, 320, 430_000, 2048, "random", PoolArrivals(azure.arrivals))
+    pool = MixedPool(law, iteration, 320, 430_000, 2048, find_routing("random"), PoolArrivals(azure.arrivals))
     at = pool.predict(rate, replicas, (0.5, 0.9, 0.99))
     # lengths drawn anew, not those the bursts came with: the prediction knows the counts alone
     rows = sample_rows(azure.weight, azure.rows, stamps.size, np.random.default_rng(1))

@@ -14,12 +14,13 @@ import pytest
 from planner import api
 from planner.cli.main import run
 from planner.errors import InputError
+from planner.fleet.shapes import standing_fleet
 from planner.iteration.model import IterationModel
+from planner.question.compiled import compile_question
 from planner.question.files import saved_pools
-from planner.question.inputs import PlanInputs
+from planner.question.options import PlanInputs
 from planner.simulate.plan import FleetTraffic, Load
 from planner.simulate.traffic import SampledTraffic, Traffic
-from planner.studies.standing import FixedFleet
 from planner.workload.workload import Workload
 
 SHORT = {"requests": 4000, "seeds": 1, "max_requests": 16_000}
@@ -72,7 +73,9 @@ def test_slot_methods_are_checked_with_slots(method: str) -> None:
 
 def of_first_pool(fleet: api.Plan, workload: Workload, rate: float, load: Load, **limits: int) -> Traffic:
     inputs = PlanInputs.from_dict(dict(fleet.inputs))
-    source = FleetTraffic(FixedFleet(inputs, workload, saved_pools(fleet)), workload, rate, load)
+    source = FleetTraffic(
+        standing_fleet(compile_question(inputs, workload, rate), saved_pools(fleet)), workload, rate, load
+    )
     return source.of(0, limits.get("requests", 1000), limits.get("most", 10**7))
 
 
@@ -115,7 +118,7 @@ def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path
     plan = api.plan(workload, slo=5.0, rate=20, pools=1)
     (whole,) = saved_pools(plan)
     cut = [replace(whole, name="short", high_tokens=4096.0), replace(whole, name="long", low_tokens=4096.0)]
-    fleet = FixedFleet(PlanInputs.from_dict(dict(plan.inputs)), workload, cut)
+    fleet = standing_fleet(compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload), cut)
     source = FleetTraffic(fleet, workload, 2.0, Load("auto"))
     sent = [next(source.of(k, 10, 10**6).batches(np.random.default_rng(0))) for k in range(2)]
     for batch, belongs in zip(sent, (lambda n: n <= 4096, lambda n: n > 4096), strict=True):

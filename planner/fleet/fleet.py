@@ -1,0 +1,275 @@
+"""A fleet of any shape: pools that serve one stream of requests, asked about any rate and any numbers of replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.errors import InputError
+from planner.fleet.pool import Pool, PoolSize, Shortfall, broken
+from planner.fleet.scope import tail_at
+from planner.methods.base import Prediction
+from planner.plans import SearchReport
+from planner.promise import PROMISE_METRICS, Promise
+from planner.question.compiled import CompiledQuestion, Promises
+from planner.question.files import SavedPool
+from planner.workload import pools as m
+
+__all__ = ["Fleet", "Shape", "Solved", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One pool under one load.
+
+    Parameters
+    ----------
+    pool
+        Name.
+    arrival_rate_per_s
+        Rate of the pool [1/s].
+    prediction
+        Latency and occupancy.
+    broken
+        Promises that do not hold.
+    """
+
+    pool: str
+    arrival_rate_per_s: float
+    prediction: Prediction
+    broken: tuple[Promise, ...]
+
+
+class Fleet:
+    """Pools that serve one stream of requests; what a shape adds is how their latencies come about.
+
+    Parameters
+    ----------
+    question
+        What was asked.
+    pools
+        The pools, in the order of the plan.
+    levels
+        Quantile levels of predictions.
+    """
+
+    linked = False
+    """Whether the latency of one pool depends on the size of another."""
+
+    headroom_step = 1.08
+    """Factor between rates at which the search for the headroom stops."""
+
+    def __init__(self, question: CompiledQuestion, pools: Sequence[Pool], levels: tuple[float, ...]) -> None:
+        self.question, self.pools, self.levels = question, list(pools), levels
+
+    # --- what a shape says ----------------------------------------------------------------------------------------
+
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
+        """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving."""
+        raise NotImplementedError
+
+    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
+        """The cheapest sizes that keep the promises at a rate of the fleet [1/s]; `near` are numbers thought to be close."""
+        raise NotImplementedError
+
+    def band(self, k: int) -> tuple[int, int | None]:
+        """Replicas pool `k` needs if iterations take the profile's band less or more; ``None`` = no number would do."""
+        raise NotImplementedError
+
+    def work_tokens(self, k: int) -> tuple[float, float]:
+        """Mean input and output tokens of a request that pool `k` works on."""
+        law = self.pools[k].law
+        return law.mean(m.INPUT), law.mean(m.OUTPUT)
+
+    def metrics(self, k: int) -> tuple[str, ...]:
+        """Latencies that pool `k` answers for."""
+        return PROMISE_METRICS
+
+    def tightness(self, k: int) -> list[str]:
+        """Further lines on what fixes pool `k`."""
+        return []
+
+    def notes(self) -> Iterator[str]:
+        """Findings worth knowing, of this shape."""
+        yield from ()
+
+    def assumptions(self) -> Iterator[str]:
+        """What was assumed, beyond engines, prices and arrivals."""
+        yield from ()
+
+    def summary(self) -> Iterator[str]:
+        """Lines of the explanation about the pools together."""
+        yield from ()
+
+    def known_headroom(self) -> float | None:
+        """The headroom where it follows from what is known already."""
+        return None
+
+    # --- what holds for all ---------------------------------------------------------------------------------------
+
+    @property
+    def promises(self) -> Promises:
+        """What is promised."""
+        return self.question.promises
+
+    @property
+    def rate(self) -> float:
+        """Rate asked about [1/s]."""
+        return self.question.traffic.rate_per_s
+
+    @property
+    def counts(self) -> list[int]:
+        """Replicas that serve, by pool."""
+        return [p.size.replicas for p in self.pools]
+
+    @property
+    def own_promises(self) -> tuple[Promise, ...]:
+        """Promises held against the prediction of single pools."""
+        return self.promises.of_pools
+
+    @property
+    def shared_promises(self) -> tuple[Promise, ...]:
+        """Promises held against all requests together."""
+        return self.promises.of_fleet
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of all pools [USD/hour]."""
+        return math.fsum(p.cost_usd_per_hour for p in self.pools)
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Largest stable rate of the fleet at this mix of requests [1/s]."""
+        return min(p.size.replicas * p.model.capacity_per_s / p.law.share for p in self.pools)
+
+    def at(self, fleet_rate_per_s: float) -> list[Verdict]:
+        """Every pool as it stands at a rate of the fleet [1/s], each held against the promises."""
+        verdicts = []
+        for pool, found in zip(self.pools, self.predict(fleet_rate_per_s, self.counts), strict=True):
+            missed = tuple(
+                p for p in self.promises.latency if found.load >= 1.0 or found.held(p.metric, p.quantile) > p.limit_s
+            )
+            verdicts.append(Verdict(pool.name, fleet_rate_per_s * pool.law.share, found, missed))
+        return verdicts
+
+    def with_one_fewer(self, k: int) -> list[Prediction]:
+        """Predictions of the pools that feel it when pool `k` has one replica fewer; that of pool `k` first."""
+        counts = [n - (j == k) for j, n in enumerate(self.counts)]
+        found = self.predict(self.rate, [max(n, 1) for n in counts])
+        return [found[k], *(p for j, p in enumerate(found) if self.linked and j != k)]
+
+    def tails(self, predictions: Sequence[Prediction]) -> list[float]:
+        """Share of all requests beyond the limit of each shared promise."""
+        return [
+            math.fsum(
+                pool.law.share * tail_at(found, p.metric, p.limit_s)
+                for pool, found in zip(self.pools, predictions, strict=True)
+            )
+            for p in self.shared_promises
+        ]
+
+    def holds(self, fleet_rate_per_s: float) -> bool:
+        """Whether the fleet as it stands keeps promises and utilization cap at a rate [1/s]."""
+        cap = self.promises.utilization_cap * (1.0 + 1e-9)
+        for pool in self.pools:
+            if fleet_rate_per_s * pool.law.share > cap * pool.size.replicas * pool.model.capacity_per_s:
+                return False
+        found = self.predict(fleet_rate_per_s, self.counts)
+        if any(broken(prediction, self.own_promises) is not None for prediction in found):
+            return False
+        return all(
+            tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
+        )
+
+    def headroom(self) -> float:
+        """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""
+        if (known := self.known_headroom()) is not None:
+            return known
+        low, high = 1.0, self.promises.utilization_cap * self.capacity_per_s / self.rate
+        if high <= self.headroom_step:
+            return low
+        if self.holds(high * self.rate):
+            return high
+        while high / low > self.headroom_step:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self.holds(middle * self.rate) else (low, middle)
+        return low
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The answer of a shape's search.
+
+    Parameters
+    ----------
+    fleet
+        The fleet.
+    search
+        What was searched.
+    baseline
+        The best one pool, where that is another fleet.
+    notes
+        What the search found beside the answer.
+    unproven
+        What is left unproven, in words.
+    """
+
+    fleet: Fleet
+    search: SearchReport
+    baseline: Fleet | None = None
+    notes: tuple[str, ...] = ()
+    unproven: str | None = None
+
+
+class Shape:
+    """How a fleet is laid out, ``SHAPE`` of its file: finds the cheapest fleet, and rebuilds one that stands.
+
+    Attributes
+    ----------
+    name
+        Name on the command line.
+    """
+
+    name: str
+
+    def solve(self, question: CompiledQuestion) -> Solved:
+        """The cheapest fleet.
+
+        Raises
+        ------
+        InputError
+            Something in the question cannot be.
+        InfeasibleError
+            No fleet of this shape keeps the promises.
+        """
+        raise NotImplementedError
+
+    def stands(self, pools: Sequence[SavedPool]) -> bool:
+        """Whether the pools of a plan file are of this shape."""
+        raise NotImplementedError
+
+    def rebuild(self, question: CompiledQuestion, pools: Sequence[SavedPool]) -> Fleet:
+        """The pools of a plan file under another question.
+
+        Raises
+        ------
+        InputError
+            An engine that cannot be rebuilt.
+        """
+        raise NotImplementedError
+
+
+def serving(saved: SavedPool) -> int:
+    """Replicas of a plan file's pool that serve.
+
+    Raises
+    ------
+    InputError
+        There are none.
+    """
+    if saved.replicas <= saved.spares:
+        raise InputError(
+            f"pool {saved.name}: has no replicas that serve ({saved.spares} of {saved.replicas} are spares)"
+        )
+    return saved.replicas - saved.spares

@@ -1,0 +1,407 @@
+"""Shape ``colocated``: every replica prefills and decodes; pools serve ranges of lengths and do not touch each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from planner.catalog.kv import tensor_parallel_sizes
+from planner.errors import InputError
+from planner.fleet.explain import infeasible, of_fleet_wide
+from planner.fleet.fleet import Fleet, Shape, Solved, serving
+from planner.fleet.pool import Pool, PoolSize, Shortfall, evaluate_pool, replica_for, smallest_near, smallest_pool
+from planner.fleet.problem import FleetProblem, Found, engine_choices, least_by_hardware
+from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
+from planner.methods import find_method
+from planner.methods.base import Prediction
+from planner.plans import SearchReport
+from planner.question.compiled import CompiledQuestion
+from planner.question.files import SavedPool
+from planner.remarks import Remark
+from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.workload import pools as m
+from planner.workload.pools import State
+
+__all__ = ["SHAPE", "Colocated"]
+
+
+def pool_names(count: int) -> tuple[str, ...]:
+    """``all``; ``short``, ``long``; or numbered.
+
+    >>> pool_names(2), pool_names(3)
+    (('short', 'long'), ('pool 1', 'pool 2', 'pool 3'))
+    """
+    if count == 1:
+        return ("all",)
+    return ("short", "long") if count == 2 else tuple(f"pool {k + 1}" for k in range(count))
+
+
+class Colocated(Fleet):
+    """Pools by length.
+
+    Parameters
+    ----------
+    question, pools
+        As for :class:`planner.fleet.fleet.Fleet`.
+    """
+
+    def __init__(self, question: CompiledQuestion, pools: Sequence[Pool]) -> None:
+        promises = question.promises
+        levels = promises.levels(TAIL_LEVELS) if promises.of_fleet else promises.levels()
+        super().__init__(question, pools, levels)
+        self.method = find_method(question.method)
+
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
+        """See :meth:`planner.fleet.fleet.Fleet.predict`."""
+        return [
+            evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels)
+            for p, n in zip(self.pools, counts, strict=True)
+        ]
+
+    def with_one_fewer(self, k: int) -> list[Prediction]:
+        """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
+        pool = self.pools[k]
+        return [evaluate_pool(pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1, self.levels)]
+
+    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.size`."""
+        own = self.promises.only(self.promises.of_pools)
+        sizes = []
+        for k, pool in enumerate(self.pools):
+            rate = fleet_rate_per_s * pool.law.share
+            least = max(self.promises.min_replicas, self._least(pool, rate))
+            if near is not None and (found := smallest_near(pool.model, rate, own, near[k], least, self.levels)):
+                sizes.append(found)
+                continue
+            size = smallest_pool(pool.model, rate, own, least, self.levels, None if near is None else near[k])
+            if isinstance(size, Shortfall):
+                return size
+            sizes.append(size)
+        shared = self.promises.of_fleet
+        if not shared:
+            return sizes
+        scoped = [
+            ScopedPool(p.model, fleet_rate_per_s * p.law.share, p.law.share, s.replicas, p.option.price.cost_of_need)
+            for p, s in zip(self.pools, sizes, strict=True)
+        ]
+        together = cheapest_allocation(scoped, shared, self.levels)
+        return Shortfall(shared[0], math.inf) if together is None else together[1]
+
+    def _least(self, pool: Pool, rate: float) -> int:
+        """Replicas that the hardware takes whatever the method says."""
+        sums = pool.law.moments / pool.law.share
+        return int(least_by_hardware(self.method, pool.option, sums, rate))
+
+    # --- what one step more or less would change ------------------------------------------------------------------
+
+    def tightness(self, k: int) -> list[str]:
+        """Promises nearly used up, and what more traffic or a slower promise would take."""
+        pool, lines = self.pools[k], []
+        prediction = pool.size.prediction
+        for p in self.promises.of_pools:
+            value = prediction.held(p.metric, p.quantile)
+            if value > 0.9 * p.limit_s:
+                margin = prediction.margin(p.metric, p.quantile)
+                kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
+                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
+        if self._by_rate_per_replica:
+            line = f"{pool.name}: about {self.marginal_replicas(pool, traffic=1.1):,} replicas for 10% more traffic"
+            if self.promises.limits("ttft_s"):
+                line += f", {self.marginal_replicas(pool, ttft_slack_s=0.01):,} if TTFT may take 10 ms longer"
+            lines.append(line + ".")
+        return lines
+
+    @property
+    def _by_rate_per_replica(self) -> bool:
+        """Whether what one size does says what another does at another rate."""
+        return self.question.routing.by_rate_per_replica and not self.promises.of_fleet
+
+    def marginal_replicas(self, pool: Pool, traffic: float = 1.0, ttft_slack_s: float = 0.0) -> int:
+        """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
+
+        Read from the trials of its sizing: k replicas at f times the rate are k/f at the rate itself. Interpolated between
+        the trials, so to about one replica; a number below the fewest tried is predicted. Engine settings stay.
+        """
+        promises = self.promises.latency
+        limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in promises]
+        n = pool.size.replicas
+        low = max(self.promises.min_replicas, self._least(pool, pool.arrival_rate_per_s * traffic))
+        high = max(math.ceil(n * traffic - 1e-9), low)  # as many per unit of traffic as now always suffice
+        while low < high:
+            middle = (low + high) // 2
+            size = pool.size
+            if middle / traffic < size.trials[0][0] and traffic > 1.0:
+                more = pool.model.predict(pool.arrival_rate_per_s * traffic, middle, self.levels)
+                values = tuple(more.held(p.metric, p.quantile) for p in promises)
+                size = replace(size, trials=((middle / traffic, values),))
+            low, high = (low, middle) if self._within(pool, size, middle / traffic, limits) else (middle + 1, high)
+        return high
+
+    def band(self, k: int) -> tuple[int, int | None]:
+        """See :meth:`planner.fleet.fleet.Fleet.band`.
+
+        The band is the profile's and twice the standard error of the mean work per request (the sampling error of the
+        workload), added as independent errors. Scaling all times by s at rate lambda is the same as the unscaled pool at
+        rate s lambda with limits divided by s.
+        """
+        pool = self.pools[k]
+        band = math.hypot(pool.option.profile.band, 2.0 * self._sampling_error(pool))
+        least, n, slow = self.promises.min_replicas, pool.size.replicas, 1.0 + band
+        if self.promises.of_fleet:
+            # what one pool needs depends on the others: the load alone scales with the iteration time
+            return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * slow)
+        low = self._fewest(pool, pool.size, max(1.0 - band, 0.05), least, n)
+        size = pool.size
+        if not self._keeps(pool, size, n, slow):
+            # one more trial, far enough for the slow end in most cases
+            far = math.ceil(n * slow * slow) + 1
+            more = pool.model.predict(pool.arrival_rate_per_s, far, self.levels)
+            values = tuple(more.held(p.metric, p.quantile) for p in self.promises.latency)
+            size = replace(size, trials=(*size.trials, (far, values)) if far > size.trials[-1][0] else size.trials)
+        top = math.ceil(size.trials[-1][0] * slow)
+        if self._keeps(pool, size, top, slow):
+            return low, max(self._fewest(pool, size, slow, n, top), n)
+        tighter = self.promises.tightened(slow)
+        start = math.ceil(n * slow * slow)
+        high = smallest_pool(pool.model, pool.arrival_rate_per_s * slow, tighter, max(least, n), self.levels, start)
+        return low, None if isinstance(high, Shortfall) else max(high.replicas, n)
+
+    def _keeps(self, pool: Pool, size: PoolSize, n: int, scale: float) -> bool:
+        """Whether n replicas would do if every time were `scale` times as long, judged from the trials of `size`."""
+        return self._within(pool, size, n / scale, [p.limit_s / scale for p in self.promises.latency])
+
+    def _within(self, pool: Pool, size: PoolSize, replicas: float, limits_s: Sequence[float]) -> bool:
+        """Whether a fractional number of replicas keeps the utilization cap and these limits, judged from the trials."""
+        load = pool.arrival_rate_per_s / (replicas * pool.model.capacity_per_s)
+        values = size.held_at(replicas)
+        if load > self.promises.utilization_cap * (1.0 + 1e-12) or values is None:
+            return False
+        return all(v <= limit for v, limit in zip(values, limits_s, strict=True))
+
+    def _fewest(self, pool: Pool, size: PoolSize, scale: float, low: int, high: int) -> int:
+        """Smallest number in low..high that :meth:`_keeps` accepts; `high` when none below does."""
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._keeps(pool, size, middle, scale) else (middle + 1, high)
+        return high
+
+    def _sampling_error(self, pool: Pool) -> float:
+        """Relative standard error of the pool's work per request, from the number of requests behind the workload.
+
+        Delta method: the coefficient of variation of prefill work over the root of the pool's share of the requests.
+        """
+        requests = self.question.traffic.workload.provenance.requests
+        mean = pool.law.mean(m.NEW_INPUT)
+        if not requests or mean <= 0.0:
+            return 0.0
+        scv = max(pool.law.mean(m.NEW_INPUT2) / (mean * mean) - 1.0, 0.0)
+        return math.sqrt(scv / max(requests * pool.law.share, 1.0))
+
+    def known_headroom(self) -> float | None:
+        """From the trials of the sizing, where only the rate per replica matters."""
+        if not self._by_rate_per_replica:
+            return None
+        known = [self._known_headroom(pool) for pool in self.pools]
+        found = [f for f in known if f is not None]
+        return min(found) if len(found) == len(known) else None
+
+    def _known_headroom(self, pool: Pool) -> float | None:
+        """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried."""
+        n = pool.size.replicas
+        cap = self.promises.utilization_cap * n * pool.model.capacity_per_s / pool.arrival_rate_per_s
+        if cap <= 1.02:
+            return max(cap, 1.0)
+        if pool.size.trials[0][0] >= n:
+            return None
+        low, high = 1.0, min(cap, n / pool.size.trials[0][0])
+        limits = [p.limit_s for p in self.promises.latency]
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            values = pool.size.held_at(n / middle)
+            keeps = values is not None and all(v <= limit for v, limit in zip(values, limits, strict=True))
+            low, high = (middle, high) if keeps else (low, middle)
+        return low
+
+    # --- what is said of it ---------------------------------------------------------------------------------------
+
+    def summary(self) -> Iterator[str]:
+        """How the fleet-wide promises are kept."""
+        tails = self.tails([p.size.prediction for p in self.pools])
+        for p, tail in zip(self.shared_promises, tails, strict=True):
+            yield of_fleet_wide(p, tail)
+
+    def notes(self) -> Iterator[str]:
+        """Findings worth knowing."""
+        engines = self.question.engines
+        open_tp = engines.tp is None and not engines.tp_options and engines.profile is None
+        by_latency = [p for p in self.pools if p.size.binding.code == "promise"]
+        larger = any(max(tensor_parallel_sizes(p.option.model, p.option.gpu)) > p.option.tp for p in by_latency)
+        if open_tp and larger and not self.method.free_prefill:
+            yield (
+                "a latency promise, not throughput, fixes the replicas: larger tensor-parallel groups may be cheaper "
+                "(--tp all)"
+            )
+        if smooth := self._without_bursts():
+            yield smooth
+
+    def _without_bursts(self) -> str | None:
+        """What the bursts of the trace cost: the same pools under Poisson arrivals, when that is fewer replicas."""
+        arrivals = self.question.traffic.arrivals
+        if self.promises.of_fleet or arrivals is None or not arrivals.dispersion:
+            return None
+        total = 0
+        for pool in self.pools:
+            calm = pool.model.without_bursts()
+            if calm is None:
+                return None
+            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels)
+            if isinstance(size, Shortfall):
+                return None
+            total += size.replicas
+        needed = sum(self.counts)
+        if total >= needed:
+            return None
+        return (
+            f"bursts cost {needed - total:,} of the {needed:,} replicas: Poisson arrivals would need {total:,} "
+            "(--burst poisson); --routing jsq shares them better"
+        )
+
+    def assumptions(self) -> Iterator[str]:
+        """What was assumed of lengths and the gateway."""
+        traffic, search = self.question.traffic, self.question.search
+        if search.pools > 1 and traffic.p_c is None and not traffic.moments(self.question.engines.chunk).compressible:
+            yield (
+                "compression not proposed: no category of the workload is known to be compressible (--p-c gives a share)"
+            )
+        if len(self.pools) > 1 and traffic.sees_output:
+            yield (
+                "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)"
+            )
+
+
+class _ColocatedShape(Shape):
+    """See the module."""
+
+    name = "colocated"
+
+    def solve(self, question: CompiledQuestion) -> Solved:
+        """See :meth:`planner.fleet.fleet.Shape.solve`."""
+        problem = FleetProblem(question)
+        found = problem.solve()
+        if not found.pools:
+            raise infeasible(problem, found)
+        names = pool_names(len(found.pools))
+        fleet = Colocated(question, [replace(p, name=n) for p, n in zip(found.pools, names, strict=True)])
+        one = found.one_pool
+        baseline = Colocated(question, [one]) if len(found.pools) > 1 and one is not None else None
+        return Solved(
+            fleet,
+            _report(problem, found, fleet),
+            baseline,
+            tuple(_search_notes(problem, found)),
+            _unproven(problem, found, fleet),
+        )
+
+    def stands(self, pools: Sequence[SavedPool]) -> bool:
+        """Any pools by length."""
+        return True
+
+    def rebuild(self, question: CompiledQuestion, pools: Sequence[SavedPool]) -> Colocated:
+        """See :meth:`planner.fleet.fleet.Shape.rebuild`."""
+        moments = question.traffic.moments(question.engines.chunk)
+        ordered = sorted(pools, key=lambda p: p.low_tokens)
+        top = max(moments.top, ordered[-1].high_tokens)
+        built = []
+        for k, saved in enumerate(ordered):
+            below = ordered[k - 1] if k else None
+            is_top = k == len(ordered) - 1
+            upper = State(top if is_top else saved.high_tokens, 1.0 if is_top else saved.gamma)
+            law = moments.law(State(saved.low_tokens, below.gamma if below else 1.0), upper)
+            if law is None:
+                continue
+            own = standing_engines(question, saved)
+            option = engine_choices(own)[0]
+            replica = replica_for(own, option, law, option.max_model_len if is_top else saved.high_tokens)
+            if replica is None:
+                raise InputError(
+                    f"pool {saved.name}: one request of {upper.boundary:,.0f} tokens does not fit in memory"
+                )
+            rate = question.traffic.rate_per_s * law.share
+            size = PoolSize(serving(saved), Prediction.unknown(), Remark("stands"))
+            built.append(Pool(law, option, *replica, rate, size, saved.replicas, saved.name))
+        return Colocated(question, built)
+
+
+def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:
+    """The question with nothing of the engine left open: GPU, group, budget and slots are the plan's."""
+    engines = question.engines
+    slots = engines.max_num_seqs if engines.kv == ("reserved",) else saved.slots
+    return replace(
+        question,
+        engines=replace(
+            engines, gpu=(saved.gpu,), tp=saved.tp, tp_options=(), token_budget=saved.token_budget, max_num_seqs=slots
+        ),
+    )
+
+
+def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
+    """What was searched and the gap that is left."""
+    search, cost = problem.search, fleet.cost_usd_per_hour
+    boundaries = len(problem.boundary_grid())
+    gammas = len(search.gammas) if problem.moments.compressible else 1
+    kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
+    grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
+    words = "1 pool" if search.pools == 1 else f"1 to {search.pools} pools, {grid}"
+    proven = found.outcome.proven
+    bound = cost if proven else min(found.outcome.lower_bound, cost)
+    return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
+
+
+def _search_notes(problem: FleetProblem, found: Found) -> Iterator[str]:
+    """What the search met on its way."""
+    if found.shortfalls:
+        worst = min(found.shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
+        yield (
+            f"{len(found.shortfalls)} of the pools examined keep {worst.promise.label} <= "
+            f"{format_duration(worst.promise.limit_s)} at no size (the nearest, idle, needs {format_duration(worst.best_s)})"
+        )
+    if tight := _full_occupancy(problem):
+        yield tight
+
+
+def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> str | None:
+    """What a search that stopped early leaves open."""
+    if found.outcome.proven:
+        return None
+    gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
+    return (
+        f"{problem.evaluations} pool{'s' if problem.evaluations != 1 else ''} sized of a grid of "
+        f"{format_count(found.candidates)} fleets; no other is expected to be cheaper, but proven "
+        f"is only that none is cheaper by more than {format_usd(gap)}/hour (--max-evaluations 0 proves)"
+    )
+
+
+def _full_occupancy(problem: FleetProblem) -> str | None:
+    """Why the paper's own pools break the promise: the method times every iteration with all slots busy."""
+    if not problem.exact_bounds:
+        return None
+    from planner.methods.mgc import MgcPool
+
+    broken_pools = [
+        (built[0].upper.boundary, built[2])
+        for key, built in problem.built().items()
+        if isinstance(built[2], MgcPool) and problem.is_hopeless(*key)
+    ]
+    if not broken_pools:
+        return None
+    boundary, pool = min(broken_pools, key=lambda b: abs(b[0] - 4096.0))
+    level = max((p.quantile for p in problem.promises if p.metric == "ttft_s"), default=0.99)
+    return (
+        f"a pool up to {format_count(boundary)} tokens has {pool.slots} slots, its iterations take "
+        f"{format_duration(pool.iteration_s)} when all are busy, and a long prompt's prefill and first token "
+        f"{format_duration(pool.prefill_s(level) + pool.iteration_s)}: eq. 8 leaves nothing below that"
+    )
+
+
+SHAPE = _ColocatedShape()

@@ -1,0 +1,501 @@
+"""Shape ``disaggregated``: prefill and decode on pools of their own, sized together where a promise spans both."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.catalog.kv import kv_bytes_per_token
+from planner.catalog.load import gpu as find_gpu
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.explain import beyond_stock, unkept
+from planner.fleet.fleet import Fleet, Shape, Solved, serving
+from planner.fleet.pool import FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, smallest_pool
+from planner.fleet.problem import engine_choices, gpus_by_type
+from planner.fleet.shapes.colocated import standing_engines
+from planner.methods.base import Prediction
+from planner.methods.burst import PoolArrivals
+from planner.methods.disaggregated import BANDS, BURST_BAND, DecodePool, PrefillPool, burst_bands
+from planner.plans import EngineSettings, SearchReport
+from planner.promise import Promise
+from planner.question.compiled import CompiledQuestion, Promises
+from planner.question.files import SavedPool
+from planner.queueing.disaggregated import DecodeNodes, PrefillNodes, end_to_end
+from planner.queueing.memory import slot_law
+from planner.remarks import Remark
+from planner.replica.engine import (
+    DEFAULT_TOKEN_BUDGETS,
+    MAX_NUM_SEQS_LIMIT,
+    MODEL_LEN_STEP,
+    UNLIMITED_BUDGET,
+    EngineOption,
+    ReplicaSetup,
+    Slots,
+    memory_safe_slots,
+    reserved_slots,
+)
+from planner.units import format_duration, format_percent
+from planner.workload.pools import PoolLaw, State
+
+__all__ = ["DECODE", "PREFILL", "SHAPE", "Disaggregated", "pool_options"]
+
+FloatArray = NDArray[np.float64]
+
+PREFILL, DECODE = "prefill", "decode"
+"""Names of the pools of such a fleet, by which a plan file is recognized."""
+
+MAX_STEPS = 4000
+"""Pairs of pool sizes tried for an end-to-end promise before the cheapest found is taken."""
+
+_SLOT_REASONS = {
+    "overflow": "the largest number whose KV cache seldom overflows",
+    "preemptions": "the largest number whose KV cache seldom overflows",
+    "max_slots": "memory would allow more",
+}
+
+
+class Disaggregated(Fleet):
+    """A workload on one prefill engine and one decode engine; answers what any numbers of replicas achieve.
+
+    Parameters
+    ----------
+    question
+        What is asked.
+    prefill_option, decode_option
+        Engines of the two pools, of one model.
+    prefill
+        The prefill pool of the same question and prefill engine, where it is known already.
+
+    Raises
+    ------
+    InputError
+        A profile without prefill times; memory that holds no request.
+    """
+
+    linked = True
+    headroom_step = 1.02
+
+    def __init__(
+        self,
+        question: CompiledQuestion,
+        prefill_option: EngineOption,
+        decode_option: EngineOption,
+        prefill: PrefillPool | None = None,
+    ) -> None:
+        super().__init__(question, (), question.promises.levels())
+        self.prefill_option, self.decode_option = prefill_option, decode_option
+        rows = replace(question.traffic, p_c=0.0, route_on="total").moments(question.engines.chunk)
+        law = rows.law(State(0.0), State(rows.top))
+        assert law is not None
+        length, output, weight = rows.input, np.maximum(rows.output, 1.0), rows.weight / rows.weight.sum()
+        self.law = replace(law, upper=State(float(prefill_option.max_model_len)))
+        self.mean_input, self.mean_output = float(weight @ length), float(weight @ output)
+        self.longest = float(np.max(length + output))
+        self.moving = output > 1.0
+        self.decode_share = float(weight[self.moving].sum())
+        arrivals = question.traffic.arrivals
+        self.prefill = prefill or PrefillPool(
+            PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
+            question.routing.pooled,
+            PoolArrivals(arrivals),
+            prefill_option.profile.api_overhead_s,
+        )
+        self.bytes_per_token = kv_bytes_per_token(decode_option.model)
+        # every GPU of a group sends its part over its own link; the smaller group is the narrower path
+        links = min(prefill_option.tp, decode_option.tp)
+        self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
+        self.slots = Slots(0, "")
+        self.decode: DecodePool | None = None
+        self._bands: list[tuple[int, int] | None] = []
+        if self.decode_share > 0.0:
+            moving = self.moving
+            self.decode = self._decode_pool(
+                length[moving],
+                output[moving],
+                weight[moving] / weight[moving].sum(),
+                PoolArrivals(arrivals, self.decode_share),
+            )
+
+    def _decode_pool(
+        self, length: FloatArray, output: FloatArray, weight: FloatArray, arrivals: PoolArrivals
+    ) -> DecodePool:
+        """Decode nodes for requests that decode at all."""
+        option = self.decode_option
+        # rows of compact files may be fractional; a request that decodes at all decodes once at least
+        decodes = np.maximum(output - 1.0, 1.0)
+        context = length + 0.5 * (decodes + 1.0)
+        time_share = weight * decodes / float(weight @ decodes)
+        mean_context = float(time_share @ context)
+        deviation = math.sqrt(max(float(time_share @ (context - mean_context) ** 2), 0.0))
+        self.slots = self._decode_slots(length, decodes, weight)
+        n = np.arange(self.slots.count + 1, dtype=np.float64)
+        iteration = option.profile.iteration
+        times = np.asarray(iteration.at_batch(float(self.slots.count)).time(n, n * mean_context))
+        spread = iteration.g * (context - mean_context)
+        nodes = DecodeNodes(decodes, self.transfer_s(length), spread, weight, times, iteration.g * deviation)
+        return DecodePool(nodes, arrivals)
+
+    def _decode_slots(self, length: FloatArray, decodes: FloatArray, weight: FloatArray) -> Slots:
+        """Sequences a decode node may run: the memory-safe number, as an engine that cannot evict cheaply wants it."""
+        option = self.decode_option
+        if option.kv == "reserved":
+            slots = reserved_slots(option, self.longest)
+        else:
+            # a node holds prompt and tokens so far, from the second token's iteration on
+            blocks = slot_law(length + 1.0, decodes, weight, token_budget=UNLIMITED_BUDGET)
+            slots = memory_safe_slots(option, blocks, MAX_NUM_SEQS_LIMIT, _SLOT_REASONS, tell_all=True)
+        if slots.count < 1:
+            raise InputError(
+                f"{option.model.name} on {option.gpu.name} x TP{option.tp}: a request of {self.longest:,.0f} tokens does "
+                "not fit in a decode replica's memory"
+            )
+        return slots
+
+    def transfer_s(self, prompt_tokens: FloatArray | float) -> FloatArray:
+        """Time to move the KV cache of a prompt from its prefill to its decode node [s]."""
+        base = self.question.engines.kv_transfer_base_s
+        return np.asarray(base + self.seconds_per_token * np.asarray(prompt_tokens))
+
+    # --- predictions ----------------------------------------------------------------------------------------------
+
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
+        """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
+        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1])
+        return [first] if second is None else [first, second]
+
+    def pair(
+        self, rate_per_s: float, prefills: int, decodes: int, levels: tuple[float, ...] | None = None
+    ) -> tuple[Prediction, Prediction | None]:
+        """Both pools at a rate of the fleet; E2E of whole requests stands with the decode pool (the prefill's without one)."""
+        levels = self.levels if levels is None else levels
+        first = self.prefill.predict(rate_per_s, prefills, levels)
+        if self.decode is None:
+            return replace(first, e2e_s=first.ttft_s), None
+        second = self.decode.predict(rate_per_s * self.decode_share, decodes, levels)
+        if first.load >= 1.0 or second.load >= 1.0:
+            return first, replace(second, e2e_s=(math.inf,) * len(levels))
+        wait = self.prefill.wait(rate_per_s, prefills)
+        state = self.decode.state(rate_per_s * self.decode_share, decodes)
+        law = end_to_end(self.prefill.nodes, wait, self.decode.nodes, state, self.moving)
+        e2e = law.quantiles(levels) + self.prefill.overhead_s
+        # as much of the TTFT as bursts make is as uncertain here
+        part = np.array(
+            [(high - BANDS["ttft_s"][1]) / (BURST_BAND[1] - BANDS["ttft_s"][1]) for _, high in first.bands["ttft_s"]]
+        )
+        bands = dict(second.bands) | {"e2e_s": burst_bands(BANDS["e2e_s"], part * np.array(first.ttft_s) / e2e)}
+        return first, replace(second, e2e_s=tuple(e2e.tolist()), bands=bands)
+
+    @property
+    def own_promises(self) -> tuple[Promise, ...]:
+        """Every request passes both pools: what one promises holds for all."""
+        return self.promises.latency
+
+    @property
+    def shared_promises(self) -> tuple[Promise, ...]:
+        """None beyond those."""
+        return ()
+
+    # --- sizes ----------------------------------------------------------------------------------------------------
+
+    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.size`."""
+        return self.sizes(fleet_rate_per_s, self.promises)
+
+    def sizes(self, rate_per_s: float, promises: Promises) -> list[PoolSize] | Shortfall:
+        """The cheapest numbers of replicas that keep other promises."""
+        ttft, tpot, e2e = (
+            tuple(p for p in promises.latency if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
+        )
+        first = smallest_pool(self.prefill, rate_per_s, promises.only(ttft), levels=self.levels)
+        if isinstance(first, Shortfall):
+            return first
+        if self.decode is None:
+            return self._without_decode(rate_per_s, first, promises, ttft, e2e)
+        second = smallest_pool(self.decode, rate_per_s * self.decode_share, promises.only(tpot), levels=self.levels)
+        if isinstance(second, Shortfall):
+            return second
+        return self._for_end_to_end(rate_per_s, first, second, e2e)
+
+    def _without_decode(
+        self,
+        rate: float,
+        first: PoolSize,
+        promises: Promises,
+        ttft: tuple[Promise, ...],
+        e2e: tuple[Promise, ...],
+    ) -> list[PoolSize] | Shortfall:
+        """The prefill pool alone, where nobody decodes: the first token is the last."""
+        prediction = replace(first.prediction, e2e_s=first.prediction.ttft_s)
+        if not (missed := broken(prediction, e2e)):
+            return [replace(first, prediction=prediction)]
+        both = promises.only((*ttft, *(Promise("ttft_s", p.limit_s, p.quantile) for p in e2e)))
+        again = smallest_pool(self.prefill, rate, both, levels=self.levels)
+        if isinstance(again, Shortfall):
+            return Shortfall(missed, again.best_s)
+        held = replace(again.prediction, e2e_s=again.prediction.ttft_s)
+        return [PoolSize(again.replicas, held, Remark("promise", {"promise": missed.label}))]
+
+    def _for_end_to_end(
+        self, rate: float, first: PoolSize, second: PoolSize, promises: Sequence[Promise]
+    ) -> list[PoolSize] | Shortfall:
+        """From the sizes that keep TTFT and TPOT to the cheapest that also keep E2E: every pair on the frontier."""
+        known: dict[tuple[int, int], Prediction] = {}
+
+        def at(prefills: int, decodes: int) -> Prediction:
+            if (prefills, decodes) not in known:
+                found = self.pair(rate, prefills, decodes)[1]
+                assert found is not None
+                known[prefills, decodes] = found
+            return known[prefills, decodes]
+
+        base = at(first.replicas, second.replicas)
+        missed = broken(base, promises)
+        if missed is None:
+            return [first, replace(second, prediction=base)]
+        idle = self.pair(FEW_PER_REPLICA, 1, 1)[1]
+        assert idle is not None
+        if (hopeless := broken(idle, promises)) is not None:
+            return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
+
+        def keeps(prefills: int, decodes: int) -> bool:
+            return broken(at(prefills, decodes), promises) is None
+
+        n, decodes = self._cheapest_pair(first.replicas, second.replicas, keeps)
+        why = Remark("promise", {"promise": missed.label})
+        one = first if n == first.replicas else PoolSize(n, self.prefill.predict(rate, n, self.levels), why)
+        binding = second.binding if decodes == second.replicas else why
+        return [one, PoolSize(decodes, at(n, decodes), binding)]
+
+    def _cheapest_pair(self, least_p: int, least_d: int, keeps: Callable[[int, int], bool]) -> tuple[int, int]:
+        """The cheapest numbers of prefill and decode replicas that keep a promise which both can help to keep."""
+        price_p, price_d = self.prefill_option.price, self.decode_option.price
+
+        def cost(prefills: int, decodes: int) -> float:
+            return price_p.cost_of_need(prefills) + price_d.cost_of_need(decodes)
+
+        # some pair that keeps the promises: both pools grow until one does
+        prefills, decodes = least_p, least_d
+        while not keeps(prefills, decodes):
+            prefills, decodes = 2 * prefills, 2 * decodes
+        best = (cost(prefills, decodes), prefills, decodes)
+        for n in range(least_p, least_p + MAX_STEPS):
+            if cost(n, least_d) >= best[0]:
+                break
+            # the most decode replicas that still make it cheaper, then the fewest that keep the promise
+            most, step = least_d, 1
+            while cost(n, most + step) < best[0]:
+                most, step = most + step, 2 * step
+            while step > 1:
+                step //= 2
+                if cost(n, most + step) < best[0]:
+                    most += step
+            if not keeps(n, most):
+                continue
+            low = least_d
+            while low < most:
+                middle = (low + most) // 2
+                low, most = (low, middle) if keeps(n, middle) else (middle + 1, most)
+            best = (cost(n, most), n, most)
+        return best[1], best[2]
+
+    def band(self, k: int) -> tuple[int, int | None]:
+        """See :meth:`planner.fleet.fleet.Fleet.band`: the same pools, faster traffic, tighter promises."""
+        if not self._bands:
+            band = max(self.prefill_option.profile.band, self.decode_option.profile.band)
+            for sign in (-1.0, 1.0):
+                scale = max(1.0 + sign * band, 0.05)
+                found = self.sizes(self.rate * scale, self.promises.tightened(scale))
+                counts = None if isinstance(found, Shortfall) else (found[0].replicas, found[-1].replicas)
+                self._bands.append(counts)
+        low, high = (None if b is None else b[k] for b in self._bands)
+        n = self.pools[k].size.replicas
+        return n if low is None else min(low, n), None if high is None else max(high, n)
+
+    # --- pools ----------------------------------------------------------------------------------------------------
+
+    def with_sizes(self, sizes: Sequence[PoolSize], bought: Sequence[int] | None = None) -> Disaggregated:
+        """The fleet with these sizes; bought what the price rules say unless given."""
+        self.pools = []
+        engines = (self.prefill_option, self.decode_option)
+        models = (self.prefill, self.decode)
+        for k, (size, option, model) in enumerate(zip(sizes, engines, models, strict=False)):
+            if model is None:
+                break
+            count = option.price.bought(size.replicas) if bought is None else bought[k]
+            law = self.law if k == 0 else self._decode_law(option)
+            setup, name = self._setup(option, first=k == 0), (PREFILL, DECODE)[k]
+            self.pools.append(Pool(law, option, setup, model, self.rate * law.share, size, count, name))
+        return self
+
+    def _decode_law(self, option: EngineOption) -> PoolLaw:
+        """Requests of the decode pool."""
+        return replace(self.law, share=self.decode_share, upper=State(float(option.max_model_len)))
+
+    def _setup(self, option: EngineOption, first: bool) -> ReplicaSetup:
+        """Slots, memory and settings of a replica of either pool."""
+        slots = Slots(1, "one whole prompt at a time") if first else self.slots
+        longest = int(MODEL_LEN_STEP * math.ceil(option.max_model_len / MODEL_LEN_STEP))
+        settings = EngineSettings(
+            max_model_len=min(longest, option.model.max_context),
+            max_num_seqs=slots.count,
+            max_num_batched_tokens=longest if first else max(option.token_budget, slots.count),
+            tensor_parallel_size=option.tp,
+            gpu_memory_utilization=option.memory_utilization,
+            kv_cache_dtype=option.model.kv_dtype,
+            batching=PREFILL if first else DECODE,
+            reasons={
+                "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
+                "max_num_seqs": slots.why,
+                "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
+                "tensor_parallel_size": "as given"
+                if self.question.engines.tp
+                else "the smallest group that holds weights and a request",
+                "gpu_memory_utilization": "as given",
+            },
+        )
+        return ReplicaSetup(
+            slots.count,
+            float(option.kv_tokens(slots.count)),
+            slots.overflow_probability,
+            slots.preemptions_per_1000,
+            settings,
+            slots.warnings,
+        )
+
+    def work_tokens(self, k: int) -> tuple[float, float]:
+        """See :meth:`planner.fleet.fleet.Fleet.work_tokens`: each token is counted where it is made or read."""
+        if self.decode is None:
+            return self.mean_input, self.mean_output
+        return (self.mean_input, 0.0) if k == 0 else (0.0, self.mean_output / self.decode_share)
+
+    def metrics(self, k: int) -> tuple[str, ...]:
+        """See :meth:`planner.fleet.fleet.Fleet.metrics`."""
+        if k > 0:
+            return ("tpot_s", "e2e_s")
+        return ("ttft_s",) if self.decode is not None else ("ttft_s", "e2e_s")
+
+    # --- what is said of it ---------------------------------------------------------------------------------------
+
+    def summary(self) -> Iterator[str]:
+        """How the pools stand to each other."""
+        if self.decode is not None:
+            prefills, decodes = self.counts
+            yield (
+                f"P:D is {prefills}:{decodes} ({prefills / decodes:.2f}); "
+                f"{format_percent(self.decode_share)} of the requests decode."
+            )
+
+    def assumptions(self) -> Iterator[str]:
+        """Transfers, and what a replica takes at a time."""
+        engines = self.question.engines
+        yield (
+            f"KV cache over {engines.kv_transfer_gbps:g} Gbit/s per GPU plus {format_duration(engines.kv_transfer_base_s)}: "
+            f"{self.bytes_per_token / 1024:,.0f} KiB per token, {format_duration(float(self.transfer_s(self.mean_input)))} "
+            "for a prompt of mean length (--kv-transfer-gbps, --kv-transfer-base); transfers do not delay each other"
+        )
+        spread = (
+            "idle replicas pull prompts from one queue" if self.prefill.one_queue else "requests are split at random"
+        )
+        yield f"a prefill replica takes one whole prompt at a time; {spread}; decode replicas are chosen at random"
+
+
+def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray) -> FloatArray:
+    """Time of an iteration with one whole prompt, its cached part left out [s]."""
+    iteration = option.profile.iteration
+    if iteration.b == iteration.c == iteration.a == 0.0:
+        raise InputError(
+            f"profile {option.profile.name} charges nothing for prefill: a prefill pool cannot be sized with it",
+            "Take a measured, fitted or estimated profile, or --shape colocated.",
+        )
+    new = np.maximum((1.0 - cached) * length, 1.0)
+    return np.asarray(iteration.time(0.0, 0.0, new, new * (np.maximum(length - new, 0.0) + 0.5 * (new + 1.0))))
+
+
+def pool_options(question: CompiledQuestion) -> list[EngineOption]:
+    """One engine per GPU type and group: token budgets play no part here."""
+    budget = question.engines.token_budget or DEFAULT_TOKEN_BUDGETS[0]
+    return engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
+
+
+class _DisaggregatedShape(Shape):
+    """See the module."""
+
+    name = "disaggregated"
+
+    def solve(self, question: CompiledQuestion) -> Solved:
+        """See :meth:`planner.fleet.fleet.Shape.solve`: every pair of engines."""
+        stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
+        best: Disaggregated | None = None
+        too_large: Disaggregated | None = None
+        shortfalls: list[Shortfall] = []
+        refused: list[InputError] = []
+        options = pool_options(question)
+        pairs = [(p, d) for p, d in itertools.product(options, options) if p.model.name == d.model.name]
+        known: dict[str, PrefillPool] = {}
+        for first, second in pairs:
+            try:
+                fleet = Disaggregated(question, first, second, known.get(first.label))
+            except InputError as error:
+                refused.append(error)
+                continue
+            known[first.label] = fleet.prefill
+            sizes = fleet.size(question.traffic.rate_per_s)
+            if isinstance(sizes, Shortfall):
+                shortfalls.append(sizes)
+                continue
+            fleet.with_sizes(sizes)
+            fits = all(n <= stock.get(name, n) for name, n in gpus_by_type(fleet.pools).items())
+            rival = best if fits else too_large
+            if rival is None or fleet.cost_usd_per_hour < rival.cost_usd_per_hour:
+                best, too_large = (fleet, too_large) if fits else (best, fleet)
+        if best is None:
+            raise _infeasible(question, stock, shortfalls, refused, too_large)
+        cost, count = best.cost_usd_per_hour, len(pairs)
+        return Solved(
+            best, SearchReport(count, count, cost, 0.0, f"{count} pair{'s' if count != 1 else ''} of engines, all P:D")
+        )
+
+    def stands(self, pools: Sequence[SavedPool]) -> bool:
+        """A prefill and a decode pool, by name."""
+        return {PREFILL} <= {p.name for p in pools} <= {PREFILL, DECODE}
+
+    def rebuild(self, question: CompiledQuestion, pools: Sequence[SavedPool]) -> Disaggregated:
+        """See :meth:`planner.fleet.fleet.Shape.rebuild`."""
+        by_name = {p.name: p for p in pools}
+        ordered = [by_name[name] for name in (PREFILL, DECODE) if name in by_name]
+        budget = question.engines.token_budget
+        engines = []
+        for saved in ordered:
+            own = standing_engines(question, saved)
+            engines.append(pool_options(replace(own, engines=replace(own.engines, token_budget=budget)))[0])
+        fleet = Disaggregated(question, engines[0], engines[-1])
+        sizes = [PoolSize(serving(saved), Prediction.unknown(), Remark("stands")) for saved in ordered]
+        return fleet.with_sizes(sizes, [p.replicas for p in ordered])
+
+
+def _infeasible(
+    question: CompiledQuestion,
+    stock: dict[str, int],
+    shortfalls: Sequence[Shortfall],
+    refused: Sequence[InputError],
+    too_large: Disaggregated | None,
+) -> InfeasibleError | InputError:
+    """Why there is no fleet, and what would help."""
+    if too_large is not None:
+        return beyond_stock(stock, question.traffic.rate_per_s, gpus_by_type(too_large.pools), proven=True)
+    if not shortfalls:
+        return refused[0]
+    helps = {
+        "ttft_s": "a faster prefill: more GPUs per replica (--tp), a faster GPU (--gpu), a prefix cache",
+    }
+    usual = "a faster link (--kv-transfer-gbps), memory with more bandwidth (--gpu), more GPUs per replica"
+    worst = min(shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
+    return unkept(worst, "disaggregated: ", "idle pools need", [helps.get(worst.promise.metric, usual)])
+
+
+SHAPE = _DisaggregatedShape()

@@ -1,0 +1,157 @@
+"""Prefill and decode on nodes of their own: the two pools as the pool sizer sees them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner.methods.base import PoolModel, Prediction, same_band, unstable
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals
+from planner.queueing.bursts import BurstSequence, rising
+from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes
+from planner.queueing.slots.chain import replica_dispersion
+
+__all__ = ["BANDS", "BURST_BAND", "DecodePool", "PrefillPool", "burst_bands"]
+
+BANDS = {"ttft_s": (-0.05, 0.05), "tpot_s": (-0.05, 0.05), "e2e_s": (-0.05, 0.05)}
+"""Errors against simulation with Poisson arrivals: docs/accuracy/disaggregated.md."""
+
+WAIT_LEVELS = np.concatenate(
+    (np.linspace(0.0, 0.9, 19), [0.93, 0.95, 0.965, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998, 0.999, 0.9995])
+)
+"""Levels at which the wait behind bursts is known [1]."""
+
+BURST_LOADS = 1.0 - np.geomspace(0.9, 0.004, 28)
+"""Loads of a replica at which it is found."""
+
+BURST_BAND = (-0.45, 2.0)
+"""Truth over prediction - 1 of a TTFT that is all burst: the real Azure time stamps, where bursts bring long prompts, gave
+-20% to +190% on 1 to 4 prefill replicas of three GPU types, and +320% once: a band that holds most of them, not all."""
+
+
+def burst_bands(usual: tuple[float, float], part: np.ndarray) -> tuple[tuple[float, float], ...]:
+    """Bands of latencies of which `part` is the work of bursts, by level."""
+    shares = np.clip(part, 0.0, 1.0).tolist()
+    return tuple((usual[0] + p * (BURST_BAND[0] - usual[0]), usual[1] + p * (BURST_BAND[1] - usual[1])) for p in shares)
+
+
+class PrefillPool(PoolModel):
+    """The prefill pool as the pool sizer sees it: its latency is TTFT, the others are nan (not this pool's)."""
+
+    def __init__(self, nodes: PrefillNodes, one_queue: bool, arrivals: PoolArrivals, overhead_s: float) -> None:
+        self.nodes, self.one_queue, self.arrivals, self.overhead_s = nodes, one_queue, arrivals, overhead_s
+        self._tables: dict[float, np.ndarray] = {}
+        self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Prompts per second of one replica."""
+        return self.nodes.capacity_per_s
+
+    def wait(self, arrival_rate_per_s: float, replicas: int) -> Pieces:
+        """Law of the wait for a replica: exact for Poisson arrivals, and what bursts add at every level."""
+        calm = self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue)
+        burst = self._bursts(arrival_rate_per_s, replicas)
+        if burst is None:
+            return calm
+        # the pieces follow each other: their left ends are the quantiles at the mass before them
+        knots = np.interp(WAIT_LEVELS, np.cumsum(calm.mass) - calm.mass, calm.start)
+        knots = knots + self._burst_wait(arrival_rate_per_s, replicas, burst)
+        knots = np.maximum.accumulate(np.maximum(knots, 0.0))
+        return Pieces(knots, np.append(np.diff(knots), 0.0), np.diff(WAIT_LEVELS, append=1.0))
+
+    def _bursts(self, rate: float, replicas: int) -> Burst | None:
+        """The bursts of the pool at a rate; ``None`` where there are none or nothing feels them."""
+        burst = self.arrivals.at(rate)
+        return burst if burst.present and rate > IDLE_LOAD * replicas * self.capacity_per_s else None
+
+    def _burst_wait(self, rate: float, replicas: int, burst: Burst) -> np.ndarray:
+        """Bursty minus Poisson quantiles at WAIT_LEVELS [s]."""
+        if self.one_queue:
+            return self._added(rate, self.nodes.law.mean / replicas, burst)
+        # requests split at random: the load of a replica says it all, so a table over loads is made once a fleet rate
+        table = self._tables.get(burst.fleet_rate)
+        if table is None:
+            found = [self._added(x * self.capacity_per_s, self.nodes.law.mean, burst) for x in BURST_LOADS]
+            # one finite sequence of arrivals: its noise must not let a busier replica wait less
+            table = np.stack([rising(column) for column in np.array(found).T], axis=1)
+            self._tables[burst.fleet_rate] = table
+        load = rate / (replicas * self.capacity_per_s)
+        place = np.interp(-math.log1p(-load), -np.log1p(-BURST_LOADS), np.arange(len(BURST_LOADS)))
+        low = min(int(place), len(BURST_LOADS) - 2)
+        added: np.ndarray = table[low] + (place - low) * (table[low + 1] - table[low])
+        # an idle replica meets no burst
+        added *= min(1.0, load / BURST_LOADS[0])
+        return added
+
+    def _added(self, rate: float, service: float, burst: Burst) -> np.ndarray:
+        bursty, poisson = self._sequence(burst.scales()), self._sequence(())
+        added = bursty.waits(rate, service, WAIT_LEVELS) - poisson.waits(rate, service, WAIT_LEVELS)
+        return np.asarray(np.maximum(added, 0.0))
+
+    def _sequence(self, scales: tuple[tuple[float, float], ...]) -> BurstSequence:
+        if scales not in self._sequences:
+            self._sequences[scales] = BurstSequence(scales, self.nodes.service_s, self.nodes.weight)
+        return self._sequences[scales]
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`planner.methods.base.PoolModel`."""
+        load = arrival_rate_per_s / (replicas * self.capacity_per_s)
+        if load >= 1.0:
+            return unstable(quantiles, load)
+        ttft = self.nodes.first_token(self.wait(arrival_rate_per_s, replicas)).quantiles(quantiles) + self.overhead_s
+        bands = {metric: same_band(quantiles, *band) for metric, band in BANDS.items()}
+        if self._bursts(arrival_rate_per_s, replicas) is not None:
+            calm = self.nodes.first_token(self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue))
+            part = 1.0 - (calm.quantiles(quantiles) + self.overhead_s) / ttft
+            bands["ttft_s"] = burst_bands(BANDS["ttft_s"], part)
+        other = (math.nan,) * len(quantiles)
+        return Prediction(
+            quantiles=quantiles,
+            ttft_s=tuple(ttft.tolist()),
+            tpot_s=other,
+            e2e_s=other,
+            load=load,
+            slot_occupancy=load,
+            mean_running=load,
+            wait_probability=self.nodes.wait_probability(arrival_rate_per_s, replicas, self.one_queue),
+            bands=bands,
+        )
+
+
+class DecodePool(PoolModel):
+    """The decode pool: its latency is TPOT, of requests with more than one output token; rates are of those requests."""
+
+    def __init__(self, nodes: DecodeNodes, arrivals: PoolArrivals) -> None:
+        self.nodes, self.arrivals = nodes, arrivals
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Requests per second of one replica."""
+        return self.nodes.capacity_per_s
+
+    def state(self, arrival_rate_per_s: float, replicas: int) -> DecodeState:
+        """Occupancy of a node below capacity."""
+        load = arrival_rate_per_s / (replicas * self.capacity_per_s)
+        dispersion = self.arrivals.at(arrival_rate_per_s).pool_dispersion(self.nodes.relaxation_s(load))
+        return self.nodes.solve(arrival_rate_per_s / replicas, replica_dispersion(dispersion, replicas, "random"))
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`planner.methods.base.PoolModel`."""
+        load = arrival_rate_per_s / (replicas * self.capacity_per_s)
+        if load >= 1.0:
+            return unstable(quantiles, load)
+        state = self.state(arrival_rate_per_s, replicas)
+        other = (math.nan,) * len(quantiles)
+        return Prediction(
+            quantiles=quantiles,
+            ttft_s=other,
+            tpot_s=tuple(self.nodes.tpot(state).quantiles(quantiles).tolist()),
+            e2e_s=other,
+            load=load,
+            slot_occupancy=state.slot_occupancy,
+            mean_running=state.mean_running,
+            wait_probability=state.wait_probability,
+            bands={metric: same_band(quantiles, *band) for metric, band in BANDS.items()},
+        )
