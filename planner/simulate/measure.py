@@ -52,6 +52,9 @@ class Run:
         Share of iterations in which memory kept a request out or evicted one.
     stopped
         Whether the run was ended early as unstable.
+    started
+        Times at which requests reach the pool and at which they are through, each in the order of the first [s], where that is
+        not their arrival and their first token.
     """
 
     times: NDArray[np.float64] = field(default_factory=_empty)
@@ -64,6 +67,7 @@ class Run:
     rejected: int = 0
     memory_bound: float = 0.0
     stopped: bool = False
+    started: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @property
     def sent(self) -> int:
@@ -217,13 +221,14 @@ def _window(run: Run, saturated: bool, whole: bool) -> tuple[int, int, bool]:
 
 def _backlog_grows(run: Run, saturated: bool) -> bool:
     """Whether the number without a first token grows all the time: by more than 2% of the arrivals of the last half."""
-    total = run.times.size
+    times, started = (run.times, run.first) if run.started is None else run.started
+    total = times.size
     if saturated or total < 1000:
         return False
-    started = np.sort(run.first[~np.isnan(run.first)])
+    started = np.sort(started[~np.isnan(started)])
 
     def waiting(u: float, v: float) -> float:
-        at = run.times[math.floor(u * total) : math.floor(v * total)]
+        at = times[math.floor(u * total) : math.floor(v * total)]
         positions = np.arange(math.floor(u * total), math.floor(v * total)) + 1
         return float(np.mean(positions - np.searchsorted(started, at, side="right")))
 

@@ -1,0 +1,85 @@
+"""A prefill and a decode pool: one replica each as the policy of two nodes, several as queues that are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.iteration.model import IterationModel
+from planner.simulate.durations import Canonical
+from planner.simulate.engine import Request
+from planner.simulate.pair import simulate_pair
+from planner.simulate.presets import PoolEngines
+from planner.simulate.replay import ReplayedTraffic
+from planner.simulate.run import run_policy
+from planner.simulate.traffic import SampledTraffic
+
+MODEL = IterationModel(t0=4e-3, w=2e-3, b=3e-5, g=2e-7, h=2e-5, a=2e-9)
+
+
+@pytest.mark.parametrize("slots,memory", [(40, math.inf), (6, math.inf), (40, 1000)])
+def test_one_replica_each_is_the_policy_of_two_nodes(slots: float, memory: float) -> None:
+    """``distserve`` is checked iteration by iteration against two other programs."""
+    rng = np.random.default_rng(2)
+    n, period = 800, 60.0
+    times = np.sort(rng.random(n)) * period
+    inputs, outputs = rng.integers(5, 900, n), rng.integers(1, 60, n)
+    rows = zip(times.tolist(), inputs.tolist(), outputs.tolist(), strict=True)
+    parameters = {"decode_slots": slots, "transfer_base": 0.01, "transfer_per_token": 2e-5}
+    run = run_policy(
+        [Request(i, *row) for i, row in enumerate(rows)], "distserve", Canonical(MODEL), parameters, memory
+    )
+    first, second = simulate_pair(
+        ReplayedTraffic(times, inputs, outputs, period),
+        PoolEngines(1, MODEL),
+        PoolEngines(1, MODEL, slots=slots, kv_tokens=memory),
+        lambda length: 0.01 + 2e-5 * length,
+        seeds=1,
+    )
+    (sample,) = second.samples
+    assert sample.ttft_s == pytest.approx([r.first_token_s - r.arrival for r in run.requests], abs=1e-9)
+    assert sample.e2e_s == pytest.approx([r.done_s - r.arrival for r in run.requests], abs=1e-9)
+    assert np.array_equal(first.samples[0].e2e_s, sample.e2e_s)
+    assert second.preemptions_per_request * n == pytest.approx(run.evictions)
+    assert (run.evictions > 0) == (memory < math.inf)
+
+
+@pytest.mark.parametrize("routing", ["random", "p2c", "least", "rr"])
+def test_prefill_of_equal_prompts_is_md1_or_better(routing: str) -> None:
+    """Three replicas of deterministic service at load .8: random routing is M/D/1, whose mean wait is rho s/(2 (1 - rho));
+    every other routing waits less, and no less than one server three times as fast."""
+    engines = PoolEngines(3, IterationModel(t0=0.05), routing=routing)
+    traffic = SampledTraffic([100.0], [1.0], None, 0.8 * 3 / 0.05, 60_000)
+    first, second = simulate_pair(traffic, engines, PoolEngines(1, MODEL), np.zeros_like, seeds=2)
+    wait = first.ttft_mean_s.value - 0.05
+    alone = 0.8 * 0.05 / (2.0 * 0.2)
+    if routing == "random":
+        assert wait == pytest.approx(alone, rel=0.08)
+    else:
+        assert 0.9 * alone / 3.0 - 0.05 < wait < 0.6 * alone
+    assert first.busy_fraction.value == pytest.approx(0.8, rel=0.03)
+    assert second.tpot_s[0.5].value != second.tpot_s[0.5].value  # nobody decodes
+    assert first.stable and first.completed == first.sent
+
+
+def test_each_pool_says_for_itself_whether_it_keeps_up() -> None:
+    traffic = SampledTraffic([100.0], [20.0], None, 40.0, 4_000)
+    fast, slow = IterationModel(t0=0.002), IterationModel(t0=0.05)
+    for prefill, decode, stable in (
+        (fast, fast, (True, True)),
+        (slow, fast, (False, True)),
+        (fast, slow, (True, False)),
+    ):
+        found = simulate_pair(
+            traffic, PoolEngines(1, prefill), PoolEngines(1, decode, slots=8), lambda length: 0.0 * length, seeds=1
+        )
+        assert tuple(r.stable for r in found) == stable
+
+
+def test_the_run_follows_the_time_requests_stay() -> None:
+    engines = PoolEngines(1, IterationModel(t0=0.02))
+    traffic = SampledTraffic([10.0], [500.0], None, 5.0, 200)
+    first, _ = simulate_pair(traffic, engines, engines, np.zeros_like, seeds=1, max_requests=20_000)
+    assert 25 * 10.0 * 5.0 * 0.9 <= first.sent <= 2000
