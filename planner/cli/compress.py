@@ -20,42 +20,32 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Boundary = Annotated[
-    int, typer.Option("--boundary", "-B", help="Longest request of the short pool, input + output [tokens].")
-]
+Boundary = Annotated[int, opt.told("Longest request of the short pool, input + output [tokens].", "--boundary", "-B")]
 Tokenizer = Annotated[
-    Path | None, typer.Option("--tokenizer", help="tokenizer.json of the served model: exact counts instead of bytes.")
+    Path | None, opt.told("tokenizer.json of the served model: exact counts instead of bytes.", "--tokenizer")
 ]
 BytesPerToken = Annotated[
-    float | None, typer.Option("--bytes-per-token", help="Bytes of one token [default: 3, which counts high].")
+    float | None, opt.told("Bytes of one token [default: 3, which counts high].", "--bytes-per-token")
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        "--weights", help="Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05."
-    ),
+    opt.told("Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.", "--weights"),
 ]
-KeepFirst = Annotated[int, typer.Option("--keep-first", help="Sentences kept at the beginning.")]
-KeepLast = Annotated[int, typer.Option("--keep-last", help="Sentences kept at the end.")]
+KeepFirst = Annotated[int, opt.told("Sentences kept at the beginning.", "--keep-first")]
+KeepLast = Annotated[int, opt.told("Sentences kept at the end.", "--keep-last")]
 ContentTypes = Annotated[
-    str, typer.Option("--content", help="What may be compressed, of prose, code, structured; separated by commas.")
+    str, opt.told("What may be compressed, of prose, code, structured; separated by commas.", "--content")
 ]
-Language = Annotated[
-    str | None, typer.Option("--language", help="Rules for sentences (ISO 639-1) [default: by script].")
-]
+Language = Annotated[str | None, opt.told("Rules for sentences (ISO 639-1) [default: by script].", "--language")]
 
 
 @app.command()
 def measure(
-    prompts: Annotated[
-        Path, typer.Option("--prompts", help="JSON lines with prompt, text, messages or conversations.")
-    ],
+    prompts: Annotated[Path, opt.told("JSON lines with prompt, text, messages or conversations.", "--prompts")],
     boundary: Boundary,
-    gamma: Annotated[
-        float, typer.Option("--gamma", help="Width of the band: prompts up to gamma times the boundary.")
-    ] = 1.5,
+    gamma: Annotated[float, opt.told("Width of the band: prompts up to gamma times the boundary.", "--gamma")] = 1.5,
     output_tokens: Annotated[
-        int, typer.Option("--output-tokens", help="Output length of prompts that state none [tokens].")
+        int, opt.told("Output length of prompts that state none [tokens].", "--output-tokens")
     ] = 256,
     tokenizer: Tokenizer = None,
     bytes_per_token: BytesPerToken = None,
@@ -84,7 +74,7 @@ def measure(
 @app.command()
 def text(
     file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
-    budget: Annotated[int, typer.Option("--budget", "-b", help="Tokens the prompt may have.")] = 4096,
+    budget: Annotated[int, opt.told("Tokens the prompt may have.", "--budget", "-b")] = 4096,
     tokenizer: Tokenizer = None,
     bytes_per_token: BytesPerToken = None,
     weights: Weights = None,
@@ -123,16 +113,14 @@ def text(
 
 @app.command()
 def serve(
-    short: Annotated[str, typer.Option("--short", help="Base address of the short pool, e.g. http://127.0.0.1:8001.")],
-    long: Annotated[str, typer.Option("--long", help="Base address of the long pool.")],
+    short: Annotated[str, opt.told("Base address of the short pool, e.g. http://127.0.0.1:8001.", "--short")],
+    long: Annotated[str, opt.told("Base address of the long pool.", "--long")],
     boundary: Boundary,
-    gamma: Annotated[
-        float, typer.Option("--gamma", help="Requests up to gamma times the boundary are compressed.")
-    ] = 1.5,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8080,
+    gamma: Annotated[float, opt.told("Requests up to gamma times the boundary are compressed.", "--gamma")] = 1.5,
+    host: Annotated[str, opt.told("Address to listen on.", "--host")] = "127.0.0.1",
+    port: Annotated[int, opt.told("Port to listen on.", "--port")] = 8080,
     default_output: Annotated[
-        int, typer.Option("--default-output", help="Output length of requests without max_tokens [tokens].")
+        int, opt.told("Output length of requests without max_tokens [tokens].", "--default-output")
     ] = 512,
     tokenizer: Tokenizer = None,
     weights: Weights = None,
@@ -140,14 +128,14 @@ def serve(
     keep_last: KeepLast = 2,
     content: ContentTypes = "prose",
     language: Language = None,
-    retries: Annotated[int, typer.Option("--retries", help="Further tries at a pool that cannot be reached.")] = 1,
+    retries: Annotated[int, opt.told("Further tries at a pool that cannot be reached.", "--retries")] = 1,
     fall_back: Annotated[
-        bool, typer.Option("--fall-back/--no-fall-back", help="The long pool takes over for the short one.")
+        bool, opt.told("The long pool takes over for the short one.", "--fall-back/--no-fall-back")
     ] = True,
-    max_body: Annotated[str, typer.Option("--max-body", help="Largest body and answer held in memory.")] = "16MB",
-    max_in_flight: Annotated[int, typer.Option("--max-in-flight", help="Requests at once; more get a 503.")] = 1024,
-    read_timeout: Annotated[str, typer.Option("--read-timeout", help="Longest silence of an upstream.")] = "300s",
-    workers: Annotated[int, typer.Option("--workers", help="Processes that compress.")] = 1,
+    max_body: Annotated[str, opt.told("Largest body and answer held in memory.", "--max-body")] = "16MB",
+    max_in_flight: Annotated[int, opt.told("Requests at once; more get a 503.", "--max-in-flight")] = 1024,
+    read_timeout: Annotated[str, opt.told("Longest silence of an upstream.", "--read-timeout")] = "300s",
+    workers: Annotated[int, opt.told("Processes that compress.", "--workers")] = 1,
 ) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 

@@ -20,11 +20,9 @@ app = typer.Typer(
 
 @app.command()
 def show(
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", "-g", help="Only this GPU. Repeat.")] = None,
-    vendor: Annotated[str | None, typer.Option("--vendor", help="Only this vendor.")] = None,
-    term: Annotated[
-        str | None, typer.Option("--term", help="Only this term: on-demand, spot, reserved-1y, ...")
-    ] = None,
+    gpu: Annotated[list[str] | None, opt.told("Only this GPU. Repeat.", "--gpu", "-g")] = None,
+    vendor: Annotated[str | None, opt.told("Only this vendor.", "--vendor")] = None,
+    term: Annotated[str | None, opt.told("Only this term: on-demand, spot, reserved-1y, ...", "--term")] = None,
     output_format: opt.Format = "table",
     output: opt.OutputFile = None,
 ) -> None:
@@ -63,12 +61,12 @@ def import_list(
         Path, typer.Argument(help="A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.")
     ],
     vendor: Annotated[
-        str | None, typer.Option("--vendor", help="Whose prices; default: the folder (SkyPilot) or the file's name.")
+        str | None, opt.told("Whose prices; default: the folder (SkyPilot) or the file's name.", "--vendor")
     ] = None,
     day: Annotated[
-        str | None, typer.Option("--date", help="Day the prices were seen, 2026-10-01; default: the file's own.")
+        str | None, opt.told("Day the prices were seen, 2026-10-01; default: the file's own.", "--date")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the list; default: the vendor's.")] = None,
+    name: Annotated[str | None, opt.told("Name of the list; default: the vendor's.", "--name")] = None,
 ) -> None:
     """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it."""
     import re
