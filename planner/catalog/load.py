@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -36,11 +36,6 @@ def shipped(file: str) -> Any:
     # safe: builds plain data only; libyaml is ten times faster where it is compiled in
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     return yaml.load(FOLDER.joinpath(file).read_bytes(), loader)
-
-
-def _index(entries: Iterable[GpuSpec] | Iterable[ModelSpec]) -> dict[str, str]:
-    """Every accepted spelling -> canonical name."""
-    return {normalized(spelling): e.name for e in entries for spelling in (e.name, *e.aliases)}
 
 
 # what the source keys of an entry speak of, in their order
@@ -95,8 +90,9 @@ def price_offers() -> tuple[Offer, ...]:
 
 
 @cache
-def _gpu_index() -> dict[str, str]:
-    return _index(gpus().values())
+def _gpu_index() -> Mapping[str, str]:
+    """Every accepted spelling -> canonical name."""
+    return {normalized(spelling): e.name for e in gpus().values() for spelling in (e.name, *e.aliases)}
 
 
 def gpu(name: str) -> GpuSpec:
@@ -132,79 +128,53 @@ def gpu(name: str) -> GpuSpec:
     return gpus()[index[key]]
 
 
-def _model_from_entry(name: str, e: Mapping[str, Any]) -> ModelSpec:
-    q_heads, kv_heads, head_dim = e["heads"]
-    experts, per_token, moe_mlp, shared, dense = e.get("moe", (0, 0, 0, 0, 0))
-    lora, rope, nope, value, q_lora = e.get("mla", (0, 0, 0, 0, 0))
-    window, full = e.get("sliding", (0, e["layers"]))
-    total, active = e["params"]
-    return ModelSpec(
-        name=name,
-        layers=e["layers"],
-        hidden_size=e["hidden"],
-        intermediate_size=e["mlp"],
-        q_heads=q_heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=e["vocab"],
-        max_context=e["context"],
-        tied_embeddings=e.get("tied", False),
-        weight_dtype=e.get("weights", "bf16"),
-        parameters_total=total * 1e9,
-        parameters_active=active * 1e9,
-        experts=experts,
-        experts_per_token=per_token,
-        moe_intermediate_size=moe_mlp,
-        shared_experts=shared,
-        dense_layers=dense if experts else e["layers"],
-        kv_lora_rank=lora,
-        qk_rope_head_dim=rope,
-        qk_nope_head_dim=nope,
-        v_head_dim=value,
-        q_lora_rank=q_lora,
-        sliding_window=window,
-        full_attention_layers=full,
-        multimodal=e.get("multimodal", False),
-        aliases=tuple(e.get("aliases", ())),
-        source=f"https://huggingface.co/{e['source']}/blob/main/config.json",
+@cache
+def _entries() -> Mapping[str, Mapping[str, Any]]:
+    """Every file of ``models/``, by the model's canonical name."""
+    return {path.stem: _entry(path.stem) for path in sorted(FOLDER.glob("models/*.json"))}
+
+
+@cache
+def _entry(name: str) -> Mapping[str, Any]:
+    import json
+
+    entry: Mapping[str, Any] = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
+    return entry
+
+
+@cache
+def _model(name: str) -> ModelSpec:
+    """The model of one file, by its canonical name."""
+    from planner.catalog.hf import model_from_mapping
+
+    entry = _entry(name)
+    spec = model_from_mapping(entry["config"], f"{name}.json", name)
+    total, active = (1e9 * p for p in entry.get("parameters_billion", (0, 0)))
+    return replace(
+        spec,
+        parameters_total=total or spec.parameters_total,
+        parameters_active=active or spec.parameters_active,
+        aliases=tuple(entry["aliases"]),
+        source=entry["source"],
     )
 
 
 @cache
-def _listed_models() -> Mapping[str, ModelSpec]:
-    """The models of models.yaml."""
-    return {name: _model_from_entry(name, entry) for name, entry in shipped("models.yaml").items()}
-
-
-@cache
 def models() -> Mapping[str, ModelSpec]:
-    """All models of the catalog by canonical name: those of models.yaml, then one per file of ``models/``.
+    """All models of the catalog by canonical name, one per file of ``models/``.
 
     Examples
     --------
     >>> models()["deepseek-v3"].kv_lora_rank, models()["qwen3-next-80b-a3b"].state_layers
     (512, 36)
     """
-    import json
-
-    from planner.catalog.hf import model_from_mapping
-
-    found = dict(_listed_models())
-    for path in sorted(FOLDER.glob("models/*.json")):
-        entry = json.loads(path.read_text(encoding="utf-8"))
-        spec = model_from_mapping(entry["config"], path.name, path.stem)
-        found[path.stem] = replace(spec, aliases=tuple(entry["aliases"]), source=entry["source"])
-    return found
+    return {name: _model(name) for name in _entries()}
 
 
 @cache
-def _listed_index() -> dict[str, str]:
-    return _index(_listed_models().values())
-
-
-@cache
-def _model_index() -> dict[str, str]:
-    return _index(models().values())
+def _model_index() -> Mapping[str, str]:
+    """Every accepted spelling -> canonical name."""
+    return {normalized(s): name for name, entry in _entries().items() for s in (name, *entry["aliases"])}
 
 
 def model(
@@ -257,16 +227,6 @@ _QUANTIZED = {
 }
 
 
-def _quantized(key: str, index: Mapping[str, str]) -> tuple[str, str] | None:
-    """(canonical name, dtype) of a name that is a known one with a quantization suffix."""
-    for dtype, endings in _QUANTIZED.items():
-        for ending in endings:
-            base = key.removesuffix(ending)
-            if base != key and base in index:
-                return index[base], dtype
-    return None
-
-
 def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
     key = normalized(str(name))
     path = Path(name)
@@ -275,22 +235,16 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
         from planner.catalog.hf import model_from_config
 
         return model_from_config(path / "config.json" if path.is_dir() else path, like)
-    # the folder of single files is read only for a name that models.yaml does not have
-    if (spec := _spelled(key, _listed_index(), _listed_models)) or (spec := _spelled(key, _model_index(), models)):
-        return spec
-    raise InputError(
-        f"unknown model {str(name)!r}{did_you_mean(key, _model_index())}",
-        f"Known: {', '.join(models())}. Or give the path of a Hugging Face config.json.",
-    )
-
-
-def _spelled(key: str, index: Mapping[str, str], known: Callable[[], Mapping[str, ModelSpec]]) -> ModelSpec | None:
-    """The model of that spelling, or of that spelling with a quantization suffix."""
+    # every file is read only for a name that is no file's own
+    index = {key: key} if (FOLDER / "models" / f"{key}.json").is_file() else _model_index()
     key = key if key in index else key.removeprefix("meta-")
     if key in index:
-        return known()[index[key]]
-    quantized = _quantized(key, index)
-    if quantized is None:
-        return None
-    spec = known()[quantized[0]]
-    return replace(spec, name=f"{spec.name}-{quantized[1]}", weight_dtype=quantized[1])
+        return _model(index[key])
+    for dtype, endings in _QUANTIZED.items():
+        for base in (key.removesuffix(ending) for ending in endings if key.endswith(ending)):
+            if base in index:
+                return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
+    raise InputError(
+        f"unknown model {str(name)!r}{did_you_mean(key, index)}",
+        f"Known: {', '.join(_entries())}. Or give the path of a Hugging Face config.json.",
+    )
