@@ -95,6 +95,17 @@ def iteration(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def interference(text: str) -> list[Row]:
+    mean = line(text, "**mean**")
+    configurations = [c for c in rows_of(text) if len(c) == 10 and c[0] not in ("GPU", "**mean**")]
+    worst = max(configurations, key=lambda c: percent(c[3]))
+    return [
+        Row("mixed batches of one attention kernel, fitted to 36 points", "measured iterations",
+            f"{len(configurations)} configurations", f"mean {mean[3]} (added up {mean[6]})", f"mean {worst[3]} (either side)",
+            f"{worst[0]} {worst[1]} TP{worst[2]}"),
+    ]  # fmt: skip
+
+
 def mgc(text: str) -> list[Row]:
     everywhere = line(text, "all")
     outside = found(r"(\d+ of \d+ cases), at worst (-[\d.]+%) beyond it", text)
@@ -238,6 +249,7 @@ def schedulers(text: str) -> list[Row]:
 
 READERS: dict[str, Callable[[str], list[Row]]] = {
     "iteration": iteration,
+    "interference": interference,
     "mixed": mixed,
     "simulation": simulation,
     "bursts": bursts,

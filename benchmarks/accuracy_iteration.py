@@ -35,7 +35,7 @@ QUANTITIES: dict[str, Callable[[IterationModel], float]] = {
 def errors(model: IterationModel, points: Points) -> np.ndarray:
     """Relative errors without chunks (their times are differences of other measurements)."""
     kept = points.select(i for i, kind in enumerate(points.kinds) if kind != "chunk")
-    time_s = model.time(
+    time_s = (model.additive if points.composed else model).time(
         kept.column("decodes"), kept.context_sum, kept.prefill_tokens, kept.column("pairs"), kept.context_max
     )
     return np.abs(time_s / kept.time_s - 1.0)

@@ -196,6 +196,14 @@ def server_shapes(*, max_input: int = 4096, max_output: int = 256, quick: bool =
 def expected_duration(model: IterationModel, batches: Sequence[Batch], repeats: int) -> float:
     """Rough time to measure the batches, from the prior [s]."""
     total = sum(
-        model.time(b.decodes, b.decodes * b.context, b.prefills * b.new_tokens, b.pairs, b.context) for b in batches
+        model.time(
+            b.decodes,
+            b.decodes * b.context,
+            b.prefills * b.new_tokens,
+            b.pairs,
+            b.context,
+            b.past_tokens + b.new_tokens,
+        )
+        for b in batches
     )
     return float(total) * repeats

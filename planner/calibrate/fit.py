@@ -408,11 +408,15 @@ def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
         Use it with :data:`SCALED_PRIOR_WIDTH` times the usual standard deviations. On eleven measured configurations it
         does as well as their own roofline with 24 points and with 6.
     """
-    modelled = reference.time(
-        points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max
-    )
+    modelled = (reference.additive if points.composed else reference).time(
+        points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
+        points.prefill_end,
+    )  # fmt: skip
     factor = float(np.median(points.time_s / modelled))
-    return replace(reference, **{k: getattr(reference, k) * factor for k in ("t0", "w", "b", "c", "g", "h", "e", "a")})
+    return replace(
+        reference,
+        **{k: getattr(reference, k) * factor for k in ("t0", "w", "b", "c", "g", "h", "e", "a", "h_m", "e_m")},
+    )
 
 
 def _theta(prior: IterationModel) -> FloatArray:
@@ -435,15 +439,12 @@ def _absolute(theta: FloatArray) -> FloatArray:
 
 def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationModel:
     named = dict(zip(PARAMETERS, values.tolist(), strict=True))
-    total = prior.w + prior.w_experts
+    if prior.m > 0.0:
+        # the joined kernel is the prefill kernel: what it costs follows a
+        named |= {"m": prior.m, "h_m": prior.h_m, "e_m": prior.e_m / prior.a * named["a"] if prior.a > 0.0 else 0.0}
     if prior.w_experts > 0.0:
-        share = prior.w_experts / total
-        return IterationModel(
-            **{**named, "w": named["w"] * (1.0 - share)},
-            tau=tile,
-            w_experts=named["w"] * share,
-            expert_share=prior.expert_share,
-        )
+        share = prior.w_experts / (prior.w + prior.w_experts)
+        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share), "expert_share": prior.expert_share}
     return IterationModel(**named, tau=tile)
 
 
@@ -470,7 +471,24 @@ def _design(points: Points, prior: IterationModel, tile: int, position: FloatArr
         overlap=n * new / tokens,
         weight_share=share,
         position=np.zeros(len(points)) if position is None else position,
+        **_joined(points, prior),
     )
+
+
+def _joined(points: Points, prior: IterationModel) -> dict[str, NDArray[Any]]:
+    """Regressors of batches whose decodes and prompts one attention kernel takes together; none where batches were
+    added up from separate kernels, or where the prior knows of no such kernel."""
+    nothing = np.zeros(len(points))
+    joined = (points.prefill_tokens > 0.0) & (prior.m > 0.0)
+    if points.composed or not joined.any():
+        return {"joined": nothing > 0.0, "joined_pairs": nothing, "walked_pairs": nothing, "joined_s": nothing}
+    longest = np.maximum(points.context_max, points.prefill_end)
+    return {
+        "joined": joined,
+        "joined_pairs": points.column("pairs") + prior.m * points.context_sum,
+        "walked_pairs": (prior.e_m / prior.a if prior.a > 0.0 else 0.0) * longest,
+        "joined_s": prior.h_m * points.column("decodes"),
+    }
 
 
 def _intervals(samples: FloatArray, tile: int) -> dict[str, tuple[float, float]]:

@@ -167,6 +167,11 @@ class Points:
         """Longest decoding context [tokens], shape (P,)."""
         return np.where(self.column("decodes") > 0, self.column("context"), 0.0)
 
+    @property
+    def prefill_end(self) -> FloatArray:
+        """Largest p + c of the chunks; 0 without any [tokens]."""
+        return np.array([float(b.past_tokens + b.new_tokens) if b.prefills else 0.0 for b in self.batches])
+
     def select(self, keep: Iterable[int]) -> Points:
         """The points at these places."""
         chosen = list(keep)

@@ -48,6 +48,14 @@ class Design:
         Share of the weights the batch touches: 1 for dense models [1], shape (P,).
     position
         Place in the order of measuring, 0 at the start and 1 at the end [1], shape (P,).
+    joined
+        Whether one attention kernel takes decodes and prompts of the point together, shape (P,).
+    joined_pairs
+        Then, A + m K [pairs], shape (P,).
+    walked_pairs
+        Then, e_m/a times the longest context or prompt [pairs], shape (P,).
+    joined_s
+        Then, h_m n [s], shape (P,).
     """
 
     tokens: FloatArray
@@ -59,6 +67,10 @@ class Design:
     overlap: FloatArray
     weight_share: FloatArray
     position: FloatArray
+    joined: NDArray[np.bool_]
+    joined_pairs: FloatArray
+    walked_pairs: FloatArray
+    joined_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +116,24 @@ def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     kv = p[..., G] * design.context_sum
     longest = p[..., G] * p[..., E] * design.context_max
     bound_by_longest = longest > kv
+    apart = ~design.joined
     slope = np.zeros((theta.shape[0], design.tokens.size, len(PARAMETERS)))
     slope[..., T0] = p[..., T0]
     slope[..., W] = np.where(bound_by_weights, weights, 0.0)
     slope[..., B] = np.where(bound_by_weights, 0.0, compute)
     slope[..., C] = p[..., C] * design.tokens
-    slope[..., G] = np.maximum(kv, longest)
-    slope[..., H] = p[..., H] * design.decodes
-    slope[..., E] = np.where(bound_by_longest, longest, 0.0)
-    slope[..., A] = p[..., A] * design.pairs
+    summed = p[..., A] * design.joined_pairs + design.joined_s
+    walked = p[..., A] * design.walked_pairs
+    read = design.joined & (kv > np.maximum(summed, walked))
+    slope[..., G] = np.where(apart, np.maximum(kv, longest), np.where(read, kv, 0.0))
+    slope[..., H] = np.where(apart, p[..., H] * design.decodes, 0.0)
+    slope[..., E] = np.where(apart & bound_by_longest, longest, 0.0)
+    known = np.where(design.joined & ~read & (summed >= walked), design.joined_s, 0.0)
+    together = np.where(read, 0.0, np.maximum(summed, walked) - known)
+    slope[..., A] = np.where(apart, p[..., A] * design.pairs, together)
     slope[..., X] = p[..., X] * design.overlap
-    # every term is proportional to its own parameter, so the time is the sum of its log-derivatives (e/g rides on g)
-    return slope.sum(axis=-1) - slope[..., E], slope
+    # every term is proportional to its own parameter, so the time is the sum of its log-derivatives (e/g rides on g) and h_m n
+    return slope.sum(axis=-1) - slope[..., E] + known, slope
 
 
 def solve(

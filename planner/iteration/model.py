@@ -27,6 +27,9 @@ PARAMETER_UNITS: Mapping[str, str] = {
     "x": "s/token",
     "w_experts": "s",
     "expert_share": "1",
+    "m": "row",
+    "h_m": "s/sequence",
+    "e_m": "s/token",
 }
 """Unit of every parameter of :class:`IterationModel`."""
 
@@ -43,6 +46,14 @@ class IterationModel:
     T = n + C and A = sum c_j (p_j + (c_j + 1)/2). No rounding up when T <= tau/2 or tau = 1. An empty batch takes no
     time.
     ``W + H n`` is the special case t0 = W, h = H.
+
+    Where one attention kernel takes decodes and prompts together (FlashAttention 2 in vLLM), a batch with both replaces
+    its attention terms by
+
+    .. math:: \max(a (A + m K) + h_m n,\; e_m \max(l_{\max}, p + c),\; g K)
+
+    and one with prompts alone by :math:`\max(a A, e_m (p + c))`: with a prompt in the batch a decode fills a whole
+    query tile of m rows, and one thread block walks a whole context. m = 0, the default, adds the two kernels up.
 
     For a mixture of experts the weights read depend on how many experts the batch touches:
     w(T) = w + w_experts (1 - (1 - expert_share)^T), expert_share = experts per token / experts.
@@ -73,6 +84,12 @@ class IterationModel:
         Streaming all routed experts once; 0 for dense models [s].
     expert_share
         Share of the routed experts one token uses, in [0, 1] [1].
+    m
+        Query rows a decode occupies beside a prompt; 0 = decodes and prompts have kernels of their own [rows].
+    h_m
+        Per decode beside a prompt [s/sequence]; only with m > 0.
+    e_m
+        Longest context or prompt, walked by one thread block [s/token]; only with m > 0.
 
     Raises
     ------
@@ -109,6 +126,9 @@ class IterationModel:
     x: float = 0.0
     w_experts: float = 0.0
     expert_share: float = 0.0
+    m: float = 0.0
+    h_m: float = 0.0
+    e_m: float = 0.0
 
     def __post_init__(self) -> None:
         problems = []
@@ -137,6 +157,7 @@ class IterationModel:
         prefill_tokens: float = 0.0,
         prefill_pairs: float = 0.0,
         context_max: float = 0.0,
+        prefill_end: float = 0.0,
     ) -> float: ...
 
     @overload
@@ -147,6 +168,7 @@ class IterationModel:
         prefill_tokens: ArrayLike = 0.0,
         prefill_pairs: ArrayLike = 0.0,
         context_max: ArrayLike = 0.0,
+        prefill_end: ArrayLike = 0.0,
     ) -> FloatArray: ...
 
     def time(
@@ -156,6 +178,7 @@ class IterationModel:
         prefill_tokens: ArrayLike = 0.0,
         prefill_pairs: ArrayLike = 0.0,
         context_max: ArrayLike = 0.0,
+        prefill_end: ArrayLike = 0.0,
     ) -> float | FloatArray:
         """Time of an iteration; the arguments broadcast against each other.
 
@@ -170,7 +193,9 @@ class IterationModel:
         prefill_pairs
             Pairs of prompt tokens in causal attention, A >= 0 [pairs].
         context_max
-            Longest context of the decodes; only `e` uses it [tokens].
+            Longest context of the decodes; `e` and `e_m` use it [tokens].
+        prefill_end
+            Largest p_j + c_j of the chunks; only `e_m` uses it [tokens].
 
         Returns
         -------
@@ -183,8 +208,9 @@ class IterationModel:
             and isinstance(prefill_tokens, (int, float))
             and isinstance(prefill_pairs, (int, float))
             and isinstance(context_max, (int, float))
+            and isinstance(prefill_end, (int, float))
         ):
-            return self._time_scalar(decodes, context_sum, prefill_tokens, prefill_pairs, context_max)
+            return self._time_scalar(decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
         n = np.asarray(decodes, dtype=np.float64)
         kv = np.asarray(context_sum, dtype=np.float64)
         new = np.asarray(prefill_tokens, dtype=np.float64)
@@ -196,12 +222,18 @@ class IterationModel:
             stairs = self.tau * np.ceil(tokens / self.tau)
             rounded = np.where(tokens <= 0.5 * self.tau, tokens, stairs)
         linear = np.maximum(self.weight_time(tokens), self.b * rounded) + self.c * tokens
-        decode_attention = self.h * n + np.maximum(self.g * kv, self.e * longest)
+        attention = self.h * n + np.maximum(self.g * kv, self.e * longest) + self.a * pairs
+        if self.m > 0.0:
+            walked = self.e_m * np.maximum(longest, np.asarray(prefill_end, dtype=np.float64))
+            # no kernel reads the cache faster than the one for decodes alone
+            walked = np.maximum(walked, self.g * kv)
+            together = np.maximum(self.a * (pairs + self.m * kv) + self.h_m * n, walked)
+            attention = np.where(new > 0.0, together, attention)
         interference = self.x * n * new / np.where(tokens > 0.0, tokens, 1.0)
-        total = self.t0 + linear + decode_attention + self.a * pairs + interference
+        total = self.t0 + linear + attention + interference
         return np.where(tokens > 0.0, total, 0.0)
 
-    def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float) -> float:
+    def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float, end: float) -> float:
         # Same expression on Python floats: a simulator calls this once per iteration.
         tokens = n + new
         if tokens <= 0.0:
@@ -213,8 +245,11 @@ class IterationModel:
         if self.w_experts > 0.0:
             floor += self.w_experts * (1.0 - (1.0 - self.expert_share) ** tokens)
         linear = max(floor, self.b * rounded) + self.c * tokens
-        decode_attention = self.h * n + max(self.g * kv, self.e * longest)
-        return self.t0 + linear + decode_attention + self.a * pairs + self.x * n * new / tokens
+        if self.m > 0.0 and new > 0.0:
+            attention = max(self.a * (pairs + self.m * kv) + self.h_m * n, self.e_m * max(longest, end), self.g * kv)
+        else:
+            attention = self.h * n + max(self.g * kv, self.e * longest) + self.a * pairs
+        return self.t0 + linear + attention + self.x * n * new / tokens
 
     def weight_time(self, tokens: ArrayLike) -> FloatArray:
         """Time to stream the weights a batch of `tokens` touches, w + w_experts (1 - (1 - share)^T) [s].
@@ -242,13 +277,22 @@ class IterationModel:
         return replace(self, w=self.w + self.w_experts * touched, w_experts=0.0, expert_share=0.0)
 
     @property
+    def additive(self) -> IterationModel:
+        """The same model with decode and prefill attention as kernels of their own.
+
+        >>> IterationModel(t0=0.0, a=1e-9, m=66.0).additive.m
+        0.0
+        """
+        return replace(self, m=0.0, h_m=0.0, e_m=0.0) if self.m > 0.0 else self
+
+    @property
     def knee_tokens(self) -> float:
         """Tokens per iteration at which compute overtakes weight streaming, T* = w/b; inf when b = 0 [tokens]."""
         full = self.w + self.w_experts
         return full / self.b if self.b > 0.0 else math.inf
 
     def to_dict(self) -> dict[str, float]:
-        """Parameters by name, SI; the mixture-of-experts pair only where it is used.
+        """Parameters by name, SI; those of experts and of common attention kernels only where they are used.
 
         >>> sorted(IterationModel(t0=1e-3).to_dict())
         ['a', 'b', 'c', 'e', 'g', 'h', 't0', 'tau', 'w', 'x']
@@ -256,6 +300,8 @@ class IterationModel:
         values: dict[str, float] = asdict(self)
         if self.w_experts == 0.0:
             del values["w_experts"], values["expert_share"]
+        if self.m == 0.0:
+            del values["m"], values["h_m"], values["e_m"]
         return values
 
     @classmethod

@@ -20,6 +20,14 @@ PCIE_BYTES_PER_S = 25e9
 NODE_LINK_BYTES_PER_S = 50e9
 """Network of a GPU to other nodes where nothing is stated: 400 Gbit/s per GPU."""
 
+QUERY_ROWS, WALK, JOINED_SEQUENCE_S = 66.0, 0.9, 4e-6
+"""One attention kernel for decodes and prompts (FlashAttention 2): query rows a decode fills (62 to 69 measured; a tile has 64),
+share of a multiprocessor's part of the rate with which one block walks a context, time of one decode's tiles on one
+multiprocessor [s]. From mixed batches measured on RTX 4090 and RTX PRO 6000 (LLMServingSim's vLLM 0.19 profiles)."""
+
+ONE_KERNEL = (None, "vllm")
+"""Engines that hand decodes and prompts to one kernel where the GPU's kernels are FlashAttention 2; others are not known."""
+
 PRIOR_LOG_SD: Mapping[str, float] = {
     "t0": 0.90,
     "w": 0.40,
@@ -211,6 +219,10 @@ def roofline(
         g &= KV\ bytes/(s_{kv}\,BW), \qquad h = per\ sequence \cdot layers, \\
         a &= 4\,q\,d\,layers/(s_a\,FLOPS\,TP), \qquad \tau = 128,\ e = g,\ x = 0
 
+    On GPUs whose engines use FlashAttention 2 batches with decodes and prompts follow the joined form of
+    :class:`~planner.iteration.model.IterationModel` with m = 66, :math:`h_m = 4\,\mu s\,q\,layers/SMs` and
+    :math:`e_m = 0.9\,a\,m\,SMs/q`; elsewhere the two kernels add up, because nothing else was measured.
+
     The shares s and the launch times are fitted: :mod:`planner.iteration.constants` says from how much. params and
     bytes are one GPU's share and exclude embedding and head. Mixture of experts: parameters per token count the active
     experts, and the experts' bytes enter as ``w_experts``. Latent attention: g is the larger of reading the compressed
@@ -317,6 +329,12 @@ def roofline(
     per_iteration = k.get(f"{engine}_iteration_s", 0.0) if engine else 0.0
     per_sequence = k.get(f"{engine}_sequence_s", 0.0) if engine else 0.0
     share = 1.0 / (spread.dp * spread.pp)
+    rows = together = walked = 0.0
+    if gpu.attention_kernel == "fa2" and gpu.sm_count and engine in ONE_KERNEL and not model.kv_lora_rank:
+        heads = model.q_heads / spread.tp
+        rows = QUERY_ROWS
+        together = JOINED_SEQUENCE_S * heads / gpu.sm_count * model.full_layers * share
+        walked = WALK * a * rows * gpu.sm_count / heads
     # the experts of a stage see one of the pp batches at a time
     expert_share = model.experts_per_token / model.experts if model.experts else 0.0
     return IterationModel(
@@ -333,6 +351,9 @@ def roofline(
         x=0.0,
         w_experts=w_experts,
         expert_share=1.0 - (1.0 - expert_share) ** (1.0 / spread.pp),
+        m=rows,
+        h_m=together + (per_sequence * share if rows else 0.0),
+        e_m=walked,
     )
 
 

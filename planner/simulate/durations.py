@@ -28,10 +28,11 @@ class Canonical:
 
     def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, int]]) -> float:
         """Duration of an iteration [s]."""
-        tokens = 0
+        tokens = end = 0
         pairs = 0.0
         for request, chunk in prefills:
             tokens += chunk
             pairs += chunk * (request.prefilled + (chunk + 1) / 2)
+            end = max(end, request.prefilled + chunk)
         contexts = [r.held for r in decodes]
-        return self.model.time(len(contexts), sum(contexts), tokens, pairs, max(contexts, default=0))
+        return self.model.time(len(contexts), sum(contexts), tokens, pairs, max(contexts, default=0), end)

@@ -75,7 +75,7 @@ class MixedReplica:
         self.context = 0  # sum of what the decodes hold [tokens]
         self.residues = [0] * block  # decodes by (held - step) mod block
         self.ends: list[tuple[int, int]] = []  # heap of (step after which it is complete, request)
-        self.longest: list[tuple[int, int]] = []  # heap of (step - held, request); only if e > 0
+        self.longest: list[tuple[int, int]] = []  # heap of (step - held, request); only if e or e_m > 0
         self.residents: dict[int, int] = {}  # in order of admission; value: step at which it ends, -1 while in prefill
         self.partial = -1  # the one request in the middle of its prefill
         self.partial_done = 0
@@ -100,7 +100,7 @@ class MixedReplica:
         self.completed = 0
         size = int(min(max(token_budget, 1), TABLE)) + 1
         tokens = np.arange(size + 4096, dtype=float)
-        self.linear: list[float] = model.time(np.zeros_like(tokens), 0.0, tokens, 0.0).tolist()
+        self.linear: list[float] = model.additive.time(np.zeros_like(tokens), 0.0, tokens, 0.0).tolist()
 
     @property
     def in_system(self) -> int:
@@ -196,7 +196,7 @@ class MixedReplica:
         """t0 + max(w, staircase) + c T [s]."""
         if tokens < len(self.linear):
             return self.linear[tokens]
-        return self.model.time(0, 0.0, tokens, 0.0)
+        return self.model.additive.time(0, 0.0, tokens, 0.0)
 
     def longest_context(self) -> int:
         """Longest context among the decodes, before the next claim [tokens]."""
@@ -247,6 +247,7 @@ class MixedReplica:
         residents, ends, residues, linear = self.residents, self.ends, self.residues, self.linear
         longest, emitted_before = self.longest, queue.emitted
         h, g, a, x, e = model.h, model.g, model.a, model.x, self.e
+        m, h_m, e_m = model.m, model.h_m, model.e_m
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
         table_size = len(linear)
         inf = math.inf
@@ -287,7 +288,7 @@ class MixedReplica:
                             self.decodes += 1
                             self.context += held
                             residues[(held - step) % block] += 1
-                            if e:
+                            if e or m:
                                 heappush(longest, (step - held, request))
                     self.finishing.clear()
             if now >= until:
@@ -311,6 +312,7 @@ class MixedReplica:
             budget = budget_limit - n
             chunk_tokens = 0
             pairs = 0.0
+            reached = 0  # the furthest position a chunk comes to
             blocked = False  # by memory
             if self.partial >= 0 and budget > 0:
                 request = self.partial
@@ -331,6 +333,7 @@ class MixedReplica:
                         self.free -= wanted
                 if chunk:
                     pairs += chunk * (done + (chunk + 1) / 2)
+                    reached = done + chunk
                     chunk_tokens += chunk
                     budget -= chunk
                     if chunk == left:
@@ -372,6 +375,7 @@ class MixedReplica:
                     else:
                         self.free -= -(-(past + chunk) // block)
                     pairs += chunk * (past + (chunk + 1) / 2)
+                    reached = max(reached, past + chunk)
                     chunk_tokens += chunk
                     budget -= chunk
                     if chunk == left:
@@ -383,16 +387,21 @@ class MixedReplica:
             # --- the iteration, or a run of them
             if chunk_tokens:
                 tokens = n + chunk_tokens
-                duration = (linear[tokens] if tokens < table_size else self.linear_time(tokens)) + a * pairs
+                duration = linear[tokens] if tokens < table_size else self.linear_time(tokens)
                 if n:
                     if self.free < inf:
                         self.free -= n if single else residues[-self.step % block]
                     context = self.context = self.context + n
-                    duration += h * n + x * n * chunk_tokens / tokens
-                    if e:
-                        duration += max(g * context, e * (self.longest_context() + 1))
+                    duration += x * n * chunk_tokens / tokens
+                    if m:
+                        walked = max(self.longest_context() + 1, reached)
+                        duration += max(a * (pairs + m * context) + h_m * n, e_m * walked, g * context)
+                    elif e:
+                        duration += h * n + a * pairs + max(g * context, e * (self.longest_context() + 1))
                     else:
-                        duration += g * context
+                        duration += h * n + a * pairs + g * context
+                else:
+                    duration += max(a * pairs, e_m * reached)
                 self.step += 1
                 self.iterations += 1
                 self.prefilled += chunk_tokens

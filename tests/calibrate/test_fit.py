@@ -185,7 +185,8 @@ def test_measured_kernels(shared_data: Path) -> None:
         test = tests[key].select(i for i, kind in enumerate(tests[key].kinds) if kind != "chunk")
 
         def error(fit: Fit, test: Points = test) -> np.ndarray:
-            return np.abs(times(fit.iteration, test.batches) / test.time_s - 1)
+            # mixed batches of this set were added up from separate kernels
+            return np.abs(times(fit.iteration.additive, test.batches) / test.time_s - 1)
 
         e = error(fit_points(points, prior, resamples=4))
         means[key], medians[key] = e.mean(), np.median(e)
@@ -197,3 +198,20 @@ def test_measured_kernels(shared_data: Path) -> None:
     assert all(v < 0.035 for k, v in medians.items() if k != hard), medians
     assert np.quantile(np.concatenate(pooled), 0.95) < 0.12
     assert np.mean(six) < 0.05
+
+
+def test_mixed_batches_of_one_attention_kernel(shared_data) -> None:  # type: ignore[no-untyped-def]
+    """Measured mixed batches (LLMServingSim's vLLM 0.19 profiles) from 36 points; where kernels are added up 12-18% are missed."""
+    path = shared_data / "real" / "interference" / "iterations.csv"
+    missed, alone = [], []
+    for key, points in read_iterations_csv(path).items():
+        prior = roofline(gpu(key[0]), model(key[1]), key[2])
+        fitted = fit_points(points.select(range(36)), prior, resamples=2).iteration
+        time_s = fitted.time(
+            points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
+            points.prefill_end,
+        )  # fmt: skip
+        error, mixed = np.abs(time_s / points.time_s - 1.0), np.array(points.kinds) == "mixed"
+        missed.append(error[mixed].mean())
+        alone.append(error[~mixed].mean())
+    assert np.mean(missed) < 0.05 and max(missed) < 0.06 and max(alone) < 0.03

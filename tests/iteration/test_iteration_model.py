@@ -107,3 +107,25 @@ def test_every_problem_is_told_at_once() -> None:
     with pytest.raises(InputError) as caught:
         IterationModel(t0=-1.0, w=-1.0, b=math.inf)
     assert len(caught.value.problems) == 3
+
+
+def test_joined_attention_by_hand() -> None:
+    m = IterationModel(t0=1e-3, a=1e-9, g=50e-9, h=1e-6, e=50e-9, m=66.0, h_m=2e-6, e_m=1e-7)
+    # four decodes of 1,000 tokens and a chunk of 100 after 900: A = 100 x 950.5, K = 4,000
+    joined = 1e-9 * (95_050 + 66 * 4000) + 4 * 2e-6
+    assert m.time(4, 4000, 100, 95_050, 1000, 1000) == pytest.approx(1e-3 + joined)
+    # one long context: a block walks it; and the cache is not read faster than decodes alone read it
+    assert m.time(4, 4000, 100, 95_050, 20_000, 1000) == pytest.approx(1e-3 + 20_000 * 1e-7)
+    assert m.time(4, 4000, 1, 1001, 1000, 1000) == pytest.approx(1e-3 + 1e-9 * (1001 + 66 * 4000) + 8e-6)
+    narrow = IterationModel(t0=1e-3, a=1e-10, g=50e-9, m=66.0)
+    assert narrow.time(4, 4000, 1, 1.0) == pytest.approx(1e-3 + 4000 * 50e-9)
+    # alone, each kernel is its own
+    assert m.time(4, 4000) == pytest.approx(1e-3 + 4e-6 + 4000 * 50e-9)
+    assert m.time(0, 0, 100, 95_050, 0, 1000) == pytest.approx(1e-3 + max(95_050e-9, 1e-4))
+    values = np.asarray(
+        m.time([4, 4, 0], [4000, 4000, 0], [100, 0, 100], [95_050, 0, 95_050], [1000, 1000, 0], [1000, 0, 1000])
+    )
+    assert values == pytest.approx(
+        [m.time(4, 4000, 100, 95_050, 1000, 1000), m.time(4, 4000), m.time(0, 0, 100, 95_050, 0, 1000)]
+    )
+    assert IterationModel.from_dict(m.to_dict()) == m

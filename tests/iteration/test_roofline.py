@@ -159,7 +159,8 @@ def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> N
     errors, inside = [], []
     for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():
         p = roofline(gpu(g), model(m), tp)
-        t = p.time(
+        # mixed batches of this set were added up from separate kernels
+        t = p.additive.time(
             points.column("decodes"),
             points.context_sum,
             points.prefill_tokens,
@@ -181,3 +182,19 @@ def test_bands_know_their_kind() -> None:
     assert band_kind(gpu("mi300x"), mixture, "vllm_offline") == "offline others experts"
     # nobody has published servers of mixtures on workstation cards: no narrower than what is next to it
     assert prior_band(gpu("l40s"), mixture, "vllm") >= prior_band(gpu("l40s"), mixture, "vllm_offline")
+
+
+def test_joined_attention_where_engines_have_it() -> None:
+    from planner.catalog import gpu, model
+
+    spec = model("llama-3.1-8b")
+    p = roofline(gpu("rtx-4090"), spec, constants=PLAIN)
+    # 66 rows; 4 us x 32 heads / 128 SMs x 32 layers; 0.9 a 66 x 128/32
+    assert (p.m, p.h_m) == (66.0, pytest.approx(4e-6 * 32 / 128 * 32))
+    assert p.e_m == pytest.approx(0.9 * p.a * 66 * 128 / 32)
+    for other in (
+        roofline(gpu("h100"), spec),
+        roofline(gpu("b200"), spec),
+        roofline(gpu("rtx-4090"), spec, engine="trtllm"),
+    ):
+        assert other.m == 0.0 and other.additive is other

@@ -42,6 +42,13 @@ class BatchCost:
         Interference of prefill and decode [s].
     most : float
         Tokens of a full batch, padded to the tile: a full iteration pays no more.
+    joined_per_decode : float
+        ``a m k + h_m``, what a decode costs in place of ``per_decode`` where one attention kernel takes decodes and prompts
+        together and the batch has prompts [s]; 0 = kernels of their own.
+    walk : float
+        Least attention of such a batch: its longest context, walked by one thread block [s].
+    read : float
+        Least attention of a decode in it: ``g k``, its part of the KV cache [s].
     """
 
     t0: float
@@ -53,6 +60,9 @@ class BatchCost:
     tau: float
     x: float
     most: float = np.inf
+    joined_per_decode: float = 0.0
+    walk: float = 0.0
+    read: float = 0.0
 
     def linear(self, tokens: Array) -> Array:
         """``max(w, b tau ceil(T/tau))`` with the mean staircase [s]."""
@@ -64,10 +74,27 @@ class BatchCost:
     def __call__(self, decodes: Any, prefill: Any) -> Array:
         """Duration [s] of an iteration with ``decodes`` and ``prefill`` tokens (arrays broadcast)."""
         tokens = np.asarray(decodes + prefill, dtype=float)
-        t: Array = self.t0 + self.linear(tokens) + self.c * tokens + self.per_decode * decodes + self.alpha * prefill
+        t: Array = self.t0 + self.linear(tokens) + self.c * tokens + self.attention(decodes, prefill)
         if self.x > 0:
             t = t + self.x * decodes * prefill / np.maximum(tokens, 1e-300)
         return t
+
+    def attention(self, decodes: Any, prefill: Any) -> Array:
+        """Attention of a batch [s]."""
+        apart: Array = self.per_decode * decodes + self.alpha * prefill
+        if self.joined_per_decode == 0.0:
+            return apart
+        together = np.maximum(self.joined_per_decode * decodes + self.alpha * prefill, self.walk)
+        together = np.maximum(together, self.read * decodes)
+        # less than a token of prefill stands for a share of iterations that have some
+        both: Array = apart + np.clip(prefill, 0.0, 1.0) * (together - apart)
+        return both
+
+    def busy_per_decode(self, with_prompts: float) -> float:
+        """Attention of one more decode where a share `with_prompts` of the iterations has prompts [s]."""
+        if self.joined_per_decode == 0.0:
+            return self.per_decode
+        return self.per_decode + with_prompts * (max(self.joined_per_decode, self.read) - self.per_decode)
 
 
 class LengthLaw:

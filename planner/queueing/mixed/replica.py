@@ -153,6 +153,9 @@ class MixedReplica:
         Interference of prefill and decode in one batch [s/token].
     e : float
         Longest-sequence term of decode attention [s/token]; ignored, with a warning in every prediction, when > g.
+    m, h_m, e_m : float
+        Where one attention kernel takes decodes and prompts together: query rows of a decode [rows], per decode
+        [s/sequence], longest context [s/token], see :class:`planner.iteration.model.IterationModel`; m = 0 = kernels apart.
     input_tokens, output_tokens : array_like, shape (rows,)
         Lengths of the requests [tokens].
     weight : array_like or None
@@ -196,6 +199,9 @@ class MixedReplica:
         tau: int = 1,
         x: float = 0.0,
         e: float = 0.0,
+        m: float = 0.0,
+        h_m: float = 0.0,
+        e_m: float = 0.0,
         input_tokens: ArrayLike,
         output_tokens: ArrayLike,
         weight: ArrayLike | None = None,
@@ -205,7 +211,20 @@ class MixedReplica:
         cached_share: ArrayLike = 0.0,
         api_overhead_s: float = 0.0,
     ) -> None:
-        terms = {"t0": t0, "w": w, "b": b, "c": c, "h": h, "g": g, "a": a, "x": x, "e": e}
+        terms = {
+            "t0": t0,
+            "w": w,
+            "b": b,
+            "c": c,
+            "h": h,
+            "g": g,
+            "a": a,
+            "x": x,
+            "e": e,
+            "m": m,
+            "h_m": h_m,
+            "e_m": e_m,
+        }
         for name, value in (*terms.items(), ("api_overhead_s", api_overhead_s)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: {value!r} is not a finite number >= 0")
@@ -236,6 +255,10 @@ class MixedReplica:
             tau=float(tau),
             x=float(x),
             most=float(tau * math.ceil(token_budget / tau)),
+            joined_per_decode=float(a * m * self._law.context + h_m) if m > 0.0 else 0.0,
+            read=float(g * self._law.context),
+            # the contexts of a batch as its tokens see them stand for the longest one
+            walk=float(e_m * self._law.context2 / self._law.context) if m > 0.0 and self._law.context > 0.0 else 0.0,
         )
         self._notes = (
             # the longest context only costs more than its share of all contexts when e exceeds g
@@ -384,7 +407,7 @@ class MixedReplica:
         # 2. chains over the range of decodes
         busy_slope = (
             cost.c
-            + cost.per_decode
+            + cost.busy_per_decode(float(base.law[0] @ (base.grid[0] > 0.0)) if cost.joined_per_decode else 0.0)
             + cost.b * float(base.law[0] @ (base.prefill[0] + n0 > (cost.w / cost.b if cost.b > 0 else math.inf)))
         )
         feedback = min(n0 * busy_slope / t, 0.9)
@@ -439,7 +462,8 @@ class MixedReplica:
         per_prefill = max((float(means[at]) - alone) / flow, 0.0)
         knee = self._cost.w / self._cost.b if self._cost.b > 0 else math.inf
         beyond = float(chains.law[at] @ (chains.prefill[at] + nodes[at] > knee))
-        per_decode = self._cost.c + self._cost.per_decode + self._cost.b * beyond
+        with_prompts = float(chains.law[at] @ (chains.prefill[at] > 0.0)) if self._cost.joined_per_decode else 0.0
+        per_decode = self._cost.c + self._cost.busy_per_decode(with_prompts) + self._cost.b * beyond
         delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
         return self._draws_once().spectra.at(
             count=rate * time, time=time, per_decode=max(per_decode - self._g * law.context, 0.0),

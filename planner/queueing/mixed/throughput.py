@@ -109,6 +109,7 @@ def max_throughput(
         binding = "budget"
         linear = float(cost.linear(np.array(budget)))
         tokens = budget
+        beside = 1.0
     else:
         binding = "kv" if by_kv <= by_slots else "slots"
         waste = _waste(m, by_budget) if binding == "kv" else 0.0
@@ -118,8 +119,13 @@ def max_throughput(
         tokens_law = n + np.minimum(chain[0], room)
         linear = float(chain[1] @ cost.linear(tokens_law))
         tokens = n + m * prefill * (1 + waste)
+        beside = float(chain[1] @ (chain[0] > 0.0))
     attention = m * a * law.mean_pairs * (1 + waste)
-    mean = cost.t0 + linear + cost.c * tokens + cost.per_decode * n + attention
+    decoding = cost.per_decode * n
+    if cost.joined_per_decode > 0.0:
+        joined = max(cost.joined_per_decode * n, cost.walk - attention, cost.read * n - attention)
+        decoding += beside * (joined - decoding)
+    mean = cost.t0 + linear + cost.c * tokens + decoding + attention
     if cost.x > 0:
         mean += cost.x * n * (tokens - n) / tokens
     return MaxThroughput(m / mean, binding, m, n, mean, waste)
