@@ -62,7 +62,7 @@ def plan(
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal["random", "jsq", "rr"] | None = None,
+    routing: Literal["random", "rr", "round-robin", "round_robin", "least", "jsq", "least-requests"] | None = None,
     utilization_cap: float | str | None = None,
     pools: int | None = None,
     boundaries: float | str | Sequence[float] | None = None,
@@ -145,7 +145,8 @@ def plan(
     kv
         paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
     routing
-        random, jsq or rr inside a pool. Default: random. [text]
+        How a pool's gateway picks a replica: random, rr, round-robin, round_robin, least, jsq, least-requests.
+        Default: random. [text]
     utilization_cap
         Largest share of the maximum throughput in use. Default: 0.85. [share: 0.3 or 30%]
     pools
@@ -561,7 +562,7 @@ def schedule(
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal["random", "jsq", "rr"] | None = None,
+    routing: Literal["random", "rr", "round-robin", "round_robin", "least", "jsq", "least-requests"] | None = None,
     utilization_cap: float | str | None = None,
     pools: int | None = None,
     boundaries: float | str | Sequence[float] | None = None,

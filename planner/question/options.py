@@ -16,10 +16,14 @@ from planner.errors import InputError, did_you_mean
 from planner.promise import Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_promise, rule
+from planner.routing import ROUTINGS
 
 __all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
 
 PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
+
+ROUTABLE = tuple(name for r in ROUTINGS.values() if r.law is not None for name in (r.name, *r.aliases))
+"""Routings that closed forms know, under all their names."""
 
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
@@ -131,7 +135,7 @@ class PlanInputs:
     kv: str = _option("paged", of.TEXT, SEARCH,
         "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
     routing: str = _option("random", of.TEXT, SEARCH,
-        "random, jsq or rr inside a pool.", choices=("random", "jsq", "rr"))
+        f"How a pool's gateway picks a replica: {', '.join(ROUTABLE)}.", choices=ROUTABLE)
     utilization_cap: float = _option(0.85, of.FRACTION, SEARCH,
         "Largest share of the maximum throughput in use.", check=_PROPER)
     pools: int = _option(2, of.COUNT, SEARCH,
