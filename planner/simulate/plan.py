@@ -13,10 +13,12 @@ import planner
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
+from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
 from planner.simulate.arrivals import Arrival
+from planner.simulate.pair import simulate_pair
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic
@@ -28,19 +30,23 @@ from planner.simulate.verify import (
     FAILS,
     HOLDS,
     MAX_REQUESTS,
+    Asked,
     Check,
     fleet_estimate,
     judge,
-    verify_pool,
+    verify_pools,
 )
 from planner.workload.pools import DECODE, KV
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
-__all__ = ["FleetTraffic", "Load", "Verification", "pool_engines", "verify_fleet"]
+__all__ = ["FleetTraffic", "Load", "Verification", "pair_engines", "pool_engines", "verify_fleet"]
 
 ERROR = 0.02
 """Relative standard error of the offered rate that a run's length is to leave [1]."""
+
+PAIR_REQUESTS = 160_000
+"""Requests a run of a prefill and a decode pool may grow to, whose engine costs per token and not per request."""
 
 CROWDS = 20
 """Flash crowds of a run."""
@@ -145,6 +151,8 @@ class FleetTraffic:
 
     def __init__(self, fleet: Fleet, workload: Workload, rate_per_s: float, load: Load) -> None:
         self.fleet, self.workload, self.rate_per_s, self.load = fleet, workload, rate_per_s, load
+        # every request passes both pools of a pair
+        self.laws = [fleet.law] if isinstance(fleet, Disaggregated) else [pool.law for pool in fleet.pools]
         self.mode = load.arrivals or ("auto" if fleet.question.traffic.bursts else "poisson")
         self.workers = load.workers()
         source = load.trace or (workload if self.mode == "auto" else None)
@@ -165,24 +173,23 @@ class FleetTraffic:
         total = trace.input_tokens + (0.0 if on_input else trace.output_tokens)
         chance = np.zeros(total.size) if on_input else np.asarray(p_c)[trace.category]
         luck = np.random.Generator(np.random.PCG64([0, 2])).random(total.size)
-        edges = [pool.law.upper.boundary for pool in self.fleet.pools[:-1]]
+        edges = [law.upper.boundary for law in self.laws[:-1]]
         self._pool = np.searchsorted(edges, total)
         self._prompts = trace.input_tokens.copy()
         self._cached = np.asarray(cached, dtype=np.float64)[trace.category]
-        for k, pool in enumerate(self.fleet.pools[:-1]):
-            edge, gamma = pool.law.upper.boundary, pool.law.upper.gamma
+        for k, law in enumerate(self.laws[:-1]):
+            edge, gamma = law.upper.boundary, law.upper.gamma
             band = (total > edge) & (total <= gamma * edge) & (trace.output_tokens < edge) & (luck < chance)
             self._pool[band] = k
             self._prompts[band] = edge - trace.output_tokens[band]
 
     def of(self, k: int, requests: int, most: int) -> Traffic:
-        """Traffic of the k-th pool: `requests` or as many as its bursts and crowds need, at most `most`."""
-        pool = self.fleet.pools[k]
+        """Traffic of the k-th pool: `requests`, or as many as its bursts and crowds need, at most `most`."""
         traffic: Traffic
         if self.trace is not None:
             traffic = self._replay(self.trace, k, requests, most)
         else:
-            law, rate = pool.law, self.rate_per_s * pool.law.share
+            law, rate = self.laws[k], self.rate_per_s * self.laws[k].share
             arrival = self._arrival(law.share, rate)
             requests = min(max(requests, arrival.requests_for(ERROR)), most)
             if self.load.surge is not None:
@@ -255,6 +262,24 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
     )
 
 
+def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
+    """The replicas of a prefill and of a decode pool; what comes before the engine is before the first."""
+    pools = (fleet.pools[0], fleet.pools[-1])  # one where nobody decodes
+    overhead, routing = pools[0].option.profile.api_overhead_s, fleet.question.routing.name
+    first, second = (
+        PoolEngines(
+            pool.size.replicas,
+            pool.option.profile.iteration,
+            pool.setup.slots,
+            kv_tokens=float(pool.setup.kv_tokens),
+            routing=routing,
+            api_overhead_s=overhead,
+        )
+        for pool in pools
+    )
+    return first, second
+
+
 def verify_fleet(
     fleet: Fleet,
     workload: Workload,
@@ -289,49 +314,75 @@ def verify_fleet(
     -------
     Verification
     """
-    if fleet.linked:
-        raise InputError(
-            "the plan has a prefill and a decode pool, which only evaluate and schedule take so far",
-            "Plan with --shape colocated for the others.",
-        )
     question, load = fleet.question, load or Load()
     if not arrival_rate_per_s > 0.0:
         raise InputError(f"rate: must be positive, got {arrival_rate_per_s!r}")
     checks: list[Check] = []
     results: dict[str, SimulationResult] = {}
     warnings: list[str] = []
-    own, common = question.promises.of_pools, question.promises.of_fleet
     if find_method(question.method).free_prefill and preset is None:
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
+    if isinstance(fleet, Disaggregated):
+        max_requests = min(max_requests, PAIR_REQUESTS)
     source = FleetTraffic(fleet, workload, arrival_rate_per_s, load)
-    for k, (pool, verdict) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True)):
-        name = pool.name
-        engines = pool_engines(fleet, pool, preset)
+    asked = [
+        Asked(
+            pool.name,
+            [p for p in fleet.own_promises if p.metric in fleet.metrics(k)],
+            {(p.metric, p.quantile): found.prediction.value(p.metric, p.quantile) for p in question.promises.latency},
+        )
+        for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True))
+    ]
 
-        def simulated(
-            requests: int, quantiles: Sequence[float], k: int = k, name: str = name, engines: PoolEngines = engines
-        ) -> SimulationResult:
-            return simulate(
-                source.of(k, requests, max_requests),
-                engines,
-                seeds=seeds,
-                quantiles=quantiles,
-                max_requests=max_requests,
-                in_flight=max(load.in_flight * fleet.pools[k].law.share, 1.0),
-                progress=None if progress is None else partial(progress, name),
+    def tell(name: str) -> Callable[[float], None] | None:
+        return None if progress is None else partial(progress, name)
+
+    def pair(fleet: Disaggregated, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+        if preset is not None or load.in_flight < math.inf:
+            raise InputError(
+                "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
             )
+        first, second = pair_engines(fleet)
+        found = simulate_pair(
+            source.of(0, requests, max_requests),
+            first,
+            second,
+            fleet.transfer_s,
+            seeds=seeds,
+            quantiles=quantiles,
+            max_requests=max_requests,
+            progress=tell(asked[-1].name),
+        )
+        return found[: len(asked)]
 
-        predicted = {
-            (p.metric, p.quantile): verdict.prediction.value(p.metric, p.quantile) for p in question.promises.latency
-        }
-        results[name], found = verify_pool(own, predicted, name, simulated, requests, max_requests)
-        checks += found
-        warnings += [f"pool {name}: {w}" for w in results[name].warnings]
+    def single(k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+        result = simulate(
+            source.of(k, requests, max_requests),
+            pool_engines(fleet, fleet.pools[k], preset),
+            seeds=seeds,
+            quantiles=quantiles,
+            max_requests=max_requests,
+            in_flight=max(load.in_flight * source.laws[k].share, 1.0),
+            progress=tell(asked[k].name),
+        )
+        return [result]
+
+    together = (
+        [(asked, partial(pair, fleet))]
+        if isinstance(fleet, Disaggregated)
+        else [([asked[k]], partial(single, k)) for k in range(len(asked))]
+    )
+    for pools, simulated in together:
+        found, verdicts = verify_pools(pools, simulated, requests, max_requests)
+        checks += verdicts
+        results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
+    for name, result in results.items():
+        warnings += [f"pool {name}: {w}" for w in result.warnings]
     shares = [pool.law.share for pool in fleet.pools]
     stable = all(r.stable for r in results.values())
-    for promise in common:
+    for promise in fleet.shared_promises:
         estimate = fleet_estimate(list(results.values()), shares, promise.metric, promise.quantile)
         outcome, reason = judge(estimate, promise.limit_s, stable)
         checks.append(Check("fleet", promise, None, estimate, outcome, reason))

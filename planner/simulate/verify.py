@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from planner.promise import Promise
 from planner.simulate.result import SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
-__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Check", "fleet_estimate", "judge", "verify_pool"]
+__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Asked", "Check", "fleet_estimate", "judge", "verify_pools"]
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
 
@@ -90,26 +90,39 @@ def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str
     return CANNOT_TELL, "the limit lies inside the interval"
 
 
-def verify_pool(
-    promises: Sequence[Promise],
-    predicted: Mapping[tuple[str, float], float],
-    name: str,
-    simulated: Callable[[int, Sequence[float]], SimulationResult],
-    requests: int = 50_000,
-    max_requests: int = MAX_REQUESTS,
-) -> tuple[SimulationResult, list[Check]]:
-    """Simulate a pool until every promise is decided or `max_requests` are spent.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of one simulated pool.
 
     Parameters
     ----------
-    promises
-        What was promised of this pool.
-    predicted
-        (metric, quantile) -> the plan's value [s].
     name
         Pool name, for the report.
+    promises
+        What was promised of it.
+    predicted
+        (metric, quantile) -> the plan's value [s].
+    """
+
+    name: str
+    promises: Sequence[Promise]
+    predicted: Mapping[tuple[str, float], float] = field(default_factory=dict)
+
+
+def verify_pools(
+    asked: Sequence[Asked],
+    simulated: Callable[[int, Sequence[float]], Sequence[SimulationResult]],
+    requests: int = 50_000,
+    max_requests: int = MAX_REQUESTS,
+) -> tuple[Sequence[SimulationResult], list[Check]]:
+    """Simulate pools together until every promise is decided or `max_requests` are spent.
+
+    Parameters
+    ----------
+    asked
+        One per pool.
     simulated
-        Simulates the pool with that many requests and these quantiles.
+        Simulates the pools with that many requests and these quantiles.
     requests, max_requests
         Requests per run at first; one that leaves a verdict open is repeated four times as long, up to that many. A whole trace
         is not repeated.
@@ -117,21 +130,22 @@ def verify_pool(
     Returns
     -------
     tuple
-        The last simulation and the verdicts on its promises.
+        The last simulation of each pool, and the verdicts on the promises.
     """
     requests = min(requests, max_requests)
-    quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for p in promises})
+    quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for pool in asked for p in pool.promises})
     while True:
-        result = simulated(requests, quantiles)
+        results = simulated(requests, quantiles)
         checks = []
-        for promise in promises:
-            estimate = result.quantile(promise.metric, promise.quantile)
-            verdict, reason = judge(estimate, promise.limit_s, result.stable)
-            value = predicted.get((promise.metric, promise.quantile))
-            checks.append(Check(name, promise, value, estimate, verdict, reason))
+        for pool, result in zip(asked, results, strict=True):
+            for promise in pool.promises:
+                estimate = result.quantile(promise.metric, promise.quantile)
+                verdict, reason = judge(estimate, promise.limit_s, result.stable)
+                value = pool.predicted.get((promise.metric, promise.quantile))
+                checks.append(Check(pool.name, promise, value, estimate, verdict, reason))
         decided = all(c.verdict != CANNOT_TELL for c in checks)
-        if decided or result.whole or requests >= max_requests:
-            return result, checks
+        if decided or results[0].whole or requests >= max_requests:
+            return results, checks
         requests = min(4 * requests, max_requests)
 
 

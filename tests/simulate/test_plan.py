@@ -141,6 +141,16 @@ def test_time_stamps_of_a_trace_are_replayed(
     assert "no time stamps" in capsys.readouterr().err
 
 
+def test_a_prefill_and_a_decode_pool_are_simulated_together() -> None:
+    plan = api.plan("azure", slo=2.0, tpot=0.1, rate=8, shape="disaggregated", burst="poisson")
+    result = api.simulate(plan, requests=12_000, seeds=1, max_requests=12_000)
+    assert [(c.where, c.promise.metric) for c in result.checks] == [("prefill", "ttft_s"), ("decode", "tpot_s")]
+    for check in result.checks:  # docs/accuracy/disaggregated.md: a few per cent
+        assert check.predicted_s == pytest.approx(check.simulated.value, rel=0.15)
+    with pytest.raises(InputError, match="rules of their own"):
+        api.simulate(plan, in_flight=50, requests=1000)
+
+
 def command(*arguments: str) -> int:
     with pytest.raises(SystemExit) as stop:
         run(["simulate", *arguments])

@@ -22,7 +22,7 @@ from planner.simulate.result import SimulationResult
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import Estimate
 from planner.simulate.traffic import SampledTraffic
-from planner.simulate.verify import fleet_estimate, judge, verify_pool
+from planner.simulate.verify import Asked, fleet_estimate, judge, verify_pools
 
 
 class LongestPromptFirst:
@@ -181,19 +181,20 @@ def test_verdicts() -> None:
     engines = PoolEngines(1, MODEL, slots=64, token_budget=512)
 
     def at(rate: float):
-        def simulated(requests: int, quantiles: Sequence[float]) -> SimulationResult:
-            return simulate(SampledTraffic([500.0], [50.0], None, rate, requests), engines, quantiles=quantiles)
+        def simulated(requests: int, quantiles: Sequence[float]) -> list[SimulationResult]:
+            return [simulate(SampledTraffic([500.0], [50.0], None, rate, requests), engines, quantiles=quantiles)]
 
         return simulated
 
     promises = [Promise("ttft_s", 5.0), Promise("tpot_s", 1e-4, 0.5)]
-    result, checks = verify_pool(promises, {("ttft_s", 0.99): 0.1}, "all", at(5.0), 12_000)
+    (result,), checks = verify_pools([Asked("all", promises, {("ttft_s", 0.99): 0.1})], at(5.0), 12_000)
     assert [c.verdict for c in checks] == ["holds", "fails"]
     assert checks[0].predicted_s == 0.1
     # a verdict that cannot be given from a short run makes the run longer
-    short, checks = verify_pool([Promise("ttft_s", 5.0)], {}, "all", at(5.0), 1000, 16_000)
+    one = [Asked("all", [Promise("ttft_s", 5.0)])]
+    (short,), checks = verify_pools(one, at(5.0), 1000, 16_000)
     assert short.requests == 16_000 and checks[0].verdict == "holds"
-    _, checks = verify_pool([Promise("ttft_s", 5.0)], {}, "all", at(500.0), 12_000)
+    _, checks = verify_pools(one, at(500.0), 12_000)
     assert checks[0].verdict == "fails" and "unstable" in checks[0].reason
     both = fleet_estimate([result, result], [0.3, 0.7], "ttft_s", 0.9)
     assert both.value == pytest.approx(result.quantile("ttft_s", 0.9).value, rel=0.01)
