@@ -42,7 +42,6 @@ UNREACHED = {
     "queueing/normal.py:normal_cdf": MATHEMATICS,
     "queueing/normal.py:normal_quantile": MATHEMATICS,
     "simulate/pool.py:simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
-    "simulate/pair.py:simulate_pair": "a prefill and a decode pool for scripts; the accuracy of that shape is measured with it",
     "units.py:format_bytes": "the counterpart of parse_bytes",
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
