@@ -351,6 +351,8 @@ class Plan:
         ``"colocated"`` (every replica prefills and decodes) or ``"disaggregated"`` (a prefill and a decode pool).
     alternatives
         Fleets of other shapes that were asked for beside this one.
+    remarks
+        `assumptions`, `warnings` and `notes` for programs: the codes and values the sentences are made of.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -368,6 +370,7 @@ class Plan:
     version: str = ""
     shape: str = "colocated"
     alternatives: tuple[Alternative, ...] = ()
+    remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         fleet = " + ".join(f"{p.replicas} x TP{p.tp} {p.gpu}" for p in self.pools)
@@ -437,6 +440,7 @@ class Plan:
             "warnings": list(self.warnings),
             "notes": list(self.notes),
             "explanation": list(self.explanation),
+            "remarks": {kind: [r.to_dict() for r in of_kind] for kind, of_kind in self.remarks.items()},
         }
 
     def to_rows(self) -> list[dict[str, object]]:

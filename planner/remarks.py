@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import string
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from planner.units import format_count, format_duration, format_percent, format_usd
 
 __all__ = ["SENTENCES", "Remark"]
 
@@ -24,12 +28,31 @@ class Remark:
     values: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return SENTENCES[self.code].format(**self.values)
+        return _WRITER.format(SENTENCES[self.code], **self.values)
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         return {"code": self.code, "values": dict(self.values)}
 
+
+class _Writer(string.Formatter):
+    """Format strings that know our units."""
+
+    units: Mapping[str, Callable[[float], str]] = {
+        "count": format_count,
+        "duration": format_duration,
+        "percent": format_percent,
+        "usd": format_usd,
+        "s": lambda n: "" if n == 1 else "s",
+    }
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """One value, in a unit or as usual."""
+        unit = self.units.get(format_spec) if isinstance(value, (int, float)) else None
+        return str(super().format_field(value, format_spec)) if unit is None else unit(value)
+
+
+_WRITER = _Writer()
 
 SENTENCES: Mapping[str, str] = {
     # why a pool has the replicas it has
@@ -42,5 +65,47 @@ SENTENCES: Mapping[str, str] = {
     "hardware_floor": "what the arithmetic alone takes at the GPU's peak",
     "nobody_decodes": "nobody decodes",
     "stands": "the plan, whose fleet stands",
+    # assumptions
+    "iteration_times": "{model} ({dtype}) on {gpu} x TP{tp}: iteration times {trust}{likeness}{profile}",
+    "gpu_price": "{gpu} at ${price:g} per GPU and hour{source}",
+    "own_rate": "rate {rate:count} requests/s, the workload's own mean",
+    "poisson": "Poisson arrivals assumed",
+    "arrivals": "{assumed}",
+    "bursts": "bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)",
+    "failures": "a replica fails {failures_per_hour:g} times an hour and is back after {repair_hours:g} h "
+    "(failures_per_hour, repair_hours in a configuration file)",
+    "length_split": "lengths: {split}",
+    "no_compression": "compression not proposed: no category of the workload is known to be compressible "
+    "(--p-c gives a share)",
+    "oracle": "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)",
+    "kv_transfer": "KV cache over {gbps:g} Gbit/s per GPU plus {base_s:duration}: {kib_per_token:,.0f} KiB per token, "
+    "{mean_s:duration} for a prompt of mean length (--kv-transfer-gbps, --kv-transfer-base); transfers do not delay each other",
+    "prefill_replica": "a prefill replica takes one whole prompt at a time; {spread}; decode replicas are chosen at random",
+    # notes
+    "caveat": "{text}",
+    "small_fleet": "a fleet of this size is what the trace's own {rate:count} requests/s need; try --rate 1000",
+    "spot": "{pool}: {spot:,} of the {replicas:,} replicas on spot at {price:usd} per GPU and hour",
+    "larger_groups": "a latency promise, not throughput, fixes the replicas: larger tensor-parallel groups may be cheaper "
+    "(--tp all)",
+    "cost_of_bursts": "bursts cost {extra:,} of the {replicas:,} replicas: Poisson arrivals would need {calm:,} "
+    "(--burst poisson); --routing jsq shares them better",
+    "at_no_size": "{pools} of the pools examined keep {promise} <= {limit_s:duration} at no size (the nearest, idle, needs "
+    "{best_s:duration})",
+    "full_occupancy": "a pool up to {boundary:count} tokens has {slots} slots, its iterations take {iteration_s:duration} when "
+    "all are busy, and a long prompt's prefill and first token {first_token_s:duration}: eq. 8 leaves nothing below that",
+    "unproven": "{sized} pool{sized:s} sized of a grid of {fleets:count} fleets; no other is expected to be cheaper, but proven "
+    "is only that none is cheaper by more than {gap_usd_per_hour:usd}/hour (--max-evaluations 0 proves)",
+    "other_shape_fails": "{shape} does not keep the promises: {reason}",
+    "other_shape": "{best}: {best_usd_per_hour:usd}/hour; {shape} would cost {usd_per_hour:usd}/hour ({saved:percent} saved)",
+    # warnings
+    "profile_band": "{pool}: if iterations take {band:percent} longer than the {provenance} profile says, a promise breaks at "
+    "any number of replicas; calibrate before buying (fleetopt calibrate)",
+    "pool": "{pool}: {warning}",
+    "below_hardware": "impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {least:,.0f} {gpu} at 100% of "
+    "peak; profile {profile} does not charge for prefill or reads",
+    "not_searched": "{option} of {names} changes nothing: not among the GPU types searched (--gpu)",
+    "other_profile": "--{option} changes nothing: profile {profile} is of {model} on {gpu}",
+    "spot_without_price": "--spot-share changes nothing without a spot price (--spot-price GPU=USD)",
+    "spot_without_share": "--spot-price changes nothing without --spot-share: all replicas are on demand",
 }
 """Code -> the sentence, a format string over the remark's values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import planner
@@ -18,8 +18,9 @@ from planner.methods.base import same_band
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan
 from planner.question.compiled import CompiledQuestion, Engines, compile_question
 from planner.question.options import PlanInputs
+from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.units import format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
@@ -67,17 +68,20 @@ def plan_of(question: CompiledQuestion) -> Plan:
     for name in names:
         if name in reasons:
             reason = str(reasons[name]).splitlines()[0]
-            notes.append(f"{name} does not keep the promises: {reason}")
+            notes.append(Remark("other_shape_fails", {"shape": name, "reason": reason}))
             others.append(Alternative(name, (), reason))
         elif name != best:
             cost = plans[name].cost_usd_per_hour
             saved = 1.0 - chosen.cost_usd_per_hour / cost if cost > 0.0 else 0.0
-            notes.append(
-                f"{best}: {format_usd(chosen.cost_usd_per_hour)}/hour; {name} would cost {format_usd(cost)}/hour "
-                f"({format_percent(saved)} saved)"
-            )
+            values = {"best": best, "best_usd_per_hour": chosen.cost_usd_per_hour, "shape": name, "usd_per_hour": cost}
+            notes.append(Remark("other_shape", {**values, "saved": saved}))
             others.append(Alternative(name, plans[name].pools))
-    return replace(chosen, alternatives=tuple(others), notes=(*chosen.notes, *notes))
+    return replace(
+        chosen,
+        alternatives=tuple(others),
+        notes=(*chosen.notes, *map(str, notes)),
+        remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
+    )
 
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
@@ -96,7 +100,22 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
     )
     method = find_method(question.method)
-    notes = [method.caveat, *solved.notes, *_notes(fleet), *fleet.notes(), solved.unproven]
+    remarks = {
+        "assumptions": _once(_assumptions(fleet, method.feels_bursts)),
+        "warnings": _once([*_warnings(fleet, pools), *_without_effect(question, fleet)]),
+        "notes": _once(
+            note
+            for note in (
+                None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
+                *solved.notes,
+                *_notes(fleet),
+                *fleet.notes(),
+                solved.unproven,
+            )
+            if note is not None
+        ),
+    }
+    said = {kind: tuple(map(str, of_kind)) for kind, of_kind in remarks.items()}
     return Plan(
         pools=pools,
         baseline=None if solved.baseline is None else pool_plans(solved.baseline),
@@ -106,13 +125,19 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         arrival_rate_per_s=traffic.rate_per_s,
         method=question.method,
         search=solved.search,
-        assumptions=tuple(dict.fromkeys(_assumptions(fleet, method.feels_bursts))),
-        warnings=tuple(dict.fromkeys([*_warnings(fleet, pools), *_without_effect(question, fleet)])),
-        notes=tuple(note for note in notes if note is not None),
+        assumptions=said["assumptions"],
+        warnings=said["warnings"],
+        notes=said["notes"],
         explanation=tuple(explanation),
         version=planner.__version__,
         shape=shape,
+        remarks=remarks,
     )
+
+
+def _once(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+    """Each remark once, by what it says."""
+    return tuple({str(remark): remark for remark in remarks}.values())
 
 
 def pool_plans(fleet: Fleet) -> tuple[PoolPlan, ...]:
@@ -206,45 +231,49 @@ def workload_summary(workload: Workload) -> dict[str, object]:
     }
 
 
-def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[str]:
+def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
     """What was assumed on the user's behalf."""
     traffic, purchase = fleet.question.traffic, fleet.question.purchase
     for option in {id(p.option.profile): p.option for p in fleet.pools}.values():
-        profile = option.profile
-        named = f", known only by its likeness to {option.model.like}" if option.model.like else ""
-        named += f" (profile {profile.name})" if profile.provenance != "estimated" else ""
-        yield (
-            f"{option.model.name} ({option.model.weight_dtype}) on {option.gpu.name} x TP{option.tp}: "
-            f"iteration times {profile.trust}{named}"
+        profile, model, gpu = option.profile, option.model, option.gpu
+        yield Remark(
+            "iteration_times",
+            {
+                "model": model.name,
+                "dtype": model.weight_dtype,
+                "gpu": gpu.name,
+                "tp": option.tp,
+                "trust": profile.trust,
+                "likeness": f", known only by its likeness to {model.like}" if model.like else "",
+                "profile": f" (profile {profile.name})" if profile.provenance != "estimated" else "",
+            },
         )
-        if any(find_gpu(name).name == option.gpu.name for name in purchase.price):
+        if any(find_gpu(name).name == gpu.name for name in purchase.price):
             source = ""
         elif profile.replica_usd_per_hour is not None:
             source = f" (of profile {profile.name}; --price overrides)"
         else:
-            source = f" ({option.gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
-        yield f"{option.gpu.name} at ${option.price.usd_per_gpu_hour:g} per GPU and hour{source}"
+            source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
+        yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
     if traffic.own_rate:
-        yield f"rate {format_count(traffic.rate_per_s)} requests/s, the workload's own mean"
+        yield Remark("own_rate", {"rate": traffic.rate_per_s})
     yield _arrivals_assumed(fleet, feels_bursts)
     if purchase.availability_target is not None:
-        yield (
-            f"a replica fails {purchase.failures_per_hour:g} times an hour and is back after {purchase.repair_hours:g} h "
-            "(failures_per_hour, repair_hours in a configuration file)"
-        )
+        repair = {"failures_per_hour": purchase.failures_per_hour, "repair_hours": purchase.repair_hours}
+        yield Remark("failures", repair)
     if traffic.workload.provenance.length_split:
-        yield f"lengths: {traffic.workload.provenance.length_split}"
+        yield Remark("length_split", {"split": traffic.workload.provenance.length_split})
     yield from fleet.assumptions()
 
 
-def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> str:
+def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
     """How requests are taken to arrive."""
     traffic = fleet.question.traffic
     arrivals = traffic.workload.arrivals
     if not feels_bursts or not traffic.bursts:
-        return "Poisson arrivals assumed"
+        return Remark("poisson")
     if not arrivals.dispersion:
-        return arrivals.assumed or "Poisson assumed"
+        return Remark("arrivals", {"assumed": arrivals.assumed or "Poisson assumed"})
     windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
     scaled = ""
     if not traffic.own_rate and arrivals.rate_per_s is not None:
@@ -253,56 +282,48 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> str:
             f"; the trace has {format_count(arrivals.rate_per_s)} requests/s, {format_count(traffic.rate_per_s)} are taken "
             + ("as more independent users" if more else "as a random part of them")
         )
-    return f"bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)"
+    return Remark("bursts", {"windows": windows, "scaled": scaled})
 
 
-def _notes(fleet: Fleet) -> Iterator[str]:
+def _notes(fleet: Fleet) -> Iterator[Remark]:
     """Findings worth knowing, of any shape."""
     if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= FEW_REPLICAS:
-        yield (
-            f"a fleet of this size is what the trace's own {format_count(fleet.rate)} requests/s need; try --rate 1000"
-        )
+        yield Remark("small_fleet", {"rate": fleet.rate})
     for pool in fleet.pools:
         if spot := pool.option.price.spot_replicas(pool.bought):
-            price = format_usd(pool.option.price.spot_usd_per_gpu_hour or 0.0)
-            yield f"{pool.name}: {spot:,} of the {pool.bought:,} replicas on spot at {price} per GPU and hour"
+            price = pool.option.price.spot_usd_per_gpu_hour or 0.0
+            yield Remark("spot", {"pool": pool.name, "spot": spot, "replicas": pool.bought, "price": price})
 
 
-def _warnings(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[str]:
+def _warnings(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     """What the reader must know before trusting the numbers, by pool."""
     for pool, plan in zip(fleet.pools, plans, strict=True):
         law, profile = pool.law, pool.option.profile
         if plan.replicas_high is None:
-            yield (
-                f"{pool.name}: if iterations take {format_percent(profile.band)} longer than the {profile.provenance} "
-                "profile says, a promise breaks at any number of replicas; calibrate before buying (fleetopt calibrate)"
-            )
-        for warning in (*pool.setup.warnings, *pool.size.prediction.warnings):
-            yield f"{pool.name}: {warning}"
+            yield Remark("profile_band", {"pool": pool.name, "band": profile.band, "provenance": profile.provenance})
         decode = law.mean(m.DECODE)
         context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
-        outside = profile.outside(decodes=max(pool.size.prediction.mean_running, 1.0), context_tokens=context)
-        if outside and not fleet.linked:
-            yield f"{pool.name}: {'; '.join(outside)}"
+        running = max(pool.size.prediction.mean_running, 1.0)
+        outside = () if fleet.linked else profile.outside(decodes=running, context_tokens=context)
+        told = [*pool.setup.warnings, *pool.size.prediction.warnings, *(["; ".join(outside)] if outside else [])]
+        yield from (Remark("pool", {"pool": pool.name, "warning": warning}) for warning in told)
     if not fleet.linked:
         for pool in fleet.pools:
             yield from _impossible(pool)
 
 
-def _impossible(pool: Pool) -> Iterator[str]:
+def _impossible(pool: Pool) -> Iterator[Remark]:
     """A pool below what the arithmetic alone takes, as a profile that charges nothing for prefill allows."""
     law, option = pool.law, pool.option
     new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
     floor = hardware_floor(option.gpu, option.model, pool.arrival_rate_per_s, new, output, kv)
-    gpus = pool.size.replicas * option.profile.gpus
-    if gpus < floor.gpus:
-        yield (
-            f"impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {float(floor.gpus):,.0f} "
-            f"{option.gpu.name} at 100% of peak; profile {option.profile.name} does not charge for prefill or reads"
-        )
+    gpus, least = pool.size.replicas * option.profile.gpus, float(floor.gpus)
+    if gpus < least:
+        names = {"gpu": option.gpu.name, "profile": option.profile.name}
+        yield Remark("below_hardware", {"gpus": gpus, "least": least, **names})
 
 
-def _without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[str]:
+def _without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[Remark]:
     """Options given that change nothing."""
     engines, purchase = question.engines, question.purchase
     own = fleet.pools[0].option
@@ -314,7 +335,7 @@ def _without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[str]:
     }
     for option, given in prices.items():
         if idle := [name for name in given if find_gpu(name).name not in searched]:
-            yield f"{option} of {', '.join(idle)} changes nothing: not among the GPU types searched (--gpu)"
+            yield Remark("not_searched", {"option": option, "names": ", ".join(idle)})
     if engines.profile is not None:
         usual = Engines()
         for name, named, default, taken in (
@@ -322,8 +343,9 @@ def _without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[str]:
             ("gpu", [find_gpu(g).name for g in engines.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
         ):
             if named not in (default, taken):
-                yield f"--{name} changes nothing: profile {own.profile.name} is of {own.model.name} on {own.gpu.name}"
+                taken_by = {"profile": own.profile.name, "model": own.model.name, "gpu": own.gpu.name}
+                yield Remark("other_profile", {"option": name, **taken_by})
     if purchase.spot_share > 0.0 and not purchase.spot_price:
-        yield "--spot-share changes nothing without a spot price (--spot-price GPU=USD)"
+        yield Remark("spot_without_price")
     if purchase.spot_price and purchase.spot_share == 0.0:
-        yield "--spot-price changes nothing without --spot-share: all replicas are on demand"
+        yield Remark("spot_without_share")

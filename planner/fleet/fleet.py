@@ -14,6 +14,7 @@ from planner.plans import SearchReport
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
+from planner.remarks import Remark
 from planner.workload import pools as m
 
 __all__ = ["Fleet", "Shape", "Solved", "Verdict"]
@@ -90,11 +91,11 @@ class Fleet:
         """Further lines on what fixes pool `k`."""
         return []
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[Remark]:
         """Findings worth knowing, of this shape."""
         yield from ()
 
-    def assumptions(self) -> Iterator[str]:
+    def assumptions(self) -> Iterator[Remark]:
         """What was assumed, beyond engines, prices and arrivals."""
         yield from ()
 
@@ -212,14 +213,14 @@ class Solved:
     notes
         What the search found beside the answer.
     unproven
-        What is left unproven, in words.
+        What is left unproven.
     """
 
     fleet: Fleet
     search: SearchReport
     baseline: Fleet | None = None
-    notes: tuple[str, ...] = ()
-    unproven: str | None = None
+    notes: tuple[Remark, ...] = ()
+    unproven: Remark | None = None
 
 
 class Shape:

@@ -19,7 +19,7 @@ from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
 from planner.remarks import Remark
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.units import format_percent
 from planner.workload import pools as m
 from planner.workload.pools import State
 
@@ -231,21 +231,18 @@ class Colocated(Fleet):
         for p, tail in zip(self.shared_promises, tails, strict=True):
             yield of_fleet_wide(p, tail)
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[Remark]:
         """Findings worth knowing."""
         engines = self.question.engines
         open_tp = engines.tp is None and not engines.tp_options and engines.profile is None
         by_latency = [p for p in self.pools if p.size.binding.code == "promise"]
         larger = any(max(tensor_parallel_sizes(p.option.model, p.option.gpu)) > p.option.tp for p in by_latency)
         if open_tp and larger and not self.method.free_prefill:
-            yield (
-                "a latency promise, not throughput, fixes the replicas: larger tensor-parallel groups may be cheaper "
-                "(--tp all)"
-            )
+            yield Remark("larger_groups")
         if smooth := self._without_bursts():
             yield smooth
 
-    def _without_bursts(self) -> str | None:
+    def _without_bursts(self) -> Remark | None:
         """What the bursts of the trace cost: the same pools under Poisson arrivals, when that is fewer replicas."""
         arrivals = self.question.traffic.arrivals
         if self.promises.of_fleet or arrivals is None or not arrivals.dispersion:
@@ -262,22 +259,15 @@ class Colocated(Fleet):
         needed = sum(self.counts)
         if total >= needed:
             return None
-        return (
-            f"bursts cost {needed - total:,} of the {needed:,} replicas: Poisson arrivals would need {total:,} "
-            "(--burst poisson); --routing jsq shares them better"
-        )
+        return Remark("cost_of_bursts", {"extra": needed - total, "replicas": needed, "calm": total})
 
-    def assumptions(self) -> Iterator[str]:
+    def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""
         traffic, search = self.question.traffic, self.question.search
         if search.pools > 1 and traffic.p_c is None and not traffic.moments(self.question.engines.chunk).compressible:
-            yield (
-                "compression not proposed: no category of the workload is known to be compressible (--p-c gives a share)"
-            )
+            yield Remark("no_compression")
         if len(self.pools) > 1 and traffic.sees_output:
-            yield (
-                "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)"
-            )
+            yield Remark("oracle")
 
 
 class _ColocatedShape(Shape):
@@ -358,31 +348,25 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 
 
-def _search_notes(problem: FleetProblem, found: Found) -> Iterator[str]:
+def _search_notes(problem: FleetProblem, found: Found) -> Iterator[Remark]:
     """What the search met on its way."""
     if found.shortfalls:
         worst = min(found.shortfalls, key=lambda s: s.best_s / s.promise.limit_s)
-        yield (
-            f"{len(found.shortfalls)} of the pools examined keep {worst.promise.label} <= "
-            f"{format_duration(worst.promise.limit_s)} at no size (the nearest, idle, needs {format_duration(worst.best_s)})"
-        )
+        values = {"promise": worst.promise.label, "limit_s": worst.promise.limit_s, "best_s": worst.best_s}
+        yield Remark("at_no_size", {"pools": len(found.shortfalls), **values})
     if tight := _full_occupancy(problem):
         yield tight
 
 
-def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> str | None:
+def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> Remark | None:
     """What a search that stopped early leaves open."""
     if found.outcome.proven:
         return None
     gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
-    return (
-        f"{problem.evaluations} pool{'s' if problem.evaluations != 1 else ''} sized of a grid of "
-        f"{format_count(found.candidates)} fleets; no other is expected to be cheaper, but proven "
-        f"is only that none is cheaper by more than {format_usd(gap)}/hour (--max-evaluations 0 proves)"
-    )
+    return Remark("unproven", {"sized": problem.evaluations, "fleets": found.candidates, "gap_usd_per_hour": gap})
 
 
-def _full_occupancy(problem: FleetProblem) -> str | None:
+def _full_occupancy(problem: FleetProblem) -> Remark | None:
     """Why the paper's own pools break the promise: the method times every iteration with all slots busy."""
     if not problem.exact_bounds:
         return None
@@ -397,11 +381,9 @@ def _full_occupancy(problem: FleetProblem) -> str | None:
         return None
     boundary, pool = min(broken_pools, key=lambda b: abs(b[0] - 4096.0))
     level = max((p.quantile for p in problem.promises if p.metric == "ttft_s"), default=0.99)
-    return (
-        f"a pool up to {format_count(boundary)} tokens has {pool.slots} slots, its iterations take "
-        f"{format_duration(pool.iteration_s)} when all are busy, and a long prompt's prefill and first token "
-        f"{format_duration(pool.prefill_s(level) + pool.iteration_s)}: eq. 8 leaves nothing below that"
-    )
+    first = pool.prefill_s(level) + pool.iteration_s
+    values = {"slots": pool.slots, "iteration_s": pool.iteration_s, "first_token_s": first}
+    return Remark("full_occupancy", {"boundary": boundary, **values})
 
 
 SHAPE = _ColocatedShape()

@@ -39,7 +39,7 @@ from planner.replica.engine import (
     memory_safe_slots,
     reserved_slots,
 )
-from planner.units import format_duration, format_percent
+from planner.units import format_percent
 from planner.workload.pools import PoolLaw, State
 
 __all__ = ["DECODE", "PREFILL", "SHAPE", "Disaggregated", "pool_options"]
@@ -390,18 +390,21 @@ class Disaggregated(Fleet):
                 f"{format_percent(self.decode_share)} of the requests decode."
             )
 
-    def assumptions(self) -> Iterator[str]:
+    def assumptions(self) -> Iterator[Remark]:
         """Transfers, and what a replica takes at a time."""
         engines = self.question.engines
-        yield (
-            f"KV cache over {engines.kv_transfer_gbps:g} Gbit/s per GPU plus {format_duration(engines.kv_transfer_base_s)}: "
-            f"{self.bytes_per_token / 1024:,.0f} KiB per token, {format_duration(float(self.transfer_s(self.mean_input)))} "
-            "for a prompt of mean length (--kv-transfer-gbps, --kv-transfer-base); transfers do not delay each other"
+        yield Remark(
+            "kv_transfer",
+            {
+                "gbps": engines.kv_transfer_gbps,
+                "base_s": engines.kv_transfer_base_s,
+                "kib_per_token": self.bytes_per_token / 1024,
+                "mean_s": float(self.transfer_s(self.mean_input)),
+            },
         )
-        spread = (
-            "idle replicas pull prompts from one queue" if self.prefill.one_queue else "requests are split at random"
-        )
-        yield f"a prefill replica takes one whole prompt at a time; {spread}; decode replicas are chosen at random"
+        one = self.prefill.one_queue
+        spread = "idle replicas pull prompts from one queue" if one else "requests are split at random"
+        yield Remark("prefill_replica", {"spread": spread})
 
 
 def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray) -> FloatArray:
