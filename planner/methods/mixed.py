@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, unstable
-from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, replica_rates
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
+from planner.queueing.path import follow_path
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
@@ -29,6 +30,10 @@ budgets and two routings gave -33% to +67% on P99 (benchmarks/bursts.py, docs/ac
 
 BURST_TPOT_BAND = (-0.58, 0.45)
 """The same of what bursts add to TPOT."""
+
+PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06, 0.06)}
+"""Truth over prediction - 1 of a pool run along the path that is replayed (docs/accuracy/bursts.md), nine cases in ten; how far
+another stretch of the same traffic would be off is added to it."""
 
 BURST_LOADS = np.array([0.04, 0.1, 0.18, 0.3, 0.45, 0.62, 0.78, 0.92])
 """Loads of a replica at which its waits behind bursts are tabulated."""
@@ -51,7 +56,7 @@ class MixedPool(PoolModel):
         arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
     ) -> None:
-        self.slots = slots
+        self.slots, self.kv_tokens, self.api_overhead_s = slots, kv_tokens, api_overhead_s
         self.routing = routing
         self.arrivals = arrivals
         self.law = law
@@ -95,11 +100,50 @@ class MixedPool(PoolModel):
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
+        along = self._along_path(arrival_rate_per_s, replicas, quantiles)
+        if along is not None:
+            return along
         calm, at = self._calm(arrival_rate_per_s, replicas, quantiles)
         burst = self.arrivals.at(arrival_rate_per_s)
         if at is None or not burst.present or calm.load < IDLE_LOAD:
             return calm
         return self._with_bursts(calm, at, arrival_rate_per_s, replicas, burst)
+
+    def _along_path(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction | None:
+        """Run the pool along the path of its own requests; ``None`` where there is none."""
+        load = arrival_rate_per_s / (replicas * self._capacity)
+        if load >= 1.0 or load < IDLE_LOAD:
+            return None
+        found = self.arrivals.path(arrival_rate_per_s, replicas, self.routing.by_rate_per_replica)
+        if found is None:
+            return None
+        path, followed = found
+        run = follow_path(
+            path,
+            self._iteration.time,
+            replicas=followed,
+            candidates=self.routing.candidates,
+            in_turn=self.routing.in_turn,
+            budget=self.token_budget,
+            slots=self.slots,
+            kv_tokens=self.kv_tokens,
+        )
+        levels = np.array(quantiles)
+        ttft = run.quantiles("ttft_s", levels) + self.api_overhead_s
+        e2e = run.quantiles("e2e_s", levels) + self.api_overhead_s
+        tpot = run.quantiles("tpot_s", levels)
+        bands = {metric: path_band(run, metric, quantiles, own) for metric, own in PATH_BANDS.items()}
+        return Prediction(
+            quantiles=quantiles,
+            ttft_s=tuple(ttft.tolist()),
+            tpot_s=tuple(tpot.tolist()),
+            e2e_s=tuple(e2e.tolist()),
+            load=load,
+            slot_occupancy=min(run.running_mean / self.slots, 1.0),
+            mean_running=run.running_mean,
+            wait_probability=run.wait_probability,
+            bands=bands,
+        )
 
     def without_bursts(self) -> PoolModel:
         """The same pool under Poisson arrivals; what has been predicted already is not predicted again."""

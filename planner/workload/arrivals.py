@@ -13,7 +13,7 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["DISPERSION_WINDOWS_S", "Arrivals", "arrivals_from_times"]
+__all__ = ["DISPERSION_WINDOWS_S", "Arrivals", "arrivals_from_times", "spread_ticks"]
 
 DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
 """Windows over which counts are taken [s]."""
@@ -139,8 +139,45 @@ class Arrivals:
         }
 
 
+def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None:
+    """Spread of the gaps inside every full window about their own mean, and their numbers.
+
+    Parameters
+    ----------
+    times
+        Sorted arrival times [s].
+    window_s
+        Window [s]; inf = the whole trace.
+
+    Returns
+    -------
+    tuple of ndarray or None
+        Sums of squared deviations over the squared mean [1] and numbers of gaps, shape (windows,); ``None`` when no full
+        window has two gaps. The sum of the first over that of the second is the usual estimate of the scv, which few gaps
+        per window make too small.
+    """
+    if times.size < 3:
+        return None
+    elapsed = times - times[0]
+    gap = np.diff(elapsed)
+    index = np.zeros(gap.size, dtype=np.int64)
+    if not math.isinf(window_s):
+        window = np.floor(elapsed / window_s).astype(np.int64)
+        inside = (window[1:] == window[:-1]) & (window[1:] < int(elapsed[-1] // window_s))
+        if not inside.any():
+            return None
+        # compact window ids: a trace of a year with few requests has far more windows than gaps
+        _, index = np.unique(window[1:][inside], return_inverse=True)
+        gap = gap[inside]
+    count = np.bincount(index)
+    mean = np.bincount(index, gap) / count
+    spread = np.bincount(index, (gap - mean[index]) ** 2)
+    use = (count >= 2) & (mean > 0.0)
+    return (spread[use] / mean[use] ** 2, count[use]) if use.any() else None
+
+
 def interarrival_scv(times: NDArray[np.float64], window_s: float) -> float | None:
-    """Squared coefficient of variation of the gaps inside full windows, averaged with the number of gaps as weight [1].
+    """Squared coefficient of variation of the gaps inside full windows [1], without bias for few gaps per window.
 
     Parameters
     ----------
@@ -154,29 +191,53 @@ def interarrival_scv(times: NDArray[np.float64], window_s: float) -> float | Non
     float or None
         [1]; ``None`` when no full window has two gaps.
     """
-    if times.size < 3:
-        return None
-    elapsed = times - times[0]
-    if math.isinf(window_s):
-        gaps = np.diff(elapsed)
-        mean = float(gaps.mean())
-        return float(gaps.var() / mean**2) if mean > 0.0 else None
-    window = np.floor(elapsed / window_s).astype(np.int64)
-    full = int(elapsed[-1] // window_s)
-    inside = (window[1:] == window[:-1]) & (window[1:] < full)
-    index = window[1:][inside]
-    if index.size == 0:
-        return None
-    gap = np.diff(elapsed)[inside]
-    # compact window ids: a trace of a year with few requests has far more windows than gaps
-    _, index = np.unique(index, return_inverse=True)
-    count = np.bincount(index)
-    first = np.bincount(index, gap) / count
-    spread = np.bincount(index, (gap - first[index]) ** 2)
-    use = (count >= 2) & (first > 0.0)
-    if not use.any():
-        return None
-    return float(np.sum(spread[use] / first[use] ** 2) / np.sum(count[use]))
+    found = gap_spread(times, window_s)
+    return None if found is None else _unbiased(float(found[0].sum()), found[1])
+
+
+def _unbiased(spread: float, count: NDArray[np.int64]) -> float:
+    r"""Scv whose gaps would show this much spread about the means of their own windows [1].
+
+    The mean of few gaps follows them. Of n gamma gaps with scv c the sum of squared relative deviations from their own
+    mean has the expectation :math:`n (n-1) c / (n + c)`; the c at which the windows' sum is `spread` is found by bisection.
+    """
+    n = count.astype(np.float64)
+    low, high = 0.0, 1e9
+    if spread >= float(np.sum(n * (n - 1.0))):
+        return high
+    for _ in range(100):
+        # by halves, or by factors while the ends are far apart
+        middle = math.sqrt(low * high) if high > 4.0 * low > 0.0 else min(0.5 * (low + high), 1.0 + 2.0 * low)
+        if float(np.sum(n * (n - 1.0) * middle / (n + middle))) < spread:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float | None]:
+    """Times of a coarse clock spread over its ticks, and the tick [s]; ``None`` when the clock is fine enough.
+
+    A clock is coarse when all times are whole multiples of a tick of half a second or more from the first one, and requests
+    share ticks. Those of a tick are laid at random over it (always the same way): a clock that ticks every 3 s makes
+    requests come in crowds that never were.
+
+    Parameters
+    ----------
+    times
+        Arrival times [s], any order.
+
+    >>> spread_ticks(np.array([0.0, 0.0, 0.0, 3.0, 6.0, 6.0, 9.0]))[1]
+    3.0
+    """
+    moments = np.unique(times)
+    if moments.size < 4 or times.size < 1.2 * moments.size:
+        return times, None
+    gaps = np.diff(moments)
+    tick = float(gaps.min())
+    if tick < 0.5 or np.any(np.abs(gaps / tick - np.rint(gaps / tick)) > 1e-3):
+        return times, None
+    return times + tick * np.random.Generator(np.random.PCG64(0)).random(times.size), tick
 
 
 def count_dispersion(times: NDArray[np.float64], window_s: float) -> tuple[float, float, int] | None:

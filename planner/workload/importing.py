@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError, did_you_mean
-from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times
+from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuilder
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
@@ -284,8 +284,8 @@ def _merge_equal(
 
 
 def _times(traces: Sequence[TraceBuilder]) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Times of every trace [s], on one clock where all are absolute, else each from its own start."""
-    times = [np.frombuffer(t.times) for t in traces]
+    """Times of every trace [s], coarse clocks spread, on one clock where all are absolute, else each from its own start."""
+    times = [spread_ticks(np.frombuffer(t.times))[0] for t in traces]
     if len(traces) > 1 and not all(t.clock.absolute for t in traces):
         times = [moments - moments.min() for moments in times]
     return times
@@ -321,6 +321,9 @@ def _notes(trace: TraceBuilder) -> list[str]:
     notes = list(trace.notes)
     times = np.frombuffer(trace.times) if trace.times else np.zeros(0)
     late = int(np.count_nonzero(np.diff(times) < 0.0))
+    tick = spread_ticks(times)[1]
+    if tick is not None:
+        notes.append(f"the clock ticks every {tick:g} s: requests of a tick are spread over it")
     if late:
         notes.append(f"{late:,} times out of order; sorted")
     notes += [f"dropped {count:,} of {trace.rows_read:,}: {reason}" for reason, count in sorted(trace.dropped.items())]

@@ -7,13 +7,14 @@ pool are ``cum(high) - cum(low) - given(low, gamma_low) + received(high, gamma_h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
 __all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound"]
@@ -23,6 +24,9 @@ FloatArray = NDArray[np.float64]
 FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2", "new_input2")
 """Columns of a feature row, each summed over requests with their weights:
 1, L, (1-s)L, D = max(O-1, 0), O, D(L + (D+1)/2), prefill pairs, ceil((1-s)L/chunk) + O and its square, ((1-s)L)^2."""
+
+FEWEST_REQUESTS = 200
+"""Requests of a pool below which its own path says too little."""
 
 SHARE, INPUT, NEW_INPUT, DECODE, OUTPUT, KV, PAIRS, ITERATIONS, ITERATIONS2, NEW_INPUT2 = range(len(FEATURES))
 
@@ -44,6 +48,22 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PoolRequests:
+    """The requests of a pool one by one.
+
+    Parameters
+    ----------
+    trace
+        Their times and lengths, as the pool gets them.
+    cached_by_category
+        Share of a prompt in the prefix cache, by category of the trace [1].
+    """
+
+    trace: Trace
+    cached_by_category: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PoolLaw:
     """The requests one pool really gets.
 
@@ -58,6 +78,8 @@ class PoolLaw:
         prefix cache serves [1].
     moments
         Its feature sums (not divided by the share), shape (len(FEATURES),).
+    requests
+        Gives those requests one by one in the order they came, or ``None`` where that is not known.
     """
 
     lower: State
@@ -69,6 +91,7 @@ class PoolLaw:
     cached_share: FloatArray
     weight: FloatArray
     moments: FloatArray
+    requests: Callable[[], PoolRequests | None] = lambda: None
 
     @property
     def longest_tokens(self) -> float:
@@ -108,6 +131,7 @@ class FleetMoments:
         route_on: str = "total",
     ) -> None:
         self.chunk = chunk
+        self._workload, self._route_on = workload, route_on
         shares = [
             cached_share.get(name, 0.0) if isinstance(cached_share, Mapping) else cached_share
             for name in workload.categories
@@ -116,17 +140,19 @@ class FleetMoments:
         self.input = workload.input_tokens[order]
         self.output = workload.output_tokens[order]
         self.weight = workload.weight[order]
-        self.cached = np.array(shares)[workload.category[order]]
+        self._cached_by_category = np.array(shares)
+        self.cached = self._cached_by_category[workload.category[order]]
         self.total = workload.total_tokens if route_on == "total" else self.input
         self.lower = workload.lower_tokens if route_on == "total" else self.input
         # a search asks for the same few cuts and bands again and again
         self._cuts: dict[float, tuple[int, FloatArray]] = {}
         self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
         self._binned = bool(np.any(self.lower < self.total))
-        by_category = np.array([0.0 if p is None else p for p in workload.compressible])
-        self.p_c = by_category[workload.category[order]] if p_c is None else np.full(len(self.weight), p_c)
+        by_category = np.array([(0.0 if p is None else p) if p_c is None else p_c for p in workload.compressible])
         if route_on != "total":
-            self.p_c = np.zeros(len(self.weight))
+            by_category[:] = 0.0
+        self._p_c_by_category = by_category
+        self.p_c = by_category[workload.category[order]]
         self.features = self._features(self.input, self.output, self.cached)
         sums = np.cumsum(self.features * self.weight[:, None], axis=0)
         # one leading zero: nothing lies below the first row
@@ -251,7 +277,42 @@ class FleetMoments:
             return None
         inputs, outputs, cached, weight = inputs[positive], outputs[positive], cached[positive], weight[positive]
         moments = weight @ self._features(inputs, outputs, cached)
-        return PoolLaw(lower, upper, share, compressed, inputs, outputs, cached, weight / share, moments)
+        return PoolLaw(
+            lower,
+            upper,
+            share,
+            compressed,
+            inputs,
+            outputs,
+            cached,
+            weight / share,
+            moments,
+            lambda: self.requests(lower, upper),
+        )
+
+    def requests(self, lower: State, upper: State) -> PoolRequests | None:
+        """The requests of the pool between two states one by one; ``None`` where their order is not known.
+
+        Which of a band's prompts are compressed is drawn once for all pools, by their place in the trace.
+        """
+        trace = self._workload.trace()
+        if trace is None:
+            return None
+        inputs, outputs = trace.input_tokens, trace.output_tokens
+        seen = inputs + outputs if self._route_on == "total" else inputs
+        drawn = (np.arange(trace.requests) * 0.6180339887498949) % 1.0 < self._p_c_by_category[trace.category]
+
+        def squeezed(state: State) -> NDArray[np.bool_]:
+            band = (seen > state.boundary) & (seen <= state.gamma * state.boundary)
+            return band & drawn & (outputs < state.boundary)
+
+        received = squeezed(upper)
+        keep = ((seen > lower.boundary) & (seen <= upper.boundary) & ~squeezed(lower)) | received
+        if np.count_nonzero(keep) < FEWEST_REQUESTS:
+            return None
+        lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
+        own = Trace(trace.times_s, lengths, outputs, trace.category).select(keep)
+        return PoolRequests(own, self._cached_by_category)
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""

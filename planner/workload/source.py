@@ -263,11 +263,11 @@ def _look(text: str, cut: bool) -> Head:
     if cut and len(lines) > 1:
         lines.pop()
     metric = re.compile(r"^[a-zA-Z_:][\w:]*(\{.*\})?\s+[-+0-9.eEInfNa]+(\s+\d+)?\s*$")
+    data = [line for line in lines if not line.lstrip().startswith("#")]
     if any(line.startswith(("# HELP ", "# TYPE ")) for line in lines[:50]) or (
-        len(lines) > 0 and all(metric.match(line) for line in lines[:20] if not line.startswith("#")) and "{" in text
+        data and all(metric.match(line) for line in data[:20]) and "{" in text
     ):
         return Head(text, "metrics")
-    data = [line for line in lines if not line.lstrip().startswith("#")]
     if not data:
         return Head(text, "csv")
     delimiter = max(",;\t|", key=data[0].count)

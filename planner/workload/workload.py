@@ -14,6 +14,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
 from planner.workload.law import PiecewiseLaw
+from planner.workload.path import Path as TrafficPath
 from planner.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Workload:
         Lower end of the row's total [tokens], shape (rows,); equal to `total_tokens` for a recorded request.
     recorded
         The requests one by one with their times, where the workload was read from a trace; see :meth:`trace`.
+    path
+        Requests and tokens second by second, where that is all that is left of the trace (a compact file).
 
     See Also
     --------
@@ -109,6 +112,7 @@ class Workload:
     provenance: Provenance
     lower_tokens: Floats
     recorded: Trace | None = field(default=None, repr=False)
+    path: TrafficPath | None = field(default=None, repr=False)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -134,6 +138,7 @@ class Workload:
         name: str = "workload",
         provenance: Provenance | None = None,
         recorded: Trace | None = None,
+        path: TrafficPath | None = None,
     ) -> Workload:
         """Build a workload from columns.
 
@@ -155,8 +160,8 @@ class Workload:
             The arrival process, and a rate [requests/s] that overrides its own.
         name, provenance
             Where it came from.
-        recorded
-            The requests one by one, where there were times.
+        recorded, path
+            The requests one by one, where there were times; or what is left of them second by second.
 
         Raises
         ------
@@ -214,6 +219,7 @@ class Workload:
             provenance=record,
             lower_tokens=lowers[order],
             recorded=recorded,
+            path=path,
         )
 
     @classmethod
@@ -287,6 +293,7 @@ class Workload:
         share: float = 1.0,
         exact: bool | None = None,
         recorded: Trace | None = None,
+        path: TrafficPath | None = None,
     ) -> Workload:
         """Other rows under the same name, categories and provenance.
 
@@ -300,8 +307,8 @@ class Workload:
             Part of the requests that is left [1]: arrivals are thinned by it.
         exact
             Whether every row is a request as recorded; ``None`` = as before.
-        recorded
-            The requests one by one.
+        recorded, path
+            The requests one by one, or second by second.
         """
         known = self.provenance
         record = replace(
@@ -323,6 +330,7 @@ class Workload:
             name=self.name,
             provenance=record,
             recorded=recorded,
+            path=path,
         )
 
     def _changed(self, **fields: Any) -> Workload:
@@ -337,13 +345,25 @@ class Workload:
         Returns
         -------
         Trace or None
-            At the trace's own rate, whatever :meth:`with_rate` said since: a replay stretches it or lays shifted copies
-            over each other. ``None`` where the source held no times, and after mixing, scaling and compaction.
+            At the trace's own rate, whatever :meth:`with_rate` said since (:meth:`Trace.at_rate` makes another). As
+            recorded; or, from a compact file, requests of its law dealt to the seconds of its path, which keep the tokens of
+            every second and the joint law of lengths. ``None`` where the source held no times, and after mixing and scaling.
 
         >>> Workload.from_arrays([100], [20]).trace() is None
         True
         """
-        return self.recorded
+        if self.recorded is not None or self.path is None:
+            return self.recorded
+        if "trace" not in self._cache:
+            self._cache["trace"] = self.path.requests_like(
+                self.input_tokens, self.output_tokens, self.weight, self.category
+            )
+        dealt: Trace = self._cache["trace"]
+        return dealt
+
+    def path_of_traffic(self) -> TrafficPath | None:
+        """Requests and tokens second by second, of the recorded requests or as read from a file."""
+        return TrafficPath.of(self.recorded) if self.recorded is not None else self.path
 
     def with_compressible(self, compressible: Mapping[str, float | None]) -> Workload:
         """The same requests with other probabilities of compression by category [1]; unnamed categories keep theirs."""
@@ -364,6 +384,9 @@ class Workload:
             state = hashlib.blake2b(digest_size=16)
             for name in COLUMNS:
                 state.update(getattr(self, name).tobytes())
+            if self.path is not None:
+                for column in (self.path.counts, self.path.input_tokens, self.path.output_tokens):
+                    state.update(column.tobytes())
             state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
             self._cache["digest"] = state.hexdigest()
         return str(self._cache["digest"])

@@ -55,6 +55,10 @@ def metadata_lines(workload: Workload) -> list[str]:
     for of in ("input", "output", "total"):
         if stated := workload.stated_quantiles(of):
             lines.append(f"{of}_quantiles: " + " ".join(f"{q:g}={_number(v)}" for q, v in stated.items()))
+    path = workload.path_of_traffic()
+    if path is not None:
+        lines.append(f"path_seconds: {path.seconds}")
+        lines += [f"path: {part}" for part in path.to_lines()]
     lines += [f"note: {note}" for note in from_source.notes]
     return ["# " + " ".join(line.split()) for line in lines]
 

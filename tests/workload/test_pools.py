@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.methods.burst import Burst
+from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.methods.occupancy import OccupancyPool
+from planner.routing import find_routing
 from planner.simulate.pool import simulate_pool
 from planner.workload import pools as m
 from planner.workload.pools import FleetMoments, State, capacity_upper_bound
@@ -139,10 +140,10 @@ ENGINE = IterationModel(t0=0.002, w=0.005, b=24e-6, c=5e-6, h=1e-6, g=5e-8, a=7e
 def _pool(w: Workload, cached: dict[str, float], method: str) -> MixedPool | OccupancyPool:
     law = FleetMoments(w, chunk=512, cached_share=cached).law(State(0.0), State(math.inf))
     assert law is not None
-    poisson = Burst(None, 1.0)
+    poisson = PoolArrivals(None)
     if method == "mixed":
-        return MixedPool(law, ENGINE, 256, math.inf, 8192, "random", poisson)
-    return OccupancyPool(law, ENGINE, 256, 512, "random", poisson)
+        return MixedPool(law, ENGINE, 256, math.inf, 8192, find_routing("random"), poisson)
+    return OccupancyPool(law, ENGINE, 256, 512, find_routing("random"), poisson)
 
 
 @pytest.mark.parametrize("method", ["mixed", "occupancy"])

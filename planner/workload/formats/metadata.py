@@ -7,6 +7,7 @@ import re
 
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+from planner.workload.path import Path
 
 __all__ = ["Metadata", "as_number"]
 
@@ -30,6 +31,7 @@ class Metadata:
         self.categories: dict[str, float | None] = {}
         self.shares: dict[str, float] = {}
         self.problems: list[str] = []
+        self._path: list[str] = []
 
     def line(self, number: int, text: str) -> None:
         """Take one line that starts with ``#``."""
@@ -39,6 +41,9 @@ class Metadata:
             return
         if key == "note":
             self.notes.append(value)
+        elif key == "path":
+            self._path.append(value)
+            self.values.setdefault(key, (number, value))
         elif key == "category":
             # older form: "category: conv 0.69 compressible"
             words = value.split()
@@ -137,6 +142,16 @@ class Metadata:
         except InputError as error:
             self.problems += [f"{self.path}: {p}" for p in error.problems or (error.message,)]
             return Arrivals()
+
+    def traffic(self) -> Path | None:
+        """Requests and tokens second by second."""
+        if not self._path:
+            return None
+        try:
+            return Path.from_text("".join(self._path), round(self.number("path_seconds") or 0.0))
+        except ValueError as error:
+            self.problem("path", f"{error}; write the file again or leave its path lines out")
+            return None
 
     def compressible(self) -> dict[str, float | None]:
         """Probability of compression by category [1]."""

@@ -107,6 +107,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if rows.lines:
         problems += check_cdf(path, rows.lines, tokens, cdf)
     arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
+    traffic = meta.traffic()
     given = Split.of(
         options,
         meta.number("output_share"),
@@ -163,6 +164,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
             length_split=split,
             exact=rows.width != 2 and bool(np.array_equal(lower, tokens)),
         ),
+        path=traffic,
     )
     if any(stated.values()):
         workload = workload.with_stated_quantiles(stated)

@@ -1,0 +1,576 @@
+r"""A pool run along the path that its traffic took: every request with its own time and lengths.
+
+Counts of arrivals with independent lengths do not tell what a burst does: in measured traffic long prompts come together. What
+does is the trace itself. Each replica's prompts form a queue of prefill work that obeys Lindley's recursion
+
+.. math:: W_{i+1} = (W_i + s_i - (a_{i+1} - a_i))^+
+
+in vector form :math:`W_i = c_i - \min_{j \le i} c_j`, :math:`c_i = \sum_{j<i} s_j - a_i`. The work :math:`s_i` is the part of the
+iterations that a prompt fills; it depends on how many sequences decode beside it and on how many prompts share an iteration, and
+those depend on the waits: a few rounds of substitution settle all three. Decodes advance by an **iteration clock**, a full
+prefill iteration a step and a decode iteration a step, so that the time per output token of every request comes from the
+backlogs it really lives through. A request that finds no free slot or memory starts when enough of those before it have left.
+
+Routing by numbers in flight is decided request by request on a coarse picture of the replicas (when each has worked off its
+prompts, how far its decodes are); the recursion then runs on what each replica got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Followed", "PathRequests", "assign_replicas", "follow_path", "follow_queue", "sample_blocks"]
+
+Array = NDArray[np.float64]
+Cost = Callable[..., Array]
+"""Duration of iterations [s] by decodes, sum of their contexts [tokens], prefill tokens and query-key pairs."""
+
+ROUNDS = 4
+"""Rounds of substitution between waits, decodes and shared iterations; a fifth changes P99 by less than 1%."""
+
+APART_S = 1e6
+"""Replicas (and blocks of a sampled path) are laid one after another on one time axis, this far apart [s]."""
+
+WARM_UP_S = 30.0
+"""Time before a sampled block that is run but not counted [s]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathRequests:
+    """Requests of a pool in order of arrival.
+
+    Parameters
+    ----------
+    times
+        Arrival times [s], shape (requests,), not decreasing.
+    tokens, pairs
+        Prompt tokens to compute (> 0) and query-key pairs of their attention, shape (requests,).
+    steps
+        Decode steps [iterations], shape (requests,).
+    context
+        Mean context of its decode steps [tokens], shape (requests,).
+    weight
+        How many requests of the whole path it stands for, shape (requests,): 0 for those of a warm-up.
+    block
+        Stretch of the path it belongs to, shape (requests,), ascending: queues are empty at the start of each.
+    """
+
+    times: Array
+    tokens: Array
+    pairs: Array
+    steps: Array
+    context: Array
+    weight: Array
+    block: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, times: Array, input_tokens: Array, output_tokens: Array, cached_share: Array | float = 0.0
+    ) -> PathRequests:
+        """Requests by their lengths [tokens] and the share of each prompt in the prefix cache [1], all of shape (requests,).
+
+        A prompt wholly in the cache still computes one token.
+        """
+        new = np.maximum((1.0 - cached_share) * input_tokens, 1.0)
+        steps = np.maximum(output_tokens - 1.0, 0.0)
+        pairs = new * (np.maximum(input_tokens - new, 0.0) + 0.5 * (new + 1.0))
+        context = input_tokens + 0.5 * (steps + 1.0)
+        return cls(times, new, pairs, steps, context, np.ones(times.size), np.zeros(times.size, dtype=np.int64))
+
+    @property
+    def size(self) -> int:
+        """Number of requests."""
+        return int(self.times.size)
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> PathRequests:
+        """The requests at `rows`."""
+        return PathRequests(
+            self.times[rows], self.tokens[rows], self.pairs[rows], self.steps[rows], self.context[rows],
+            self.weight[rows], self.block[rows],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """What every counted request of a path went through.
+
+    Attributes
+    ----------
+    arrived, weight : ndarray, shape (requests,)
+        Arrival time on the path [s], and how many requests it stands for.
+    ttft, e2e : ndarray, shape (requests,)
+        Arrival to first and to last token [s].
+    tpot : ndarray, shape (requests,)
+        Time per output token after the first [s]; NaN where there is none.
+    waited : ndarray, shape (requests,)
+        Time until a slot and memory were free [s].
+    running_mean : float
+        Mean decodes of a replica over time.
+    """
+
+    arrived: Array
+    weight: Array
+    ttft: Array
+    tpot: Array
+    e2e: Array
+    waited: Array
+    running_mean: float
+
+    @property
+    def wait_probability(self) -> float:
+        """Share of the requests that waited for a slot or for memory [1]."""
+        return float(self.weight @ (self.waited > 0.0) / self.weight.sum())
+
+    def values(self, metric: str) -> tuple[Array, Array, Array]:
+        """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, their weights and arrival times [s]."""
+        found: Array = getattr(self, metric.removesuffix("_s"))
+        order = np.argsort(found, kind="stable")
+        order = order[np.isfinite(found[order])]
+        return found[order], self.weight[order], self.arrived[order]
+
+    def quantiles(self, metric: str, levels: Array) -> Array:
+        """Quantiles of a metric [s], shape of `levels`; 0 where no request has it."""
+        found, weight, _ = self.values(metric)
+        return _quantiles(found, weight, levels) if found.size else np.zeros(np.shape(levels))
+
+    def sampling(self, metric: str, level: float, block_s: float = 60.0) -> tuple[float, float]:
+        r"""Interval of a quantile that another stretch of the same traffic would give nine times in ten [s].
+
+        Minutes, not requests, are the independent units. With :math:`n_b` requests of minute b, :math:`e_b` of them above
+        the quantile, the share above it has the variance :math:`\sum_b (e_b - p n_b)^2 / (\sum_b n_b)^2`, which is the
+        bootstrap's over minutes in its linear limit; neighbouring minutes that go together add their products.
+        """
+        found, weight, at = self.values(metric)
+        if found.size < 2:
+            return (float(found[0]),) * 2 if found.size else (0.0, 0.0)
+        (value,) = _quantiles(found, weight, np.array([level]))
+        _, minute = np.unique(np.floor(at / block_s).astype(np.int64), return_inverse=True)
+        off = np.bincount(minute.ravel(), weight * ((found > value) - (1.0 - level)))
+        variance = float(off @ off) + 2.0 * max(float(off[1:] @ off[:-1]), 0.0)
+        deviation = np.sqrt(variance) / float(weight.sum())
+        low, high = _quantiles(found, weight, np.clip([level - 1.645 * deviation, level + 1.645 * deviation], 0.0, 1.0))
+        return float(low), float(high)
+
+
+def _quantiles(values: Array, weight: Array, levels: Array) -> Array:
+    """Quantiles of sorted weighted values, linear between the middles of their weights."""
+    middle = np.cumsum(weight) - 0.5 * weight
+    found: Array = np.interp(np.asarray(levels) * (middle[-1] + 0.5 * weight[-1]), middle, values)
+    return found
+
+
+def sample_blocks(requests: PathRequests, most: int, block_s: float = 120.0) -> PathRequests:
+    """At most about `most` requests that stand for a longer path: whole blocks of `block_s` [s].
+
+    The tail is made in the busiest blocks, so a block is taken with a probability that grows as the square of its work, the
+    busiest for sure, systematically in order of their work; it stands for the reciprocal. Each run of blocks is preceded by
+    :data:`WARM_UP_S` of its past.
+
+    Returns
+    -------
+    PathRequests
+        The same requests where there are few.
+    """
+    if requests.size <= most:
+        return requests
+    begin = float(requests.times[0])
+    span = max(float(requests.times[-1]) - begin, 1e-9)
+    blocks = max(int(np.ceil(span / block_s)), 1)
+    length = span / blocks
+    place = np.minimum(((requests.times - begin) / length).astype(np.int64), blocks - 1)
+    work = np.bincount(place, requests.tokens + requests.steps, minlength=blocks)
+    keep = max(int(blocks * most / (requests.size * (1.0 + 0.5 * WARM_UP_S / length))), 2)
+    if keep >= blocks:
+        return requests
+    by_work = np.argsort(-work, kind="stable")
+    size = np.maximum(work[by_work], 0.05 * work.mean()) ** 2
+    chance = np.minimum(keep * size / size.sum(), 1.0)
+    for _ in range(20):
+        # what the sure ones leave goes to the others
+        sure = chance >= 1.0
+        chance = np.where(sure, 1.0, np.minimum((keep - sure.sum()) * size / max(size[~sure].sum(), 1e-300), 1.0))
+    turn = np.floor(np.cumsum(chance) + 0.5)
+    taken = np.diff(turn, prepend=0.0) > 0.0
+    weight = np.zeros(blocks)
+    weight[by_work[taken]] = 1.0 / chance[taken]
+    # the numbers of requests are known: the sample's must not differ
+    counts = np.bincount(place, requests.weight, minlength=blocks)
+    weight *= counts.sum() / float(weight @ counts)
+    elapsed = requests.times - begin - place * length
+    follows = weight[np.minimum(place + 1, blocks - 1)] > 0.0
+    warm = (weight[place] == 0.0) & follows & (elapsed >= length - WARM_UP_S)
+    rows = np.flatnonzero((weight[place] > 0.0) | warm)
+    part = requests.take(rows)
+    # a stretch that was left out parts what is before it from what is after it
+    apart = np.cumsum(np.diff(rows, prepend=rows[0]) > 1).astype(np.int64)
+    return PathRequests(
+        part.times,
+        part.tokens,
+        part.pairs,
+        part.steps,
+        part.context,
+        weight[place[rows]] * requests.weight[rows],
+        apart,
+    )
+
+
+def assign_replicas(
+    times: Array,
+    work: Array,
+    life: Array,
+    held_up: float,
+    replicas: int,
+    candidates: int | None = 1,
+    in_turn: bool = False,
+    seed: int = 1,
+) -> NDArray[np.int64]:
+    """Replica of every request.
+
+    Parameters
+    ----------
+    times
+        Arrival times [s], not decreasing, shape (requests,).
+    work, life
+        Time of its prefill alone, and of its decode steps where no prefill disturbs them [s], shape (requests,).
+    held_up
+        Share of the time of a prefill by which decodes beside it fall behind [1].
+    replicas
+        Replicas of the pool.
+    candidates
+        Distinct replicas drawn at random for an arrival, of which the one with the fewest requests in flight gets it, ties at
+        random: 1, 2, or ``None`` for all.
+    in_turn
+        Replicas are taken in turn instead.
+    seed
+        Of the random choices.
+
+    Returns
+    -------
+    ndarray of int, shape (requests,)
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    count = times.size
+    if replicas == 1:
+        return np.zeros(count, dtype=np.int64)
+    if in_turn:
+        return np.arange(count) % replicas
+    if candidates == 1:
+        return rng.integers(0, replicas, count)
+    first = rng.integers(0, replicas, count)
+    other = first + rng.integers(1, replicas, count)
+    second = np.where(other >= replicas, other - replicas, other)
+    state = _Flying(replicas, held_up)
+    if candidates == 2:
+        # on a tie the first is as good as the second: both were drawn alike
+        choose = state.of_two
+    else:
+        choose = state.of_all
+    rows = zip(times.tolist(), first.tolist(), second.tolist(), work.tolist(), life.tolist(), strict=True)
+    return np.array([choose(*row) for row in rows], dtype=np.int64)
+
+
+class _Flying:
+    """Requests in flight at every replica, on a coarse picture of it.
+
+    A replica works off its prompts one after another; decodes last their life on a clock that runs slower, by the share
+    `held_up`, while there are prompts. The real time at which the next request leaves is kept up to date for each.
+    """
+
+    def __init__(self, replicas: int, held_up: float) -> None:
+        self._held_up = min(held_up, 0.99)
+        # when its prompts are done, prefill it ever had, ends of its requests on its clock, the first of them in real time
+        self._free, self._busy = [0.0] * replicas, [0.0] * replicas
+        self._ends: list[list[float]] = [[] for _ in range(replicas)]
+        self._due = [np.inf] * replicas
+        self._counts = [0] * replicas
+
+    def of_two(self, now: float, first: int, second: int, work: float, life: float) -> int:
+        """Send a request to the one of two replicas with fewer in flight."""
+        for r in (first, second):
+            while self._due[r] <= now:
+                self._leave(r)
+        return self._send(now, second if self._counts[second] < self._counts[first] else first, work, life)
+
+    def of_all(self, now: float, first: int, second: int, work: float, life: float) -> int:
+        """Send a request to the replica with the fewest in flight, looking from `first` on; `second` plays no part."""
+        due, counts = self._due, self._counts
+        while (soonest := min(due)) <= now:
+            self._leave(due.index(soonest))
+        fewest = min(counts)
+        if counts[first] != fewest:
+            # the next one round, so that ties fall evenly
+            first = counts.index(fewest, first) if fewest in counts[first:] else counts.index(fewest)
+        return self._send(now, first, work, life)
+
+    def _leave(self, r: int) -> None:
+        """One request of a replica is done."""
+        heappop(self._ends[r])
+        self._counts[r] -= 1
+        self._next(r)
+
+    def _send(self, now: float, r: int, work: float, life: float) -> int:
+        """Put a request on a replica."""
+        done = (self._free[r] if self._free[r] > now else now) + work
+        self._free[r] = done
+        self._busy[r] += work
+        heappush(self._ends[r], done - self._held_up * self._busy[r] + life)
+        self._counts[r] += 1
+        self._next(r)
+        return r
+
+    def _next(self, r: int) -> None:
+        """When the next request of a replica leaves: its clock stands at t - h (busy - what is left of the prompts)."""
+        if not self._ends[r]:
+            self._due[r] = np.inf
+            return
+        free, held = self._free[r], self._held_up
+        due = self._ends[r][0] + held * self._busy[r]
+        self._due[r] = due if due >= free else (due - held * free) / (1.0 - held)
+
+
+def _steady(requests: PathRequests, rate: float, cost: Cost, budget: float) -> tuple[float, float]:
+    """Mean decodes of a replica and its mean iteration [s] at a rate [1/s], by Little's law."""
+    steps, tokens = float(requests.steps.mean()), float(requests.tokens.mean())
+    pairs = float(requests.pairs.mean()) / tokens
+    context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
+    duration = float(cost(1.0, context, 0.0, 0.0))
+    decodes = 0.0
+    for _ in range(30):
+        decodes = min(rate * steps * duration, 0.9 * budget)
+        prefill = min(rate * tokens * duration, budget - decodes)
+        duration = max(
+            float(cost(decodes, decodes * context, prefill, prefill * pairs)), float(cost(1.0, context, 0.0, 0.0))
+        )
+    return decodes, duration
+
+
+def follow_path(
+    requests: PathRequests,
+    cost: Cost,
+    *,
+    replicas: int = 1,
+    candidates: int | None = 1,
+    in_turn: bool = False,
+    budget: float = np.inf,
+    slots: float = np.inf,
+    kv_tokens: float = np.inf,
+    seed: int = 1,
+) -> Followed:
+    """Run a pool of replicas that mix prefill and decodes along a path.
+
+    Parameters
+    ----------
+    requests
+        The path, at the rate of the whole pool.
+    cost
+        Duration of iterations; see :data:`Cost`.
+    replicas, candidates, in_turn
+        The pool, as :func:`assign_replicas` takes it.
+    budget
+        Tokens of an iteration, decodes included [tokens].
+    slots, kv_tokens
+        Sequences and tokens of KV memory that a replica holds.
+    seed
+        Of the router's random choices.
+
+    Returns
+    -------
+    Followed
+        Of the counted requests, in order of replica and arrival.
+    """
+    # blocks of a sampled path lie apart, so that none starts with the backlog of another
+    times = requests.times + APART_S * 1e-2 * requests.block
+    seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
+    context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
+    decodes, _ = _steady(requests, requests.size / seconds / replicas, cost, budget)
+    alone = float(cost(max(decodes, 1.0), max(decodes, 1.0) * context, 0.0, 0.0))
+    room = max(budget - decodes, 1.0)
+    if replicas > 1 and candidates != 1:
+        batch = np.minimum(requests.tokens, room)
+        filled = cost(decodes, decodes * context, batch, batch * requests.pairs / requests.tokens)
+        iterations = requests.tokens / batch
+        work = iterations * filled
+        behind = 1.0 - alone * float(iterations.sum()) / float(work.sum())
+        replica = assign_replicas(times, work, requests.steps * alone, behind, replicas, candidates, in_turn, seed)
+    else:
+        replica = assign_replicas(times, times, times, 0.0, replicas, 1, in_turn, seed)
+    order = np.argsort(replica, kind="stable")
+    part = requests.take(order)
+    queue = _Queue(times[order] + APART_S * 1e2 * replica[order], part, cost, budget, slots, kv_tokens)
+    queue.settle(decodes, context)
+    first, end, arrived = queue.first, queue.end, queue.arrived
+    steps = part.steps
+    keep = part.weight > 0.0
+    tpot = np.where(steps > 0.0, (end - first) / np.maximum(steps, 1.0), np.nan)
+    return Followed(
+        part.times[keep],
+        part.weight[keep],
+        (first - arrived)[keep],
+        tpot[keep],
+        (end - arrived)[keep],
+        (queue.admitted - arrived)[keep],
+        float(np.sum(end - first)) / (seconds * replicas),
+    )
+
+
+def follow_queue(
+    requests: PathRequests, service: Array, *, servers: int = 1, one_queue: bool = False, seed: int = 1
+) -> Followed:
+    """Run servers that take whole requests one after another along a path: the prefill nodes of a disaggregated fleet.
+
+    Parameters
+    ----------
+    requests
+        The path, at the rate of all servers.
+    service
+        Time of each request [s], shape (requests,).
+    servers
+        Number of servers.
+    one_queue
+        Idle servers pull from one queue; otherwise requests are split at random.
+    seed
+        Of the random split.
+
+    Returns
+    -------
+    Followed
+        Its TTFT and E2E are wait and service, it has no TPOT, and `waited` is the wait.
+    """
+    times = requests.times + APART_S * 1e-2 * requests.block
+    if one_queue and servers > 1:
+        order = np.arange(times.size)
+        waited = _shared_queue(times, service, servers)
+    else:
+        replica = assign_replicas(times, times, times, 0.0, servers, seed=seed)
+        order = np.argsort(replica, kind="stable")
+        at, work = times[order] + APART_S * 1e2 * replica[order], service[order]
+        steps = np.concatenate(([0.0], work[:-1])) - np.diff(at, prepend=at[0])
+        sums = np.cumsum(steps)
+        waited = sums - np.minimum.accumulate(sums)
+    keep = requests.weight[order] > 0.0
+    rows, waited = order[keep], waited[keep]
+    ttft = waited + service[rows]
+    seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
+    return Followed(
+        requests.times[rows], requests.weight[rows], ttft, np.full(ttft.size, np.nan), ttft, waited,
+        float(service.sum()) / (seconds * servers),
+    )  # fmt: skip
+
+
+def _shared_queue(times: Array, service: Array, servers: int) -> Array:
+    """Waits of one queue before several servers, first come first served (Kiefer and Wolfowitz) [s]."""
+    free = [0.0] * servers
+    waits = []
+    for now, own in zip(times.tolist(), service.tolist(), strict=True):
+        start = max(now, free[0])
+        heapreplace(free, start + own)
+        waits.append(start - now)
+    return np.array(waits)
+
+
+class _Queue:
+    """The requests of all replicas on one axis, and the rounds that settle their waits."""
+
+    def __init__(
+        self, arrived: Array, part: PathRequests, cost: Cost, budget: float, slots: float, kv_tokens: float
+    ) -> None:
+        self.arrived, self.part, self.cost = arrived, part, cost
+        self.budget, self.slots, self.kv_tokens = budget, slots, kv_tokens
+        self.admitted = arrived
+        self.first = self.end = arrived
+        self._last = np.zeros(arrived.size)
+        # golden-ratio places within a decode iteration: where an arrival finds one running
+        self._place = (np.arange(arrived.size) * 0.6180339887498949) % 1.0
+        self._served = np.concatenate(([0.0], np.cumsum(part.tokens)))
+        # the first request of a replica or of a block finds it empty
+        self._first_of = np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3
+        self._crowded = False
+
+    def settle(self, decodes: float, context: float) -> None:
+        """Rounds of substitution from the steady number of decodes."""
+        n = np.full(self.arrived.size, decodes)
+        held = n * context
+        for _ in range(ROUNDS):
+            n, held = self._round(n, held)
+
+    def _round(self, n: Array, held: Array) -> tuple[Array, Array]:
+        """Waits, first tokens and ends given the decodes each prompt is served beside; the decodes that follow."""
+        part, cost = self.part, self.cost
+        room = np.maximum(self.budget - n, 1.0)
+        density = part.pairs / part.tokens
+        whole = np.ceil(part.tokens / room) - 1.0
+        rest = part.tokens - whole * room if np.isfinite(self.budget) else part.tokens
+        start = self.first - self._last
+        # prompts that have come by the time this one starts share its last iteration, as far as there is room
+        there = np.searchsorted(self.admitted, start, side="right")
+        waiting = np.maximum(self._served[there] - self._served[1:], 0.0)
+        batch = np.minimum(rest + waiting, room)
+        last = cost(n, held, batch, batch * density)
+        full = np.where(whole > 0.0, cost(n, held, room, room * density), 0.0) if np.any(whole > 0.0) else 0.0
+        work = whole * full + last * (rest / batch)
+        self._admit(n, held)
+        steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.admitted, prepend=self.admitted[0])
+        sums = np.cumsum(steps)
+        begin = self.admitted + (sums - np.minimum.accumulate(sums))
+        decode = cost(np.maximum(n, 1.0), np.maximum(held, 1.0), 0.0, 0.0)
+        # an arrival at a replica that only decodes waits for the end of the iteration under way
+        idle = begin <= self.admitted + 1e-9
+        residual = np.where(idle, self._place * decode * -np.expm1(-n), 0.0)
+        self._last = whole * full + last + residual
+        self.first = begin + self._last
+        self._decode(begin, work, whole + rest / batch, decode)
+        return self._running(begin)
+
+    def _decode(self, begin: Array, work: Array, iterations: Array, decode: Array) -> None:
+        """Ends of all requests: the moment at which the iteration clock of their replica has made their steps."""
+        done = begin + work
+        gap = np.append(np.maximum(begin[1:] - done[:-1], 0.0), APART_S)
+        knots = np.empty(2 * begin.size)
+        knots[0::2], knots[1::2] = begin, done
+        ticks = np.empty(2 * begin.size)
+        ticks[0], ticks[1::2], ticks[2::2] = 0.0, iterations, (gap / decode)[:-1]
+        clock = np.cumsum(ticks)
+        wanted = np.interp(self.first, knots, clock) + self.part.steps
+        self.end = np.interp(wanted, clock, knots)
+        late = wanted > clock[-1]
+        self.end[late] = (self.first + self.part.steps * decode)[late]
+
+    def _admit(self, n: Array, held: Array) -> None:
+        """Start no request before the slot and the memory it needs are free: first come, first served."""
+        crowded = np.any(n >= self.slots - 1.0) or np.any(held + self.part.context > self.kv_tokens)
+        if not (crowded or self._crowded):
+            return
+        self._crowded = True
+        inside: list[tuple[float, float]] = []
+        used, now, slots, memory = 0.0, -np.inf, self.slots, self.kv_tokens
+        admitted = self.arrived.tolist()
+        stay = (self.end - self.admitted).tolist()
+        first_of = self._first_of.tolist()
+        for k, (arrival, own) in enumerate(zip(admitted, self.part.context.tolist(), strict=True)):
+            if first_of[k]:
+                inside, used, now = [], 0.0, -np.inf
+            now = max(now, arrival)
+            while inside and (len(inside) >= slots or used + own > memory):
+                left, freed = heappop(inside)
+                used -= freed
+                now = max(now, left)
+            admitted[k] = now
+            used += own
+            heappush(inside, (now + stay[k], own))
+        self.admitted = np.array(admitted)
+
+    def _running(self, at: Array) -> tuple[Array, Array]:
+        """Decodes and the sum of their contexts [tokens] on the own replica at the times `at` [s]."""
+        came, went = np.argsort(self.first, kind="stable"), np.argsort(self.end, kind="stable")
+        begun = np.searchsorted(self.first[came], at, side="right")
+        ended = np.searchsorted(self.end[went], at, side="right")
+        context = self.part.context
+        held_in = np.concatenate(([0.0], np.cumsum(context[came])))[begun]
+        held_out = np.concatenate(([0.0], np.cumsum(context[went])))[ended]
+        most = min(self.slots, 0.9 * self.budget)
+        return np.clip((begun - ended).astype(np.float64), 0.0, most), np.maximum(held_in - held_out, 0.0)

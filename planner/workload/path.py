@@ -1,0 +1,185 @@
+"""The path of a workload: its requests, prompt and output tokens second by second, small enough to travel in its file."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.workload.trace import Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["TOKEN_STEP", "Path"]
+
+TOKEN_STEP = 0.02
+"""Tokens of a second are kept to a factor of half this [1]."""
+
+LONGEST_S = 4 * 3600
+"""Seconds kept; of a longer trace stretches that stand for it [s]."""
+
+STRETCH_S = 600
+"""Length of such a stretch [s]."""
+
+_BYTES = 4
+_SWAP_ROUNDS = 400
+_LINE = 120  # characters of a metadata line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """What arrived in each second.
+
+    Parameters
+    ----------
+    counts
+        Requests, shape (seconds,).
+    input_tokens, output_tokens
+        Their tokens together [tokens], shape (seconds,).
+    """
+
+    counts: Ints
+    input_tokens: Floats
+    output_tokens: Floats
+
+    @property
+    def seconds(self) -> int:
+        """Length of the path [s]."""
+        return int(self.counts.size)
+
+    @property
+    def requests(self) -> int:
+        """Requests on it."""
+        return int(self.counts.sum())
+
+    @classmethod
+    def of(cls, trace: Trace) -> Path:
+        """The path of a trace; of a long one, stretches of ten minutes evenly by the tokens that came in them.
+
+        >>> t = Trace(np.array([0.0, 0.5, 2.0]), np.array([10.0, 20.0, 5.0]), np.ones(3), np.zeros(3, dtype=np.int64))
+        >>> Path.of(t).counts.tolist(), Path.of(t).input_tokens.round().tolist()
+        ([2, 0, 1], [30.0, 0.0, 5.0])
+        """
+        second = np.floor(trace.times_s).astype(np.int64)
+        length = int(second[-1]) + 1
+        counts = np.bincount(second, minlength=length)
+        sums = [
+            np.bincount(second, tokens, length).astype(np.float64)
+            for tokens in (trace.input_tokens, trace.output_tokens)
+        ]
+        if length > LONGEST_S:
+            stretches = length // STRETCH_S
+            work = (sums[0] + sums[1])[: stretches * STRETCH_S].reshape(stretches, STRETCH_S).sum(axis=1)
+            wanted = LONGEST_S // STRETCH_S
+            order = np.argsort(work, kind="stable")
+            chosen = np.sort(order[((np.arange(wanted) + 0.5) * stretches / wanted).astype(np.int64)])
+            rows = (chosen[:, None] * STRETCH_S + np.arange(STRETCH_S)).ravel()
+            counts, sums = counts[rows], [x[rows] for x in sums]
+        return cls(counts.astype(np.int64), *(_rounded(x) for x in sums))
+
+    def to_lines(self) -> list[str]:
+        """The path as lines of text, about 14 kB an hour."""
+        columns = np.stack([self.counts, *(_level(x) for x in (self.input_tokens, self.output_tokens))]).astype("<u4")
+        # bytes of equal weight together: most are zero and take no room
+        packed = zlib.compress(columns.view(np.uint8).reshape(-1, _BYTES).T.tobytes(), 9)
+        text = base64.b64encode(packed).decode("ascii")
+        return [text[k : k + _LINE] for k in range(0, len(text), _LINE)]
+
+    @classmethod
+    def from_text(cls, text: str, seconds: int) -> Path:
+        """Read what :meth:`to_lines` wrote.
+
+        Raises
+        ------
+        ValueError
+            Damaged text, or not of that many seconds.
+        """
+        size = 3 * seconds * _BYTES
+        if not 0 < seconds <= LONGEST_S:
+            raise ValueError(f"{seconds} seconds")
+        reader = zlib.decompressobj()
+        try:
+            raw = reader.decompress(base64.b64decode(text, validate=True), size + 1)
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"damaged: {error}") from error
+        if len(raw) != size:
+            raise ValueError(f"does not hold {seconds} seconds")
+        columns = np.frombuffer(raw, dtype=np.uint8).reshape(_BYTES, -1).T.copy().view("<u4").reshape(3, seconds)
+        levels = columns[1:].astype(np.float64)
+        if levels.max(initial=0.0) * TOKEN_STEP > 40.0 or not columns[0].any():
+            raise ValueError("no counts of requests and tokens")
+        return cls(columns[0].astype(np.int64), *np.expm1(levels * TOKEN_STEP))
+
+    def requests_like(self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: Ints) -> Trace:
+        """Requests of a law dealt to the seconds so that each gets the tokens it had.
+
+        Every row comes as often as its weight says, and the joint law of input and output stays what it is; within a
+        second arrivals are even. Swapping requests between seconds that have too much and too little of the input, and of
+        the output, settles the sums.
+
+        Parameters
+        ----------
+        input_tokens, output_tokens, weight, category
+            The law's rows, shape (rows,).
+
+        Returns
+        -------
+        Trace
+            As many requests as the path has.
+        """
+        total = self.requests
+        rng = np.random.Generator(np.random.PCG64(20231116))
+        below = np.cumsum(weight)
+        rows = np.searchsorted(below, (np.arange(total) + 0.5) / total * below[-1])
+        second = np.repeat(np.arange(self.seconds), self.counts)
+        # seconds with long prompts get long prompts to begin with
+        wish = (self.input_tokens / np.maximum(self.counts, 1))[second] * np.exp(0.7 * rng.standard_normal(total))
+        dealt = np.empty(total, dtype=np.int64)
+        dealt[np.argsort(wish, kind="stable")] = rows[np.argsort(input_tokens[rows], kind="stable")]
+        lengths = np.stack([input_tokens[dealt], output_tokens[dealt]])
+        wanted = np.stack([self.input_tokens, self.output_tokens])
+        # the law's mean need not be this stretch's
+        wanted = wanted * (lengths.sum(axis=1) / np.maximum(wanted.sum(axis=1), 1.0))[:, None]
+        lack = wanted - np.stack([np.bincount(second, x, self.seconds) for x in lengths])
+        scale = 1.0 / np.maximum(np.var(lengths, axis=1), 1e-9)
+        busy = np.flatnonzero(self.counts)
+        start = np.concatenate(([0], np.cumsum(self.counts)))[busy]
+        for turn in range(_SWAP_ROUNDS if busy.size > 1 else 0):
+            order = np.argsort(lack[turn % 2, busy])
+            half = order.size // 2
+            one, two = order[:half], order[::-1][:half]
+            if turn % 3 == 2:
+                two = rng.permutation(two)
+            a, b = (start[k] + (rng.random(half) * self.counts[busy[k]]).astype(np.int64) for k in (one, two))
+            at, other = busy[one], busy[two]
+            gain = lengths[:, b] - lengths[:, a]
+            # squared lack after the swap less that before it
+            change = scale @ (2.0 * gain * (gain - lack[:, at] + lack[:, other]))
+            use = change < 0.0
+            a, b, gain = a[use], b[use], gain[:, use]
+            lack[:, at[use]] -= gain
+            lack[:, other[use]] += gain
+            dealt[a], dealt[b] = dealt[b], dealt[a]
+            lengths[:, a], lengths[:, b] = lengths[:, b], lengths[:, a]
+        times = second + rng.random(total)
+        order = np.argsort(times, kind="stable")
+        kept = dealt[order]
+        return Trace(times[order] - times[order[0]], input_tokens[kept], output_tokens[kept], category[kept])
+
+
+def _level(tokens: Floats) -> Ints:
+    """Tokens on a logarithmic scale of :data:`TOKEN_STEP`."""
+    return np.rint(np.log1p(tokens) / TOKEN_STEP).astype(np.int64)
+
+
+def _rounded(tokens: Floats) -> Floats:
+    """Tokens as a file keeps them."""
+    kept: Floats = np.expm1(_level(tokens) * TOKEN_STEP)
+    return kept

@@ -1,0 +1,142 @@
+"""What a workload keeps of the order in which its requests came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.workload.arrivals import arrivals_from_times, interarrival_scv, spread_ticks
+from planner.workload.compact import compact
+from planner.workload.importing import read_workload
+from planner.workload.path import Path as TrafficPath
+from planner.workload.trace import Trace
+from planner.workload.workload import Workload
+from planner.workload.writer import csv_text
+
+
+def _bursty(seconds: int = 900, seed: int = 3) -> Workload:
+    """Quiet and busy minutes, with long prompts and short answers in the busy ones."""
+    rng = np.random.default_rng(seed)
+    busy = np.repeat(rng.random(seconds // 30) < 0.3, 30)
+    counts = rng.poisson(np.where(busy, 12.0, 3.0))
+    second = np.repeat(np.arange(seconds), counts)
+    long = busy[second]
+    inputs = np.ceil(rng.lognormal(np.where(long, 7.5, 6.0), 0.6))
+    outputs = np.ceil(rng.lognormal(np.where(long, 3.0, 5.0), 0.5))
+    times = np.sort(second + rng.random(second.size))
+    trace = Trace(times - times[0], inputs, outputs, np.zeros(second.size, dtype=np.int64))
+    return Workload.from_arrays(inputs, outputs, arrivals=arrivals_from_times(times), recorded=trace)
+
+
+def _per_second(trace: Trace, tokens: np.ndarray, seconds: int) -> np.ndarray:
+    return np.bincount(trace.times_s.astype(int), tokens, seconds)[:seconds]
+
+
+def test_a_file_keeps_the_tokens_of_every_second(tmp_path: Path) -> None:
+    w = _bursty()
+    small = compact(w, 60)
+    path = tmp_path / "small.csv"
+    path.write_text(csv_text(small))
+    again, _ = read_workload(path)
+    assert again.path is not None and small.path is not None
+    assert again.mean_output == pytest.approx(small.mean_output, rel=1e-5)
+    before, after = TrafficPath.of(w.recorded), again.path  # type: ignore[arg-type]
+    assert np.array_equal(before.counts, after.counts)
+    recorded = w.trace()
+    assert recorded is not None
+    exact = _per_second(recorded, recorded.input_tokens, after.seconds)
+    # a step of 2% rounds by 1%
+    assert np.all(np.abs(after.input_tokens - exact) <= 0.0101 * exact + 1e-9)
+
+
+def test_requests_dealt_to_a_path_have_its_bursts_and_the_law(tmp_path: Path) -> None:
+    w = compact(_bursty(), 60)
+    assert w.path is not None
+    dealt = w.trace()
+    assert dealt is not None and dealt.requests == w.path.requests and w.trace() is dealt
+    assert dealt.input_tokens.mean() == pytest.approx(w.mean_input, rel=0.01)
+    assert np.corrcoef(dealt.input_tokens, dealt.output_tokens)[0, 1] == pytest.approx(w.correlation, abs=0.03)
+    ten = dealt.times_s.max() // 10
+    for dealt_tokens, wanted in (
+        (dealt.input_tokens, w.path.input_tokens),
+        (dealt.output_tokens, w.path.output_tokens),
+    ):
+        a = np.bincount((dealt.times_s // 10).astype(int), dealt_tokens)[: int(ten)]
+        b = np.bincount((np.arange(w.path.seconds) // 10).astype(int), wanted)[: int(ten)]
+        assert np.corrcoef(a, b)[0, 1] > 0.95
+
+
+def test_a_long_trace_is_kept_as_stretches_that_stand_for_it() -> None:
+    rng = np.random.default_rng(0)
+    hours = 30
+    times = np.sort(rng.random(20_000) ** 0.7 * hours * 3600.0)
+    tokens = np.ones(times.size)
+    path = TrafficPath.of(Trace(times - times[0], 100.0 * tokens, 10.0 * tokens, np.zeros(times.size, dtype=np.int64)))
+    assert path.seconds == 4 * 3600
+    assert path.requests / path.seconds == pytest.approx(times.size / times[-1], rel=0.03)
+    assert sum(len(line) for line in path.to_lines()) < 4 * 14_000
+
+
+@pytest.mark.parametrize(
+    "lines", ["# path_seconds: 10\n# path: QUJD\n", "# path: !!!\n# path_seconds: 3\n", "# path: eJwDAAAAAAE=\n"]
+)
+def test_a_damaged_path_is_refused_with_its_line(lines: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text(lines + "tokens,cdf,input_tokens,output_tokens\n10,1,5,5\n")
+    with pytest.raises(InputError, match=r"w\.csv:[12]: path: "):
+        read_workload(path)
+
+
+@given(st.floats(0.1, 6.0), st.sampled_from(["users", "use"]))
+@settings(max_examples=20, deadline=None)
+def test_another_rate_keeps_the_span_and_the_lengths(factor: float, growth: str) -> None:
+    trace = _bursty(300).trace()
+    assert trace is not None
+    other = trace.at_rate(factor * trace.rate_per_s, growth=growth)
+    assert other.requests == pytest.approx(factor * trace.requests, rel=0.15)
+    assert np.all(np.diff(other.times_s) >= 0.0) and other.times_s[-1] <= trace.times_s[-1] * 1.01
+    assert other.input_tokens.mean() == pytest.approx(trace.input_tokens.mean(), rel=0.15)
+
+
+def test_more_users_even_out_and_busier_users_do_not() -> None:
+    trace = _bursty(1800).trace()
+    assert trace is not None
+
+    def swing(t: Trace) -> float:
+        counts = np.bincount((t.times_s // 30).astype(int))[:-1]
+        return float(counts.std() / counts.mean())
+
+    own = swing(trace)
+    assert swing(trace.at_rate(9.0 * trace.rate_per_s)) < 0.5 * own
+    assert swing(trace.at_rate(9.0 * trace.rate_per_s, growth="use")) == pytest.approx(own, rel=0.1)
+
+
+def test_a_clock_that_ticks_every_three_seconds_makes_no_crowds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    times = np.cumsum(rng.exponential(0.5, 4000))
+    coarse = 3.0 * np.floor(times / 3.0)
+    spread, tick = spread_ticks(coarse)
+    assert tick == 3.0
+    assert arrivals_from_times(spread).dispersion_at(1.0) == pytest.approx(1.0, abs=0.1)
+    assert arrivals_from_times(coarse).dispersion_at(1.0) > 3.0
+    assert spread_ticks(times)[1] is None
+    path = tmp_path / "ticks.csv"
+    path.write_text("timestamp,input_tokens,output_tokens\n" + "\n".join(f"{t:.0f},100,10" for t in coarse))
+    w, report = read_workload(path)
+    assert any("ticks every 3 s" in note for note in report.notes)
+    assert w.arrivals.scv == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("gaps", [4.0, 40.0])
+def test_interarrival_scv_has_no_bias_with_few_gaps_per_window(shape: float, gaps: float) -> None:
+    """Gamma gaps have the scv 1/shape, however few fit into a window."""
+    rng = np.random.default_rng(11)
+    times = np.cumsum(rng.gamma(shape, 1.0 / shape, 60_000))
+    # a full window of few gaps leaves its longest ones out: what that takes is the rest of the tolerance
+    assert interarrival_scv(times, gaps) == pytest.approx(1.0 / shape, rel=0.35 if gaps < 10 else 0.06)
