@@ -15,7 +15,8 @@ import numpy as np
 from planner.calibrate.design import designed_batches, measuring_order
 from planner.calibrate.fit import fit_points
 from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.servers import MIN_SHAPES, fit_server, read_servers_csv
+from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
+from planner.calibrate.tables import read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
@@ -83,11 +84,11 @@ def servers(data: Path) -> list[str]:
     ]
     found = []
     for key, points in read_servers_csv(data / "calibration" / "servers.csv").items():
-        if len({p.shape for p in points}) < MIN_SHAPES:
+        if len({p.shape for p in points}) < ENOUGH_SHAPES:
             continue
         model_name, system, engine, version, precision, tp = key
         spec = find_model(model_name, weight_dtype=precision) if precision else find_model(model_name)
-        fit = fit_server(points, roofline(find_gpu(system), spec, int(float(tp))))
+        fit = fit_server(points, roofline(find_gpu(system), spec, int(float(tp)), engine=engine))
         found.append(fit.tpot_error)
         lines.append(
             f"| {model_name} | {system} | {engine} {version} | {precision or 'bf16'} | {float(tp):.0f} | {fit.points} | "
@@ -159,7 +160,7 @@ def main(data: Path) -> None:
         "",
         "## Real servers",
         "",
-        f"Groups with at least {MIN_SHAPES} (input, output) shapes; TPOT of a shape predicted from the other shapes.",
+        f"Groups with at least {ENOUGH_SHAPES} (input, output) shapes; TPOT of a shape predicted from the other shapes.",
         "",
         *servers(data),
         "",

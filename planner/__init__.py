@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         wait,
         what_if,
     )
-    from planner.calibrate.run import Calibration, CalibrationSet
+    from planner.calibrate.result import Calibration, CalibrationSet
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
@@ -52,7 +52,7 @@ _VERBS = (
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
-    "Batching": "advice.batching", "Calibration": "calibrate.run", "CalibrationSet": "calibrate.run",
+    "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Reproduction": "reproduce.result", "Schedule": "studies.schedule", "Slo": "promise",
     "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.advice.replica import SchedulerReplica
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
-    from planner.calibrate.run import CalibrationSet
+    from planner.calibrate.result import CalibrationSet
     from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
@@ -792,9 +792,13 @@ def calibrate(
     points: int | None = None,
     max_seconds: float | str | None = None,
     select: Mapping[str, str] | None = None,
+    isl: float | None = None,
+    osl: float | None = None,
+    concurrency: float | None = None,
     source: str = "",
-    scheduling: str = "mixed",
+    scheduling: str | None = None,
     token_budget: int | None = None,
+    served_model_name: str | None = None,
     max_requests: int = 1000,
     max_concurrency: int = 32,
     max_input: int = 4096,
@@ -821,53 +825,44 @@ def calibrate(
         Bound of the measuring [s]; default 60 here, 300 for a server.
     select, source
         Rows of files with column = value; where the files come from.
+    isl, osl, concurrency
+        Mean lengths [tokens] and load [requests] where a file does not say them.
     scheduling, token_budget
-        Of the server: ``mixed`` or ``exclusive``; tokens per iteration.
+        Of the server: ``mixed`` or ``exclusive``; tokens per iteration. What it says, or fits best, when ``None``.
+    served_model_name
+        The server's name for the model, where `model` is another; the one it serves when both are ``None``.
     max_requests, max_concurrency, max_input, max_output, api_key, timeout, start_wait
         What may be sent to the server, its key, and how long to wait for it [s].
     force
-        Fit fewer than six server shapes; measure a GPU that was not named.
+        Return a profile that fails its checks; measure a GPU that was not named.
     progress
         Told (done, all, what) before every point.
 
     Returns
     -------
     CalibrationSet
-        Profiles, fits and notes; nothing is written.
+        Profiles, fits, raw points and notes; nothing is written until ``.only.save(path)``.
     """
     from planner.calibrate import run
+    from planner.calibrate.load_generators import Assumed
     from planner.units import parse_duration
 
     seconds = None if max_seconds is None else parse_duration(max_seconds, "max_seconds")
-    if server is not None and files is not None:
-        raise InputError("files and a server are two sources of measurements", "Give one of them.")
-    if files is not None:
-        paths = [files] if isinstance(files, (str, Path)) else files
-        return run.calibrate_files(
-            paths, gpu=gpu, model=model, tp=tp, where=select, points=points, scheduling=scheduling,
-            token_budget=token_budget, force=force, source=source,
-        )  # fmt: skip
-    if server is None:
-        one = run.calibrate_device(
-            gpu, model or ("tiny" if device == "cpu" else "llama-3.1-8b"), tp=tp or 1, device=device, points=points or 24,
-            max_seconds=seconds or 60.0, check_device=not force, progress=progress,
-        )  # fmt: skip
-        return run.CalibrationSet((one,))
-    if model is None:
-        raise InputError("which model does the server serve?", "Give it as the server names it.")
-    from planner.calibrate.live import Server, planned_loads
+    paths = () if files is None else [files] if isinstance(files, (str, Path)) else files
+    target = reach = None
+    if server is not None:
+        from planner.calibrate.live import Server
+        from planner.calibrate.loads import OperatingRange
 
-    target = Server(
-        server, model, api_key, parse_duration(timeout, "timeout"), parse_duration(start_wait, "start_wait")
-    )
-    loads = planned_loads(
-        max_input=max_input, max_output=max_output, max_concurrency=max_concurrency, max_requests=max_requests
-    )
-    one = run.calibrate_server(
-        target, loads, gpu=gpu, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
-        max_seconds=seconds or 300.0, force=force, progress=progress,
+        patience = parse_duration(timeout, "timeout"), parse_duration(start_wait, "start_wait")
+        target = Server(server, served_model_name or model or "", api_key, *patience)
+        reach = OperatingRange(max_input, max_output, max_concurrency, max_requests)
+    return run.calibrate(
+        server=target, files=paths, gpu=gpu, model=model if served_model_name or target is None else None, tp=tp,
+        device=device, reach=reach, scheduling=scheduling, token_budget=token_budget, where=select, points=points,
+        assumed=Assumed(isl, osl, concurrency),
+        max_seconds=seconds, force=force, source=source, progress=progress,
     )  # fmt: skip
-    return run.CalibrationSet((one,))
 
 
 def load_workload(

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.calibrate.points import Batch
+from planner.calibrate.fit import log_slopes
+from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError
 from planner.hardware import ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import shard_shape
 
-__all__ = ["SENTINEL", "Run", "designed_batches", "measuring_order", "server_shapes"]
+__all__ = ["SENTINEL", "Run", "designed_batches", "measuring_order", "most_telling"]
+
+POINT_SD = 0.02
+"""What one measured iteration is off by [1]."""
 
 SENTINEL = Batch(decodes=32, context=1024)
 """The batch repeated through a run: its times show whether the machine drifts."""
@@ -171,26 +175,40 @@ def measuring_order(batches: Sequence[Batch], *, sentinels: int = 4, seed: int =
     return tuple(plan)
 
 
-def server_shapes(*, max_input: int = 4096, max_output: int = 256, quick: bool = False) -> tuple[tuple[int, int], ...]:
-    """(input, output) lengths to send to a live server: the corners and two between; at least six.
+def most_telling(points: Points, prior: IterationModel, count: int) -> list[int]:
+    """Places of the points that determine the parameters best, found greedily (D-optimal: largest determinant).
 
-    Examples
-    --------
-    >>> server_shapes(max_input=4096, max_output=256)
-    ((256, 256), (4096, 32), (256, 32), (4096, 256), (1024, 96), (2048, 32), (1024, 256))
+    Parameters
+    ----------
+    points
+        What there is.
+    prior
+        Estimate of the same GPU and model; its uncertainty is what the points have to lower.
+    count
+        How many to take; all when there are fewer [1].
+
+    Returns
+    -------
+    list of int
+        In their own order.
+
+    References
+    ----------
+    Fedorov, "Theory of Optimal Experiments", 1972, section 3.1.
     """
-    low_in, mid_in, low_out = max(16, max_input // 16), max(32, max_input // 4), max(8, max_output // 8)
-    mid_out = max(low_out + 1, round(max_output * 0.375))
-    shapes = [
-        (low_in, max_output),
-        (max_input, low_out),
-        (low_in, low_out),
-        (max_input, max_output),
-        (mid_in, mid_out),
-        (max_input // 2, low_out),
-        (mid_in, max_output),
-    ]
-    return tuple(dict.fromkeys(shapes[:6] if quick else shapes))
+    if count >= len(points):
+        return list(range(len(points)))
+    slope, sd = log_slopes(points, prior)
+    covariance = np.diag(sd**2)
+    chosen: list[int] = []
+    for _ in range(count):
+        reached = slope @ covariance
+        gain = np.einsum("pi,pi->p", reached, slope)
+        gain[chosen] = -1.0
+        best = int(np.argmax(gain))
+        chosen.append(best)
+        covariance -= np.outer(reached[best], reached[best]) / (POINT_SD**2 + gain[best])
+    return sorted(chosen)
 
 
 def expected_duration(model: IterationModel, batches: Sequence[Batch], repeats: int) -> float:

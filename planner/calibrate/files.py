@@ -1,19 +1,24 @@
-"""Measurements people already have: result files of load generators, and plain CSVs of iterations or of server points."""
+"""Measurements people already have: result files of load generators, raw points, and CSVs of iterations or server points."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from planner.calibrate.closed_loop import ServerPoint
+from planner.calibrate.load_generators import Assumed, is_mlperf, mlperf_point, recognised
 from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.servers import GROUP_COLUMNS, ServerPoint, read_servers_csv
+from planner.calibrate.raw import parse_points
+from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
+from planner.documents import read_text
 from planner.errors import InputError
 
-__all__ = ["FORMATS", "Measurements", "read_measurements"]
+__all__ = ["Measurements", "read_measurements"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,172 +40,6 @@ class Measurements:
     formats: tuple[str, ...]
 
 
-def _dig(data: Any, *paths: str) -> Any:
-    """First value found at one of the dotted paths, else ``None``."""
-    for path in paths:
-        here = data
-        for key in path.split("."):
-            here = here.get(key) if isinstance(here, Mapping) else None
-        if here is not None:
-            return here
-    return None
-
-
-def _search(data: Any, key: str) -> Any:
-    """First value of `key` anywhere in nested mappings."""
-    if isinstance(data, Mapping):
-        if data.get(key) is not None:
-            return data[key]
-        for value in data.values():
-            found = _search(value, key)
-            if found is not None:
-                return found
-    return None
-
-
-def _float(value: Any) -> float | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _point(
-    where: str,
-    isl: Any,
-    osl: Any,
-    concurrency: Any,
-    tpot_s: float | None,
-    ttft_s: float | None,
-    rate: Any = None,
-) -> ServerPoint:
-    """Build a point; concurrency by Little's law (requests/s x time in the server) where none was set."""
-    lengths = _float(isl), _float(osl)
-    missing = [n for n, v in zip(("input length", "output length"), lengths, strict=True) if v is None]
-    if tpot_s is None:
-        missing.append("TPOT")
-    level, per_second = _float(concurrency), _float(rate)
-    if (
-        level is None
-        and per_second is not None
-        and ttft_s is not None
-        and tpot_s is not None
-        and lengths[1] is not None
-    ):
-        level = per_second * (ttft_s + tpot_s * max(lengths[1] - 1.0, 0.0))
-    if level is None and "TPOT" not in missing:
-        missing.append("concurrency")
-    if missing:
-        raise InputError(f"{where}: no {', '.join(missing)} in it", "Was it saved with streaming metrics switched on?")
-    assert lengths[0] is not None and lengths[1] is not None and level is not None and tpot_s is not None
-    point = ServerPoint(lengths[0], lengths[1], level, tpot_s, ttft_s)
-    problems = point.problems()
-    if problems:
-        raise InputError.from_problems([f"{where}: {p}" for p in problems])
-    return point
-
-
-def _ms(value: Any) -> float | None:
-    number = _float(value)
-    return None if number is None else number * 1e-3
-
-
-def _vllm(data: Mapping[str, Any], where: str) -> Iterator[ServerPoint]:
-    completed = _float(data.get("completed"))
-    if not completed:
-        raise InputError(f"{where}: no request was completed in it")
-    sent, got = _float(data.get("total_input_tokens")), _float(data.get("total_output_tokens"))
-    yield _point(
-        where,
-        None if sent is None else sent / completed,
-        None if got is None else got / completed,
-        data.get("max_concurrency"),
-        _ms(data.get("mean_tpot_ms")),
-        _ms(data.get("mean_ttft_ms")),
-        _dig(data, "request_throughput") or (completed / data["duration"] if data.get("duration") else None),
-    )
-
-
-def _guidellm(data: Mapping[str, Any], where: str) -> Iterator[ServerPoint]:
-    for number, run in enumerate(data["benchmarks"], 1):
-        here = f"{where}: benchmark {number}"
-        metrics = run.get("metrics") if isinstance(run, Mapping) else None
-        if not isinstance(metrics, Mapping):
-            raise InputError(f"{here}: no metrics in it", "Save the full JSON output of GuideLLM.")
-
-        def mean(name: str, metrics: Mapping[str, Any] = metrics) -> Any:
-            return _dig(metrics, f"{name}.successful.mean", f"{name}.mean")
-
-        strategy = _search({k: v for k, v in run.items() if k not in ("metrics", "requests")}, "strategy") or {}
-        kind = strategy.get("type_") if isinstance(strategy, Mapping) else None
-        streams = _dig(strategy, "streams", "max_concurrency")
-        yield _point(
-            here,
-            mean("prompt_token_count"),
-            mean("output_token_count"),
-            1 if kind == "synchronous" else (streams or mean("request_concurrency")),
-            _ms(mean("inter_token_latency_ms")),
-            _ms(mean("time_to_first_token_ms")),
-            mean("requests_per_second"),
-        )
-
-
-def _aiperf(data: Mapping[str, Any], where: str) -> Iterator[ServerPoint]:
-    records = data.get("records") if isinstance(data.get("records"), Mapping) else data
-
-    def seconds(name: str) -> float | None:
-        unit = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}.get(
-            _dig(records, f"{name}.unit") or "ms", 1e-3
-        )
-        number = _float(_dig(records, f"{name}.avg"))
-        return None if number is None else number * unit
-
-    yield _point(
-        where,
-        _dig(records, "input_sequence_length.avg"),
-        _dig(records, "output_sequence_length.avg"),
-        _dig(data, "input_config.loadgen.concurrency", "config.loadgen.concurrency")
-        or _search(data.get("input_config"), "concurrency"),
-        seconds("inter_token_latency"),
-        seconds("time_to_first_token"),
-        _dig(records, "request_throughput.avg"),
-    )
-
-
-def _inference_perf(data: Mapping[str, Any], where: str) -> Iterator[ServerPoint]:
-    good = data["successes"]
-    yield _point(
-        where,
-        _dig(good, "prompt_len.mean"),
-        _dig(good, "output_len.mean"),
-        _dig(data, "load_summary.concurrency", "load_summary.concurrency_level"),
-        _float(_dig(good, "latency.time_per_output_token.mean", "latency.inter_token_latency.mean")),
-        _float(_dig(good, "latency.time_to_first_token.mean")),
-        _dig(good, "throughput.requests_per_sec") or _dig(data, "load_summary.achieved_rate"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ResultFormat:
-    """How one load generator's JSON is recognised and read."""
-
-    name: str
-    recognise: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Mapping[str, Any], str], Iterator[ServerPoint]]
-
-
-FORMATS: tuple[ResultFormat, ...] = (
-    ResultFormat("vLLM bench serve", lambda d: "completed" in d and "total_input_tokens" in d, _vllm),
-    ResultFormat("GuideLLM", lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
-    ResultFormat("aiperf", lambda d: "time_to_first_token" in (d.get("records") or d), _aiperf),
-    ResultFormat("inference-perf", lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
-)
-"""Formats of load generators, in the order they are tried."""
-
-
 def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     try:
         data = json.loads(text)
@@ -210,38 +49,39 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
         except json.JSONDecodeError as error:
             raise InputError(f"{where}:{error.lineno}: not JSON ({error.msg})") from None
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply") from None
     if not found or not all(isinstance(d, Mapping) for d in found):
         raise InputError(f"{where}: expected a result (a JSON mapping), got something else")
     return found
 
 
-def _read_json(text: str, where: str) -> tuple[list[ServerPoint], str]:
+def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], str]:
+    """Points and format of a load generator's result, or of an MLPerf summary."""
+    if is_mlperf(text):
+        return [mlperf_point(text, where, assumed)], "MLPerf summary"
     points: list[ServerPoint] = []
     name = ""
     for document in _json_documents(text, where):
-        for candidate in FORMATS:
-            if candidate.recognise(document):
-                points += candidate.read(document, where)
-                name = candidate.name
-                break
-        else:
-            raise InputError(
-                f"{where}: no result format recognised",
-                f"Known: {', '.join(f.name for f in FORMATS)}; or a CSV of iterations or of server points.",
-            )
+        name, found = recognised(document, where, assumed)
+        points += found
     return points, name
 
 
-def read_measurements(paths: Sequence[str | Path], *, where: Mapping[str, str] | None = None) -> Measurements:
+def read_measurements(
+    paths: Sequence[str | Path], *, where: Mapping[str, str] | None = None, assumed: Assumed | None = None
+) -> Measurements:
     """Read measurement files of any known format.
 
     Parameters
     ----------
     paths
         Files; several results of one server belong together. CSVs with a ``measured_ms`` column are iterations, CSVs with
-        ``isl`` and ``osl`` server points, JSON a load generator's result.
+        ``isl`` and ``osl`` server points, JSON a load generator's result or raw points, text a summary of MLPerf.
     where
         Keep only CSV rows of iterations whose column equals the value.
+    assumed
+        What the user adds where a result does not say it.
 
     Returns
     -------
@@ -252,46 +92,55 @@ def read_measurements(paths: Sequence[str | Path], *, where: Mapping[str, str] |
     InputError
         For a file that is missing, empty, of no known format, or with rows that cannot be.
     """
+    assumed = assumed or Assumed()
     iterations: dict[tuple[str, str, int], Points] = {}
     servers: dict[tuple[str, ...], list[ServerPoint]] = {}
     formats = []
+
+    def add(key: tuple[str, str, int], points: Points) -> None:
+        iterations[key] = _joined(iterations[key], points) if key in iterations else points
+
     for entry in paths:
         path = Path(entry)
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file") from None
-        except IsADirectoryError:
-            raise InputError(f"{path}: is a directory", "Name the files in it.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot be read ({error})") from None
+        text = read_text(path)
         if not text.strip():
             raise InputError(f"{path}: is empty")
-        if text.lstrip()[0] in "{[":
-            points, name = _read_json(text, path.name)
+        raw = parse_points(text, path.name)
+        if raw is not None:
+            named = tuple(
+                str(raw.header.get(k) or "") for k in ("model", "gpu", "engine", "engine_version", "weight_dtype")
+            )
+            if raw.kind == "server":
+                servers.setdefault((*named, str(raw.header.get("tp") or "")), []).extend(raw.server_points())
+            else:
+                add((named[1], named[0], int(raw.header.get("tp") or 1)), raw.iterations())
+            formats.append("raw points")
+        elif text.lstrip()[0] in "{[" or is_mlperf(text):
+            points, name = _read_results(text, path.name, assumed)
             servers.setdefault(("",) * len(GROUP_COLUMNS), []).extend(points)
             formats.append(name)
-            continue
-        header = {c.strip() for c in text.splitlines()[0].split(",")}
-        if "measured_ms" not in header and {"isl", "osl", "input_tokens", "output_tokens"} & header:
-            for group, found in read_servers_csv(path, text=text).items():
+        elif _is_server_csv(text):
+            for group, found in read_servers_csv(path, text=text, assumed=assumed).items():
                 servers.setdefault(group, []).extend(found)
             formats.append("server points")
         else:
             for key, points_of in read_iterations_csv(path, where=where, text=text).items():
-                iterations[key] = _joined(iterations[key], points_of) if key in iterations else points_of
+                add(key, points_of)
             formats.append("iterations")
     return Measurements(iterations, servers, tuple(formats))
 
 
-def _joined(first: Points, second: Points) -> Points:
-    import numpy as np
+def _is_server_csv(text: str) -> bool:
+    header = {c.strip() for c in text.splitlines()[0].split(",")}
+    return "measured_ms" not in header and bool({"isl", "osl", "input_tokens", "output_tokens"} & header)
 
-    order = None  # two runs have no common clock
+
+def _joined(first: Points, second: Points) -> Points:
+    """Two runs of one machine; they have no common clock."""
     return Points(
         first.batches + second.batches,
         np.concatenate([first.time_s, second.time_s]),
-        order,
+        None,
         first.source,
         first.composed or second.composed,
     )

@@ -1,33 +1,38 @@
-"""Measure a running OpenAI-compatible server: which loads to send, sending them, and what came back."""
+"""Measure a running OpenAI-compatible server: closed loops of equal requests, timed at the client."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
+import math
 import random
-import socket
-import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from typing import Any
 
-from planner.calibrate.design import server_shapes
-from planner.calibrate.servers import ServerPoint
-from planner.errors import CalibrationError, InputError
+from planner.calibrate.closed_loop import ServerPoint
+from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
+from planner.errors import CalibrationError
 
-__all__ = ["Load", "LoadResult", "Server", "describe_loads", "measure_server", "planned_loads"]
+__all__ = ["LiveServer", "Load", "LoadResult", "Server", "Timing", "summary"]
 
 FAILED_SHARE = 0.2
 """A load with more failed requests than this is not used [1]."""
 
+BUSY_CLIENT = 0.7
+"""A load during which this process used more of its core than this measured the client, not the server [1]."""
+
 LOW_TOKEN, HIGH_TOKEN = 1000, 20000
 """Random prompts draw token ids from here: ordinary words in every vocabulary in use."""
 
-Progress = Callable[[int, int, str], None]
-"""Called with (loads done, loads in all, what is running)."""
+EVENT_BYTES = 4096
+EVENTS_TOO_MANY = 4
+TRIMMED = 0.05
+PROBE_TOKENS = 16
+ENDING_S = 2.0
+"""How long workers may take to stop after their sockets were cut [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +53,19 @@ class Server:
         How long to wait for a server that is still starting (refused connections, 503) [s].
     """
 
-    url: str
+    url: str = field(repr=False)
     model: str
     api_key: str | None = field(default=None, repr=False)
     timeout_s: float = 60.0
     start_wait_s: float = 30.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"server address {self.url!r} is not http(s)://host[:port]")
+        Endpoint.parse(self.url, self.api_key)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address without its credentials, and they beside it."""
+        return Endpoint.parse(self.url, self.api_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,98 +92,54 @@ class Load:
         """Requests sent at least, warm-up included [requests]."""
         return self.requests + self.concurrency
 
+    def __str__(self) -> str:
+        return f"{self.concurrency} x ({self.input_tokens} in, {self.output_tokens} out)"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One request: time to first token, per token after it [s], tokens in and out, events of its stream."""
+
+    ttft_s: float
+    tpot_s: float
+    prompt_tokens: float
+    output_tokens: float
+    events: int
+
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a load gave: the point, how many requests were measured and failed, and why."""
+    """What a load gave: the point, how many requests were measured and failed, why, and what it cost the client.
+
+    Parameters
+    ----------
+    load
+        What was sent.
+    point
+        What it was like; ``None`` where the load cannot be used.
+    measured, failed
+        Requests.
+    reason
+        Of the last failure, or why there is no point.
+    seconds
+        How long it took [s].
+    client_s_per_token
+        Processor time of this client per token received [s].
+    tokens_per_event
+        More than 1 where the server sends several tokens at once [1].
+    started_s
+        When it began, on the clock of the run [s].
+    """
 
     load: Load
     point: ServerPoint | None
     measured: int
     failed: int
     reason: str = ""
-
-
-def planned_loads(
-    *,
-    max_input: int = 4096,
-    max_output: int = 256,
-    max_concurrency: int = 32,
-    max_requests: int = 1000,
-    rounds: int = 2,
-) -> tuple[Load, ...]:
-    """The loads to send: every shape alone, at a middle and at the highest concurrency, corners first.
-
-    Parameters
-    ----------
-    max_input, max_output
-        Longest lengths [tokens].
-    max_concurrency
-        Most requests in flight [requests].
-    max_requests
-        Bound of all requests together; the highest concurrency is lowered to keep it [requests].
-    rounds
-        Requests measured per worker [1].
-
-    Returns
-    -------
-    tuple of Load
-
-    Raises
-    ------
-    InputError
-        When the bounds leave no six shapes.
-    """
-    if max_input < 32 or max_output < 16:
-        raise InputError(f"max_input={max_input}, max_output={max_output}: too short to tell six shapes apart")
-    if max_concurrency < 2:
-        raise InputError(f"max_concurrency={max_concurrency}: at least 2 are needed to see a batch")
-    shapes = server_shapes(max_input=max_input, max_output=max_output)
-    concurrency = max_concurrency
-    while True:
-        levels = sorted({1, max(2, round(concurrency**0.5 * 1.4)), concurrency})
-        loads = tuple(
-            Load(isl, osl, level, max(3, level * rounds) if level > 1 else 3) for level in levels for isl, osl in shapes
-        )
-        if sum(load.sent for load in loads) <= max_requests:
-            return loads
-        if concurrency <= 2:
-            raise InputError(
-                f"max_requests={max_requests} is too few: {sum(load.sent for load in loads)} are the least for six shapes"
-            )
-        concurrency = max(2, concurrency * 3 // 4)
-
-
-def describe_loads(loads: Sequence[Load]) -> list[str]:
-    """What will be sent, one line per load and a sum; for a dry run.
-
-    >>> describe_loads([Load(256, 32, 1, 3)])
-    ['1 x (256 in, 32 out), 3 requests measured', 'in all 4 requests, 1,024 prompt tokens, 128 output tokens']
-    """
-    lines = [
-        f"{load.concurrency} x ({load.input_tokens} in, {load.output_tokens} out), {load.requests} requests measured"
-        for load in loads
-    ]
-    sent = sum(load.sent for load in loads)
-    prompt = sum(load.sent * load.input_tokens for load in loads)
-    output = sum(load.sent * load.output_tokens for load in loads)
-    return [*lines, f"in all {sent} requests, {prompt:,} prompt tokens, {output:,} output tokens"]
-
-
-class _Refused(Exception):
-    """The server did not answer a request as it should."""
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(slots=True)
-class _Timing:
-    ttft_s: float
-    tpot_s: float
-    prompt_tokens: float
-    output_tokens: float
+    seconds: float = 0.0
+    client_s_per_token: float = 0.0
+    tokens_per_event: float = 1.0
+    started_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -189,42 +153,17 @@ class _Dialect:
 class _Client:
     """Sends one streaming completion at a time."""
 
-    def __init__(self, server: Server, dialect: _Dialect, seed: int) -> None:
-        self.server = server
+    def __init__(self, server: Server, endpoint: Endpoint, dialect: _Dialect, seed: int) -> None:
+        self.model = server.model
         self.dialect = dialect
+        self.endpoint = endpoint
         self.random = random.Random(seed)
-        parts = urlsplit(server.url)
-        base = parts.path.rstrip("/")
-        self.path = (base if base.endswith("/v1") else base + "/v1") + "/completions"
-        self.host, self.port = parts.hostname or "", parts.port
-        self.secure = parts.scheme == "https"
-        self.connection: http.client.HTTPConnection | None = None
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self.connection is None:
-            kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-            self.connection = kind(self.host, self.port, timeout=self.server.timeout_s)
-            self.connection.connect()
-            self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self.connection
-
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
-    def abort(self) -> None:
-        """End a request that waits for the server, from another thread."""
-        connection = self.connection
-        sock = connection.sock if connection is not None else None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        self.connection = Connection(endpoint, server.timeout_s)
 
     def _body(self, input_tokens: int, output_tokens: int) -> bytes:
         ids = [self.random.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(input_tokens)]
         body: dict[str, object] = {
-            "model": self.server.model,
+            "model": self.model,
             # never the same prompt twice: a prefix cache would answer instead of the GPU
             "prompt": ids if self.dialect.token_ids else " ".join(f"{i:x}" for i in ids[: max(1, input_tokens // 3)]),
             "max_tokens": output_tokens,
@@ -235,225 +174,239 @@ class _Client:
             body |= {"ignore_eos": True, "min_tokens": output_tokens, "stream_options": {"include_usage": True}}
         return json.dumps(body).encode()
 
-    def request(self, input_tokens: int, output_tokens: int, stop: threading.Event | None = None) -> _Timing:
-        """Send one request and time its stream."""
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if self.server.api_key:
-            headers["Authorization"] = f"Bearer {self.server.api_key}"
+    def request(self, input_tokens: int, output_tokens: int, seconds: float) -> Timing:
+        """Send one request and time its stream, all within `seconds` [s]."""
         body = self._body(input_tokens, output_tokens)
-        try:
-            connection = self._connect()
-            started = time.perf_counter()
-            connection.request("POST", self.path, body, headers)
-            response = connection.getresponse()
-            if response.status != 200:
-                text = response.read(500).decode("utf-8", "replace").strip()
-                self.close()
-                raise _Refused(f"HTTP {response.status} {response.reason}: {text[:200]}", response.status)
-            first = last = 0.0
-            chunks = 0
-            prompt: float = input_tokens
-            output: float | None = None
-            finished = False
-            for raw in response:
-                line = raw.strip()
-                if not line.startswith(b"data:"):
-                    continue
-                data = line[5:].strip()
+        started = time.perf_counter()
+        first = last = 0.0
+        chunks = 0
+        prompt: float = input_tokens
+        output: float | None = None
+        finished = False
+        most = EVENTS_TOO_MANY * output_tokens + 64
+        size = LARGEST_BODY + EVENT_BYTES * output_tokens
+        with self.connection.events("/v1/completions", body, seconds, size) as events:
+            for now, data in events:
                 if data == b"[DONE]":
                     finished = True
-                    break
-                now = time.perf_counter()
-                event = json.loads(data)
-                if not isinstance(event, dict) or "error" in event:
-                    raise _Refused(f"the stream reported an error: {data[:200]!r}")
-                usage = event.get("usage")
-                if isinstance(usage, dict):
-                    prompt = float(usage.get("prompt_tokens") or prompt)
-                    output = float(usage["completion_tokens"]) if usage.get("completion_tokens") else output
-                choices = event.get("choices")
-                if choices:
-                    first = first or now
-                    last = now
-                    chunks += 1
-                if stop is not None and stop.is_set():
-                    self.close()
-                    raise _Refused("stopped")
-            if finished:
-                response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            what = "no answer in time" if isinstance(error, TimeoutError) else (str(error) or type(error).__name__)
-            raise _Refused(f"{what} ({type(error).__name__})") from None
-        except (ValueError, KeyError, TypeError) as error:
-            self.close()
-            raise _Refused(f"the stream is not OpenAI's: {error}") from None
-        count = output if output is not None else float(chunks)
+                    continue
+                # the first event tells whether this is OpenAI's stream; later ones are looked at where they must be
+                plain = chunks > 0 and data.startswith(b'{"') and b'"choices":[{' in data and b'"usage":{' not in data
+                if not plain or b'"error"' in data:
+                    event = self._event(data)
+                    usage = event.get("usage")
+                    if isinstance(usage, dict):
+                        prompt = _count(usage.get("prompt_tokens")) or prompt
+                        output = _count(usage.get("completion_tokens")) or output
+                    if not event.get("choices"):
+                        continue
+                first = first or now
+                last = now
+                chunks += 1
+                if chunks > most:
+                    raise HttpError(f"the stream goes on after {chunks} events, {output_tokens} tokens were asked for")
         if not finished:
-            self.close()
-            raise _Refused("the connection was dropped before the end of the stream")
-        if count < 2.0 or last <= first:
-            raise _Refused(f"{count:g} tokens came back: nothing to time")
-        return _Timing(first - started, (last - first) / (count - 1.0), prompt, count)
+            raise HttpError("the connection was dropped before the end of the stream")
+        count = output if output is not None else float(chunks)
+        if count < 2.0:
+            raise HttpError(f"{count:g} tokens came back: nothing to time")
+        if chunks < 2 or last <= first:
+            raise HttpError(f"{count:g} tokens came back in one event: the server does not stream")
+        # events of several tokens: the first brought as many as the others
+        return Timing(first - started, (last - first) / (count - count / chunks), prompt, count, chunks)
+
+    def _event(self, data: bytes) -> dict[str, Any]:
+        event = parse_json(data, "the stream is not OpenAI's: an event of it")
+        if not isinstance(event, dict):
+            raise HttpError("the stream is not OpenAI's: an event of it is no mapping")
+        if event.get("error") is not None:
+            raise HttpError(self.endpoint.safe(f"the stream reported an error: {event['error']}"))
+        return event
 
 
-def _probe(server: Server) -> _Dialect:
-    """Find out what the server understands, waiting for one that is still starting."""
-    deadline = time.monotonic() + server.start_wait_s
-    dialect = _Dialect()
-    while True:
-        client = _Client(server, dialect, 1)
-        try:
-            client.request(32, 4)
-            return dialect
-        except _Refused as error:
-            if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
-                # first without what only some engines know, then with words instead of token ids
-                if dialect.extras:
-                    dialect = _Dialect(token_ids=dialect.token_ids, extras=False)
-                else:
-                    dialect = _Dialect(token_ids=False, extras=True)
-                continue
-            starting = error.status == 503 or (error.status == 0 and "refused" in str(error).lower())
-            if not starting or time.monotonic() >= deadline:
-                raise CalibrationError(
-                    f"{server.url} does not serve {server.model!r}: {error}",
-                    "It must answer POST /v1/completions with a stream; check the address, the model's name and the key.",
-                ) from None
-            time.sleep(min(1.0, 0.1 * server.start_wait_s))
-        finally:
-            client.close()
+def _count(value: Any) -> float | None:
+    """A usable number of tokens, else ``None``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+        return None
+    return float(value)
 
 
-def measure_server(
-    server: Server,
-    loads: Sequence[Load],
-    *,
-    max_seconds: float = 300.0,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> tuple[LoadResult, ...]:
-    """Send the loads one after another and time what comes back.
-
-    Every worker of a load sends one request that does not count (cut to a different length each, so that the workers do
-    not run in step), then its share of the measured ones, and goes on until all are done, so that the number in flight
-    stays the same.
+class LiveServer:
+    """A server that answered, ready to be measured.
 
     Parameters
     ----------
     server
-        Where to.
-    loads
-        What.
-    max_seconds
-        Stop starting loads after this time, and cut the one running [s].
+        Where.
+    deadline
+        When everything must be over, on ``time.monotonic`` [s].
     seed
         Of the prompts.
-    progress
-        Called before each load.
-
-    Returns
-    -------
-    tuple of LoadResult
-        In the order of `loads`; loads that were not run any more, or failed, have no point.
 
     Raises
     ------
     CalibrationError
-        When the server does not answer at all.
+        When it does not answer as an OpenAI-compatible server.
     """
-    deadline = time.monotonic() + max_seconds
-    dialect = _probe(server)
-    results = []
-    for number, load in enumerate(loads):
-        if progress is not None:
-            what = f"{load.concurrency} x ({load.input_tokens} in, {load.output_tokens} out)"
-            progress(number, len(loads), what)
-        if time.monotonic() >= deadline:
-            results.append(LoadResult(load, None, 0, 0, "not run: time was up"))
-            continue
-        results.append(_run(server, dialect, load, deadline, seed + 1000 * number))
-        # nothing answers any more: the rest would only wait for its timeouts
-        if all(r.point is None for r in results[-3:]) and len(results) >= 3 and results[-1].failed:
-            raise CalibrationError(
-                f"{server.url}: three loads in a row failed, the last with: {results[-1].reason}",
-                "Nothing was written.",
-            )
-    if progress is not None:
-        progress(len(loads), len(loads), "done")
-    return tuple(results)
+
+    def __init__(self, server: Server, deadline: float, seed: int = 0) -> None:
+        self.server = server
+        self.endpoint = server.endpoint
+        self.deadline = deadline
+        self.seed = seed
+        self.born = time.monotonic()
+        self.loads = 0
+        self.dialect, self.first = self._probe()
+
+    @property
+    def left_s(self) -> float:
+        """Time left [s]."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def _probe(self) -> tuple[_Dialect, Timing]:
+        """Find out what the server understands, waiting for one that is still starting."""
+        waited_until = min(time.monotonic() + self.server.start_wait_s, self.deadline)
+        dialect = _Dialect()
+        while True:
+            client = _Client(self.server, self.endpoint, dialect, self.seed)
+            try:
+                return dialect, client.request(32, PROBE_TOKENS, max(0.05, min(self.server.timeout_s, self.left_s)))
+            except HttpError as error:
+                if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
+                    # first without what only some engines know, then with words instead of token ids
+                    dialect = _Dialect(token_ids=dialect.token_ids and dialect.extras, extras=not dialect.extras)
+                    continue
+                starting = error.status == 503 or (error.status == 0 and "refused" in str(error).lower())
+                if not starting or time.monotonic() >= waited_until:
+                    raise CalibrationError(
+                        f"{self.endpoint} does not serve {self.server.model!r}: {error}",
+                        "It must answer POST /v1/completions with a stream; check the address, the model's name and the key.",
+                    ) from None
+                time.sleep(min(1.0, 0.1 * self.server.start_wait_s))
+            finally:
+                client.connection.close()
+
+    def run(self, load: Load, most_seconds: float = math.inf) -> LoadResult:
+        """Send one load and time what comes back.
+
+        Every worker sends one request that does not count (cut to a different length each, so that the workers do not run
+        in step), then its share of the measured ones, and goes on until all are done, so that the number in flight stays
+        the same. What is done when the time is up counts, if it is enough.
+
+        Parameters
+        ----------
+        load
+            What to send.
+        most_seconds
+            Cut it after this time, or at the deadline [s].
+        """
+        self.loads += 1
+        seed = self.seed + 1_000_003 * self.loads
+        until = min(self.deadline, time.monotonic() + most_seconds)
+        started, cpu = time.monotonic(), time.process_time()
+        crew = _Crew(self, load, seed, until)
+        crew.run()
+        seconds, cpu = time.monotonic() - started, time.process_time() - cpu
+        with crew.lock:
+            found, reasons = list(crew.timings), list(crew.reasons)
+        events = crew.tokens
+        common: dict[str, Any] = {
+            "measured": len(found),
+            "failed": len(reasons),
+            "seconds": seconds,
+            "client_s_per_token": cpu / events if events else 0.0,
+            "tokens_per_event": _mean([t.output_tokens / t.events for t in found]) if found else 1.0,
+            "started_s": started - self.born,
+        }
+        reason = reasons[-1] if reasons else ("cut: time was up" if crew.cut else "")
+        few = len(found) < max(2, load.concurrency // 2)
+        if few or len(reasons) > FAILED_SHARE * (len(reasons) + len(found)):
+            return LoadResult(load, None, reason=reason or "too few requests finished", **common)
+        if cpu > BUSY_CLIENT * seconds:
+            told = f"this client was busy for {100 * cpu / seconds:.0f}% of the time: it was measured, not the server"
+            return LoadResult(load, None, reason=told, **common)
+        point = ServerPoint(
+            input_tokens=_mean([t.prompt_tokens for t in found]),
+            output_tokens=_mean([t.output_tokens for t in found]),
+            concurrency=float(load.concurrency),
+            tpot_s=_mean([t.tpot_s for t in found]),
+            ttft_s=_mean([t.ttft_s for t in found]),
+        )
+        return LoadResult(load, point, reason=reason, **common)
 
 
-def _run(server: Server, dialect: _Dialect, load: Load, deadline: float, seed: int) -> LoadResult:
-    share = -(-load.requests // load.concurrency)
-    timings: list[_Timing] = []
-    reasons: list[str] = []
-    lock = threading.Lock()
-    stop = threading.Event()
-    remaining = [load.concurrency]
-    clients = [_Client(server, dialect, seed + worker) for worker in range(load.concurrency)]
+class _Crew:
+    """The workers of one load."""
 
-    def work(worker: int) -> None:
-        client = clients[worker]
+    def __init__(self, live: LiveServer, load: Load, seed: int, until: float) -> None:
+        self.load = load
+        self.until = until
+        self.share = -(-load.requests // load.concurrency)
+        self.timings: list[Timing] = []
+        self.reasons: list[str] = []
+        self.tokens = 0
+        self.cut = False
+        self.lock = threading.Lock()
+        self.stop = threading.Event()
+        self.remaining = load.concurrency
+        self.clients = [_Client(live.server, live.endpoint, live.dialect, seed + i) for i in range(load.concurrency)]
+
+    def run(self) -> None:
+        """Start all, wait for the last or for the time, and end them."""
+        threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(self.load.concurrency)]
+        for thread in threads:
+            thread.start()
+        self.cut = not self.stop.wait(max(0.0, self.until - time.monotonic()))
+        self.stop.set()
+        for client in self.clients:
+            client.connection.abort()
+        ending = time.monotonic() + ENDING_S
+        for thread in threads:
+            thread.join(max(0.0, ending - time.monotonic()))
+
+    def _work(self, worker: int) -> None:
+        client = self.clients[worker]
         done = failed = 0
-        warm = False
-        reported = False
+        warm = reported = False
         try:
-            while not stop.is_set():
-                output = load.output_tokens
-                if not warm and load.concurrency > 1:
-                    output = max(2, round(output * (worker + 1) / load.concurrency))
+            while not self.stop.is_set():
+                output = self.load.output_tokens
+                if not warm and self.load.concurrency > 1:
+                    output = max(2, round(output * (worker + 1) / self.load.concurrency))
                 try:
-                    timing = client.request(load.input_tokens, output, stop)
-                    if warm:
-                        with lock:
-                            if done < share:
-                                timings.append(timing)
-                        done += 1
+                    left = max(0.01, self.until - time.monotonic())
+                    timing = client.request(self.load.input_tokens, output, left)
+                    with self.lock:
+                        self.tokens += int(timing.output_tokens)
+                        if warm and done < self.share:
+                            self.timings.append(timing)
+                    done += warm
                     warm = True
-                except _Refused as error:
-                    if stop.is_set():
+                except HttpError as error:
+                    if self.stop.is_set() or time.monotonic() >= self.until:
                         break
                     failed += 1
-                    with lock:
-                        reasons.append(str(error))
-                    stop.wait(0.02)
-                if not reported and (done >= share or failed >= share + 1):
+                    with self.lock:
+                        self.reasons.append(str(error))
+                    self.stop.wait(0.02)
+                if not reported and (done >= self.share or failed >= self.share + 1):
                     reported = True
-                    with lock:
-                        remaining[0] -= 1
-                        if remaining[0] == 0:
-                            stop.set()
+                    with self.lock:
+                        self.remaining -= 1
+                        if self.remaining == 0:
+                            self.stop.set()
         finally:
-            client.close()
-
-    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(load.concurrency)]
-    for thread in threads:
-        thread.start()
-    stop.wait(max(0.0, deadline - time.monotonic()))
-    cut = not stop.is_set()
-    stop.set()
-    for client in clients:
-        client.abort()
-    for thread in threads:
-        thread.join(5.0)
-    with lock:
-        found, failed = list(timings), len(reasons)
-    reason = reasons[-1] if reasons else ("cut: time was up" if cut else "")
-    if len(found) < max(2, load.concurrency // 2) or failed > FAILED_SHARE * (failed + len(found)):
-        return LoadResult(load, None, len(found), failed, reason or "too few requests finished")
-    point = ServerPoint(
-        input_tokens=statistics.fmean(t.prompt_tokens for t in found),
-        output_tokens=statistics.fmean(t.output_tokens for t in found),
-        concurrency=float(load.concurrency),
-        # medians: a stalled connection is not the engine's doing
-        tpot_s=statistics.median(t.tpot_s for t in found),
-        ttft_s=statistics.median(t.ttft_s for t in found),
-    )
-    return LoadResult(load, point, len(found), failed, reason)
+            with contextlib.suppress(OSError):
+                client.connection.close()
 
 
-def summary(results: Sequence[LoadResult]) -> Mapping[str, int]:
+def _mean(values: Sequence[float]) -> float:
+    """Mean without the largest twentieth: a stalled connection is not the engine's doing."""
+    kept = sorted(values)[: max(1, math.ceil(len(values) * (1.0 - TRIMMED)))]
+    return math.fsum(kept) / len(kept)
+
+
+def summary(results: Sequence[LoadResult]) -> dict[str, int]:
     """How many loads were measured and failed, and how many requests."""
     return {
         "loads": sum(r.point is not None for r in results),

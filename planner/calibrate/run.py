@@ -2,210 +2,151 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.calibrate.files import Measurements, read_measurements
+from planner.calibrate.making import (
+    known_gpu,
+    known_model,
+    profile_of_iterations,
+    profile_of_server,
+    same_device,
+)
+from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.catalog.profiles import Profile
+from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD, roofline
 
 if TYPE_CHECKING:
-    from planner.calibrate.fit import Fit
-    from planner.calibrate.live import Load, LoadResult, Progress, Server
+    from planner.calibrate.closed_loop import ServerPoint
+    from planner.calibrate.facts import ServerFacts
+    from planner.calibrate.files import Measurements
+    from planner.calibrate.live import LiveServer, LoadResult, Server
+    from planner.calibrate.load_generators import Assumed
+    from planner.calibrate.loads import OperatingRange, Progress
+    from planner.calibrate.points import Points
+    from planner.calibrate.raw import RawPoints
     from planner.calibrate.servers import ServerFit
+    from planner.catalog.profiles import Profile
 
-__all__ = [
-    "Calibration",
-    "CalibrationSet",
-    "calibrate_device",
-    "calibrate_files",
-    "calibrate_server",
-    "profile_name",
-    "same_device",
-]
+__all__ = ["calibrate", "calibrate_device", "calibrate_files", "calibrate_server", "refit"]
 
 CPU_PRIOR_WIDTH = 3.0
+CACHED_SHARE = 0.05
+"""Share of prompt tokens from the prefix cache above which what was measured is the cache [1]."""
+
+FLOOR_SLACK = 0.95
+"""Data sheets and clocks differ by a few per cent: only what is faster than this share of the floor is impossible [1]."""
+
+SCHEDULING_OF: Mapping[str, str] = {"vllm": "mixed", "trtllm": "mixed"}
+"""How engines run prompts where their name says it."""
+
+DEVICE_SECONDS = 60.0
+SERVER_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
-    """One profile and the fit behind it.
+def calibrate(
+    *,
+    server: Server | str | None = None,
+    files: Sequence[str | Path] = (),
+    gpu: str | None = None,
+    model: str | None = None,
+    tp: int | None = None,
+    device: str = "cuda",
+    reach: OperatingRange | None = None,
+    scheduling: str | None = None,
+    token_budget: float | None = None,
+    where: Mapping[str, str] | None = None,
+    points: int | None = None,
+    assumed: Assumed | None = None,
+    max_seconds: float | None = None,
+    force: bool = False,
+    command: str | None = None,
+    source: str = "",
+    progress: Progress | None = None,
+) -> CalibrationSet:
+    """Measure a running server, or this machine, or read measurements; fit; return profiles to save and plan with.
 
     Parameters
     ----------
-    profile
-        What is written.
-    fit
-        Of iterations, or ``None``.
-    server_fit
-        Of server points, or ``None``.
-    notes
-        About the measuring.
+    server
+        Address (or :class:`~planner.calibrate.live.Server`) of an OpenAI-compatible server to measure.
+    files
+        Measurements to read instead: results of load generators, raw points, CSVs of iterations or server points. With
+        neither, this machine's device is measured.
+    gpu, model, tp
+        What the measurements are of; `model` defaults to the one the server serves, to Llama 3.1 8B on a device.
+    device
+        ``cuda``, or ``cpu`` to try the path.
+    reach
+        What the measuring of a server is for.
+    scheduling, token_budget
+        How the server runs prompts; ``None`` = chosen by the error of left-out shapes.
+    where
+        Of files: keep CSV rows whose column equals the value.
+    points
+        Batches to measure on a device; of files: how many iterations of a group to use, those that tell most.
+    assumed
+        Of files: lengths and load where they do not say them.
+    max_seconds
+        Bound of the measuring: 60 on a device, 300 for a server, when ``None`` [s].
+    force
+        Return a profile that fails its checks all the same, and measure a GPU that was not named.
+    command, source
+        Written into the profile.
+    progress
+        Called before each point or load.
+
+    Returns
+    -------
+    CalibrationSet
+        ``.only`` is the one profile of a server or device; ``.only.save(path)`` writes it with its raw points.
+
+    Raises
+    ------
+    InputError
+        For what cannot be asked.
+    CalibrationError
+        When nothing could be measured or fitted, or the profile fails its checks (see `force`).
+
+    Examples
+    --------
+    >>> calibrate(server="http://localhost:8000", files=["a.json"])
+    Traceback (most recent call last):
+    planner.errors.InputError: a server and files are two sources of measurements
+    Give one of them.
     """
+    if server is not None and files:
+        raise InputError("a server and files are two sources of measurements", "Give one of them.")
+    if max_seconds is not None and not 0.0 < max_seconds < 1e6:
+        raise InputError(f"max_seconds must be positive, got {max_seconds!r}")
+    if files:
+        return calibrate_files(
+            files, gpu=gpu, model=model, tp=tp, where=where, points=points, assumed=assumed, scheduling=scheduling,
+            token_budget=token_budget, force=force, command=command, source=source,
+        )  # fmt: skip
+    if server is not None:
+        if isinstance(server, str):
+            from planner.calibrate.live import Server
 
-    profile: Profile
-    fit: Fit | None = None
-    server_fit: ServerFit | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Of the fit."""
-        found = self.fit or self.server_fit
-        return found.warnings if found is not None else ()
-
-    def parameters(self) -> list[dict[str, Any]]:
-        """One row per canonical parameter and per derived one people plan with, with interval and flag."""
-        from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
-        from planner.iteration.model import PARAMETER_UNITS
-
-        rows: list[dict[str, Any]] = []
-        model = self.profile.iteration
-        found = self.fit or self.server_fit
-        intervals: Mapping[str, tuple[float, float]] = found.intervals if found is not None else {}
-        identified: Mapping[str, bool] = self.fit.identified if self.fit is not None else {}
-        for name, value in model.to_dict().items():
-            low, high = intervals.get(name, (math.nan, math.nan))
-            rows.append(
-                {
-                    "parameter": name,
-                    "unit": PARAMETER_UNITS[name],
-                    "value": value,
-                    "low": None if math.isnan(low) else low,
-                    "high": None if math.isnan(high) else high,
-                    "identified": identified.get(name),
-                }
-            )
-        if self.fit is not None:
-            fit = self.fit
-            derived: tuple[tuple[str, Callable[[IterationModel], float], str], ...] = (
-                ("W", lambda m: fleetopt_parameters(m, 1024.0)["W"], "s"),
-                ("H(1024)", lambda m: fleetopt_parameters(m, 1024.0)["H"], "s/sequence"),
-                ("beta_p(256-4096)", lambda m: exclusive_parameters(m, 1024.0)["beta_p"], "s/token"),
-            )
-            for name, quantity, unit in derived:
-                low, high = fit.interval(quantity)
-                rows.append(
-                    {
-                        "parameter": name,
-                        "unit": unit,
-                        "value": quantity(model),
-                        "low": low,
-                        "high": high,
-                        "identified": high - low <= 0.7 * abs(quantity(model)),
-                    }
-                )
-        return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        found = self.fit or self.server_fit
-        return {
-            "schema_version": 1,
-            "profile": self.profile.to_dict(),
-            "parameters": self.parameters(),
-            "fit": found.to_dict() if found is not None else None,
-            "notes": list(self.notes),
-            "warnings": list(self.warnings),
-        }
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """One row per parameter."""
-        return [{"profile": self.profile.name, **row} for row in self.parameters()]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CalibrationSet:
-    """Several calibrations, for one report."""
-
-    calibrations: tuple[Calibration, ...]
-
-    def __repr__(self) -> str:
-        return f"<CalibrationSet: {', '.join(c.profile.name for c in self.calibrations)}>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"schema_version": 1, "calibrations": [c.to_dict() for c in self.calibrations]}
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Rows of all of them."""
-        return [row for c in self.calibrations for row in c.to_rows()]
-
-
-def profile_name(gpu: str, model: str, tp: int) -> str:
-    """Name of a profile by its hardware.
-
-    >>> profile_name("h100-80gb", "llama-3.1-8b", 2)
-    'llama-3.1-8b-h100-80gb-tp2'
-    """
-    return f"{model}-{gpu}-tp{tp}".replace("/", "-").replace(" ", "-").lower()
-
-
-def same_device(named: str, seen: str) -> bool:
-    """Whether the device torch sees is the GPU that was named.
-
-    >>> same_device("h100", "NVIDIA H100 80GB HBM3"), same_device("a100", "NVIDIA H100 80GB HBM3")
-    (True, False)
-    """
-    wanted = find_gpu(named).name
-    try:
-        return find_gpu(seen).name == wanted
-    except InputError:
-        # a name the catalog does not list: the family must at least be in it
-        family = wanted.split("-")[0] if not wanted.startswith("rtx") else wanted.rsplit("-", 1)[0]
-        return family.replace("-", "") in seen.lower().replace(" ", "").replace("-", "")
-
-
-def _rounded(model: IterationModel) -> IterationModel:
-    """Six digits: more would only claim what was not measured."""
-    return IterationModel.from_dict(
-        {k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in model.to_dict().items()}
-    )
-
-
-def _today() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
-def _from_fit(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
-    covered = fit.covered
-    ranges = {
-        "decodes": covered.decodes,
-        "context_tokens": covered.context,
-        "prefill_tokens": covered.prefill_tokens,
-        "batch_tokens": covered.tokens,
-    }
-    values: dict[str, Any] = {
-        "name": profile_name(gpu, model.name, tp),
-        "provenance": "measured",
-        "date": _today(),
-        **details,
-    }
-    return Profile(
-        gpu=gpu,
-        model=model.name,
-        tp=tp,
-        iteration=_rounded(fit.iteration),
-        band=round(fit.error_band, 3),
-        weight_dtype=model.weight_dtype,
-        kv_dtype=model.kv_dtype,
-        points=fit.points,
-        error_mean=round(fit.leave_one_out_error, 4),
-        error_p95=round(fit.leave_one_out_p95, 4),
-        covered={k: v for k, v in ranges.items() if v[1] > 0.0},
-        # x = 0 alone cannot tell "no interference seen" from "never looked"
-        settings={"mixed_measured": True} if fit.identified["x"] else {},
-        **values,
-    )
+            server = Server(server, model or "")
+        one = calibrate_server(
+            server, reach, gpu=gpu, model=model, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
+            max_seconds=max_seconds or SERVER_SECONDS, force=force, command=command, progress=progress,
+        )  # fmt: skip
+    else:
+        one = calibrate_device(
+            gpu, model or ("tiny" if device == "cpu" else "llama-3.1-8b"), tp=tp or 1, device=device, points=points or 24,
+            max_seconds=max_seconds or DEVICE_SECONDS, force=force, command=command, progress=progress,
+        )  # fmt: skip
+    return CalibrationSet((one,))
 
 
 def calibrate_files(
@@ -216,46 +157,98 @@ def calibrate_files(
     tp: int | None = None,
     where: Mapping[str, str] | None = None,
     points: int | None = None,
-    scheduling: str = "mixed",
+    assumed: Assumed | None = None,
+    scheduling: str | None = None,
     token_budget: float | None = None,
     force: bool = False,
     command: str | None = None,
     source: str = "",
 ) -> CalibrationSet:
-    """Fit every group of measurements in files.
-
-    Parameters
-    ----------
-    paths
-        CSVs of iterations or server points, results of load generators.
-    gpu, model, tp
-        What they were measured on; needed where the files do not say, otherwise they select.
-    where
-        Keep rows of iterations whose column equals the value.
-    points
-        Use only the first so many iterations of a group (in design order).
-    scheduling, token_budget, force
-        Of server points; see :func:`planner.calibrate.servers.fit_server`.
-    command, source
-        Written into the profiles.
-
-    Returns
-    -------
-    CalibrationSet
+    """Fit every group of measurements in files; parameters as in :func:`calibrate`.
 
     Raises
     ------
     InputError, CalibrationError
-        For unreadable files or measurements that determine nothing.
+        For unreadable files, or measurements that determine nothing or give no profile fit to plan with.
     """
-    found = read_measurements(paths, where=where)
+    from planner.calibrate.files import read_measurements
+
+    found = read_measurements(paths, where=where, assumed=assumed)
     results = [*_iteration_groups(found, gpu, model, tp, points, command, source)]
-    results += _server_groups(found, gpu, model, tp, scheduling, token_budget, force, command, source)
+    results += _server_groups(found, gpu, model, tp, scheduling, token_budget, command, source)
     if not results:
         asked = ", ".join(f"{k}={v}" for k, v in (("gpu", gpu), ("model", model), ("tp", tp)) if v is not None)
         groups = sorted({" ".join(str(k) for k in key if k) for key in (*found.iterations, *found.servers)})
         raise InputError(f"no measurements with {asked} in the files", f"They hold: {'; '.join(groups)}.")
-    return CalibrationSet(tuple(results))
+    return checked_set(results, force)
+
+
+def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) -> Calibration:
+    """Fit raw points again, with today's method; what they are of stands in them.
+
+    Parameters
+    ----------
+    raw
+        Points kept beside a profile.
+    force
+        Return a profile that fails its checks all the same.
+    command
+        Written into the profile.
+    """
+    text = {k: raw.header.get(k) for k in ("gpu", "model", "engine", "engine_version", "date", "source", "name")}
+    for key, value in text.items():
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{raw.name}:1: {key} must be text, got {value!r}")
+    tp = raw.header.get("tp", 1)
+    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
+        raise InputError(f"{raw.name}:1: tp must be a whole number >= 1, got {tp!r}")
+    gpu_name, model_name = text["gpu"] or "unknown-gpu", text["model"] or "unknown-model"
+    prior_of = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
+    shown = prior_of[1] if prior_of is not None else ModelSpec(model_name, 1, 1, 1, 1, 1, 1, 1, 1)
+    details: dict[str, Any] = {
+        k: v for k, v in (("date", text["date"]), ("name", text["name"]), ("command", command)) if v
+    }
+    if raw.kind == "iterations":
+        if prior_of is None:
+            raise InputError(
+                f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
+            )
+        one = _device_calibration(
+            raw.iterations(), prior_of[0], prior_of[1], tp, width=CPU_PRIOR_WIDTH if gpu_name == "cpu" else 1.0,
+            engine=text["engine"] or "iterations from a file", engine_version=text["engine_version"],
+            source=text["source"] or f"file {raw.name}", automatic=gpu_name != "cpu", **details,
+        )  # fmt: skip
+        return replace(one, raw=raw).checked(force)
+    from planner.calibrate.servers import fit_server
+
+    number = {k: raw.header.get(k) for k in ("token_budget", "slots")}
+    fit = fit_server(
+        raw.server_points(),
+        _server_prior(*prior_of, tp, text["engine"]) if prior_of is not None else None,
+        scheduling=raw.header.get("scheduling"),
+        token_budget=number["token_budget"],
+        slots=number["slots"],
+        steady=bool(raw.header.get("steady", False)),
+    )
+    profile = profile_of_server(
+        fit, gpu_name, shown, tp, text["engine"] or "server", engine_version=text["engine_version"],
+        kv_tokens=raw.header.get("kv_tokens"), source=text["source"] or f"file {raw.name}",
+        automatic=prior_of is not None, **details,
+    )  # fmt: skip
+    doubts = _impossible(fit, prior_of, tp) if prior_of is not None else ()
+    return Calibration(profile, server_fit=fit, raw=raw, doubts=doubts).checked(force)
+
+
+def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tuple[GpuSpec, ModelSpec] | None:
+    """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
+    if gpu == "cpu" and model == "tiny":
+        from planner.calibrate.microbench import CPU, TINY_MODEL
+
+        return CPU, TINY_MODEL
+    try:
+        return known_gpu(gpu), known_model(model, precision)
+    except InputError:
+        return None
 
 
 def _iteration_groups(
@@ -267,42 +260,46 @@ def _iteration_groups(
     command: str | None,
     source: str,
 ) -> list[Calibration]:
-    from planner.calibrate.fit import SCALED_PRIOR_WIDTH, fit_points, scaled_prior
+    """A calibration of every group of iterations that was asked for."""
+    from planner.calibrate.design import most_telling
+    from planner.calibrate.fit import SCALED_PRIOR_WIDTH, scaled_prior
 
     results = []
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
         size = tp_here if (gpu_here or tp is None) else tp
-        used = measured if points is None else measured.select(range(min(points, len(measured))))
-        width = 1.0
+        width, prior = 1.0, None
         notes: tuple[str, ...] = ()
         try:
-            device, network = _known_gpu(gpu_here or gpu), _known_model(model_here or model)
-            prior = roofline(device, network, size)
+            device, network = known_gpu(gpu_here or gpu), known_model(model_here or model)
         except InputError as error:
             if not (gpu_here and model_here) or gpu is not None or model is not None:
                 raise
             # the file names something the catalog does not know: any shape will do, scaled to what was measured
-            device, network = (
-                replace(find_gpu("h100"), name=gpu_here),
-                replace(find_model("llama-3.1-8b"), name=model_here),
-            )
-            prior = scaled_prior(used, roofline(find_gpu("h100"), find_model("llama-3.1-8b")))
-            width = SCALED_PRIOR_WIDTH
+            known = find_gpu("h100"), find_model("llama-3.1-8b")
+            device, network = replace(known[0], name=gpu_here), replace(known[1], name=model_here)
+            prior, width = scaled_prior(measured, roofline(*known)), SCALED_PRIOR_WIDTH
             notes = (f"{error.message}: the prior is another model's, scaled; give --gpu and --model to name it",)
-        if gpu is not None and find_gpu(gpu).name != device.name:
+        if not _asked_for(device, network, size, gpu, model, tp):
             continue
-        if model is not None and find_model(model).name != network.name:
-            continue
-        if tp is not None and tp != size:
-            continue
-        fit = fit_points(used, prior, prior_log_sd={k: v * width for k, v in PRIOR_LOG_SD.items()})
-        profile = _from_fit(
-            fit, device.name, network, size,
+        prior = prior or roofline(device, network, size)
+        used = measured if points is None else measured.select(most_telling(measured, prior, points))
+        one = _device_calibration(
+            used, device, network, size, width=width, prior=prior, notes=notes,
             engine="iterations from a file", command=command, source=source or f"file {measured.source}",
-            notes=(*notes, *fit.warnings),
         )  # fmt: skip
-        results.append(Calibration(profile, fit=fit, notes=notes))
+        results.append(one)
     return results
+
+
+def _asked_for(
+    device: GpuSpec, network: ModelSpec, size: int, gpu: str | None, model: str | None, tp: int | None
+) -> bool:
+    """Whether a group is of the GPU, model and parallelism that were named."""
+    if gpu is not None and find_gpu(gpu).name != device.name:
+        return False
+    if model is not None and known_model(model).name != network.name:
+        return False
+    return tp is None or tp == size
 
 
 def _server_groups(
@@ -310,105 +307,37 @@ def _server_groups(
     gpu: str | None,
     model: str | None,
     tp: int | None,
-    scheduling: str,
+    scheduling: str | None,
     token_budget: float | None,
-    force: bool,
     command: str | None,
     source: str,
 ) -> list[Calibration]:
-    from planner.calibrate.servers import DEFAULT_BUDGET, MIN_SHAPES, fit_server
+    """A calibration of every group of server points that was asked for."""
+    from planner.calibrate.servers import fit_server
 
     results = []
-    short = []
     for key, measured in found.servers.items():
         model_here, gpu_here, engine, version, precision, tp_text = (*key, *[""] * 6)[:6]
         if not (gpu_here or gpu) or not (model_here or model):
             raise InputError(
                 "the files do not say what the server ran", "Give --gpu and --model (and --tp) of the measured server."
             )
-        device = _known_gpu(gpu_here or gpu)
-        network = _known_model(model_here or model, precision)
+        device = known_gpu(gpu_here or gpu)
+        network = known_model(model_here or model, precision)
         size = int(float(tp_text)) if tp_text else (tp or 1)
-        if gpu is not None and find_gpu(gpu).name != device.name:
-            continue
-        if model is not None and find_model(model).name != network.name:
-            continue
-        if tp is not None and tp != size:
-            continue
-        shapes = len({p.shape for p in measured})
-        if shapes < MIN_SHAPES and not force and len(found.servers) > 1:
-            short.append(f"{' '.join(k for k in key if k)}: {shapes} shapes")
+        if not _asked_for(device, network, size, gpu, model, tp):
             continue
         fit = fit_server(
-            measured,
-            roofline(device, network, size),
-            scheduling=scheduling,
-            token_budget=token_budget or DEFAULT_BUDGET,
-            force=force,
-        )
-        profile = _from_server(
-            fit, device.name, network, size,
-            engine=engine or "server", engine_version=version or None, command=command,
+            measured, _server_prior(device, network, size, engine), scheduling=scheduling or SCHEDULING_OF.get(engine),
+            token_budget=token_budget,
+        )  # fmt: skip
+        profile = profile_of_server(
+            fit, device.name, network, size, engine or "server", engine_version=version or None, command=command,
             source=source or "server measurements from a file",
         )  # fmt: skip
-        results.append(
-            Calibration(profile, server_fit=fit, notes=tuple(f"left out, too few shapes: {s}" for s in short))
-        )
-    if not results and short:
-        raise CalibrationError(
-            f"no group has {MIN_SHAPES} shapes: {'; '.join(short)}",
-            "Measure more lengths, or force a fit with --force.",
-        )
+        doubts = _impossible(fit, (device, network), size)
+        results.append(Calibration(profile, server_fit=fit, raw=_raw_server(profile, fit, measured), doubts=doubts))
     return results
-
-
-def _from_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
-    covered = {k: v for k, v in fit.covered.items() if k == "decodes"}
-    low_in, high_in = fit.covered["input_tokens"]
-    high_out = fit.covered["output_tokens"][1]
-    covered["context_tokens"] = (low_in, high_in + high_out)
-    values: dict[str, Any] = {"name": profile_name(gpu, model.name, tp) + "-server", "date": _today(), **details}
-    notes = [
-        f"scheduling assumed: {fit.scheduling}",
-        f"{fit.request_s * 1e3:.2g} ms lost per request (not in iteration)",
-    ]
-    return Profile(
-        gpu=gpu,
-        model=model.name,
-        tp=tp,
-        iteration=_rounded(fit.iteration),
-        provenance="fitted",
-        band=round(fit.error_band, 3),
-        weight_dtype=model.weight_dtype,
-        kv_dtype=model.kv_dtype,
-        points=fit.points,
-        error_mean=round(fit.tpot_error, 4),
-        error_p95=round(fit.tpot_error_p95, 4),
-        covered=covered,
-        api_overhead_s=round((fit.api_overhead_s or 0.0) + fit.request_s * (fit.api_overhead_s is not None), 6),
-        notes=(*notes, *fit.warnings),
-        **values,
-    )
-
-
-def _known_gpu(name: str | None) -> GpuSpec:
-    if not name:
-        raise InputError("the files do not say which GPU was measured", "Give --gpu.")
-    return find_gpu(name)
-
-
-def _known_model(name: str | None, precision: str = "") -> ModelSpec:
-    if not name:
-        raise InputError("the files do not say which model was measured", "Give --model.")
-    dtype = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(precision.lower())
-    text = name.removesuffix("-NVFP4").removesuffix("-FP8")
-    try:
-        return find_model(text, weight_dtype=dtype) if dtype else find_model(text)
-    except InputError:
-        if "/" not in text or Path(text).exists():
-            raise
-        short = text.rsplit("/", 1)[1]
-        return find_model(short, weight_dtype=dtype) if dtype else find_model(short)
 
 
 def calibrate_device(
@@ -418,47 +347,21 @@ def calibrate_device(
     tp: int = 1,
     device: str = "cuda",
     points: int = 24,
-    max_seconds: float = 60.0,
-    check_device: bool = True,
+    max_seconds: float = DEVICE_SECONDS,
+    force: bool = False,
     command: str | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure this machine and fit.
-
-    Parameters
-    ----------
-    gpu
-        Which GPU it is; checked against what torch sees. Not needed with ``device="cpu"``.
-    model
-        Catalog name or config.json; ``tiny`` for a trial run.
-    tp
-        GPUs of the group [GPUs].
-    device
-        ``cuda`` or ``cpu``.
-    points
-        Batches measured [1].
-    max_seconds
-        Bound of the measuring [s].
-    check_device
-        Refuse when torch sees another GPU than named.
-    command
-        Written into the profile.
-    progress
-        Called before each point.
-
-    Returns
-    -------
-    Calibration
+    """Measure this machine and fit; parameters as in :func:`calibrate`.
 
     Raises
     ------
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
-    from planner.calibrate.fit import fit_points
     from planner.calibrate.microbench import CPU, TINY_MODEL, load_torch, measure
 
-    network = TINY_MODEL if model.lower() == "tiny" else find_model(model)
+    network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
     if device == "cpu":
         spec = CPU
     else:
@@ -472,7 +375,7 @@ def calibrate_device(
                 "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
             )
         seen = torch.cuda.get_device_name(0)
-        if check_device and not same_device(gpu, seen):
+        if not force and not same_device(gpu, seen):
             raise CalibrationError(
                 f"this machine has a {seen}, not a {spec.name}", "Name the GPU it has; nothing was measured."
             )
@@ -480,28 +383,69 @@ def calibrate_device(
     measured = measure(
         spec, network, prior, tp=tp, device=device, points=points, max_seconds=max_seconds, progress=progress
     )
-    width = CPU_PRIOR_WIDTH if device == "cpu" else 1.0
-    fit = fit_points(measured.points, prior, prior_log_sd={k: v * width for k, v in PRIOR_LOG_SD.items()})
-    profile = _from_fit(
-        fit, spec.name, network, tp,
+    one = _device_calibration(
+        measured.points, spec, network, tp, width=CPU_PRIOR_WIDTH if device == "cpu" else 1.0, notes=measured.notes,
         engine="fleetopt microbenchmark", engine_version=measured.versions, command=command,
-        source=f"measured on {measured.device} in {measured.seconds:.0f} s",
-        notes=(*measured.notes, *fit.warnings),
-        automatic=device != "cpu",
+        source=f"measured on {measured.device} in {measured.seconds:.0f} s", automatic=device != "cpu",
     )  # fmt: skip
-    return Calibration(profile, fit=fit, notes=measured.notes)
+    return one.checked(force)
+
+
+def _device_calibration(
+    measured: Points,
+    device: GpuSpec,
+    network: ModelSpec,
+    tp: int,
+    *,
+    width: float = 1.0,
+    prior: Any = None,
+    notes: tuple[str, ...] = (),
+    **details: Any,
+) -> Calibration:
+    """Fit iterations and make their profile; `details` are further fields of it."""
+    from planner.calibrate.fit import fit_points
+    from planner.calibrate.raw import RawPoints, clock
+
+    fit = fit_points(
+        measured, prior or roofline(device, network, tp), prior_log_sd={k: v * width for k, v in PRIOR_LOG_SD.items()}
+    )
+    profile = profile_of_iterations(fit, device.name, network, tp, notes=(*notes, *fit.warnings), **details)
+    rows: list[dict[str, Any]] = []
+    for i, batch in enumerate(measured.batches):
+        place = {} if measured.order is None else {"order": float(measured.order[i])}
+        rows.append({**asdict(batch), "time_s": float(measured.time_s[i]), **place})
+    header = {**_header(profile), "composed": measured.composed, **clock()}
+    return Calibration(profile, fit=fit, raw=RawPoints("iterations", header, rows), notes=notes)
+
+
+def _header(profile: Profile) -> dict[str, Any]:
+    """What raw points must say to be fitted again."""
+    keys = (
+        "name",
+        "gpu",
+        "model",
+        "tp",
+        "weight_dtype",
+        "kv_dtype",
+        "engine",
+        "engine_version",
+        "date",
+        "source",
+        "kv_tokens",
+    )
+    return {k: getattr(profile, k) for k in keys if getattr(profile, k) is not None}
 
 
 def calibrate_server(
     server: Server,
-    loads: Sequence[Load],
+    reach: OperatingRange | None = None,
     *,
     gpu: str | None = None,
     model: str | None = None,
     tp: int = 1,
-    scheduling: str = "mixed",
+    scheduling: str | None = None,
     token_budget: float | None = None,
-    max_seconds: float = 300.0,
+    max_seconds: float = SERVER_SECONDS,
     force: bool = False,
     command: str | None = None,
     progress: Progress | None = None,
@@ -511,20 +455,14 @@ def calibrate_server(
     Parameters
     ----------
     server
-        Where.
-    loads
-        What to send.
+        Where; an empty model name is filled in where the server serves one model only.
+    reach
+        What the measuring is for.
     gpu, model, tp
-        What it runs on, for the roofline prior and the profile's name; `model` defaults to the server's own name for it.
-        Where the catalog knows neither, no prior holds the fit.
-    scheduling, token_budget, force
-        See :func:`planner.calibrate.servers.fit_server`.
-    max_seconds
-        Bound of the measuring [s].
-    command
-        Written into the profile.
-    progress
-        Called before each load.
+        What it runs on, for the estimate the fit starts from and the profile's name; `model` defaults to the server's own
+        name for it. Where the catalog knows neither, no estimate holds the fit.
+    scheduling, token_budget, max_seconds, force, command, progress
+        See :func:`calibrate`.
 
     Returns
     -------
@@ -533,58 +471,149 @@ def calibrate_server(
     Raises
     ------
     CalibrationError
-        When the server does not answer or too few loads were measured.
+        When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.live import measure_server, summary
-    from planner.calibrate.servers import DEFAULT_BUDGET, fit_server
+    from planner.calibrate.closed_loop import DEFAULT_BUDGET, Rules
+    from planner.calibrate.facts import read_counters, read_facts
+    from planner.calibrate.live import LiveServer
+    from planner.calibrate.loads import OperatingRange, measure_range
+    from planner.calibrate.servers import fit_server
 
+    deadline = time.monotonic() + max_seconds
     spec = find_gpu(gpu) if gpu is not None else None
-    network: ModelSpec | None = None
-    try:
-        network = _known_model(model or server.model)
-    except InputError:
-        if model is not None:
-            raise
-    results = measure_server(server, loads, max_seconds=max_seconds, progress=progress)
-    measured = measured_points(results)
-    counts = summary(results)
-    failures = [
-        f"{r.load.concurrency} x ({r.load.input_tokens}, {r.load.output_tokens}): {r.reason}"
-        for r in results
-        if r.point is None
-    ]
-    prior = roofline(spec, network, tp) if spec is not None and network is not None else None
+    asking = min(2.0, 0.05 * max_seconds)
+    facts = None
+    if not server.model:
+        facts = read_facts(server.endpoint, asking)
+        server = replace(server, model=_served_model(facts, server))
+    network = _network(model or server.model, required=model is not None)
+    live = LiveServer(server, deadline)
+    facts = facts or read_facts(server.endpoint, asking)
+    prior = _server_prior(spec, network, tp, facts.engine) if spec is not None and network is not None else None
+    budget = token_budget or facts.token_budget
+    kind = scheduling or SCHEDULING_OF.get(facts.engine or "")
+    rules = Rules(kind or "mixed", budget or DEFAULT_BUDGET)
+    results = measure_range(live, _within(reach or OperatingRange(), facts), prior, rules, progress=progress)
+    counters = read_counters(server.endpoint, asking)
+    measured = [r.point for r in results if r.point is not None]
+    failures = [f"{r.load}: {r.reason}" for r in results if r.point is None]
     try:
         fit = fit_server(
-            measured, prior, scheduling=scheduling, token_budget=token_budget or DEFAULT_BUDGET, force=force
-        )
+            measured, prior, scheduling=kind, token_budget=budget, slots=facts.slots, steady=True
+        )  # fmt: skip
     except CalibrationError as error:
-        hint = "; ".join(failures[:3]) or error.hint
-        raise CalibrationError(error.message, hint) from None
-    name = network.name if network is not None else server.model
-    shown = network or ModelSpec(name, 1, 1, 1, 1, 1, 1, 1, 1)
-    notes = (
-        f"{counts['requests']} requests measured in {counts['loads']} loads, {counts['requests_failed']} failed",
-        *(f"not used: {f}" for f in failures),
-    )
-    profile = _from_server(
-        fit, spec.name if spec is not None else "unknown-gpu", replace(shown, name=name), tp,
-        engine="OpenAI-compatible server", command=command, source=f"measured on a live server serving {server.model}",
-        automatic=prior is not None,
+        raise CalibrationError(error.message, "; ".join(failures[:3]) or error.hint) from None
+    shown = network or ModelSpec(server.model, 1, 1, 1, 1, 1, 1, 1, 1)
+    notes = _notes(live, facts, results, failures)
+    profile = profile_of_server(
+        fit, spec.name if spec is not None else "unknown-gpu", replace(shown, name=shown.name), tp,
+        facts.engine or "server", engine_version=facts.version, kv_tokens=facts.kv_tokens, command=command,
+        source=f"measured on a live server serving {server.model}", automatic=prior is not None, notes=notes,
     )  # fmt: skip
-    return Calibration(profile, server_fit=fit, notes=notes)
+    doubts = [*_impossible(fit, (spec, network), tp)] if spec is not None and network is not None else []
+    cached = counters.cached_share(facts.counters)
+    if cached is not None and cached > CACHED_SHARE:
+        doubts.append(
+            f"{100 * cached:.0f}% of the prompt tokens came from the prefix cache although no prompt was sent twice: "
+            "others use the server meanwhile, or a proxy rewrites prompts"
+        )
+    raw = _raw_server(profile, fit, measured, [_recorded(r) for r in results if r.point is not None])
+    return Calibration(profile, server_fit=fit, raw=raw, notes=notes, doubts=tuple(doubts)).checked(force)
 
 
-def measured_points(results: Sequence[LoadResult]) -> list[Any]:
-    """Points of the loads that worked; loads of one shape get one (mean) input and output length."""
-    shapes: dict[tuple[int, int], list[LoadResult]] = {}
-    for result in results:
-        if result.point is not None:
-            shapes.setdefault((result.load.input_tokens, result.load.output_tokens), []).append(result)
-    points = []
-    for group in shapes.values():
-        found = [r.point for r in group if r.point is not None]
-        isl = round(sum(p.input_tokens for p in found) / len(found), 1)
-        osl = round(sum(p.output_tokens for p in found) / len(found), 1)
-        points += [replace(p, input_tokens=isl, output_tokens=osl) for p in found]
-    return points
+def _server_prior(device: GpuSpec, network: ModelSpec, tp: int, name: str | None) -> IterationModel:
+    """The estimate with the host time of the engine; of the default one where it has another name."""
+    return roofline(device, network, tp, engine=name if name in engines() else DEFAULT_ENGINE)
+
+
+def _network(name: str, required: bool) -> ModelSpec | None:
+    try:
+        return known_model(name)
+    except InputError:
+        if required:
+            raise
+        return None
+
+
+def _served_model(facts: ServerFacts, server: Server) -> str:
+    """The one model a server serves."""
+    if len(facts.models) != 1:
+        served = ", ".join(facts.models) or "it does not say"
+        raise InputError("which model does the server serve?", f"Give --model, as the server names it: {served}.")
+    return facts.models[0]
+
+
+def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
+    """The range, kept to what fits the server's longest sequence."""
+    if facts.max_context is None or facts.max_context >= reach.max_input + reach.max_output:
+        return reach
+    output = max(16, min(reach.max_output, facts.max_context // 4))
+    return replace(reach, max_output=output, max_input=max(32, facts.max_context - output - 8))
+
+
+def _impossible(fit: ServerFit, what: tuple[GpuSpec, ModelSpec], tp: int) -> tuple[str, ...]:
+    """What about a fit no such hardware can do."""
+    from planner.calibrate.servers import hardware_limit
+
+    floor = hardware_limit(*what, tp)
+    found = []
+    for label, batch in (
+        ("one sequence", (1.0, 1.0, 0.0, 0.0, 1.0)),
+        ("a prompt of 2,048", (0.0, 0.0, 2048.0, 0.0, 0.0)),
+    ):
+        got, least = fit.iteration.time(*batch), floor.time(*batch)
+        if got < FLOOR_SLACK * least:
+            found.append(
+                f"an iteration of {label} would take {got * 1e3:.3g} ms where the data sheet allows {least * 1e3:.3g} ms at "
+                "best: a prefix cache, several tokens per step (speculative decoding), or another GPU, model or dtype"
+            )
+    return tuple(found)
+
+
+def _notes(
+    live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult], failures: Sequence[str]
+) -> tuple[str, ...]:
+    from planner.calibrate.live import summary
+
+    counts = summary(results)
+    cost = max((r.client_s_per_token for r in results), default=0.0)
+    many = max((r.tokens_per_event for r in results), default=1.0)
+    notes = [
+        f"{counts['requests']} requests measured in {counts['loads']} loads, {counts['requests_failed']} failed",
+        f"this client spent up to {cost * 1e6:.0f} us of its processor per token",
+    ]
+    if many > 1.2:
+        notes.append(f"the server sends up to {many:.1f} tokens per event: TPOT is that of tokens, not of events")
+    if facts.counters.running:
+        notes.append(f"{facts.counters.running:g} other requests were running on the server at the start")
+    if facts.prefix_caching and not live.dialect.token_ids:
+        notes.append("the server keeps prompts; they were sent as words that never repeat")
+    return (*notes, *(f"not used: {f}" for f in failures))
+
+
+def _raw_server(
+    profile: Profile, fit: ServerFit, measured: Sequence[ServerPoint], extra: Sequence[Mapping[str, Any]] = ()
+) -> RawPoints:
+    """The points of a server; with `extra`, what was recorded with each (they were measured here, in steady state)."""
+    from planner.calibrate.raw import RawPoints, clock
+
+    rows = [{**asdict(point), **more} for point, more in zip(measured, extra or [{}] * len(measured), strict=True)]
+    header: dict[str, Any] = {**_header(profile), "steady": bool(extra), "scheduling": fit.rules.scheduling}
+    header["token_budget"] = fit.rules.budget
+    if fit.rules.slots < float("inf"):
+        header["slots"] = fit.rules.slots
+    if extra:
+        header |= clock()
+    return RawPoints("server", header, rows)
+
+
+def _recorded(result: LoadResult) -> dict[str, Any]:
+    """What is kept of a load besides its point."""
+    return {
+        "requests": result.measured,
+        "failed": result.failed,
+        "started_s": round(result.started_s, 3),
+        "seconds": round(result.seconds, 3),
+        "client_s_per_token": result.client_s_per_token,
+        "tokens_per_event": round(result.tokens_per_event, 3),
+    }

@@ -2,80 +2,87 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import CalibrationError, InputError, did_you_mean
+from planner.calibrate.closed_loop import (
+    DEFAULT_BUDGET,
+    PARAMETERS,
+    SCHEDULING,
+    Loads,
+    Rules,
+    ServerPoint,
+    iteration_of,
+    log_parameters,
+    log_times,
+    loop_times,
+)
+from planner.calibrate.solver import minimise
+from planner.engines import DEFAULT_ENGINE, engine
+from planner.errors import CalibrationError, InputError
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
+from planner.shard import shard
 
-__all__ = ["MIN_SHAPES", "ServerFit", "ServerPoint", "closed_loop_tpot", "fit_server", "read_servers_csv"]
+__all__ = ["ENOUGH_SHAPES", "Limits", "ServerFit", "fit_server", "hardware_limit", "server_limits"]
 
 FloatArray = NDArray[np.float64]
 
-MIN_SHAPES = 6
-"""Different (input, output) lengths below which a fit is refused: W, H, g and beta_p cannot be told apart."""
+ENOUGH_SHAPES = 6
+"""Different (input, output) lengths from which W, H, g and beta_p can be told apart; with fewer the prior is rescaled."""
 
-DEFAULT_BUDGET = 8192
-"""Prompt tokens an engine takes into one iteration where it is not told [tokens]."""
+BUDGETS = (2048.0, 4096.0, 8192.0, 16384.0)
+"""Token budgets tried where none was given: the defaults of the engines in use [tokens]."""
 
-SCHEDULING = ("mixed", "exclusive")
+CHOICE_MARGIN = 0.97
+"""Other rules than the default are believed when they lower the left-out error to this share of it [1]."""
 
-NAMES = ("t0", "w", "b", "c", "g", "h", "a", "request", "overhead")
-REQUEST_PRIOR_S = 1e-3
-OVERHEAD_PRIOR_S = 5e-3
-PRIOR_WIDTH = 5.0
-"""Servers differ more from the roofline than kernels do (host time, scheduler): standard deviations are multiplied by this."""
+HOST_LOG_SD: Mapping[str, float] = {"request": 2.5, "overhead": 0.6, "h": 1.5}
+"""Standard deviations of the logarithms of what the host adds: engines differ by orders of magnitude [1]."""
 
+PRIOR_WIDTH = 3.0
+SHORT_WIDTH = 0.7
+"""Standard deviations of the kernels' prior are multiplied by these: with enough shapes, and with few."""
+
+COMMON_LOG_SD = 0.25
+"""What the estimate of a GPU and model is off by as a whole [1]."""
+
+UNKNOWN_LOG_SD = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, 2.0, 1.0)
 SCALE = 0.02
-STARTS = 3
+STARTS = 2
 RESAMPLES = 60
+LEVEL_SD = 1.645
+"""Half-width of a 90% interval in standard deviations [1]."""
+
+MISFIT = 0.035
+"""What the form itself misses servers by, where too few points show it [1]."""
+
+BAND_QUANTILE = 0.92
+BAND_FLOOR = 0.03
+FULL_SHARE = 0.75
+LIMIT_SPREAD = 0.06
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPoint:
-    """One load on a server: closed loop, `concurrency` requests in flight.
+class Limits:
+    """What kept requests from running together.
 
     Parameters
     ----------
-    input_tokens, output_tokens
-        Mean lengths [tokens].
-    concurrency
-        Requests in flight [requests].
-    tpot_s
-        Mean time per output token after the first [s].
-    ttft_s
-        Mean time to first token; used at concurrency 1 only [s].
+    slots
+        Sequences at once, ``None`` where no limit was met [sequences].
+    kv_tokens
+        KV cache, ``None`` where it was not full [tokens].
     """
 
-    input_tokens: float
-    output_tokens: float
-    concurrency: float
-    tpot_s: float
-    ttft_s: float | None = None
-
-    @property
-    def shape(self) -> tuple[float, float]:
-        """(input, output)."""
-        return (self.input_tokens, self.output_tokens)
-
-    def problems(self) -> list[str]:
-        """What cannot be; empty when usable."""
-        found = [
-            f"{name} must be positive, got {getattr(self, name)!r}"
-            for name in ("input_tokens", "output_tokens", "concurrency", "tpot_s")
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0.0)
-        ]
-        if self.ttft_s is not None and not (math.isfinite(self.ttft_s) and self.ttft_s > 0.0):
-            found.append(f"ttft_s must be positive, got {self.ttft_s!r}")
-        return found
+    slots: float | None = None
+    kv_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,49 +95,82 @@ class ServerFit:
         The iteration-time model.
     request_s
         Time the engine loses per request (admission, sampling set-up, detokenization) [s].
-    api_overhead_s
-        What TTFT has beyond the engine's iterations; ``None`` when TTFT at concurrency 1 was not measured [s].
+    api_overhead_s, api_overhead_idle_s
+        What the first token waits for outside the engine under load, and when the server is idle; ``None`` where not
+        measured [s].
     intervals
         90% intervals by resampling the points, of ``W``, ``beta_p`` and every parameter [SI].
     tpot_error, tpot_error_p95
-        Leave-one-shape-out relative error of TPOT, mean and 95th percentile [1].
+        Leave-one-shape-out relative error of TPOT, mean and 95th percentile; ``None`` with fewer than three shapes [1].
     tpot_error_by_shape
         Mean of it per (input, output).
+    prior_error
+        Mean relative error of the prior alone on the same points; ``None`` without a prior [1].
     ttft_error
         Leave-one-shape-out error of TTFT at concurrency 1, mean; ``None`` when not measured [1].
-    scheduling
-        ``mixed`` or ``exclusive``, as assumed.
+    error_band
+        Half-width to print around a predicted iteration time, covering about 90% [1].
+    rules, rules_chosen
+        How the engine runs prompts, and whether that was chosen by the left-out error.
+    limits
+        Slots and KV cache the loads ran into.
     shapes, points
         How many.
     covered
         Smallest and largest of each quantity.
     warnings
         Sentences for people.
+    theta, covariance
+        Log-parameters and their posterior covariance, shapes (9,) and (9, 9).
     """
 
     iteration: IterationModel
     request_s: float
     api_overhead_s: float | None
+    api_overhead_idle_s: float | None
     intervals: Mapping[str, tuple[float, float]]
-    tpot_error: float
-    tpot_error_p95: float
+    tpot_error: float | None
+    tpot_error_p95: float | None
     tpot_error_by_shape: Mapping[tuple[float, float], float]
+    prior_error: float | None
     ttft_error: float | None
-    scheduling: str
+    error_band: float
+    rules: Rules
+    rules_chosen: bool
+    limits: Limits
     shapes: int
     points: int
     covered: Mapping[str, tuple[float, float]]
     warnings: tuple[str, ...]
+    theta: FloatArray
+    covariance: FloatArray
 
     @property
-    def error_band(self) -> float:
-        """Half-width to print around a predicted iteration time [1]."""
-        return max(0.05, self.tpot_error_p95)
+    def enough_shapes(self) -> bool:
+        """Whether W, H, g and beta_p can be told apart by these shapes."""
+        return self.shapes >= ENOUGH_SHAPES
 
-    def predict_tpot(self, point: ServerPoint) -> float:
-        """TPOT of another load [s]."""
-        theta = _theta_of(self.iteration, self.request_s, self.api_overhead_s or OVERHEAD_PRIOR_S)
-        return float(_tpot(theta, _Loads([point]), self.scheduling, DEFAULT_BUDGET)[0])
+    def predict(self, point: ServerPoint, *, from_load: bool = True) -> tuple[float, float, float]:
+        """TPOT of another load, and the ends of its 90% interval [s].
+
+        Parameters
+        ----------
+        point
+            The load; its TPOT is not looked at.
+        from_load
+            Work out the number decoding from the load alone; otherwise from the point's own TTFT and TPOT.
+        """
+        loads = Loads([point], measured=not from_load).with_experts(self.iteration)
+        logs, slope = log_times(self.theta[None], loads, self.rules)
+        half = self._half_width(slope[0, :1])[0]
+        middle = float(np.exp(logs[0, 0]))
+        return middle, middle * math.exp(-half), middle * math.exp(half)
+
+    def _half_width(self, slope: FloatArray) -> FloatArray:
+        variance = np.einsum("pi,ij,pj->p", slope, self.covariance, slope)
+        misfit = MISFIT if self.tpot_error is None else max(1.25 * self.tpot_error, 0.01)
+        half: FloatArray = LEVEL_SD * np.sqrt(variance + misfit**2)
+        return half
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -138,11 +178,17 @@ class ServerFit:
             "iteration": self.iteration.to_dict(),
             "request_s": self.request_s,
             "api_overhead_s": self.api_overhead_s,
+            "api_overhead_idle_s": self.api_overhead_idle_s,
             "intervals_90": {k: list(v) for k, v in self.intervals.items()},
             "leave_one_shape_out_tpot_error": self.tpot_error,
             "leave_one_shape_out_ttft_error": self.ttft_error,
+            "prior_tpot_error": self.prior_error,
             "error_band": self.error_band,
-            "scheduling": self.scheduling,
+            "scheduling": self.rules.scheduling,
+            "token_budget": self.rules.budget,
+            "rules_chosen": self.rules_chosen,
+            "slots": self.limits.slots,
+            "kv_tokens": self.limits.kv_tokens,
             "shapes": self.shapes,
             "points": self.points,
             "covered": {k: list(v) for k, v in self.covered.items()},
@@ -150,201 +196,137 @@ class ServerFit:
         }
 
 
-class _Loads:
-    """Arrays of a list of points."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prior:
+    """Mean and precision of the log-parameters, and the starts of a fit."""
 
-    def __init__(self, points: Sequence[ServerPoint]) -> None:
-        self.isl = np.array([p.input_tokens for p in points])
-        self.osl = np.array([p.output_tokens for p in points])
-        self.concurrency = np.array([p.concurrency for p in points])
-        self.tpot = np.array([p.tpot_s for p in points])
-        self.ttft = np.array([p.ttft_s if p.ttft_s is not None else math.nan for p in points])
-        self.alone = (self.concurrency == 1.0) & np.isfinite(self.ttft)
+    mean: FloatArray
+    precision: FloatArray
+    starts: FloatArray
+    iteration: IterationModel | None
 
 
-def closed_loop_tpot(
-    model: IterationModel,
-    input_tokens: float,
-    output_tokens: float,
-    concurrency: float,
-    *,
-    scheduling: str = "mixed",
-    token_budget: float = DEFAULT_BUDGET,
-    request_s: float = 0.0,
-) -> float:
-    r"""Mean TPOT of a closed loop of equal requests.
-
-    With C requests in flight each decode step sees m = (C - 1)/osl prompts of the others start. ``exclusive``: a prompt
-    stalls all decodes, TPOT = t(C) + m t_p(isl). ``mixed``: prompts ride along in chunks of at most the token budget B,
-    TPOT = (1 - phi) t(C) + phi t(C, chunk) with phi = min(1, m ceil(isl/B)). Where prompts lie above the knee and decodes
-    below it this is W + H C + g C (isl + osl/2) + beta_p (C - 1) isl/osl and a little less per prompt.
-
-    Parameters
-    ----------
-    model
-        Iteration-time model.
-    input_tokens, output_tokens
-        isl, osl [tokens].
-    concurrency
-        C, requests in flight [requests].
-    scheduling
-        ``mixed`` or ``exclusive``.
-    token_budget
-        B [tokens].
-    request_s
-        Time lost per request [s].
-
-    Returns
-    -------
-    float
-        [s].
-
-    Examples
-    --------
-    >>> m = IterationModel(t0=5e-3, c=10e-6, g=50e-9)
-    >>> round(closed_loop_tpot(m, 1000, 100, 10), 9)                 # 5 ms + 0.1 ms + 0.525 ms + 0.9 ms
-    0.006525
-    """
-    theta = _theta_of(model, request_s, 0.0)
-    loads = _Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)])
-    return float(_tpot(theta, loads, scheduling, token_budget)[0])
+def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int) -> _Prior:
+    size = len(PARAMETERS)
+    if prior is None:
+        mean, sd, common = _unknown_prior(loads), np.array(UNKNOWN_LOG_SD), np.ones(size)
+    else:
+        host = engine(DEFAULT_ENGINE)
+        mean = log_parameters(prior, host.request_s, host.api_overhead_s)
+        width = PRIOR_WIDTH if shapes >= ENOUGH_SHAPES else SHORT_WIDTH
+        sd = np.array([HOST_LOG_SD.get(name) or width * PRIOR_LOG_SD[name] for name in PARAMETERS])
+        common = np.array([0.0 if name in HOST_LOG_SD else COMMON_LOG_SD for name in PARAMETERS])
+    precision: FloatArray = np.asarray(np.linalg.inv(np.diag(sd**2) + np.outer(common, common)))
+    rng = np.random.default_rng(seed)
+    moved = mean + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, size))
+    return _Prior(mean, precision, np.concatenate([mean[None], moved]), prior)
 
 
-def _theta_of(model: IterationModel, request_s: float, overhead_s: float) -> FloatArray:
-    full = model.at_batch()
-    values = [full.t0, full.w, full.b, full.c, full.g, full.h, full.a, request_s, overhead_s]
-    with np.errstate(divide="ignore"):
-        logs: FloatArray = np.log(np.array(values))
-    return logs
-
-
-def _tpot(theta: FloatArray, x: _Loads, scheduling: str, budget: float) -> FloatArray:
-    t0, w, b, c, g, h, a, request = (float(v) for v in np.exp(theta[:8]))
-    n = x.concurrency
-    # a request's own prompt is its TTFT, not its TPOT
-    started = np.maximum(n - 1.0, 1e-9) / x.osl
-    pairs = 0.5 * x.isl * (x.isl + 1.0)
-    decode_only = t0 + np.maximum(w, b * n) + (c + h + g * (x.isl + 0.5 * x.osl)) * n
-    if scheduling == "exclusive":
-        prefill = t0 + np.maximum(w, b * x.isl) + c * x.isl + a * pairs
-        stalled: FloatArray = decode_only + started * (prefill + request)
-        return stalled
-    with_prefill = np.minimum(1.0, started * np.ceil(x.isl / budget))
-    chunk = started * x.isl / with_prefill
-    tokens = n + chunk
-    both = t0 + np.maximum(w, b * tokens) + c * tokens + (h + g * (x.isl + 0.5 * x.osl)) * n
-    both += a * pairs * started / with_prefill
-    mean: FloatArray = (1.0 - with_prefill) * decode_only + with_prefill * both + started * request
-    return mean
-
-
-def _ttft(theta: FloatArray, x: _Loads, budget: float) -> FloatArray:
-    """Of a request alone: its chunks one after another, and the host's share."""
-    t0, w, b, c, _, _, a, request, overhead = (float(v) for v in np.exp(theta))
-    chunks = np.ceil(x.isl / budget)
-    full = np.minimum(x.isl, budget)
-    last = x.isl - (chunks - 1.0) * full
-    linear = (chunks - 1.0) * np.maximum(w, b * full) + np.maximum(w, b * last)
-    total: FloatArray = chunks * t0 + linear + c * x.isl + a * 0.5 * x.isl * (x.isl + 1.0) + request + overhead
-    return total
-
-
-def _generic_prior(x: _Loads) -> FloatArray:
+def _unknown_prior(x: Loads) -> FloatArray:
     """Where GPU or model are not known: orders of magnitude from the data themselves, to be trusted little."""
     base = 0.8 * float(x.tpot.min())
     extra = np.maximum(x.tpot - base, 0.1 * x.tpot)
-    per_token = float(np.median(extra / (x.concurrency * (1.0 + x.isl / x.osl))))
-    per_kv = 0.3 * float(np.median(extra / (x.concurrency * (x.isl + 0.5 * x.osl))))
+    per_token = float(np.median(extra / (x.concurrency * (1.0 + x.input / x.output))))
+    per_kv = 0.3 * float(np.median(extra / (x.concurrency * (x.input + 0.5 * x.output))))
+    host = engine(DEFAULT_ENGINE)
     values = [
         0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token,
-        0.1 * per_token / 1000.0, REQUEST_PRIOR_S, OVERHEAD_PRIOR_S,
+        0.1 * per_token / 1000.0, host.request_s, host.api_overhead_s,
     ]  # fmt: skip
     logs: FloatArray = np.log(np.array(values))
     return logs
 
 
 def _solve(
-    x: _Loads,
-    weights: FloatArray,
-    prior: FloatArray,
-    sd: FloatArray,
-    starts: Sequence[FloatArray],
-    scheduling: str,
-    budget: float,
+    x: Loads, weights: FloatArray, prior: _Prior, rules: Rules, starts: FloatArray, mean: Any = None
 ) -> FloatArray:
-    """Levenberg-Marquardt on soft-L1 relative residuals of TPOT and of TTFT alone, with a Gaussian prior on the logs."""
-    alone = x.alone
-    target = np.concatenate([np.log(x.tpot), np.log(np.where(alone, x.ttft, 1.0))[alone]])
-    weight = np.concatenate([weights, weights[alone]])
-
-    def modelled(theta: FloatArray) -> FloatArray:
-        return np.concatenate([np.log(_tpot(theta, x, scheduling, budget)), np.log(_ttft(theta, x, budget)[alone])])
-
-    def linearised(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        base = modelled(theta)
-        jacobian = np.empty((target.size, theta.size))
-        for k in range(theta.size):
-            moved = theta.copy()
-            moved[k] += 1e-5
-            jacobian[:, k] = (modelled(moved) - base) / 1e-5
-        return (base - target) / SCALE, jacobian / SCALE
-
-    def loss(gap: FloatArray, theta: FloatArray) -> float:
-        return float((weight * 2.0 * (np.sqrt(1.0 + gap**2) - 1.0)).sum() + (((theta - prior) / sd) ** 2).sum())
-
-    best: tuple[float, FloatArray] | None = None
+    """Best log-parameters of R weightings of the points, shape (R, 9), each from every start."""
+    target = np.concatenate([np.log(x.tpot), np.log(x.ttft[x.alone])])
+    both = np.concatenate([weights, weights[:, x.alone]], axis=1)
+    problems = weights.shape[0]
+    best = cost = None
     for start in starts:
-        theta, damping = start.copy(), 1e-2
-        gap, jacobian = linearised(theta)
-        cost = loss(gap, theta)
-        for _ in range(50):
-            curvature = weight / np.sqrt(1.0 + gap**2)
-            hessian = (jacobian * curvature[:, None]).T @ jacobian + np.diag(1.0 / sd**2)
-            gradient = (jacobian * curvature[:, None]).T @ gap + (theta - prior) / sd**2
-            step = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), gradient)
-            trial = theta + np.clip(step, -2.0, 2.0)
-            trial_cost = loss((modelled(trial) - target) / SCALE, trial)
-            if trial_cost <= cost:
-                gain, theta, cost = cost - trial_cost, trial, trial_cost
-                gap, jacobian = linearised(theta)
-                damping = max(0.3 * damping, 1e-9)
-                if gain <= 1e-8 * (1.0 + cost):
-                    break
-            else:
-                damping *= 6.0
-                if damping > 1e8:
-                    break
-        if best is None or cost < best[0]:
-            best = (cost, theta)
+        theta, loss = minimise(
+            lambda at: log_times(at, x, rules), target, both, np.tile(start, (problems, 1)),
+            prior.mean if mean is None else mean, prior.precision, scale=SCALE, iterations=40,
+        )  # fmt: skip
+        if best is None or cost is None:
+            best, cost = theta, loss
+        else:
+            best = np.where((loss < cost)[:, None], theta, best)
+            cost = np.minimum(cost, loss)
     assert best is not None
-    return best[1]
+    return best
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LeftOut:
+    """Errors of every point when its shape is left out, shape (P,), and of TTFT alone where measured."""
+
+    tpot: FloatArray
+    ttft: FloatArray
+
+
+def _left_out(x: Loads, shape_of: NDArray[np.int_], prior: _Prior, rules: Rules, starts: FloatArray) -> _LeftOut:
+    weights = (shape_of[None, :] != np.arange(shape_of.max() + 1)[:, None]).astype(float)
+    kept = _solve(x, weights, prior, rules, starts)
+    tpot, ttft = loop_times(kept, x, rules)
+    place = np.arange(shape_of.size)
+    own_tpot, own_ttft = tpot[shape_of, place], ttft[shape_of, place]
+    return _LeftOut(np.abs(own_tpot / x.tpot - 1.0), np.abs(own_ttft / x.ttft - 1.0)[x.alone])
+
+
+def _chosen_rules(
+    x: Loads, shape_of: NDArray[np.int_], prior: _Prior, scheduling: str | None, budget: float | None, slots: float
+) -> tuple[Rules, bool]:
+    """Scheduling and budget: as given, else those that predict left-out shapes best."""
+    kinds = (scheduling,) if scheduling else SCHEDULING
+    usual = Rules(kinds[0], budget or DEFAULT_BUDGET, slots)
+    candidates = [usual]
+    for kind in kinds:
+        budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
+        candidates += [Rules(kind, b, slots) for b in budgets if Rules(kind, b, slots) != usual]
+    if len(candidates) == 1 or shape_of.max() + 1 < 3:
+        return usual, False
+    errors = [float(_left_out(x, shape_of, prior, rules, prior.starts[:1]).tpot.mean()) for rules in candidates]
+    best = int(np.argmin(errors))
+    if errors[best] < CHOICE_MARGIN * errors[0]:
+        return candidates[best], True
+    return usual, False
 
 
 def fit_server(
     points: Sequence[ServerPoint],
     prior: IterationModel | None = None,
     *,
-    scheduling: str = "mixed",
-    token_budget: float = DEFAULT_BUDGET,
-    force: bool = False,
+    scheduling: str | None = None,
+    token_budget: float | None = None,
+    slots: float | None = None,
+    steady: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> ServerFit:
     """Fit the canonical model to a server's TPOT over (input, output, concurrency) and its TTFT at concurrency 1.
+
+    With six shapes or more the points decide; with fewer the prior is rescaled and bent as far as the points call for, and
+    the band says how little that is.
 
     Parameters
     ----------
     points
         Loads and what was measured under them.
     prior
-        Roofline estimate of the GPU and model; ``None`` = not known, orders of magnitude are taken from the data.
+        Estimate of the GPU and model; ``None`` = not known, orders of magnitude are taken from the data.
     scheduling
         How the engine runs prompts: ``mixed`` with decodes (vLLM V1, TensorRT-LLM, Sarathi) or ``exclusive`` (SGLang without
-        mixed chunks, vLLM V0).
+        mixed chunks, vLLM V0); ``None`` = chosen by the error of left-out shapes.
     token_budget
-        Prompt tokens of one iteration at most [tokens].
-    force
-        Fit with fewer than six shapes, warning instead of refusing.
+        Tokens of one iteration at most; ``None`` = chosen the same way [tokens].
+    slots
+        Sequences at once at most, where known [sequences].
+    steady
+        Whether TTFT was taken with the loop in its steady state; load generators start all requests at once, and their
+        mean TTFT is the queue of the start.
     resamples
         Fits behind the intervals, at least 2.
     seed
@@ -357,164 +339,218 @@ def fit_server(
     Raises
     ------
     CalibrationError
-        With fewer than six shapes (three with `force`): TTFT and TPOT do not tell W, H, g and beta_p apart.
+        Without a prior and with fewer than six shapes: there is nothing to rescale, and TTFT and TPOT do not tell W, H, g
+        and beta_p apart.
     InputError
         For points that cannot be.
     """
-    if scheduling not in SCHEDULING:
+    if scheduling is not None and scheduling not in SCHEDULING:
         raise InputError(f"scheduling {scheduling!r} is none of {', '.join(SCHEDULING)}")
     problems = [f"server point {i}: {text}" for i, p in enumerate(points, 1) for text in p.problems()]
     if problems:
         raise InputError.from_problems(problems)
     shapes = sorted({p.shape for p in points})
-    needed = 3 if force else MIN_SHAPES
-    if len(shapes) < needed:
+    if not shapes or (prior is None and len(shapes) < ENOUGH_SHAPES):
         raise CalibrationError(
-            f"{len(points)} server points with {len(shapes)} different (input, output) lengths: at least {needed} are needed",
-            "Vary both lengths, e.g. 256/1024/4096 in by 64/512 out, at two or three concurrencies.",
+            f"{len(points)} server points with {len(shapes)} different (input, output) lengths, and no prior to rescale",
+            f"Name GPU and model, or vary both lengths ({ENOUGH_SHAPES} shapes, e.g. 256/1024/4096 in by 64/512 out).",
         )
-    x = _Loads(points)
-    rng = np.random.default_rng(seed)
-    if prior is None:
-        centre = _generic_prior(x)
-        sd = np.array([1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, 2.0, 1.0])
-    else:
-        centre = _theta_of(prior, REQUEST_PRIOR_S, OVERHEAD_PRIOR_S)
-        centre = np.maximum(centre, -45.0)
-        sd = PRIOR_WIDTH * np.array([PRIOR_LOG_SD[n] for n in NAMES[:7]] + [0.7, 0.4])
-    starts = [centre, *(centre + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, len(NAMES))))]
-    ones = np.ones(len(points))
-    theta = _solve(x, ones, centre, sd, starts, scheduling, token_budget)
-
-    shape_of = [p.shape for p in points]
-    error = np.empty(len(points))
-    ttft_errors = []
-    for shape in shapes:
-        out = np.array([s == shape for s in shape_of])
-        kept = _solve(x, (~out).astype(float), centre, sd, [theta, starts[1]], scheduling, token_budget)
-        error[out] = np.abs(_tpot(kept, x, scheduling, token_budget) / x.tpot - 1.0)[out]
-        alone = out & x.alone
-        ttft_errors += list(np.abs(_ttft(kept, x, token_budget)[alone] / x.ttft[alone] - 1.0))
-    draws = []
-    for _ in range(resamples):
-        weights = rng.dirichlet(ones) * len(points)
-        mean = centre + 0.85 * sd * rng.standard_normal(len(NAMES))
-        draws.append(_solve(x, weights, mean, sd, [theta], scheduling, token_budget))
-    sampled = np.exp(np.array(draws))
-    values = dict(zip(NAMES, np.exp(theta).tolist(), strict=True))
-    intervals = {}
-    columns = {name: sampled[:, k] for k, name in enumerate(NAMES)}
-    columns["W"] = columns["t0"] + columns["w"]
-    columns["beta_p"] = columns["b"] + columns["c"]
-    for name, column in columns.items():
-        low, high = np.percentile(column, [5.0, 95.0])
-        intervals[name] = (float(low), float(high))
-    has_ttft = bool(x.alone.any())
-    tau = 1
-    e = values["g"]
-    iteration = IterationModel(**{k: values[k] for k in ("t0", "w", "b", "c", "g", "h", "a")}, tau=tau, e=e)
-    concurrency = sorted(set(x.concurrency.tolist()))
-    warnings = []
-    if len(shapes) < MIN_SHAPES:
-        warnings.append(f"Only {len(shapes)} shapes: parameters lean on the prior; at least {MIN_SHAPES} are advised.")
-    if len(concurrency) < 2:
-        warnings.append(
-            f"Only concurrency {concurrency[0]:g} was measured: W and H are told apart by the lengths alone."
-        )
-    if not has_ttft:
-        warnings.append(
-            "TTFT at concurrency 1 was not measured: prefill and API overhead come from TPOT and the prior."
-        )
-    if prior is None:
-        warnings.append("GPU or model are not known: no roofline prior held the fit.")
-    loo = float(error.mean())
-    if loo > 0.10:
-        warnings.append(
-            f"Left-out shapes are missed by {100 * loo:.0f}% on average: the server does something else too."
-        )
-    tail = max(x.ttft[np.isfinite(x.ttft)].tolist(), default=0.0)
-    if tail and float(np.nanmax(x.ttft / (x.osl * x.tpot))) > 1.0:
-        warnings.append("At some loads requests waited longer than they decoded: slots or KV memory were full there.")
-    return ServerFit(
-        iteration=iteration,
-        request_s=values["request"],
-        api_overhead_s=values["overhead"] if has_ttft else None,
+    x = Loads(points).with_experts(prior)
+    shape_of = np.array([shapes.index(p.shape) for p in points])
+    held = _prior(x, prior, len(shapes), seed)
+    rules, chosen = _chosen_rules(x, shape_of, held, scheduling, token_budget, slots or math.inf)
+    theta = _solve(x, np.ones((1, len(points))), held, rules, held.starts)[0]
+    left_out = None
+    if len(shapes) >= 3:
+        left_out = _left_out(x, shape_of, held, rules, np.stack([theta, held.mean]))
+    covariance = _covariance(x, theta, held, rules)
+    intervals = _intervals(x, theta, held, rules, covariance, resamples, seed)
+    prior_error = None
+    if prior is not None:
+        prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
+    idle = float(np.exp(theta[PARAMETERS.index("overhead")])) if x.alone.any() else None
+    limits = server_limits(points)
+    found = ServerFit(
+        iteration=iteration_of(theta, prior),
+        request_s=float(np.exp(theta[PARAMETERS.index("request")])),
+        api_overhead_s=_loaded_overhead(x, theta, rules) if steady else None,
+        api_overhead_idle_s=idle,
         intervals=intervals,
-        tpot_error=loo,
-        tpot_error_p95=float(np.quantile(error, 0.95)),
-        tpot_error_by_shape={s: float(error[[q == s for q in shape_of]].mean()) for s in shapes},
-        ttft_error=float(np.mean(ttft_errors)) if ttft_errors else None,
-        scheduling=scheduling,
+        tpot_error=None if left_out is None else float(left_out.tpot.mean()),
+        tpot_error_p95=None if left_out is None else float(np.quantile(left_out.tpot, 0.95)),
+        tpot_error_by_shape={}
+        if left_out is None
+        else {s: float(left_out.tpot[shape_of == i].mean()) for i, s in enumerate(shapes)},
+        prior_error=prior_error,
+        ttft_error=None if left_out is None or not left_out.ttft.size else float(left_out.ttft.mean()),
+        error_band=0.0,
+        rules=rules,
+        rules_chosen=chosen,
+        limits=limits,
         shapes=len(shapes),
         points=len(points),
         covered={
-            "input_tokens": (float(x.isl.min()), float(x.isl.max())),
-            "output_tokens": (float(x.osl.min()), float(x.osl.max())),
-            "decodes": (concurrency[0], concurrency[-1]),
+            "input_tokens": (float(x.input.min()), float(x.input.max())),
+            "output_tokens": (float(x.output.min()), float(x.output.max())),
+            "decodes": (float(min(p.running for p in points)), float(max(p.running for p in points))),
         },
-        warnings=tuple(warnings),
+        warnings=_warnings(x, len(shapes), prior, left_out, limits),
+        theta=theta,
+        covariance=covariance,
     )
+    return _with_band(found, x, left_out)
 
 
-_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "input_tokens": ("isl", "input_tokens", "input_len", "prompt_tokens"),
-    "output_tokens": ("osl", "output_tokens", "output_len"),
-    "concurrency": ("concurrency", "max_concurrency"),
-    "tpot": ("silicon_tpot_ms", "tpot_ms", "mean_tpot_ms"),
-    "ttft": ("silicon_ttft_ms", "ttft_ms", "mean_ttft_ms"),
-}
-GROUP_COLUMNS = ("model_path", "system", "backend", "backend_version", "precision", "tp_size")
+def _with_band(fit: ServerFit, x: Loads, left_out: _LeftOut | None) -> ServerFit:
+    """The fit with its band: what left-out shapes were missed by, or, with few shapes, what the posterior leaves open."""
+    if left_out is not None and fit.shapes >= ENOUGH_SHAPES:
+        return replace(fit, error_band=max(BAND_FLOOR, float(np.quantile(left_out.tpot, BAND_QUANTILE))))
+    # loads like the ones measured: a factor of four in each length, all numbers in flight up to four times the largest
+    reference = [
+        ServerPoint(max(16.0, isl * i), max(8.0, osl * o), c, 1.0)
+        for isl in {float(np.median(x.input))}
+        for osl in {float(np.median(x.output))}
+        for i in (0.25, 1.0, 4.0)
+        for o in (0.25, 1.0, 4.0)
+        for c in (1.0, float(np.median(x.concurrency)), 4.0 * float(x.concurrency.max()))
+    ]
+    loads = Loads(reference, measured=False).with_experts(fit.iteration)
+    _, slope = log_times(fit.theta[None], loads, fit.rules)
+    half = fit._half_width(slope[0, : len(reference)])
+    return replace(fit, error_band=max(BAND_FLOOR, float(np.sqrt(np.mean(half**2)))))
 
 
-def read_servers_csv(path: Path, *, text: str | None = None) -> dict[tuple[str, ...], list[ServerPoint]]:
-    """Read a CSV of server points: ``isl, osl, concurrency, tpot_ms`` and, if measured, ``ttft_ms``.
+def _covariance(x: Loads, theta: FloatArray, prior: _Prior, rules: Rules) -> FloatArray:
+    """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
+    logs, slope = log_times(theta[None], x, rules)
+    target = np.concatenate([np.log(x.tpot), np.log(x.ttft[x.alone])])
+    gap = logs[0] - target
+    scale = max(SCALE, float(np.sqrt(np.mean(gap**2))))
+    inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + prior.precision)
+    return inverse
+
+
+def _intervals(
+    x: Loads,
+    theta: FloatArray,
+    prior: _Prior,
+    rules: Rules,
+    covariance: FloatArray,
+    resamples: int,
+    seed: int,
+) -> dict[str, tuple[float, float]]:
+    """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
+    rng = np.random.default_rng(seed + 1)
+    count = x.tpot.size
+    if count >= 2 * len(PARAMETERS):
+        weights = rng.dirichlet(np.ones(count), size=resamples) * count
+        spread = np.linalg.cholesky(np.linalg.inv(prior.precision))
+        means = prior.mean + 0.85 * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
+        draws = _solve(x, weights, prior, rules, theta[None], means)
+    else:
+        draws = rng.multivariate_normal(theta, covariance, size=max(resamples, 200))
+    sampled = np.exp(draws)
+    columns = {name: sampled[:, k] for k, name in enumerate(PARAMETERS)}
+    columns["W"] = columns["t0"] + columns["w"]
+    columns["beta_p"] = columns["b"] + columns["c"]
+    ends = {name: np.percentile(column, [5.0, 95.0]) for name, column in columns.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+
+
+def _loaded_overhead(x: Loads, theta: FloatArray, rules: Rules) -> float | None:
+    """What TTFT under load has beyond the engine's own time, median over loads whose requests hardly queue [s]."""
+    use = (x.concurrency > 1.0) & np.isfinite(x.ttft) & (x.share > FULL_SHARE)
+    if not use.any():
+        return None
+    nothing = theta.copy()
+    nothing[PARAMETERS.index("overhead")] = -45.0
+    engine = loop_times(nothing[None], x, rules)[1][0]
+    return max(0.0, float(np.median((x.ttft - engine)[use])))
+
+
+def server_limits(points: Sequence[ServerPoint]) -> Limits:
+    """Slots or KV cache that the loads ran into: requests in flight grew, those decoding did not.
 
     Parameters
     ----------
-    path
-        The file.
-    text
-        Its content, when already read.
+    points
+        Loads with TTFT measured.
 
-    Returns
-    -------
-    dict
-        Points by (model_path, system, backend, backend_version, precision, tp_size), empty where there is no such column.
-
-    Raises
-    ------
-    InputError
-        With every problem of the file.
+    Examples
+    --------
+    >>> server_limits([ServerPoint(256, 101, c, 0.01, 1.0 * (c / 32 - 1) + 0.01) for c in (16, 64, 128)]).slots
+    32
     """
-    if text is None:
-        text = path.read_text(encoding="utf-8-sig")
-    reader = csv.DictReader(text.splitlines())
-    header = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = header
-    found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}
-    missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key != "ttft"]
-    if missing:
-        told = [f"{path.name}: column {m!r} is missing{did_you_mean(m, header)}" for m in missing]
-        raise InputError.from_problems(told, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
-    groups: dict[tuple[str, ...], list[ServerPoint]] = {}
-    problems = []
-    for line, row in enumerate(reader, 2):
-        try:
-            point = ServerPoint(
-                float(row[found["input_tokens"] or ""]),
-                float(row[found["output_tokens"] or ""]),
-                float(row[found["concurrency"] or ""]),
-                float(row[found["tpot"] or ""]) * 1e-3,
-                float(row[found["ttft"]]) * 1e-3 if found["ttft"] and row.get(found["ttft"]) else None,
-            )
-        except (TypeError, ValueError):
-            problems.append(f"{path.name}:{line}: not numbers: {dict(row)!r}"[:200])
-            continue
-        problems += [f"{path.name}:{line}: {p}" for p in point.problems()]
-        groups.setdefault(tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS), []).append(point)
-    if problems:
-        shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
-        raise InputError.from_problems(shown, heading=f"{path.name}: {len(problems)} problems")
-    if not groups:
-        raise InputError(f"{path.name}: no server points in it")
-    return groups
+    waiting = [p for p in points if p.ttft_s is not None and p.running < FULL_SHARE * p.concurrency]
+    waiting = [p for p in waiting if p.ttft_s is not None and p.ttft_s > 20.0 * p.tpot_s]
+    if len(waiting) < 2 or len({p.concurrency for p in waiting}) < 2:
+        return Limits()
+    running = np.array([p.running for p in waiting])
+    held = running * np.array([p.input_tokens + 0.5 * p.output_tokens for p in waiting])
+    if float(np.std(running) / np.mean(running)) < LIMIT_SPREAD:
+        return Limits(slots=round(float(np.median(running))))
+    if float(np.std(held) / np.mean(held)) < LIMIT_SPREAD:
+        return Limits(kv_tokens=round(float(np.median(held))))
+    return Limits()
+
+
+def _warnings(
+    x: Loads, shapes: int, prior: IterationModel | None, left_out: _LeftOut | None, limits: Limits
+) -> tuple[str, ...]:
+    found = []
+    if shapes < ENOUGH_SHAPES:
+        found.append(
+            f"{shapes} shape{'s' if shapes > 1 else ''}: the estimate was rescaled to what was measured; "
+            f"{ENOUGH_SHAPES} shapes tell its parts apart."
+        )
+    levels = sorted(set(x.concurrency.tolist()))
+    if len(levels) < 2:
+        found.append(f"Only concurrency {levels[0]:g} was measured: W and H are told apart by the lengths alone.")
+    if not x.alone.any():
+        found.append("TTFT at concurrency 1 was not measured: prefill and API overhead come from TPOT and the prior.")
+    if not np.isfinite(x.ttft).all():
+        found.append("Some loads have no TTFT: how many of their requests were decoding is the model's word.")
+    if prior is None:
+        found.append("GPU or model are not known: no estimate held the fit.")
+    if left_out is not None and left_out.tpot.mean() > 0.10:
+        found.append(
+            f"Left-out shapes are missed by {100 * left_out.tpot.mean():.0f}% on average: the server does something else too."
+        )
+    if limits.slots is not None:
+        found.append(f"Requests waited for a slot: about {limits.slots:g} ran at once, however many were in flight.")
+    elif limits.kv_tokens is not None:
+        found.append(f"Requests waited for memory: about {limits.kv_tokens:,.0f} KV tokens were in use at most.")
+    return tuple(found)
+
+
+def hardware_limit(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
+    """The iteration time that bytes over bandwidth and operations over peak rate allow at best.
+
+    A server that is faster does not do the work: its prompts come from a prefix cache, several tokens come per iteration,
+    or GPU, model or dtype are not the ones named.
+
+    Parameters
+    ----------
+    gpu, model
+        What is said to run.
+    tp
+        GPUs of the group [GPUs].
+
+    Examples
+    --------
+    >>> from planner.catalog import gpu, model
+    >>> round(hardware_limit(gpu("h100"), model("llama-3.1-8b")).w * 1e3, 2)
+    4.17
+    """
+    part = shard(model, tp)
+    dense = part.mixer_parameters + part.mlp_parameters
+    element = DTYPE_BYTES[model.weight_dtype]
+    peak = max(gpu.flops_per_s.get(model.weight_dtype, 0.0), *gpu.flops_per_s.values())
+    experts = part.expert_parameters
+    return IterationModel(
+        t0=0.0,
+        w=dense * min(element, 2.0) / gpu.bandwidth_bytes_per_s,
+        b=2.0 * (dense + part.active_expert_parameters) / peak,
+        w_experts=experts * element / gpu.bandwidth_bytes_per_s,
+        expert_share=model.experts_per_token / model.experts if experts else 0.0,
+    )

@@ -6,14 +6,18 @@ they start, so one batched Levenberg-Marquardt in numpy solves them together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PARAMETERS", "Design", "Solution", "predict", "solve"]
+__all__ = ["PARAMETERS", "Design", "Solution", "minimise", "predict", "solve"]
 
 FloatArray = NDArray[np.float64]
+
+LogModel = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+"""From log-parameters, shape (R, K), to logarithms of what they predict, shape (R, P), and their derivatives, (R, P, K)."""
 
 PARAMETERS = ("t0", "w", "b", "c", "g", "h", "e", "a", "x")
 """Order of the parameters in every array of this module. The tile is chosen outside; `e` is held as e/g, so that a
@@ -136,76 +140,64 @@ def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     return slope.sum(axis=-1) - slope[..., E] + known, slope
 
 
-def solve(
-    design: Design,
-    log_times: FloatArray,
+def minimise(
+    model: LogModel,
+    target: FloatArray,
     weights: FloatArray,
     start: FloatArray,
-    prior: FloatArray,
-    prior_sd: FloatArray,
+    mean: FloatArray,
+    precision: FloatArray,
     *,
     scale: float,
-    free: NDArray[np.bool_],
-    drift_sd: float = 0.0,
+    free: NDArray[np.bool_] | None = None,
     iterations: int = 60,
-) -> Solution:
-    r"""Minimise sum_i weight_i rho((ln t_i - ln \hat t_i)/scale) + sum_k ((theta_k - prior_k)/sd_k)^2, rho soft-L1.
+) -> tuple[FloatArray, FloatArray]:
+    r"""Minimise sum_i weight_i rho((target_i - model_i)/scale) + (theta - mean)' precision (theta - mean), rho soft-L1.
 
     rho(z) = 2 (sqrt(1 + z^2) - 1): quadratic within `scale`, linear beyond.
 
     Parameters
     ----------
-    design
-        P points.
-    log_times
-        Measured [log s], shape (P,) or (R, P).
+    model
+        What is fitted, in logarithms.
+    target
+        Measured [log], shape (P,) or (R, P).
     weights
         Of the points [1], shape (R, P).
     start
-        [log SI], shape (R, 9).
-    prior, prior_sd
-        Mean and standard deviation of the log-parameters [log SI], shapes (9,) or (R, 9).
+        Log-parameters to start from, shape (R, K).
+    mean
+        Of the prior, shape (K,) or (R, K).
+    precision
+        Inverse covariance of the prior, shape (K, K).
     scale
         Relative error up to which a residual counts quadratically [1].
     free
-        Parameters to fit, shape (9,); the others stay at `start`.
-    drift_sd
-        Prior standard deviation of the drift; 0 = no drift [1].
+        Parameters to fit, shape (K,); the others stay at `start`. ``None`` = all.
     iterations
         At most so many steps.
 
     Returns
     -------
-    Solution
+    theta
+        Log-parameters, shape (R, K).
+    cost
+        Robust loss including the prior's [1], shape (R,).
     """
-    problems = start.shape[0]
-    with_drift = drift_sd > 0.0
-    size = len(PARAMETERS) + with_drift
-    active = np.append(free, [True]) if with_drift else free
-    mean = np.broadcast_to(prior, (problems, len(PARAMETERS)))
-    precision = np.zeros((problems, size))
-    precision[:, : len(PARAMETERS)] = 1.0 / np.broadcast_to(prior_sd, mean.shape) ** 2
-    if with_drift:
-        precision[:, -1] = 1.0 / drift_sd**2
-        mean = np.concatenate([mean, np.zeros((problems, 1))], axis=1)
-        current = np.concatenate([start, np.zeros((problems, 1))], axis=1)
-    else:
-        current = start.copy()
+    problems, size = start.shape
+    held = np.zeros(size, dtype=bool) if free is None else ~free
+    mean = np.broadcast_to(mean, (problems, size))
     low, high = mean - LOG_LIMIT, mean + LOG_LIMIT
+    current = start.copy()
 
     def residuals(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        time, slope = predict(design, values[:, : len(PARAMETERS)])
-        gap = np.log(time) - log_times
-        jacobian = slope / time[..., None]
-        if with_drift:
-            gap = gap + values[:, -1:] * design.position
-            place = np.broadcast_to(design.position, time.shape)
-            jacobian = np.concatenate([jacobian, place[..., None]], axis=-1)
-        return gap / scale, jacobian / scale
+        predicted, slope = model(values)
+        return (predicted - target) / scale, slope / scale
 
     def loss(gap: FloatArray, values: FloatArray) -> FloatArray:
         data = 2.0 * (np.sqrt(1.0 + gap**2) - 1.0)
-        total: FloatArray = (weights * data).sum(axis=1) + (precision * (values - mean) ** 2).sum(axis=1)
+        away = values - mean
+        total: FloatArray = (weights * data).sum(axis=1) + np.einsum("ri,ij,rj->r", away, precision, away)
         return total
 
     damping = np.full(problems, 1e-2)
@@ -216,18 +208,17 @@ def solve(
     for _ in range(iterations):
         curvature = weights / np.sqrt(1.0 + gap**2)
         weighted = jacobian * curvature[..., None]
-        hessian = np.einsum("rpi,rpj->rij", weighted, jacobian)
-        gradient = np.einsum("rpi,rp->ri", weighted, gap) + precision * (current - mean)
-        hessian[:, diagonal, diagonal] += precision
+        hessian = np.einsum("rpi,rpj->rij", weighted, jacobian) + precision
+        gradient = np.einsum("rpi,rp->ri", weighted, gap) + (current - mean) @ precision
         hessian[:, diagonal, diagonal] *= 1.0 + damping[:, None]
-        hessian[:, ~active, :] = 0.0
-        hessian[:, :, ~active] = 0.0
-        hessian[:, diagonal[~active], diagonal[~active]] = 1.0
-        gradient[:, ~active] = 0.0
+        hessian[:, held, :] = 0.0
+        hessian[:, :, held] = 0.0
+        hessian[:, diagonal[held], diagonal[held]] = 1.0
+        gradient[:, held] = 0.0
         step = np.linalg.solve(hessian, -gradient[..., None])[..., 0]
         np.clip(step, -2.0, 2.0, out=step)
         trial = np.clip(current + step, low, high)
-        trial[:, ~active] = current[:, ~active]
+        trial[:, held] = current[:, held]
         trial_gap, trial_jacobian = residuals(trial)
         trial_cost = loss(trial_gap, trial)
         better = running & (trial_cost <= cost)
@@ -241,6 +232,69 @@ def solve(
         running &= ~finished
         if not running.any():
             break
-    theta = current[:, : len(PARAMETERS)]
-    drift = current[:, -1] if with_drift else np.zeros(problems)
-    return Solution(theta=theta, drift=drift, cost=cost)
+    return current, cost
+
+
+def solve(
+    design: Design,
+    log_times: FloatArray,
+    weights: FloatArray,
+    start: FloatArray,
+    prior: FloatArray,
+    prior_sd: FloatArray,
+    *,
+    scale: float,
+    free: NDArray[np.bool_],
+    drift_sd: float = 0.0,
+    iterations: int = 60,
+) -> Solution:
+    """Fit R problems of the same measured iterations, with a linear drift over the run where `drift_sd` allows one.
+
+    Parameters
+    ----------
+    design
+        P points.
+    log_times
+        Measured [log s], shape (P,) or (R, P).
+    weights
+        Of the points [1], shape (R, P).
+    start
+        [log SI], shape (R, 9).
+    prior, prior_sd
+        Mean and standard deviation of the log-parameters [log SI], shapes (9,) or (R, 9), and (9,).
+    scale
+        Relative error up to which a residual counts quadratically [1].
+    free
+        Parameters to fit, shape (9,); the others stay at `start`.
+    drift_sd
+        Prior standard deviation of the drift; 0 = no drift [1].
+    iterations
+        At most so many steps.
+
+    Returns
+    -------
+    Solution
+    """
+    size = len(PARAMETERS)
+    problems = start.shape[0]
+    mean = np.broadcast_to(prior, (problems, size))
+    if drift_sd > 0.0:
+        nothing = np.zeros((problems, 1))
+        start, mean = np.concatenate([start, nothing], axis=1), np.concatenate([mean, nothing], axis=1)
+        prior_sd, free = np.append(prior_sd, drift_sd), np.append(free, True)
+
+    def model(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        time, slope = predict(design, values[:, :size])
+        logs, jacobian = np.log(time), slope / time[..., None]
+        if drift_sd > 0.0:
+            logs = logs + values[:, size:] * design.position
+            place = np.broadcast_to(design.position, time.shape)
+            jacobian = np.concatenate([jacobian, place[..., None]], axis=-1)
+        return logs, jacobian
+
+    theta, cost = minimise(
+        model, log_times, weights, start, mean, np.diag(1.0 / prior_sd**2),
+        scale=scale, free=free, iterations=iterations,
+    )  # fmt: skip
+    drift = theta[:, size] if drift_sd > 0.0 else np.zeros(problems)
+    return Solution(theta=theta[:, :size], drift=drift, cost=cost)

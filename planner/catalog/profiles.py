@@ -7,6 +7,7 @@ shipped with the package; and when none fits the hardware, the roofline prior, m
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -34,9 +35,11 @@ __all__ = [
     "load_profile",
     "parse_profile",
     "profile",
+    "profile_file",
     "profile_names",
     "save_profile",
     "served_by",
+    "set_aside",
     "user_directory",
 ]
 
@@ -117,6 +120,8 @@ class Profile:
         Whether it may be chosen by its hardware alone; if not, only by name.
     source, notes
         Where it comes from and what the reader must know.
+    measurements
+        The raw points in a shared profile (the first says of what), to be fitted again; empty otherwise.
     """
 
     name: str
@@ -145,6 +150,7 @@ class Profile:
     automatic: bool = True
     source: str = ""
     notes: tuple[str, ...] = ()
+    measurements: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -191,7 +197,7 @@ class Profile:
             elif key == "covered":
                 value = {k: list(v) for k, v in value.items()}
             elif isinstance(value, tuple):
-                value = list(value)
+                value = [dict(v) if isinstance(v, Mapping) else v for v in value]
             elif isinstance(value, Mapping):
                 value = dict(value)
             data[key] = value
@@ -315,6 +321,13 @@ def _notes(value: Any, path: str, report: Report) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _measurements(value: Any, path: str, report: Report) -> tuple[dict[str, Any], ...]:
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        report(path, "expected a list of mappings, as `profile share` prints it")
+        return ()
+    return tuple(value)
+
+
 def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
     def check(value: Any, path: str, report: Report) -> Any:
         if value not in known:
@@ -370,6 +383,7 @@ FIELDS: Mapping[str, Field] = {
     "settings": Field(_settings, default={}),
     "source": Field(_text, default=""),
     "notes": Field(_notes, default=()),
+    "measurements": Field(_measurements, default=()),
 }
 """Every key of a profile file besides ``schema``."""
 
@@ -519,6 +533,27 @@ def save_profile(profile: Profile, path: str | Path) -> Path:
     return target
 
 
+def set_aside(path: Path) -> Path | None:
+    """Move a file out of the way of a new one of its name.
+
+    Parameters
+    ----------
+    path
+        The file; it need not be there.
+
+    Returns
+    -------
+    Path or None
+        Where it is now: its name with ``.old-1``, ``.old-2``, ... after it.
+    """
+    if not path.exists():
+        return None
+    number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.old-{n}").exists())
+    aside = path.with_name(f"{path.name}.old-{number}")
+    path.replace(aside)
+    return aside
+
+
 # --- finding ----------------------------------------------------------------------------------------------------
 
 
@@ -599,6 +634,8 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
     ('vllm', True, 0.014)
     """
     own = (found.engine or "").lower()
+    if own not in engines() and found.provenance == "fitted":
+        return found  # a server of another engine: its host is in it
     if own in engines():
         return found if found.api_overhead_s else replace(found, api_overhead_s=find_engine(own).api_overhead_s)
     from planner.iteration.constants import CONSTANTS
@@ -650,7 +687,7 @@ def profile(
     0.008
     """
     if name is not None:
-        return _named(name)
+        return load_profile(profile_file(name))
     if gpu is None or model is None:
         raise InputError("a profile needs a name, or a GPU and a model")
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -725,10 +762,22 @@ def _canonical(found: Profile) -> tuple[str, str]:
     return gpu_name, model_name
 
 
-def _named(name: str | Path) -> Profile:
+def profile_file(name: str | Path) -> Path:
+    """File of a profile given by path or name.
+
+    Parameters
+    ----------
+    name
+        A file, or the name of a profile.
+
+    Raises
+    ------
+    InputError
+        No such profile (did you mean).
+    """
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
-        return load_profile(path)
+        return path
     files = dict(_files())
     by_key = {normalized(stem): file for stem, file in files.items()}
     key = normalized(str(name))
@@ -737,4 +786,4 @@ def _named(name: str | Path) -> Profile:
             f"unknown profile {str(name)!r}{did_you_mean(key, files)}",
             f"Known: {', '.join(files) or 'none'}. Or give the path of a profile file; yours belong in {user_directory()}.",
         )
-    return load_profile(by_key[key])
+    return by_key[key]

@@ -15,7 +15,9 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
-    from planner.calibrate.run import CalibrationSet
+    from planner.calibrate.live import Server
+    from planner.calibrate.loads import OperatingRange
+    from planner.calibrate.result import CalibrationSet
 
 __all__ = ["calibrate"]
 
@@ -33,7 +35,7 @@ def calibrate(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="Model name, config.json, the server's name for it; `tiny` with --device cpu.",
+            "--model", "-m", help="Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
             rich_help_panel=SOURCE,
         ),
     ] = None,
@@ -41,6 +43,13 @@ def calibrate(
     server: Annotated[
         str | None,
         typer.Option("--server", help="Address of an OpenAI-compatible server: http://host:8000.", rich_help_panel=SERVER),
+    ] = None,
+    served_model: Annotated[
+        str | None,
+        typer.Option(
+            "--served-model-name", help="The server's name for the model, where --model is another. Default: what it serves.",
+            rich_help_panel=SERVER,
+        ),
     ] = None,
     files: Annotated[
         list[Path] | None,
@@ -55,6 +64,19 @@ def calibrate(
         list[str] | None,
         typer.Option("--select", help="Only CSV rows with column=value, e.g. role=fit. Repeat.", rich_help_panel=FILES),
     ] = None,
+    isl: Annotated[
+        float | None, typer.Option("--isl", help="Mean prompt length, where a file does not say it.", rich_help_panel=FILES)
+    ] = None,
+    osl: Annotated[
+        float | None, typer.Option("--osl", help="Mean answer length, where a file does not say it.", rich_help_panel=FILES)
+    ] = None,
+    concurrency: Annotated[
+        float | None,
+        typer.Option(
+            "--concurrency", rich_help_panel=FILES,
+            help="Requests in flight, or sequences a full server runs at once, where a file does not say it.",
+        ),
+    ] = None,
     source: Annotated[
         str,
         typer.Option("--source", help="Where the files come from, with licence; kept in the profile.", rich_help_panel=FILES),
@@ -66,7 +88,7 @@ def calibrate(
         int | None,
         typer.Option(
             "--points", min=1, rich_help_panel=MACHINE,
-            help="Batches to measure (default 24), or to use of each group of a file (default all).",
+            help="Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
         ),
     ] = None,
     max_seconds: Annotated[
@@ -95,18 +117,22 @@ def calibrate(
         str, typer.Option("--timeout", help="Longest silence of a request.", rich_help_panel=SERVER)
     ] = "60s",
     scheduling: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--scheduling", help="mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them.",
+            "--scheduling", help="mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the "
+            "engine's, or what predicts left-out lengths better.",
             rich_help_panel=SERVER,
         ),
-    ] = "mixed",
+    ] = None,
     token_budget: Annotated[
         int | None,
-        typer.Option("--token-budget", min=1, help="The server's tokens per iteration. Default 8192.", rich_help_panel=SERVER),
+        typer.Option(
+            "--token-budget", min=1, help="The server's tokens per iteration. Default: what it says, or what fits best.",
+            rich_help_panel=SERVER,
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Fit fewer than six server shapes; measure a GPU that was not named.")
+        bool, typer.Option("--force", help="Write a profile that fails its checks; measure a GPU that was not named.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured or sent, and stop.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the profile.", rich_help_panel=opt.OUTPUT)] = None,
@@ -131,57 +157,37 @@ def calibrate(
     from planner.errors import InputError
     from planner.units import parse_duration
 
-    if server is not None and files:
-        raise InputError("--server and --from are two sources of measurements", "Give one of them.")
     report = _report(output_format)
     seconds = None if max_seconds is None else parse_duration(max_seconds, "--max-seconds")
     if seconds is not None and seconds <= 0.0:
         raise InputError("--max-seconds must be positive")
+    if server is not None and files:
+        raise InputError("--server and --from are two sources of measurements", "Give one of them.")
     command = shlex.join(["fleetopt", *sys.argv[1:]]) if len(sys.argv) > 1 else "fleetopt calibrate"
-    if files:
-        from planner.calibrate.run import calibrate_files
+    reach = None
+    target = None
+    if server is not None:
+        from planner.calibrate.live import Server
+        from planner.calibrate.loads import OperatingRange
 
-        if dry_run:
-            emit("\n".join(f"would read {f}" for f in files), None)
-            return
-        result = calibrate_files(
-            files, gpu=gpu, model=model, tp=tp, where=_pairs(select or []), points=points,
-            scheduling=scheduling, token_budget=token_budget, force=force, command=command, source=source,
-        )  # fmt: skip
-    elif server is not None:
-        if model is None:
-            raise InputError("which model does the server serve?", "Give --model, as the server names it.")
-        from planner.calibrate.live import Server, describe_loads, planned_loads
-        from planner.calibrate.run import CalibrationSet, calibrate_server
-
-        loads = planned_loads(
-            max_input=max_input, max_output=max_output, max_concurrency=max_concurrency, max_requests=max_requests
-        )
+        reach = OperatingRange(max_input, max_output, max_concurrency, max_requests)
         target = Server(
-            server, model, os.environ.get(api_key_env) or None,
+            server, served_model or model or "", os.environ.get(api_key_env) or None,
             parse_duration(timeout, "--timeout"), parse_duration(start_wait, "--start-wait"),
         )  # fmt: skip
-        if dry_run:
-            emit("\n".join([f"would send to {server} as {model!r}:", *describe_loads(loads)]), None)
-            return
-        with _progress("loads") as show:
-            one = calibrate_server(
-                target, loads, gpu=gpu, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
-                max_seconds=seconds or 300.0, force=force, command=command, progress=show,
-            )  # fmt: skip
-        result = CalibrationSet((one,))
-    else:
-        if dry_run:
-            emit(_device_plan(model or "llama-3.1-8b", gpu, tp or 1, device, points or 24), None)
-            return
-        from planner.calibrate.run import CalibrationSet, calibrate_device
+    if dry_run:
+        emit(_what_would_be(target, reach, files or [], seconds, model, gpu, tp, device, points), None)
+        return
+    from planner.calibrate.load_generators import Assumed
+    from planner.calibrate.run import calibrate as run
 
-        with _progress("points") as show:
-            one = calibrate_device(
-                gpu, model or ("tiny" if device == "cpu" else "llama-3.1-8b"), tp=tp or 1, device=device, points=points or 24,
-                max_seconds=seconds or 60.0, check_device=not force, command=command, progress=show,
-            )  # fmt: skip
-        result = CalibrationSet((one,))
+    with _progress("measuring") as show:
+        result = run(
+            server=target, files=files or (), gpu=gpu, model=model if served_model or target is None else None, tp=tp,
+            device=device, reach=reach, scheduling=scheduling, token_budget=token_budget, where=_pairs(select or []),
+            points=points, assumed=Assumed(isl, osl, concurrency), max_seconds=seconds, force=force, command=command,
+            source=source, progress=show,
+        )  # fmt: skip
     if name is not None:
         result = _renamed(result, name)
     text = report(result)
@@ -192,6 +198,29 @@ def calibrate(
         label = f"{calibration.profile.name}: " if len(result.calibrations) > 1 else ""
         say(f"note: {label}{line}" for line in calibration.notes)
         say(f"warning: {label}{line}" for line in calibration.warnings)
+
+
+def _what_would_be(
+    target: Server | None,
+    reach: OperatingRange | None,
+    files: list[Path],
+    seconds: float | None,
+    model: str | None,
+    gpu: str | None,
+    tp: int | None,
+    device: str,
+    points: int | None,
+) -> str:
+    """What a dry run prints."""
+    if files:
+        return "\n".join(f"would read {f}" for f in files)
+    if target is not None and reach is not None:
+        from planner.calibrate.loads import describe_range
+        from planner.calibrate.run import SERVER_SECONDS
+
+        head = f"would send to {target.endpoint} as {target.model or 'the model it serves'!r}:"
+        return "\n".join([head, *describe_range(reach, seconds or SERVER_SECONDS)])
+    return _device_plan(model or "llama-3.1-8b", gpu, tp or 1, device, points or 24)
 
 
 def _report(output_format: str) -> Callable[[CalibrationSet], str]:
@@ -231,17 +260,20 @@ def _device_plan(model: str, gpu: str | None, tp: int, device: str, points: int)
 def _renamed(result: CalibrationSet, name: str) -> CalibrationSet:
     from dataclasses import replace
 
-    from planner.calibrate.run import Calibration, CalibrationSet
+    from planner.calibrate.result import CalibrationSet
     from planner.errors import InputError
 
     if len(result.calibrations) != 1:
         raise InputError(f"--name {name!r} cannot name {len(result.calibrations)} profiles", "Select one group.")
-    only = result.calibrations[0]
-    return CalibrationSet((Calibration(replace(only.profile, name=name), only.fit, only.server_fit, only.notes),))
+    if not name.strip() or set(name) & set("/\\") or name.startswith("."):
+        raise InputError(f"--name {name!r} cannot be the name of a file", "Use letters, digits, dots and dashes.")
+    only = result.only
+    return CalibrationSet((replace(only, profile=replace(only.profile, name=name)),))
 
 
 def _written(result: CalibrationSet, output: Path | None) -> list[str]:
-    from planner.catalog.profiles import save_profile, user_directory
+    """Write every profile with its points; lines that say where they are."""
+    from planner.catalog.profiles import user_directory
     from planner.errors import InputError
 
     several = len(result.calibrations) > 1
@@ -252,7 +284,13 @@ def _written(result: CalibrationSet, output: Path | None) -> list[str]:
         raise InputError(f"{target}: {len(result.calibrations)} profiles need a folder", "Give a folder to -o.")
     if not target.parent.is_dir():
         raise InputError(f"{target}: folder {target.parent} does not exist")
-    return [f"wrote {save_profile(c.profile, target)}" for c in result.calibrations]
+    lines = []
+    for calibration in result.calibrations:
+        written, *others = calibration.save(target)
+        points = [f"points in {p.name}" for p in others if p.name.endswith(".points.jsonl")]
+        kept = [f"the one before is {p.name}" for p in others if not p.name.endswith(".points.jsonl")]
+        lines.append("; ".join([f"wrote {written}", *points, *kept]))
+    return lines
 
 
 @contextmanager

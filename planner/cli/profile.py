@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -85,3 +86,61 @@ def compare(
     if len(names) < 2:
         raise InputError("nothing to compare with", "Give two or more profiles.")
     write(ProfileComparison([profile(name) for name in names]))
+
+
+@app.command()
+def refit(
+    name: Annotated[str, typer.Argument(help="Profile (name or file) with its points, or a .points.jsonl file.")],
+    output: Annotated[
+        Path | None, opt.told("Profile file. Default: beside the points; the one before is kept.", "-o", "--output")
+    ] = None,
+    force: Annotated[bool, opt.told("Write a profile that fails its checks.", "--force")] = False,
+    output_format: opt.Format = "table",
+) -> None:
+    """Fit the raw points of a profile again, with the method of this version."""
+    from planner.calibrate.raw import points_of, read_points
+    from planner.calibrate.result import CalibrationSet
+    from planner.calibrate.run import refit as fit_again
+    from planner.catalog.profiles import profile, profile_file
+    from planner.cli.output import say, writer
+    from planner.errors import InputError
+
+    write = writer(output_format, None)
+    if name.endswith(".jsonl"):
+        raw, beside = read_points(Path(name)), Path(name.removesuffix(".jsonl").removesuffix(".points") + ".yaml")
+    else:
+        beside = profile_file(name)
+        raw = points_of(profile(name), beside)
+    found = fit_again(raw, force=force)
+    target = output or beside
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: folder {target.parent} does not exist")
+    written = found.save(target)
+    write(CalibrationSet((found,)))
+    say([f"wrote {written[0]}", *(f"kept {p.name}" for p in written[1:])])
+    say(f"warning: {line}" for line in found.warnings)
+
+
+@app.command()
+def share(
+    name: Annotated[str, typer.Argument(help="Profile: name or file.")],
+    output: opt.OutputFile = None,
+) -> None:
+    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request."""
+    from dataclasses import replace
+
+    import yaml
+
+    from planner.calibrate.making import shareable
+    from planner.calibrate.raw import as_measurements, points_of
+    from planner.catalog.profiles import profile, profile_file
+    from planner.cli.output import emit, say
+    from planner.errors import InputError
+
+    found = profile(name)
+    try:
+        raw = points_of(found, profile_file(name))
+        found = replace(found, measurements=as_measurements(raw))
+    except InputError as error:
+        say([f"warning: {error.message}"])
+    emit(yaml.safe_dump(shareable(found).to_dict(), sort_keys=False, allow_unicode=True, width=120).rstrip(), output)

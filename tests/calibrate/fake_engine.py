@@ -35,10 +35,18 @@ class FakeEngine:
         ``""``; ``500`` every request fails; ``400-extras`` rejects fields only some engines know; ``hang`` never answers,
         ``silent`` not after two requests; ``drop`` closes every eighth stream half way; ``garbage`` streams something else;
         ``cold`` answers 503 at first and is slow on its first requests.
+    pages
+        What GET answers, by path; everything else is 404.
+    burst
+        Tokens per event of a stream.
     """
 
-    def __init__(self, model: IterationModel, fault: str = "") -> None:
+    def __init__(
+        self, model: IterationModel, fault: str = "", *, pages: dict[str, str] | None = None, burst: int = 1
+    ) -> None:
         self.model = model
+        self.pages = pages or {}
+        self.burst = burst
         self.fault = fault
         self.requests = 0
         self.bodies: list[dict[str, Any]] = []
@@ -58,6 +66,9 @@ class FakeEngine:
 
             def do_POST(self) -> None:
                 engine.serve(self)
+
+            def do_GET(self) -> None:
+                engine.page(self)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -105,6 +116,17 @@ class FakeEngine:
                 job.tokens.put(job.sent >= job.output)
             self.running = [j for j in (*decodes, *new) if j.sent < j.output]
 
+    def page(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer a GET."""
+        if handler.path not in self.pages:
+            return self.refuse(handler, 404, "not found")
+        data = self.pages[handler.path].encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+        return None
+
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one request."""
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
@@ -141,7 +163,8 @@ class FakeEngine:
         try:
             finished = False
             while not finished:
-                finished = job.tokens.get(timeout=10.0)
+                for _ in range(self.burst):
+                    finished = finished or job.tokens.get(timeout=10.0)
                 if dropped and job.sent > job.output // 2:
                     handler.close_connection = True
                     handler.connection.close()

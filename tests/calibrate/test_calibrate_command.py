@@ -10,8 +10,8 @@ import typer
 from fake_engine import FakeEngine
 from typer.testing import CliRunner, Result
 
+from planner.calibrate.closed_loop import closed_loop_tpot
 from planner.calibrate.design import designed_batches
-from planner.calibrate.servers import closed_loop_tpot
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, profile, served_by
 from planner.cli.calibrate import calibrate
@@ -63,7 +63,7 @@ def test_a_file_becomes_a_profile_that_plan_finds(tmp_path: Path, folder: Path) 
     assert result.exit_code == 0, result.output
     assert "llama-3.1-8b-l40s-48gb-tp1: measured" in result.stdout
     assert "beta_p(256-4096)" in result.stdout and "left out one by one" in result.stdout
-    assert "wrote " in result.stderr
+    assert "wrote " in result.stderr and ".points.jsonl" in result.stderr
     found = profile(gpu="l40s", model="llama-3.1-8b")
     assert found.provenance == "measured" and found.source == "my lab" and found.points == 24
     # kernels were measured: what finds the profile by its hardware adds the engine's host time
@@ -114,7 +114,7 @@ def test_nothing_is_written_when_it_fails(tmp_path: Path, folder: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     path = iterations(tmp_path / "it.csv")
     assert "two sources" in str(fails("calibrate", "--from", path, "--server", "http://x"))
-    assert "Give --model" in str(fails("calibrate", "--server", "http://x"))
+    assert "Give --model" in str(fails("calibrate", "--server", "http://127.0.0.1:9"))
     assert "did you mean" in str(fails("calibrate", "--from", path, "-f", "tabel"))
     assert "column=value" in str(fails("calibrate", "--from", path, "--select", "role"))
     assert "no measurements with gpu=h100" in str(fails("calibrate", "--from", path, "--gpu", "h100"))
@@ -168,7 +168,7 @@ def test_dry_runs_send_and_measure_nothing(tmp_path: Path) -> None:
         result = run("calibrate", "--server", engine.url, "--model", "m", "--dry-run", "--max-requests", 200)
         assert engine.requests == 0
     assert result.exit_code == 0, result.output
-    assert "in all" in result.stdout and "1 x (4096 in" in result.stdout
+    assert "at most 200 requests" in result.stdout and "4096" in result.stdout
     local = run("calibrate", "--gpu", "a100", "--model", "llama-3.1-8b", "--dry-run")
     assert local.exit_code == 0 and local.stdout.count("(sentinel)") == 4
 
@@ -181,19 +181,102 @@ def test_a_failing_server_writes_nothing(fault: str, folder: Path) -> None:
     assert not folder.exists() or not list(folder.iterdir())
 
 
-@pytest.mark.slow
-def test_a_live_server_becomes_a_profile(folder: Path) -> None:
-    truth = IterationModel(t0=5e-3, c=6e-6, h=0.3e-3)
+def test_one_number_rescales_the_estimate(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "mlperf_log_summary.txt"
+    path.write_text(
+        "MLPerf Results Summary\nScenario : Offline\nSamples per second: 5\nTokens per second: 1500\nResult is : VALID\n"
+    )
+    result = run(
+        "calibrate",
+        "--from",
+        path,
+        "--isl",
+        294,
+        "--concurrency",
+        64,
+        "--gpu",
+        "l40s",
+        "--model",
+        "llama-3.1-8b",
+        "--name",
+        "one",
+    )
+    assert result.exit_code == 0, result.output
+    found = load_profile(folder / "one.yaml")
+    assert 0.1 < found.band <= 0.40 and found.points == 1
+    # 64 decodes take 64/1500 s; the estimate has less
+    assert found.iteration.time(64, 64 * 444) == pytest.approx(64 / 1500, rel=0.15)
+
+
+def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password in the address and a key in the environment: not in the profile, the points, the report, or an error."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretkey123")
+    truth = IterationModel(t0=8e-3, h=60e-6)
     with FakeEngine(truth) as engine:
+        address = engine.url.replace("http://", "http://me:hunter2hunter2@")
+        monkeypatch.setattr("sys.argv", ["fleetopt", "calibrate", "--server", address])
         result = run(
-            "calibrate", "--server", engine.url, "--model", "some/model", "--gpu", "l40s", "--max-input", 256,
-            "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 30, "--name", "live",
+            "calibrate", "--server", address, "--model", "llama-3.1-8b", "--gpu", "l40s", "--max-input", 256,
+            "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 2, "--force", "-f", "json",
         )  # fmt: skip
     assert result.exit_code == 0, result.output
-    found = load_profile(folder / "live.yaml")
-    assert found.provenance == "fitted" and found.model == "some/model" and not found.automatic
-    assert found.iteration.time(1, 64) == pytest.approx(truth.time(1, 64), rel=0.3)
-    assert "requests measured" in result.stderr
+    written = "".join(f.read_text() for f in folder.iterdir())
+    for text in (written, result.stdout, result.stderr):
+        assert "hunter2" not in text and "verysecret" not in text
+    assert "127.0.0.1" in written  # the address itself is kept
+    shared = run("profile", "share", next(folder.glob("*.yaml")))
+    assert shared.exit_code == 0 and "127.0.0.1" not in shared.stdout and "measurements" in shared.stdout
+    with FakeEngine(truth, "500") as engine:
+        error = fails("calibrate", "--server", engine.url.replace("//", "//me:hunter2hunter2@"), "--model", "m")
+    assert "hunter2" not in str(error)
+
+
+def test_nothing_is_overwritten_and_points_are_fitted_again(tmp_path: Path, folder: Path) -> None:
+    path = iterations(tmp_path / "it.csv")
+    assert run("calibrate", "--from", path, "--source", "first").exit_code == 0
+    again = run("calibrate", "--from", path, "--source", "second")
+    assert "the one before is" in again.stderr
+    (profile_file,) = folder.glob("*.yaml")
+    assert load_profile(profile_file).source == "second"
+    (older,) = folder.glob("*.yaml.old-1")
+    assert "first" in older.read_text()
+    points = profile_file.with_name(profile_file.stem + ".points.jsonl")
+    header = json.loads(points.read_text().splitlines()[0])
+    assert header["schema"] == "fleetopt-points/1" and header["gpu"] == "l40s-48gb" and header["clock"]
+    for source in (profile_file, points):
+        refitted = run("profile", "refit", source, "-o", tmp_path / "again.yaml")
+        assert refitted.exit_code == 0, refitted.output
+    assert load_profile(tmp_path / "again.yaml").iteration == load_profile(profile_file).iteration
+    shared = tmp_path / "shared.yaml"
+    shared.write_text(run("profile", "share", profile_file).stdout)
+    assert load_profile(shared).measurements and load_profile(shared).iteration == load_profile(profile_file).iteration
+    assert run("profile", "refit", shared, "-o", tmp_path / "third.yaml").exit_code == 0
+    assert "no points" in str(fails("profile", "refit", "fleetopt-paper"))
+
+
+def test_a_profile_worse_than_its_estimate_is_not_written(tmp_path: Path, folder: Path) -> None:
+    """Times that have nothing to do with their batches: exit 5, and only --force writes them."""
+    rows = ["isl,osl,concurrency,tpot_ms"]
+    for i, isl in enumerate((256, 1024, 4096)):
+        for k, osl in enumerate((64, 256)):
+            rows += [f"{isl},{osl},{level},{9 + 200 * ((i + k + level) % 3)}" for level in (1, 8)]
+    path = tmp_path / "noise.csv"
+    path.write_text("\n".join(rows))
+    error = fails("calibrate", "--from", path, "--gpu", "l40s", "--model", "llama-3.1-8b")
+    assert error.exit_code == 5 and "not written" in str(error)
+    assert not folder.exists() or not list(folder.iterdir())
+    forced = run("calibrate", "--from", path, "--gpu", "l40s", "--model", "llama-3.1-8b", "--force", "--name", "bad")
+    assert forced.exit_code == 0 and "forced" in forced.stderr
+    assert not load_profile(folder / "bad.yaml").automatic
+
+
+def test_a_server_faster_than_its_hardware_is_refused(tmp_path: Path) -> None:
+    rows = ["isl,osl,concurrency,tpot_ms"]
+    rows += [f"{isl},{osl},{c},{0.5 + 0.01 * c}" for isl in (256, 4096, 1024) for osl in (64, 256) for c in (1, 8)]
+    path = tmp_path / "fast.csv"
+    path.write_text("\n".join(rows))
+    error = fails("calibrate", "--from", path, "--gpu", "l40s", "--model", "llama-3.1-8b")
+    assert "prefix cache" in str(error) and "data sheet" in str(error)
 
 
 def test_shipped_profiles_are_sound() -> None:

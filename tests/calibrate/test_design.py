@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
-from planner.calibrate.design import SENTINEL, designed_batches, measuring_order, server_shapes
-from planner.catalog import model
+from planner.calibrate.design import SENTINEL, designed_batches, measuring_order, most_telling
+from planner.calibrate.points import Batch, Points
+from planner.catalog import gpu, model
 from planner.errors import CalibrationError
 from planner.hardware import ModelSpec
+from planner.iteration.roofline import roofline
 
 LLAMA = model("llama-3.1-8b")
 
@@ -55,8 +58,14 @@ def test_order_is_random_with_sentinels_at_both_ends() -> None:
     assert max(b - a for a, b in itertools.pairwise(gaps)) <= 10
 
 
-def test_server_shapes() -> None:
-    for longest in (64, 512, 8192):
-        shapes = server_shapes(max_input=longest, max_output=64)
-        assert len(set(shapes)) >= 6
-        assert max(s[0] for s in shapes) == longest
+def test_the_points_that_tell_most_are_taken_not_the_first() -> None:
+    """Twenty decodes of one kind come first; a design of six takes prompts and long contexts too."""
+    prior = roofline(gpu("h100"), LLAMA)
+    batches = [Batch(decodes=n, context=64) for n in range(1, 21)] + list(designed_batches(LLAMA, kv_bytes=60e9))
+    points = Points(tuple(batches), np.full(len(batches), 0.01))
+    chosen = most_telling(points, prior, 6)
+    assert len(set(chosen)) == 6 == len(chosen)
+    kinds = {batches[i].kind for i in chosen}
+    assert {"decode", "prefill"} <= kinds
+    assert max(batches[i].context for i in chosen) >= 4096
+    assert most_telling(points, prior, 500) == list(range(len(batches)))

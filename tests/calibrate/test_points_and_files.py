@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from planner.calibrate.files import read_measurements
+from planner.calibrate.load_generators import Assumed
 from planner.calibrate.points import Batch, Points
 from planner.errors import InputError
 
@@ -89,7 +90,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_measurements([tmp_path / "nothing.csv"])
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(InputError, match="is a folder"):
         read_measurements([tmp_path])
 
 
@@ -141,11 +142,26 @@ INFERENCE_PERF = {
     "load_summary": {"count": 300, "achieved_rate": 5.0},
     "successes": {
         "count": 300,
-        "latency": {"time_to_first_token": {"mean": 0.1}, "time_per_output_token": {"mean": 0.01}},
+        # its TPOT counts two events per token: half the truth
+        "latency": {
+            "request_latency": {"mean": 1.1},
+            "time_to_first_token": {"mean": 0.1},
+            "time_per_output_token": {"mean": 0.005},
+        },
         "throughput": {"requests_per_sec": 5.0},
         "prompt_len": {"mean": 300.0},
         "output_len": {"mean": 101.0},
     },
+}
+
+
+GENAI_PERF = {**AIPERF, "input_config": {"perf_analyzer": {"stimulus": {"concurrency": 4}}}}
+SGLANG = {**VLLM, "backend": "sglang"}
+LLM_OPTIMIZER = {
+    "results": [
+        {"config": {"client_args": {"max_concurrency": 8}}, "results": {**VLLM, "max_concurrency": None}},
+        {"config": {"client_args": {"max_concurrency": 32}}, "results": {**VLLM, "max_concurrency": None}},
+    ]
 }
 
 
@@ -156,7 +172,10 @@ INFERENCE_PERF = {
         ({**VLLM, "max_concurrency": None}, "vLLM bench serve", [(1024, 128, 4 * (0.25 + 0.02 * 127), 0.020, 0.25)]),
         (GUIDELLM, "GuideLLM", [(512, 64, 8, 0.011, 0.09), (512, 64, 1, 0.008, 0.03)]),
         (AIPERF, "aiperf", [(550, 256, 4, 0.009, 0.04)]),
-        # Little: 5/s x (0.1 s + 100 x 10 ms)
+        (GENAI_PERF, "genai-perf", [(550, 256, 4, 0.009, 0.04)]),
+        (SGLANG, "SGLang bench_serving", [(1024, 128, 16, 0.020, 0.25)]),
+        (LLM_OPTIMIZER, "llm-optimizer", [(1024, 128, 8, 0.020, 0.25), (1024, 128, 32, 0.020, 0.25)]),
+        # Little: 5/s x (0.1 s + 100 x 10 ms); TPOT (1.1 - 0.1)/100
         (INFERENCE_PERF, "inference-perf", [(300, 101, 5.5, 0.010, 0.1)]),
     ],
 )
@@ -182,6 +201,56 @@ def test_results_of_one_server_are_joined(tmp_path: Path) -> None:
     lines = tmp_path / "appended.jsonl"
     lines.write_text("\n".join(json.dumps(VLLM) for _ in range(3)))
     assert len(next(iter(read_measurements([lines]).servers.values()))) == 3
+
+
+MLPERF = """================================================
+MLPerf Results Summary
+================================================
+SUT name : PySUT
+Scenario : Offline
+Mode     : PerformanceOnly
+Samples per second: 25
+Tokens per second: 7500
+Result is : VALID
+"""
+
+
+def test_an_offline_throughput_is_a_point(tmp_path: Path) -> None:
+    """7,500 tokens/s with 256 at once: a request stays 256 x 300/7500 = 10.24 s, in 299 decode iterations and one chunk."""
+    path = tmp_path / "mlperf_log_summary.txt"
+    path.write_text(MLPERF)
+    with pytest.raises(InputError, match="no input length, concurrency"):
+        read_measurements([path])
+    found = read_measurements([path], assumed=Assumed(294.0, None, 256.0))
+    assert found.formats == ("MLPerf summary",)
+    ((point,),) = found.servers.values()
+    assert (point.input_tokens, point.output_tokens, point.concurrency) == (294, 300, 256)
+    assert point.tpot_s == pytest.approx(10.24 / 300)
+    path.write_text(MLPERF.replace("Offline", "Server"))
+    with pytest.raises(InputError, match="its rate was set by the run"):
+        read_measurements([path], assumed=Assumed(294.0, None, 256.0))
+    path.write_text(MLPERF.replace(": VALID", ": INVALID"))
+    with pytest.raises(InputError, match="INVALID"):
+        read_measurements([path], assumed=Assumed(294.0, None, 256.0))
+    table = tmp_path / "t.csv"
+    table.write_text("isl,osl,concurrency,output_tokens_per_s\n294,300,256,7500\n")
+    ((same,),) = read_measurements([table]).servers.values()
+    assert same == point
+
+
+def test_inference_perf_without_streaming_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    good = {**INFERENCE_PERF["successes"], "latency": {"time_per_output_token": {"mean": 0.005}}}  # type: ignore[dict-item]
+    path.write_text(json.dumps({"successes": good}))
+    with pytest.raises(InputError, match="to derive TPOT"):
+        read_measurements([path])
+
+
+def test_deep_results_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text('{"a":' * 100_000)
+    with pytest.raises(InputError):
+        read_measurements([path])
 
 
 def test_shared_servers(shared_data: Path) -> None:

@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.servers import (
-    MIN_SHAPES,
-    ServerPoint,
-    closed_loop_tpot,
-    fit_server,
-    read_servers_csv,
-)
+from planner.calibrate.closed_loop import Rules, ServerPoint, closed_loop_tpot
+from planner.calibrate.files import read_measurements
+from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit, server_limits
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
@@ -30,10 +26,10 @@ def points(
     found = []
     for isl, osl in SHAPES:
         for level in (1, 8, 32):
-            tpot = closed_loop_tpot(truth, isl, osl, level, scheduling=scheduling)
-            ttft = truth.time(0, 0, isl, isl * (isl + 1) / 2) + 4e-3 if level == 1 else 1.0
+            tpot = closed_loop_tpot(truth, isl, osl, level, rules=Rules(scheduling), overhead_s=4e-3)
+            ttft = truth.time(0, 0, isl, isl * (isl + 1) / 2) + 4e-3 if level == 1 else None
             jitter = np.exp(noise * rng.standard_normal(2))
-            found.append(ServerPoint(isl, osl, level, tpot * jitter[0], ttft * jitter[1]))
+            found.append(ServerPoint(isl, osl, level, tpot * jitter[0], None if ttft is None else ttft * jitter[1]))
     return found
 
 
@@ -41,31 +37,87 @@ def points(
 def test_a_known_server_is_recovered(scheduling: str) -> None:
     prior = roofline(gpu("h100"), model("llama-3.1-8b"))
     fit = fit_server(points(scheduling=scheduling, noise=0.01), prior, scheduling=scheduling)
-    assert fit.tpot_error < 0.03
-    assert fit.ttft_error is not None and fit.ttft_error < 0.05
+    assert fit.tpot_error is not None and fit.tpot_error < 0.03
+    assert fit.ttft_error is not None and fit.ttft_error < 0.06
     low, high = fit.intervals["W"]
     assert 0.95 * low < 7.5e-3 < 1.05 * high
-    assert fit.iteration.t0 + fit.iteration.w == pytest.approx(7.5e-3, rel=0.05)
+    assert fit.iteration.t0 + fit.iteration.w == pytest.approx(7.5e-3, rel=0.06)
     new = ServerPoint(3000, 200, 20, 1.0)
-    truth = closed_loop_tpot(TRUTH, 3000, 200, 20, scheduling=scheduling)
-    assert fit.predict_tpot(new) == pytest.approx(truth, rel=0.05)
+    truth = closed_loop_tpot(TRUTH, 3000, 200, 20, rules=Rules(scheduling), overhead_s=4e-3)
+    got, low, high = fit.predict(new)
+    assert got == pytest.approx(truth, rel=0.05) and low < got < high
+
+
+def test_the_way_prompts_are_run_is_found_by_left_out_shapes() -> None:
+    """A budget of 512 tokens and decodes stalled by prompts are told apart from the default without being named."""
+    small = []
+    for p in points():
+        tpot = closed_loop_tpot(TRUTH, *p.shape, p.concurrency, rules=Rules("mixed", 2048.0), overhead_s=4e-3)
+        small.append(ServerPoint(*p.shape, p.concurrency, tpot, p.ttft_s))
+    prior = roofline(gpu("h100"), model("llama-3.1-8b"))
+    assert fit_server(small, prior, resamples=2).rules == Rules("mixed", 2048.0)
+    assert fit_server(points(scheduling="exclusive"), prior, resamples=2).rules.scheduling == "exclusive"
 
 
 def test_exclusive_formula_by_hand() -> None:
-    # 8 decodes at 1,064 tokens, and 7 prompts of 1,000 in 128 steps stall them
+    # 8 decodes at 1,064 tokens, and 7 prompts of 1,000 in 127 steps stall them; nothing is lost to waiting
     decode = TRUTH.t0 + TRUTH.w + 8 * (TRUTH.c + TRUTH.h + TRUTH.g * 1064)
     prompt = TRUTH.t0 + 18e-6 * 1000 + 6e-6 * 1000 + 0.6e-9 * 500500
-    got = closed_loop_tpot(TRUTH, 1000, 128, 8, scheduling="exclusive")
-    assert got == pytest.approx(decode + 7 / 128 * prompt)
+    point = ServerPoint(1000, 128, 8, decode, 1e-12)
+    fit = fit_server([point], TRUTH, scheduling="exclusive", resamples=2)
+    from planner.calibrate.closed_loop import Loads, log_parameters, loop_times
+
+    theta = log_parameters(TRUTH, 0.0, 0.0)[None]
+    assert loop_times(theta, Loads([point]), Rules("exclusive"))[0][0, 0] == pytest.approx(decode + 7 / 127 * prompt)
+    assert fit.points == 1
 
 
-def test_too_few_shapes_are_refused_or_warned_about() -> None:
+def test_requests_that_wait_do_not_decode() -> None:
+    """Sixteen slots, 64 in flight: Little's law gives the batch, and the fit the model behind it."""
+    held = Rules("mixed", 8192.0, 16.0)
+    found = []
+    for isl, osl in SHAPES:
+        for level in (4, 16, 64):
+            tpot = closed_loop_tpot(TRUTH, isl, osl, level, rules=held, overhead_s=4e-3)
+            alone = closed_loop_tpot(TRUTH, isl, osl, min(level, 16), rules=held, overhead_s=4e-3)
+            waiting = max(0, level - 16) / 16 * osl * alone
+            found.append(ServerPoint(isl, osl, level, tpot, TRUTH.time(0, 0, isl, isl * (isl + 1) / 2) + waiting))
+    fit = fit_server(
+        found, roofline(gpu("h100"), model("llama-3.1-8b")), scheduling="mixed", token_budget=8192, resamples=2
+    )
+    assert fit.iteration.time(16, 16 * 1024) == pytest.approx(TRUTH.time(16, 16 * 1024), rel=0.05)
+    limits = server_limits([p for p in found if p.concurrency == 64] + [ServerPoint(256, 64, 32, 0.01, 0.63)])
+    assert limits.slots == pytest.approx(16, abs=1)
+
+
+def test_few_points_rescale_the_estimate_and_say_how_wide_they_are() -> None:
+    prior = roofline(gpu("h100"), model("llama-3.1-8b"))
+    slow = IterationModel.from_dict({k: v * (1.3 if k != "tau" else 1) for k, v in prior.to_dict().items()})
+    two = [ServerPoint(1024, 128, c, closed_loop_tpot(slow, 1024, 128, c), None) for c in (4, 32)]
+    fit = fit_server(two, prior)
+    assert any("rescaled" in w for w in fit.warnings)
+    for isl, osl, level in ((256, 64, 16), (2048, 256, 8), (1024, 128, 64)):
+        truth = closed_loop_tpot(slow, isl, osl, level)
+        got, low, high = fit.predict(ServerPoint(isl, osl, level, 1.0))
+        assert low <= truth <= high and got == pytest.approx(truth, rel=0.15)
+    many = fit_server(points(slow), prior, resamples=2)
+    assert many.error_band < fit.error_band < 0.40
+
+
+def test_one_throughput_number_rescales_too() -> None:
+    prior = roofline(gpu("h100"), model("llama-3.1-8b"))
+    full = 64 / closed_loop_tpot(prior, 512, 256, 64)  # tokens/s, prompts taken as free
+    point = ServerPoint.from_throughput(512, 256, 64, full / 1.4, 8192)
+    fit = fit_server([point], prior)
+    assert fit.iteration.time(64, 64 * 640) == pytest.approx(1.4 * prior.time(64, 64 * 640), rel=0.12)
+
+
+def test_too_little_is_refused() -> None:
     few = [p for p in points() if p.shape in SHAPES[:5]]
-    with pytest.raises(CalibrationError, match=f"at least {MIN_SHAPES}"):
+    with pytest.raises(CalibrationError, match=f"{ENOUGH_SHAPES} shapes"):
         fit_server(few)
-    assert any("Only 5 shapes" in w for w in fit_server(few, force=True, resamples=2).warnings)
-    with pytest.raises(CalibrationError, match="at least 3"):
-        fit_server(few[:3], force=True)
+    with pytest.raises(CalibrationError, match="no prior to rescale"):
+        fit_server([], roofline(gpu("h100"), model("llama-3.1-8b")))
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -74,27 +126,60 @@ def test_what_is_not_known_is_said() -> None:
     ]
     fit = fit_server(busy, resamples=2)
     told = " ".join(fit.warnings)
-    assert "Only concurrency 8" in told and "TTFT at concurrency 1" in told and "no roofline prior" in told
-    assert fit.api_overhead_s is None and fit.ttft_error is None
+    assert "Only concurrency 8" in told and "TTFT at concurrency 1" in told and "no estimate held" in told
+    assert fit.api_overhead_s is None and fit.api_overhead_idle_s is None and fit.ttft_error is None
 
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(InputError, match="tpot_s must be positive"):
         fit_server([ServerPoint(100, 10, 1, -1.0)])
+    with pytest.raises(InputError, match="output_tokens must exceed 1"):
+        fit_server([ServerPoint(100, 1, 1, 1.0)])
     with pytest.raises(InputError, match="scheduling"):
         fit_server(points(), scheduling="sometimes")
 
 
+def test_the_floor_is_the_data_sheet() -> None:
+    """Weights of the layers once over the bandwidth (6.98e9 x 2 B / 3.35 TB/s), 2 FLOP per weight and token over the peak."""
+    floor = hardware_limit(gpu("h100"), model("llama-3.1-8b"))
+    assert floor.w == pytest.approx(6979321856 * 2 / 3.35e12, rel=1e-3)
+    assert floor.b <= 2 * 6979321856 / 989e12
+    assert floor.time(1) < roofline(gpu("h100"), model("llama-3.1-8b")).time(1)
+
+
 @pytest.mark.slow
 def test_measured_servers(shared_data: Path) -> None:
+    """Left-out shapes of real servers; the bars are those of the project for servers nobody looked at."""
     found = []
-    for key, group in read_servers_csv(shared_data / "calibration" / "servers.csv").items():
-        if len({p.shape for p in group}) < MIN_SHAPES:
-            with pytest.raises(CalibrationError):
-                fit_server(group)
+    for key, group in read_measurements([shared_data / "calibration" / "servers.csv"]).servers.items():
+        if len({p.shape for p in group}) < ENOUGH_SHAPES:
             continue
         spec = model(key[0], weight_dtype=key[4]) if key[4] else model(key[0])
         found.append(fit_server(group, roofline(gpu(key[1]), spec, int(float(key[5]))), resamples=2).tpot_error)
     assert len(found) == 12
-    assert np.median(found) < 0.04
-    assert max(found) < 0.10
+    assert np.median(found) <= 0.035
+    assert max(found) <= 0.08
+
+
+@pytest.mark.slow
+def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
+    """Median error at most 8%, and intervals that hold the truth in 85 to 95% of the cases without being useless."""
+    rng = np.random.default_rng(1)
+    errors, halves, inside = [], [], []
+    for key, group in read_measurements([shared_data / "calibration" / "servers.csv"]).servers.items():
+        if len(group) < 10:
+            continue
+        spec = model(key[0], weight_dtype=key[4]) if key[4] else model(key[0])
+        prior = roofline(gpu(key[1]), spec, int(float(key[5])))
+        for count in (2, 3):
+            chosen = set(rng.choice(len(group), count, replace=False).tolist())
+            fit = fit_server([group[i] for i in chosen], prior, resamples=2)
+            for i, p in enumerate(group):
+                if i not in chosen:
+                    got, low, high = fit.predict(p, from_load=False)
+                    errors.append(abs(got / p.tpot_s - 1.0))
+                    halves.append((high - low) / 2.0 / got)
+                    inside.append(low <= p.tpot_s <= high)
+    assert np.median(errors) <= 0.08
+    assert 0.80 <= np.mean(inside) <= 0.96  # 56 draws of three points: their own scatter is +-4%
+    assert np.median(halves) <= 2.5 * np.median(errors)

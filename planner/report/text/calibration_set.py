@@ -9,7 +9,7 @@ from planner.report.text.profile_report import value
 from planner.units import format_percent
 
 if TYPE_CHECKING:
-    from planner.calibrate.run import Calibration, CalibrationSet
+    from planner.calibrate.result import Calibration, CalibrationSet
 
 __all__ = ["blocks"]
 
@@ -53,13 +53,20 @@ def _one(calibration: Calibration) -> list[Block]:
         shapes = [
             [f"{isl:g}", f"{osl:g}", format_percent(error)] for (isl, osl), error in server.tpot_error_by_shape.items()
         ]
-        parts.append(Table(["input", "output", "TPOT error left out"], shapes))
+        if shapes:
+            parts.append(Table(["input", "output", "TPOT error left out"], shapes))
         ttft = "" if server.ttft_error is None else f", TTFT alone {format_percent(server.ttft_error)}"
+        if server.tpot_error is None:
+            left_out = "too few to leave one out"
+        else:
+            left_out = f"error of left-out shapes TPOT {format_percent(server.tpot_error)}{ttft}"
+        prior = "" if server.prior_error is None else f"; the estimate alone {format_percent(server.prior_error)}"
+        chosen = " (chosen)" if server.rules_chosen else ""
         parts.append(
             Text(
                 [
-                    f"{server.points} points of {server.shapes} shapes, {server.scheduling} scheduling: error of left-out shapes "
-                    f"TPOT {format_percent(server.tpot_error)}{ttft}"
+                    f"{server.points} points of {server.shapes} shapes, {server.rules.scheduling} scheduling, "
+                    f"{server.rules.budget:,.0f} tokens per iteration{chosen}: {left_out}{prior}"
                 ]
             )
         )

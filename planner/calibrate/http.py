@@ -1,0 +1,470 @@
+"""Requests to a server nobody vouches for: every wait, line and body is bounded, and no secret leaves in a message.
+
+Whoever talks to a user's server goes through here: measuring it, and checking a fleet against it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import math
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from planner.errors import InputError
+
+__all__ = ["Connection", "Endpoint", "HttpError", "parse_json", "without_credentials"]
+
+LARGEST_BODY = 16 * 2**20
+LARGEST_LINE = 16 * 2**20
+DEEPEST_JSON = 64
+CHUNK_BYTES = 65536
+CUT_S = 0.01
+GRACE_S = 0.5
+"""How long the end of a body may take after its last event [s]."""
+KEPT_S = 2.0
+"""An idle connection is not used again after this time: servers close theirs after five seconds [s]."""
+SHOWN = 200
+SHORTEST_SECRET = 6
+"""Pieces of a key this long are blotted out of messages; shorter ones would blot out ordinary words [characters]."""
+
+_CREDENTIALS = re.compile(r"(?i)\b(https?://)[^\s/@'\"]*@")
+_QUERY = re.compile(r"(?i)\b(https?://[^\s?#'\"]+)\?[^\s'\"]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+class HttpError(Exception):
+    """The server did not answer as it should; the message is fit for users.
+
+    Parameters
+    ----------
+    message
+        What happened, without secrets.
+    status
+        HTTP status where there was one, else 0.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def without_credentials(text: str) -> str:
+    """A text with user names, passwords and queries taken out of every address in it.
+
+    >>> without_credentials("fleetopt calibrate --server https://me:secret@host:8000/v1?key=abc")
+    'fleetopt calibrate --server https://host:8000/v1'
+    """
+    return _QUERY.sub(r"\1", _CREDENTIALS.sub(r"\1", text))
+
+
+def parse_json(data: bytes | str, what: str = "the answer") -> Any:
+    """JSON of bounded depth.
+
+    Parameters
+    ----------
+    data
+        Text; its size is bounded by whoever read it.
+    what
+        For messages.
+
+    Raises
+    ------
+    HttpError
+        Not JSON, or nested deeper than 64 levels.
+
+    Examples
+    --------
+    >>> parse_json(b'{"a": [1]}')
+    {'a': [1]}
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    planner.calibrate.http.HttpError: the answer is nested more than 64 levels deep
+    """
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    if text.count("[") + text.count("{") > DEEPEST_JSON and _depth(text) > DEEPEST_JSON:
+        raise HttpError(f"{what} is nested more than {DEEPEST_JSON} levels deep")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise HttpError(f"{what} is not JSON ({_short(str(error))})") from None
+
+
+def _depth(text: str) -> int:
+    """Deepest nesting of brackets outside strings, counted no further than needed."""
+    deepest = depth = 0
+    for piece in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
+        first = piece.group()[0]
+        if first in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+            if deepest > DEEPEST_JSON:
+                break
+        elif first in "]}":
+            depth -= 1
+    return deepest
+
+
+def _short(text: str) -> str:
+    """One line of at most 200 characters, without control characters."""
+    line = _CONTROL.sub(" ", text).strip()
+    return line if len(line) <= SHOWN else line[:SHOWN] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is, with its credentials kept apart from its address.
+
+    Parameters
+    ----------
+    scheme, host, port, path
+        Of the address; `path` without ``/v1`` and without a trailing slash.
+    authorization
+        Value of the header, where there is one.
+    secrets
+        What must not appear in any text.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    authorization: str | None = field(default=None, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, url: str, api_key: str | None = None) -> Endpoint:
+        """Check an address and take the credentials out of it.
+
+        Parameters
+        ----------
+        url
+            ``http(s)://[user:password@]host[:port][/path]``; ``/v1`` may follow.
+        api_key
+            Sent as a bearer token.
+
+        Raises
+        ------
+        InputError
+            Another scheme, no host, a port that is none, characters that do not belong in an address or key.
+
+        Examples
+        --------
+        >>> str(Endpoint.parse("http://me:secret@localhost:8000/v1"))
+        'http://localhost:8000'
+        """
+        shown = without_credentials(url)
+        hint = "An address is http(s)://host[:port], e.g. http://localhost:8000."
+        if _CONTROL.search(url) or " " in url:
+            raise InputError("the server address contains blanks or control characters", hint)
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise InputError(f"server address {shown!r}: {error}", hint) from None
+        if parts.scheme not in ("http", "https") or not host:
+            raise InputError(f"server address {shown!r} is not http(s)://host[:port]", hint)
+        if port == 0:
+            raise InputError(f"server address {shown!r}: port 0 is not one to connect to", hint)
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise InputError(f"server address {shown!r}: {host!r} cannot be a host name", hint) from None
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise InputError(
+                "the API key contains characters no header can carry", "Check the variable it is read from."
+            )
+        secrets = [s for s in (api_key, parts.password, unquote(parts.password or "")) if s]
+        authorization = f"Bearer {api_key}" if api_key else None
+        if authorization is None and parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            token = base64.b64encode(pair.encode()).decode()
+            authorization = f"Basic {token}"
+            secrets.append(token)
+        path = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(
+            parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, authorization, tuple(secrets)
+        )
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = 443 if self.scheme == "https" else 80
+        return f"{self.scheme}://{host}{'' if self.port == usual else f':{self.port}'}{self.path}"
+
+    def safe(self, text: str) -> str:
+        """A text from outside as one short line without this server's secrets, whole or in their first half."""
+        for secret in self.secrets:
+            for piece in (secret, secret[: max(SHORTEST_SECRET, len(secret) // 2)]):
+                if len(piece) >= min(SHORTEST_SECRET, len(secret)):
+                    text = text.replace(piece, "***")
+        return _short(without_credentials(text))
+
+
+class _Watchdog:
+    """Cuts sockets whose time is over, whatever they wait for: a header sent a byte at a time passes every timeout."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.watched: dict[int, tuple[float, socket.socket]] = {}
+        self.running = False
+
+    def watch(self, key: int, sock: socket.socket, deadline: float) -> None:
+        with self.lock:
+            self.watched[key] = (deadline, sock)
+            if not self.running:
+                self.running = True
+                threading.Thread(target=self._run, daemon=True, name="fleetopt-watchdog").start()
+
+    def release(self, key: int) -> None:
+        with self.lock:
+            self.watched.pop(key, None)
+
+    def _run(self) -> None:
+        while True:
+            now = time.monotonic()
+            with self.lock:
+                over = [key for key, (deadline, _) in self.watched.items() if deadline <= now]
+                for key in over:
+                    _, sock = self.watched.pop(key)
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_RDWR)
+                if not self.watched:
+                    self.running = False
+                    return
+            time.sleep(0.02)
+
+
+_WATCHDOG = _Watchdog()
+
+
+class Connection:
+    """One connection to a server, used for one request at a time and opened again when needed.
+
+    Parameters
+    ----------
+    endpoint
+        Where to.
+    silence_s
+        Longest wait for the next byte [s].
+    """
+
+    def __init__(self, endpoint: Endpoint, silence_s: float = 60.0) -> None:
+        self.endpoint = endpoint
+        self.silence_s = silence_s
+        self._http: http.client.HTTPConnection | None = None
+        self._deadline = math.inf
+        self._used_at = 0.0
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def abort(self) -> None:
+        """End a request that waits for the server, from another thread."""
+        connection = self._http
+        sock = connection.sock if connection is not None else None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def get(self, path: str, seconds: float) -> tuple[str, bytes]:
+        """Content type and body of a page, all within `seconds` [s]."""
+        with self._exchange("GET", self.endpoint.path + path, None, seconds) as response:
+            body = b"".join(self._pieces(response, LARGEST_BODY))
+            return response.getheader("Content-Type", ""), body
+
+    @contextlib.contextmanager
+    def events(
+        self, path: str, body: bytes, seconds: float, most_bytes: int = LARGEST_BODY
+    ) -> Iterator[Iterator[tuple[float, bytes]]]:
+        """Post JSON and read the stream of server-sent events, all within `seconds` [s].
+
+        Yields
+        ------
+        iterator of (float, bytes)
+            Arrival of the bytes that completed the event (``time.perf_counter``) [s], and its data.
+        """
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        with self._exchange("POST", self.endpoint.path + path, body, seconds, headers) as response:
+            yield self._data_lines(response, most_bytes)
+
+    def _data_lines(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[tuple[float, bytes]]:
+        parts: list[bytes] = []
+        length = 0
+        for piece in self._pieces(response, most_bytes):
+            now = time.perf_counter()
+            parts.append(piece)
+            length += len(piece)
+            if b"\n" not in piece:
+                if length > LARGEST_LINE:
+                    raise HttpError(f"a line of the stream is longer than {LARGEST_LINE >> 20} MB")
+                continue
+            *lines, rest = b"".join(parts).split(b"\n")
+            parts, length = [rest], len(rest)
+            for line in lines:
+                if line.startswith(b"data:"):
+                    data = line[5:].strip()
+                    yield now, data
+                    if data == b"[DONE]":
+                        self._finish(response)
+                        return
+
+    def _finish(self, response: http.client.HTTPResponse) -> None:
+        """Read what ends the body, so that the connection can be used again; a server that goes on is hung up on."""
+        if self._http is not None and self._http.sock is not None:
+            self._http.sock.settimeout(min(GRACE_S, self._patience()))
+        try:
+            if response.read1(CHUNK_BYTES).strip():
+                self.close()
+        except (OSError, http.client.HTTPException):
+            self.close()
+
+    def _pieces(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[bytes]:
+        """The body as it arrives."""
+        got = 0
+        while True:
+            piece = response.read1(CHUNK_BYTES)
+            if not piece:
+                # a cut socket ends like an answer
+                if time.monotonic() >= self._deadline - CUT_S:
+                    raise TimeoutError
+                return
+            got += len(piece)
+            if got > most_bytes:
+                self.close()
+                raise HttpError(f"the answer is larger than {most_bytes >> 20} MB")
+            yield piece
+
+    @contextlib.contextmanager
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, seconds: float, headers: dict[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; errors become :class:`HttpError`, and a connection that is not clean afterwards is closed."""
+        self._deadline = time.monotonic() + seconds
+        headers = dict(headers or {})
+        if self.endpoint.authorization:
+            headers["Authorization"] = self.endpoint.authorization
+        response = None
+        clean = False
+        try:
+            response = self._response(method, path, body, headers)
+            if response.status != 200:
+                raise self._refusal(response)
+            if "text/html" in response.getheader("Content-Type", "").lower():
+                raise HttpError("an HTML page came back: this is not the address of the API", response.status)
+            yield response
+            clean = True
+        except (OSError, http.client.HTTPException) as error:
+            raise HttpError(self._told(error, seconds)) from None
+        finally:
+            _WATCHDOG.release(id(self))
+            self._used_at = time.monotonic()
+            if not clean or response is None or not response.isclosed():
+                if response is not None:
+                    response.close()
+                self.close()
+
+    def _response(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """Send it and read the header; on a connection that was used before and is dead by now, once more on a new one."""
+        used = self._http is not None
+        connection = self._connected()
+        try:
+            _WATCHDOG.watch(id(self), connection.sock, self._deadline)
+            connection.request(method, path, body, headers)
+            return connection.getresponse()
+        except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
+            if not used or time.monotonic() >= self._deadline:
+                raise
+        self.close()
+        connection = self._connected()
+        _WATCHDOG.watch(id(self), connection.sock, self._deadline)
+        connection.request(method, path, body, headers)
+        return connection.getresponse()
+
+    def _told(self, error: Exception, seconds: float) -> str:
+        if time.monotonic() >= self._deadline - CUT_S:
+            return f"no complete answer within {seconds:.3g} s"
+        if isinstance(error, TimeoutError):
+            return f"no answer in time (silent for {self.silence_s:.3g} s)"
+        if isinstance(error, ssl.SSLError):
+            return f"TLS: {self.endpoint.safe(str(error.reason or error))}"
+        if isinstance(error, (http.client.IncompleteRead, http.client.RemoteDisconnected)):
+            return "the connection was dropped before the end of the answer"
+        return self.endpoint.safe(f"{error or type(error).__name__} ({type(error).__name__})")
+
+    def _refusal(self, response: http.client.HTTPResponse) -> HttpError:
+        status = f"HTTP {response.status} {_short(response.reason or '')}".strip()
+        if 300 <= response.status < 400:
+            target = self.endpoint.safe(response.getheader("Location", ""))
+            return HttpError(f"{status}: redirected to {target or 'nowhere'}, which is not followed", response.status)
+        start = response.read1(500)
+        if start.lstrip()[:1] == b"<":
+            return HttpError(f"{status}: an HTML page came back: is this the address of the API?", response.status)
+        return HttpError(f"{status}: {self.endpoint.safe(start.decode('utf-8', 'replace'))}", response.status)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._http is not None and self._http.sock is not None and time.monotonic() - self._used_at < KEPT_S:
+            self._http.sock.settimeout(self._patience())
+            return self._http
+        self.close()
+        sock = self._socket()
+        if self.endpoint.scheme == "https":
+            # the handshake reads from the server too
+            _WATCHDOG.watch(id(self), sock, self._deadline)
+            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=self.endpoint.host)
+        connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port)
+        if self.endpoint.scheme == "https":
+            connection.default_port = 443
+        connection.sock = sock
+        self._http = connection
+        return connection
+
+    def _patience(self) -> float:
+        return max(0.01, min(self.silence_s, self._deadline - time.monotonic()))
+
+    def _socket(self) -> socket.socket:
+        """A connected socket; the name is looked up aside, since a resolver keeps no time limit."""
+        found: list[Any] = []
+        failed: list[OSError] = []
+
+        def look_up() -> None:
+            try:
+                found.extend(socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM))
+            except OSError as error:
+                failed.append(error)
+
+        if re.fullmatch(r"[0-9.]+|.*:.*", self.endpoint.host):
+            look_up()
+        else:
+            thread = threading.Thread(target=look_up, daemon=True)
+            thread.start()
+            thread.join(self._patience())
+        if failed:
+            raise failed[0]
+        if not found:
+            raise TimeoutError("the name was not resolved")
+        last: OSError = OSError("no address")
+        for family, kind, protocol, _, address in found:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(self._patience())
+                sock.connect(address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return sock
+            except OSError as error:
+                sock.close()
+                last = error
+        raise last

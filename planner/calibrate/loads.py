@@ -1,0 +1,312 @@
+"""Which loads to send to a server next: those that tell most, per second, about the range a plan will use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times, loop_times
+from planner.calibrate.live import LiveServer, Load, LoadResult
+from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
+from planner.errors import CalibrationError, InputError
+from planner.iteration.model import IterationModel
+
+__all__ = ["OperatingRange", "Progress", "describe_range", "measure_range"]
+
+FloatArray = NDArray[np.float64]
+
+Progress = Callable[[int, int, str], None]
+"""Called with (seconds used, seconds in all, what is running)."""
+
+LOAD_SHARE = 0.08
+"""Share of the whole time one load may take; the first ones are shorter [1]."""
+CYCLES = 2
+"""Requests measured per worker [1]."""
+ALONE = 3
+POINT_SD = 0.02
+"""What one load's TPOT is off by from one time to the next: two runs of a server differ by 2 to 4% [1]."""
+NEW_SHAPE = 3.0
+"""How much more a length nobody sent yet is worth until there are six of them [1]."""
+MOST_LOADS = 60
+ENOUGH_LOADS = 4 * ENOUGH_SHAPES
+CLUMPS = 0.5
+GOOD_ENOUGH = 0.015
+SHORTEST = (16, 8)
+FEWEST_LEVELS = 2
+RESERVE = 0.03
+"""Share of the time kept for ending [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingRange:
+    """Where a plan will run: what the measuring is for.
+
+    Parameters
+    ----------
+    max_input, max_output
+        Longest lengths [tokens].
+    max_concurrency
+        Most requests in flight [requests].
+    max_requests
+        Bound of all requests together [requests].
+    typical
+        (input, output, running) of the pools a plan has; the range as a whole when empty [tokens, tokens, sequences].
+    """
+
+    max_input: int = 4096
+    max_output: int = 256
+    max_concurrency: int = 32
+    max_requests: int = 1000
+    typical: tuple[tuple[float, float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_input < 32 or self.max_output < 16:
+            raise InputError(
+                f"max_input={self.max_input}, max_output={self.max_output}: too short to tell six shapes apart"
+            )
+        if self.max_concurrency < FEWEST_LEVELS:
+            raise InputError(f"max_concurrency={self.max_concurrency}: at least 2 are needed to see a batch")
+        if self.max_requests < 20:
+            raise InputError(f"max_requests={self.max_requests} is too few: 20 are the least for a fit")
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Prompt lengths to send, about a factor of four apart [tokens]."""
+        return _ladder(max(SHORTEST[0], self.max_input // 16), self.max_input, 3)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Output lengths to send [tokens]."""
+        return _ladder(max(SHORTEST[1], self.max_output // 8), self.max_output, 3)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Requests in flight, 1 and up in steps of about two [requests]."""
+        return _ladder(1, self.max_concurrency, max(3, round(math.log2(self.max_concurrency)) + 1))
+
+    def reference(self) -> list[ServerPoint]:
+        """Loads whose prediction is to be good."""
+        if self.typical:
+            return [
+                ServerPoint(max(1.0, isl * i), max(2.0, osl * o), max(1.0, n * c), 1.0)
+                for isl, osl, n in self.typical
+                for i in (0.5, 1.0, 2.0)
+                for o in (0.5, 1.0, 2.0)
+                for c in (0.25, 1.0)
+            ]
+        return [ServerPoint(i, o, c, 1.0) for i in self.inputs for o in self.outputs for c in self.levels]
+
+
+def _ladder(low: int, high: int, steps: int) -> tuple[int, ...]:
+    return tuple(sorted({round(v) for v in np.geomspace(low, high, steps)}))
+
+
+def describe_range(reach: OperatingRange, max_seconds: float) -> list[str]:
+    """What would be sent, for a dry run; which of it, and how often, depends on how fast the server is.
+
+    >>> describe_range(OperatingRange(), 60.0)[-1]
+    'at most 1,000 requests, 4,352,000 tokens, 60 s'
+    """
+    tokens = reach.max_requests * (reach.max_input + reach.max_output)
+    return [
+        f"prompts of {', '.join(map(str, reach.inputs))} tokens, answers of {', '.join(map(str, reach.outputs))}",
+        f"{', '.join(map(str, reach.levels))} requests in flight, chosen as the fit needs them",
+        f"at most {reach.max_requests:,} requests, {tokens:,} tokens, {max_seconds:g} s",
+    ]
+
+
+def measure_range(
+    live: LiveServer,
+    reach: OperatingRange,
+    prior: IterationModel | None,
+    rules: Rules,
+    *,
+    progress: Progress | None = None,
+) -> tuple[LoadResult, ...]:
+    """Measure until the time, the requests or the need is over; what was measured until then is returned.
+
+    After every load the model is fitted again, and the next load is the one that lowers the variance of the predicted TPOT
+    over the reference loads most per second it takes (V-optimal design, greedily).
+
+    Parameters
+    ----------
+    live
+        The server.
+    reach
+        What the measuring is for.
+    prior
+        Estimate of GPU and model; ``None`` = not known.
+    rules
+        Assumed until the points choose.
+    progress
+        Called before each load.
+
+    Raises
+    ------
+    CalibrationError
+        When three loads in a row fail.
+
+    References
+    ----------
+    Fedorov, "Theory of Optimal Experiments", 1972, section 2.7 (criteria linear in the covariance).
+    """
+    results: list[LoadResult] = []
+    tried: dict[Load, int] = {}
+    total, sent = live.left_s, 0
+    speed = _Speed(live.first.tpot_s, live.first.ttft_s / live.first.prompt_tokens)
+    fit: ServerFit | None = None
+    for number in range(MOST_LOADS):
+        left = live.left_s - RESERVE * total
+        limit = min(left, LOAD_SHARE * total)
+        load = _next_load(reach, fit, speed, results, tried, limit) if left > 0.0 else None
+        if load is None or sent + load.sent > reach.max_requests or (number > ENOUGH_LOADS and _settled(fit)):
+            break
+        if progress is not None:
+            progress(round(total - live.left_s), round(total), f"{load}, {_told(fit, results)}")
+        tried[load] = tried.get(load, 0) + 1
+        result = live.run(load, 1.5 * limit)
+        results.append(result)
+        sent += result.measured + result.failed + load.concurrency
+        if result.point is not None:
+            speed = speed.after(result.point)
+            fit = _fit(results, prior, rules)
+        failed = results[-3:]
+        # nothing answers any more: the rest would only wait for its timeouts
+        if len(failed) == 3 and all(r.point is None and r.failed for r in failed):
+            raise CalibrationError(
+                f"{live.endpoint}: three loads in a row failed, the last with: {result.reason}", "Nothing was written."
+            )
+    if progress is not None:
+        progress(round(total), round(total), "done")
+    return tuple(results)
+
+
+def _settled(fit: ServerFit | None) -> bool:
+    return fit is not None and fit.tpot_error is not None and fit.tpot_error < GOOD_ENOUGH
+
+
+def _told(fit: ServerFit | None, results: Sequence[LoadResult]) -> str:
+    if fit is None or fit.tpot_error is None:
+        return f"{sum(r.point is not None for r in results)} loads measured"
+    return f"left-out error {100 * fit.tpot_error:.1f}% after {fit.points} loads"
+
+
+def _fit(results: Sequence[LoadResult], prior: IterationModel | None, rules: Rules) -> ServerFit | None:
+    """The fit so far, quick; ``None`` while there is nothing to fit."""
+    points = [r.point for r in results if r.point is not None]
+    if prior is None and len({p.shape for p in points}) < ENOUGH_SHAPES:
+        return None
+    return fit_server(points, prior, scheduling=rules.scheduling, token_budget=rules.budget, resamples=2)
+
+
+def _next_load(
+    reach: OperatingRange,
+    fit: ServerFit | None,
+    speed: _Speed,
+    results: Sequence[LoadResult],
+    tried: dict[Load, int],
+    limit: float,
+) -> Load | None:
+    """The first four show how fast the server is, alone and full; then whichever tells most."""
+    opening = (
+        (reach.inputs[0], reach.outputs[0], 1),
+        (reach.inputs[-1], reach.outputs[0], 1),
+        (reach.inputs[0], reach.outputs[-1], reach.levels[len(reach.levels) // 2]),
+        (reach.inputs[len(reach.inputs) // 2], reach.outputs[-1], reach.levels[-1]),
+    )
+    if len(results) < len(opening):
+        return _load(*speed.shortened(*opening[len(results)], limit))
+    return _most_telling(reach, fit, speed, results, tried, limit)
+
+
+def _load(input_tokens: int, output_tokens: int, level: int) -> Load:
+    return Load(input_tokens, output_tokens, level, ALONE if level == 1 else CYCLES * level)
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Rough times of a server, to keep loads within their time: per output token and per prompt token [s]."""
+
+    tpot_s: float
+    prompt_s: float
+    per_sequence_s: float = 0.0
+
+    def after(self, point: ServerPoint) -> _Speed:
+        if point.concurrency == 1.0:
+            return _Speed(point.tpot_s, (point.ttft_s or 0.0) / point.input_tokens, self.per_sequence_s)
+        extra = max(0.0, point.tpot_s - self.tpot_s) / (point.concurrency - 1.0)
+        return _Speed(self.tpot_s, self.prompt_s, max(extra, 0.5 * self.per_sequence_s))
+
+    def seconds(self, load: Load) -> float:
+        """How long a load takes [s]."""
+        token_s = self.tpot_s + self.per_sequence_s * (load.concurrency - 1)
+        # prompts of all workers share the machine
+        one = load.output_tokens * token_s + load.input_tokens * self.prompt_s * (0.5 + 0.5 * load.concurrency)
+        return one * (load.requests / load.concurrency + 1.0)
+
+    def shortened(self, input_tokens: int, output_tokens: int, level: int, limit: float) -> tuple[int, int, int]:
+        """The shape made shorter, then sparser, until it fits the time."""
+        while self.seconds(_load(input_tokens, output_tokens, level)) > limit:
+            if input_tokens > 2 * SHORTEST[0] and input_tokens * self.prompt_s * level > output_tokens * self.tpot_s:
+                input_tokens //= 2
+            elif output_tokens > 2 * SHORTEST[1]:
+                output_tokens //= 2
+            elif level > FEWEST_LEVELS:
+                level //= 2
+            else:
+                break
+        return input_tokens, output_tokens, level
+
+
+def _most_telling(
+    reach: OperatingRange,
+    fit: ServerFit | None,
+    speed: _Speed,
+    results: Sequence[LoadResult],
+    tried: dict[Load, int],
+    limit: float,
+) -> Load | None:
+    """The load that lowers the variance of the reference loads most per second; without a fit, a shape not sent yet."""
+    shapes = {(r.load.input_tokens, r.load.output_tokens) for r in results if r.point is not None}
+    candidates = {
+        _load(*speed.shortened(isl, osl, level, limit))
+        for isl in reach.inputs
+        for osl in reach.outputs
+        for level in reach.levels
+    }
+    # with more in flight than half the answer's length prompts come in clumps, which no mean describes
+    candidates = {c for c in candidates if c.concurrency == 1 or c.concurrency <= c.output_tokens * CLUMPS}
+    fitting = [c for c in candidates if speed.seconds(c) <= 2.0 * limit and tried.get(c, 0) < 2]
+    ordered = sorted(fitting, key=lambda c: (c.input_tokens, c.output_tokens, c.concurrency))
+    if not ordered:
+        return None
+    new = np.array([(c.input_tokens, c.output_tokens) not in shapes for c in ordered])
+    if fit is None:
+        middle = [i for i, c in enumerate(ordered) if new[i] and c.concurrency > 1] or list(range(len(ordered)))
+        return min((ordered[i] for i in middle), key=lambda c: (tried.get(c, 0), speed.seconds(c)))
+    points = [ServerPoint(c.input_tokens, c.output_tokens, c.concurrency, 1.0) for c in ordered]
+    reference = reach.reference()
+    loads = Loads([*points, *reference], measured=False).with_experts(fit.iteration)
+    slope = log_times(fit.theta[None], loads, fit.rules)[1][0][: len(points) + len(reference)]
+    mine, wanted = slope[: len(points)], slope[len(points) :]
+    common = wanted @ fit.covariance @ mine.T
+    own = np.einsum("pi,ij,pj->p", mine, fit.covariance, mine)
+    gain = (common**2).mean(axis=0) / (own + POINT_SD**2)
+    tpot, ttft = loop_times(fit.theta[None], Loads(points, measured=False).with_experts(fit.iteration), fit.rules)
+    seconds = np.array(
+        [
+            (c.requests / c.concurrency + 1.0) * float(ttft[0, i] + c.output_tokens * tpot[0, i])
+            for i, c in enumerate(ordered)
+        ]
+    )
+    again = np.array([0.5 ** tried.get(c, 0) for c in ordered])
+    worth = gain / (seconds + 0.1) * again
+    if len(shapes) < ENOUGH_SHAPES:
+        worth = worth * np.where(new, NEW_SHAPE, 1.0)
+        if len(results) >= ENOUGH_SHAPES and new.any():
+            worth = np.where(new, worth, 0.0)
+    return ordered[int(np.argmax(worth))]

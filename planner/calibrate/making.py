@@ -1,0 +1,223 @@
+"""From a fit to the profile that says where it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.calibrate.http import without_credentials
+from planner.catalog import gpu as find_gpu
+from planner.catalog import model as find_model
+from planner.catalog.profiles import Profile
+from planner.errors import InputError
+from planner.hardware import GpuSpec, ModelSpec
+from planner.iteration.model import IterationModel
+
+if TYPE_CHECKING:
+    from planner.calibrate.fit import Fit
+    from planner.calibrate.servers import ServerFit
+
+__all__ = [
+    "known_gpu",
+    "known_model",
+    "profile_name",
+    "profile_of_iterations",
+    "profile_of_server",
+    "same_device",
+    "shareable",
+]
+
+_ADDRESS = re.compile(
+    r"(?i)\bhttps?://(?!(?:github|huggingface|arxiv|doi)\.)[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w.-]+\.(?:internal|local|lan|corp|svc)\b(?::\d+)?"
+)
+_KEY = re.compile(r"(?i)\b(?:sk|hf|nvapi|key|token|bearer)[-_ =:]+[A-Za-z0-9_\-]{8,}")
+_FOLDER = re.compile(r"(?<![\w.])(?:~|\.{0,2})/(?:[^\s'\"/]+/)*")
+
+
+def profile_name(
+    gpu: str, model: str, tp: int, *, dtype: str = "bf16", kv_dtype: str = "bf16", engine: str = ""
+) -> str:
+    """Name of a profile: model, dtype, hardware, parallelism and, where one was measured, the engine.
+
+    >>> profile_name("h100-80gb", "llama-3.1-8b", 2)
+    'llama-3.1-8b-h100-80gb-tp2'
+    >>> profile_name("h200-141gb", "Qwen/Qwen3-32B-FP8", 1, dtype="fp8", kv_dtype="fp8", engine="vllm")
+    'qwen-qwen3-32b-fp8-h200-141gb-tp1-kvfp8-vllm'
+    """
+    plain = ("bf16", "fp16", "")
+    parts = [model]
+    if dtype not in plain and dtype not in model.lower():
+        parts.append(dtype)
+    parts += [gpu, f"tp{tp}"]
+    if kv_dtype not in plain:
+        parts.append(f"kv{kv_dtype}")
+    if engine:
+        parts.append(engine)
+    return re.sub(r"[^a-z0-9._+-]+", "-", "-".join(parts).lower()).strip("-.")
+
+
+def same_device(named: str, seen: str) -> bool:
+    """Whether the device torch sees is the GPU that was named.
+
+    >>> same_device("h100", "NVIDIA H100 80GB HBM3"), same_device("a100", "NVIDIA H100 80GB HBM3")
+    (True, False)
+    """
+    wanted = find_gpu(named).name
+    try:
+        return find_gpu(seen).name == wanted
+    except InputError:
+        # a name the catalog does not list: the family must at least be in it
+        family = wanted.split("-")[0] if not wanted.startswith("rtx") else wanted.rsplit("-", 1)[0]
+        return family.replace("-", "") in seen.lower().replace(" ", "").replace("-", "")
+
+
+def _rounded(model: IterationModel) -> IterationModel:
+    """Six digits: more would only claim what was not measured."""
+    return IterationModel.from_dict(
+        {k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in model.to_dict().items()}
+    )
+
+
+def today() -> str:
+    """The day, UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
+    """Profile of measured iterations; `details` are further fields of it."""
+    covered = fit.covered
+    ranges = {
+        "decodes": covered.decodes,
+        "context_tokens": covered.context,
+        "prefill_tokens": covered.prefill_tokens,
+        "batch_tokens": covered.tokens,
+    }
+    name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype)
+    return _profile(
+        {"name": name, "provenance": "measured", **details}, gpu, model, tp, fit.iteration,
+        band=round(fit.error_band, 3),
+        points=fit.points,
+        error_mean=round(fit.leave_one_out_error, 4),
+        error_p95=round(fit.leave_one_out_p95, 4),
+        covered={k: v for k, v in ranges.items() if v[1] > 0.0},
+        # x = 0 alone cannot tell "no interference seen" from "never looked"
+        settings={"mixed_measured": True} if fit.identified["x"] else {},
+    )  # fmt: skip
+
+
+def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engine: str, **details: Any) -> Profile:
+    """Profile of a server; `details` are further fields of it."""
+    low_in, high_in = fit.covered["input_tokens"]
+    notes = [*details.pop("notes", ()), *fit.warnings]
+    settings: dict[str, str | float | bool] = {
+        "scheduling": fit.rules.scheduling,
+        "token_budget": fit.rules.budget,
+        "request_s": round(fit.request_s, 6),
+    }
+    if fit.api_overhead_idle_s is not None:
+        settings["api_overhead_idle_s"] = round(fit.api_overhead_idle_s, 6)
+    if fit.limits.slots is not None:
+        settings["slots"] = float(fit.limits.slots)
+    overhead = fit.api_overhead_s if fit.api_overhead_s is not None else fit.api_overhead_idle_s
+    named = engine if engine in ("vllm", "sglang", "trtllm") else "server"
+    name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype, engine=named)
+    return _profile(
+        {"name": name, "provenance": "fitted", "engine": engine, **details}, gpu, model, tp, fit.iteration,
+        band=round(fit.error_band, 3),
+        points=fit.points,
+        error_mean=None if fit.tpot_error is None else round(fit.tpot_error, 4),
+        error_p95=None if fit.tpot_error_p95 is None else round(fit.tpot_error_p95, 4),
+        covered={
+            "decodes": fit.covered["decodes"],
+            "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1]),
+        },
+        api_overhead_s=round((overhead + fit.request_s) if overhead is not None else 0.0, 6),
+        settings=settings,
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _profile(
+    details: Mapping[str, Any], gpu: str, model: ModelSpec, tp: int, iteration: IterationModel, **values: Any
+) -> Profile:
+    """A profile dated today; no address in it carries a password."""
+    found = {"date": today(), **values, **details}
+    if found.get("command"):
+        found["command"] = without_credentials(found["command"])
+    return Profile(
+        gpu=gpu, model=model.name, tp=tp, iteration=_rounded(iteration),
+        weight_dtype=model.weight_dtype, kv_dtype=model.kv_dtype, **found,
+    )  # fmt: skip
+
+
+def known_gpu(name: str | None) -> GpuSpec:
+    """The catalog's GPU of that name.
+
+    Raises
+    ------
+    InputError
+        When it is not said or not known.
+    """
+    if not name:
+        raise InputError("the files do not say which GPU was measured", "Give --gpu.")
+    return find_gpu(name)
+
+
+def known_model(name: str | None, precision: str = "") -> ModelSpec:
+    """The catalog's model of that name, also when a server names it as a repository or with its dtype.
+
+    Parameters
+    ----------
+    name
+        Catalog name, ``owner/name``, folder or config.json.
+    precision
+        Dtype of the weights where the source says it.
+
+    Raises
+    ------
+    InputError
+        When it is not said or not known.
+    """
+    if not name:
+        raise InputError("the files do not say which model was measured", "Give --model.")
+    dtype = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(precision.lower())
+    text = name.removesuffix("-NVFP4").removesuffix("-FP8")
+    if dtype is None and text != name:
+        dtype = "fp8" if name.endswith("-FP8") else "fp4"
+    try:
+        return find_model(text, weight_dtype=dtype) if dtype else find_model(text)
+    except InputError:
+        if "/" not in text or Path(text).exists():
+            raise
+        short = text.rsplit("/", 1)[1]
+        return find_model(short, weight_dtype=dtype) if dtype else find_model(short)
+
+
+def shareable(profile: Profile) -> Profile:
+    """The profile without addresses, keys and folders, fit to be shown to anybody.
+
+    >>> from planner.catalog.profiles import profile
+    >>> from dataclasses import replace
+    >>> p = replace(profile("fleetopt-paper"), command="fleetopt calibrate --server http://10.0.0.7:8000 -o /home/me/x.yaml")
+    >>> shareable(p).command
+    'fleetopt calibrate --server ADDRESS -o x.yaml'
+    """
+    from dataclasses import replace
+
+    def clean(text: str) -> str:
+        return _FOLDER.sub("", _KEY.sub("KEY", _ADDRESS.sub("ADDRESS", text)))
+
+    return replace(
+        profile,
+        command=clean(profile.command) if profile.command else None,
+        source=clean(profile.source),
+        notes=tuple(clean(note) for note in profile.notes),
+        measurements=tuple(
+            {k: clean(v) if isinstance(v, str) and k != "schema" else v for k, v in row.items()}
+            for row in profile.measurements
+        ),
+        model=profile.model if not profile.model.startswith(("/", "~", ".")) else Path(profile.model).name,
+    )

@@ -1,0 +1,214 @@
+"""Servers that mean harm or are broken: a clear error within the bound, nothing kept. All on loopback, all self-ending."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
+from planner.calibrate.live import Server
+from planner.calibrate.loads import OperatingRange
+from planner.calibrate.run import calibrate
+from planner.errors import CalibrationError, InputError
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+EVENT = b'data: {"choices":[{"text":"a"}]}\n\n'
+LIFE_S = 6.0
+
+Talk = Callable[[socket.socket, Callable[[], bool]], None]
+
+
+@contextlib.contextmanager
+def hostile(talk: Talk) -> Iterator[str]:
+    """A socket that reads a request and then does what `talk` says, for six seconds at most."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.1)
+    until = time.monotonic() + LIFE_S
+    stopped = threading.Event()
+
+    def alive() -> bool:
+        return not stopped.is_set() and time.monotonic() < until
+
+    def answer(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            connection.settimeout(1.0)
+            request = connection.recv(65536)
+            # closing with a request half read would reset the answer away
+            wanted = re.search(rb"Content-Length: (\d+)", request)
+            while wanted and len(request.partition(b"\r\n\r\n")[2]) < int(wanted[1]):
+                request += connection.recv(65536)
+            talk(connection, alive)
+
+    def serve() -> None:
+        while alive():
+            with contextlib.suppress(TimeoutError):
+                connection, _ = listener.accept()
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        stopped.set()
+        thread.join(2.0)
+        listener.close()
+
+
+def stream_for_ever(connection: socket.socket, alive: Callable[[], bool]) -> None:
+    connection.sendall(OK)
+    while alive():
+        connection.sendall(EVENT * 10)
+        time.sleep(0.001)
+
+
+def endless_line(connection: socket.socket, alive: Callable[[], bool]) -> None:
+    """2.5 GB without a line's end, made as they are sent."""
+    connection.sendall(OK + b"data: ")
+    piece = b"x" * 65536
+    for _ in range(2_500_000_000 // len(piece)):
+        if not alive():
+            return
+        connection.sendall(piece)
+
+
+def one_byte_at_a_time(connection: socket.socket, alive: Callable[[], bool]) -> None:
+    """A header that never ends: every byte comes well within a socket's timeout."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    while alive():
+        connection.sendall(b"y")
+        time.sleep(0.02)
+
+
+def headers_for_ever(connection: socket.socket, alive: Callable[[], bool]) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    for i in range(100_000):
+        if not alive():
+            return
+        connection.sendall(b"X-%d: y\r\n" % i)
+
+
+def answers(data: bytes) -> Talk:
+    def talk(connection: socket.socket, alive: Callable[[], bool]) -> None:
+        connection.sendall(data)
+
+    return talk
+
+
+def reset(connection: socket.socket, alive: Callable[[], bool]) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+
+
+def silence(connection: socket.socket, alive: Callable[[], bool]) -> None:
+    while alive():
+        time.sleep(0.05)
+
+
+def page(status: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+NESTED = OK + b"data: " + b'{"choices":' * 200_000 + b"\n\n"
+
+CASES: dict[str, tuple[Talk, str]] = {
+    "never-ending stream": (stream_for_ever, "goes on after"),
+    "2.5 GB line": (endless_line, "larger than 16 MB|longer than 16 MB"),
+    "header by the byte": (one_byte_at_a_time, "no complete answer within"),
+    "headers for ever": (headers_for_ever, "headers"),
+    "nested JSON": (answers(NESTED), "nested more than 64"),
+    "not JSON": (answers(OK + b"data: {nope\n\n"), "not OpenAI's"),
+    "a number": (answers(OK + b"data: 7\n\n"), "not OpenAI's"),
+    "redirect": (answers(page("302 Found", b"", "Location: http://u:p@elsewhere.example/v1")), "redirected to http://elsewhere"),
+    "500": (answers(page("500 Internal Server Error", b"boom")), "HTTP 500 Internal Server Error: boom"),
+    "401 echoing the key": (answers(page("401 Unauthorized", b"bad key sk-secret-secret-1")), r"bad key \*\*\*"),
+    "HTML": (answers(page("200 OK", b"<html>hello</html>", "Content-Type: text/html")), "HTML page"),
+    "HTML 404": (answers(page("404 Not Found", b"<!doctype html><h1>nginx")), "HTML page"),
+    "reset": (reset, "reset|dropped|closed"),
+    "silence": (silence, "no answer in time|no complete answer"),
+    "not HTTP": (answers(b"SSH-2.0-OpenSSH_9.6\r\n"), "SSH|BadStatusLine"),
+    "empty": (answers(OK), "dropped before the end"),
+    "control characters": (answers(page("400 Bad", b"\x1b[31mred\x00")), "HTTP 400 Bad: \\[31mred"),
+    "usage of nonsense": (
+        answers(OK + EVENT + b'data: {"choices":[],"usage":{"completion_tokens":1e999}}\n\ndata: [DONE]\n\n'),
+        "one event|nothing to time",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_hostile_server_is_a_clear_error_within_the_bound(case: str) -> None:
+    talk, told = CASES[case]
+    with hostile(talk) as url:
+        started = time.monotonic()
+        server = Server(url, "m", "sk-secret-secret-1", timeout_s=1.0, start_wait_s=0.1)
+        with pytest.raises(CalibrationError, match=told) as caught:
+            calibrate(server=server, max_seconds=1.5, reach=OperatingRange(max_input=64, max_output=16))
+        assert time.monotonic() - started < 4.0
+    message = str(caught.value)
+    assert "secret" not in message and "u:p" not in message
+    assert message.isprintable() or "\n" in message
+    assert len(message) < 800
+
+
+def test_a_slow_stream_ends_with_the_time() -> None:
+    """Tokens that come, but too slowly for the bound: the run ends in time and says so."""
+
+    def slow(connection: socket.socket, alive: Callable[[], bool]) -> None:
+        connection.sendall(OK)
+        while alive():
+            connection.sendall(EVENT)
+            time.sleep(0.2)
+
+    with hostile(slow) as url:
+        started = time.monotonic()
+        with pytest.raises(CalibrationError, match="no complete answer within"):
+            calibrate(server=Server(url, "m", timeout_s=1.0, start_wait_s=0.1), max_seconds=1.0)
+        assert time.monotonic() - started < 3.0
+
+
+def test_pages_are_bounded_too() -> None:
+    with hostile(endless_line) as url, pytest.raises(HttpError, match="larger than 16 MB"):
+        Connection(Endpoint.parse(url), 2.0).get("/metrics", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://h:99999", "out of range"),
+        ("http://h:port", "Port"),
+        ("http://h:0", "port 0"),
+        ("ftp://h", "not http"),
+        ("http://", "not http"),
+        ("localhost:8000", "not http"),
+        ("http://[::1", "Invalid IPv6"),
+        ("http://a b", "blanks"),
+        ("http://h\r\nX: y", "control characters"),
+        ("http://" + "a" * 70 + ".x", "host name"),
+    ],
+)
+def test_addresses_that_are_none_are_input_errors(url: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Server(url, "m")
+
+
+def test_keys_no_header_can_carry_are_input_errors() -> None:
+    with pytest.raises(InputError, match="key") as caught:
+        Server("http://h", "m", "geheim\nX: y")
+    assert "geheim" not in str(caught.value)
+    assert "hunter2" not in repr(Server("http://me:hunter2@h", "m")) and "key1" not in repr(
+        Server("http://h", "m", "key1")
+    )
+
+
+def test_deep_strings_are_not_deep_json() -> None:
+    assert parse_json('{"text": "' + "[" * 1000 + '"}')["text"] == "[" * 1000
+    assert parse_json("[" * 64 + "]" * 64)
+    with pytest.raises(HttpError, match="nested"):
+        parse_json("[" * 65 + "]" * 65)
