@@ -286,7 +286,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         idle = np.maximum(idle - np.maximum(longer, 0.0), tpot)
         decode_s = steps * np.where(known, loads.tpot, tpot)
         modelled = decode_s / (decode_s + idle) * np.where(known, 1.0, 1.0 - waiting)
-        share = 0.5 * (share + modelled)
+        share = np.where(known, modelled, 0.5 * (share + modelled))
         tpot, ttft, longer = times(share)
     return tpot, ttft
 
