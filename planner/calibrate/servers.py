@@ -47,8 +47,9 @@ HOST_LOG_SD: Mapping[str, float] = {"request": 2.5, "overhead": 0.6, "h": 1.5}
 """Standard deviations of the logarithms of what the host adds: engines differ by orders of magnitude [1]."""
 
 PRIOR_WIDTH = 3.0
-SHORT_WIDTH = 0.7
-"""Standard deviations of the kernels' prior are multiplied by these: with enough shapes, and with few."""
+SHORT_WIDTH, SHORT_HOST_WIDTH = 0.7, 0.6
+"""Standard deviations of the kernels' prior are multiplied by these: with enough shapes, and with few (the host's too).
+One point must not be explained by its host alone."""
 
 COMMON_LOG_SD = 0.25
 """What the estimate of a GPU and model is off by as a whole [1]."""
@@ -60,7 +61,7 @@ RESAMPLES = 60
 LEVEL_SD = 1.645
 """Half-width of a 90% interval in standard deviations [1]."""
 
-MISFIT = 0.035
+MISFIT = 0.05
 """What the form itself misses servers by, where too few points show it [1]."""
 
 BAND_QUANTILE = 0.92
@@ -214,7 +215,10 @@ def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int) -
         host = engine(DEFAULT_ENGINE)
         mean = log_parameters(prior, host.request_s, host.api_overhead_s)
         width = PRIOR_WIDTH if shapes >= ENOUGH_SHAPES else SHORT_WIDTH
-        sd = np.array([HOST_LOG_SD.get(name) or width * PRIOR_LOG_SD[name] for name in PARAMETERS])
+        host_width = 1.0 if shapes >= ENOUGH_SHAPES else SHORT_HOST_WIDTH
+        sd = np.array(
+            [host_width * HOST_LOG_SD[n] if n in HOST_LOG_SD else width * PRIOR_LOG_SD[n] for n in PARAMETERS]
+        )
         common = np.array([0.0 if name in HOST_LOG_SD else COMMON_LOG_SD for name in PARAMETERS])
     precision: FloatArray = np.asarray(np.linalg.inv(np.diag(sd**2) + np.outer(common, common)))
     rng = np.random.default_rng(seed)
