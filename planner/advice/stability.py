@@ -261,21 +261,8 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
 
 def mixed_replica(replica: SchedulerReplica) -> MixedReplica:
     """The replica as an engine that mixes prefill and decode under its token budget."""
-    m = replica.profile.iteration.at_batch(replica.token_budget)
     return MixedReplica(
-        t0=m.t0,
-        w=m.w,
-        b=m.b,
-        c=m.c,
-        h=m.h,
-        g=m.g,
-        a=m.a,
-        tau=m.tau,
-        x=m.x,
-        e=m.e,
-        m=m.m,
-        h_m=m.h_m,
-        e_m=m.e_m,
+        **replica.profile.iteration.to_dict(),
         input_tokens=replica.workload.input_tokens,
         output_tokens=replica.workload.output_tokens,
         weight=replica.workload.weight,

@@ -55,7 +55,7 @@ def guess_rate(
     mean = moments / share[:, None]
     new, new2, decode = mean[:, m.NEW_INPUT], mean[:, m.NEW_INPUT2], mean[:, m.DECODE]
     context = np.where(decode > 0.0, mean[:, m.KV] / np.maximum(decode, 1e-9), 0.0)
-    it = iteration.at_batch(token_budget)
+    it = iteration
     ttft = [p.limit_s for p in promises if p.metric == "ttft_s"]
     tpot = [p.limit_s for p in promises if p.metric == "tpot_s"]
     # empty pools take any rate; a finite stand-in keeps the arithmetic quiet
@@ -65,9 +65,10 @@ def guess_rate(
     for _ in range(18):
         rate = 0.5 * (low + high)
         # decodes present at this rate: Little's law with the mean iteration of a replica that is busy rate/capacity
-        duration = it.t0 + it.w + rate / capacity * (it.b + it.c) * token_budget * 0.5
+        half = rate / capacity * token_budget * 0.5
+        duration = it.t0 + it.weight_time(half) + (it.b + it.c) * half
         n = rate * decode * duration
-        full = it.t0 + np.maximum(it.w, it.b * token_budget) + it.c * token_budget + per_decode * n
+        full = it.t0 + np.maximum(it.w + it.w_experts, it.b * token_budget) + it.c * token_budget + per_decode * n
         per_token = full / token_budget + 0.5 * it.a * long_prompt
         service, service2 = np.maximum(new * per_token, 1e-12), new2 * per_token**2
         load = np.minimum(rate * service, 0.999)

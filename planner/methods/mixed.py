@@ -61,22 +61,9 @@ class MixedPool(PoolModel):
         self.arrivals = arrivals
         self.law = law
         self.token_budget = token_budget
-        # experts: the batch that decides the floor is a full one
-        self._iteration = frozen = iteration.at_batch(token_budget)
+        self._iteration = iteration
         self._replica = MixedReplica(
-            t0=frozen.t0,
-            w=frozen.w,
-            b=frozen.b,
-            c=frozen.c,
-            h=frozen.h,
-            g=frozen.g,
-            a=frozen.a,
-            tau=frozen.tau,
-            x=frozen.x,
-            e=frozen.e,
-            m=frozen.m,
-            h_m=frozen.h_m,
-            e_m=frozen.e_m,
+            **iteration.to_dict(),
             input_tokens=law.input_tokens,
             output_tokens=law.output_tokens,
             weight=law.weight,
@@ -284,7 +271,9 @@ class MixedPool(PoolModel):
         if scales not in self._sequences:
             # a decode step weighs what a token of it costs against one of prefill
             prefill = float(self._iteration.time(0.0, 0.0, self.token_budget, self.token_budget * pairs))
-            decode = float(self._iteration.time(1.0, context) - self._iteration.t0 - self._iteration.w)
+            decode = float(self._iteration.time(1.0, context) - self._iteration.t0) - float(
+                self._iteration.weight_time(1.0)
+            )
             weight = max(decode, 0.0) * self.token_budget / prefill
             self._sequences[scales] = Burst.sequence(self.law, weight, scales)
         return self._sequences[scales]

@@ -27,11 +27,15 @@ def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: 
     pairs = law.mean(m.PAIRS) / total
     context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
     n = np.arange(slots + 1, dtype=np.float64)
-    frozen = iteration.at_batch(slots)
-    if frozen.b == 0.0 and frozen.c == 0.0 and frozen.a == 0.0:
+    if iteration.b == 0.0 and iteration.c == 0.0 and iteration.a == 0.0:
         # W + H n: prefill costs iterations and nothing else, and a prefilling slot counts like any other
-        return frozen.time(n, n * context)
-    return frozen.time(n * decoding, n * decoding * context, n * tokens, n * pairs)
+        return iteration.time(n, n * context)
+    batch = n * decoding, n * decoding * context, n * tokens, n * pairs
+    apart = iteration.additive.time(*batch)
+    if iteration.m == 0.0:
+        return apart
+    # one kernel takes decodes and prompts together in the iterations in which any slot prefills
+    return apart + (1.0 - decoding**n) * (iteration.time(*batch) - apart)
 
 
 class OccupancyPool(PoolModel):

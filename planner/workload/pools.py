@@ -390,8 +390,10 @@ def capacity_upper_bound(
         m = np.minimum(m, np.where(mean[..., KV] > 0.0, kv_tokens / mean[..., KV], np.inf))
         # the fewest experts an iteration can touch: those of one token
         floor = iteration.at_batch(1.0).w
-        work = iteration.c * tokens + iteration.h * mean[..., DECODE]
-        work = work + iteration.g * mean[..., KV] + iteration.a * mean[..., PAIRS]
+        h, g = iteration.h, iteration.g
+        if iteration.m > 0.0:  # beside a prompt a decode may cost less than alone
+            h, g = min(h, iteration.h_m), min(g, iteration.a * iteration.m)
+        work = iteration.c * tokens + h * mean[..., DECODE] + g * mean[..., KV] + iteration.a * mean[..., PAIRS]
         # 1/X = (t0 + max(w, b m T))/m + work, written so that unlimited m is a limit and not inf/inf
         per_request = np.maximum((iteration.t0 + floor) / m, iteration.t0 / m + iteration.b * tokens) + work
         return np.where(share > 0.0, 1.0 / per_request, np.inf)

@@ -460,3 +460,25 @@ def test_replica_counts_are_the_simulations(truth):
         same += g == row["replicas_by_simulation"]
         short.append(row["replicas_by_simulation"] - g)
     assert same >= 0.8 * len(counts) and max(short) <= 1
+
+
+def test_experts_are_streamed_as_touched() -> None:
+    """At low load a mixture's decodes stream few experts: the closed form against the iteration itself at that batch."""
+    experts = {"w": 2e-3, "w_experts": 40e-3, "expert_share": 8 / 128}
+    engine = MixedReplica(
+        t0=2e-3, b=10e-6, c=5e-6, h=1e-6, g=2e-8, a=1e-10, **experts,
+        input_tokens=[500.0], output_tokens=[400.0], token_budget=2048, max_num_seqs=256,
+    )  # fmt: skip
+    alone = engine.predict(1e-3)
+    # one decode: 2 ms + 2 ms + 40 ms / 16 + what a token costs at a mean context of 700
+    assert alone.tpot_s[0] == pytest.approx(2e-3 + 2e-3 + 40e-3 / 16 + 16e-6 + 2e-8 * 700, rel=0.01)
+    full = MixedReplica(
+        t0=2e-3, w=42e-3, b=10e-6, c=5e-6, h=1e-6, g=2e-8, a=1e-10,
+        input_tokens=[500.0], output_tokens=[400.0], token_budget=2048, max_num_seqs=256,
+    )  # fmt: skip
+    # a batch of thousands of tokens touches all
+    assert engine.max_throughput().per_s == pytest.approx(full.max_throughput().per_s, rel=1e-3)
+    assert (
+        engine.predict(0.5 * full.max_throughput().per_s).tpot_s[0]
+        < full.predict(0.5 * full.max_throughput().per_s).tpot_s[0]
+    )

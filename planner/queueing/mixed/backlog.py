@@ -224,7 +224,7 @@ def solve_backlog(
     full = cost(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
     load = np.minimum(rate * full * law.mean_prefill / room, most_load)
     rate = load * room / (full * law.mean_prefill)
-    knee = (cost.w / cost.b if cost.b > 0 else 0.0) - decodes
+    knee = cost.knee - decodes
     grid = backlog_grid(room, knee, backlog_top(sums, room, load))
     prefill = np.minimum(grid, room[:, None])
     n = np.maximum(decodes[:, None] + slope * (prefill - np.reshape(mean_prefill, (-1, 1))), 0.0)
@@ -280,7 +280,7 @@ def solve_shared(
     alone = max(1 - 1 / law.mean_prefill, 0.1)
     room = np.maximum((budget - tagged - present) / alone, 1.0)
     top = room + 2 * law.max_prefill + 2 * (present + 1) * law.mean_prefill
-    knee = (cost.w / cost.b if cost.b > 0 else 0.0) - tagged - present
+    knee = cost.knee - tagged - present
     grid = backlog_grid(room, knee, top)
     others = np.maximum(present[:, None] - grid / law.mean_prefill, 0.0)
     prefill = np.minimum(grid, np.maximum(budget - tagged - others, 1.0))

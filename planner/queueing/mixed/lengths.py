@@ -49,6 +49,9 @@ class BatchCost:
         Least attention of such a batch: its longest context, walked by one thread block [s].
     read : float
         Least attention of a decode in it: ``g k``, its part of the KV cache [s].
+    w_experts, expert_share : float
+        Streaming all routed experts [s], and the share of them that one token uses: the floor is that of the experts a
+        batch touches, ``w + w_experts (1 - (1 - share)^T)``.
     """
 
     t0: float
@@ -63,13 +66,40 @@ class BatchCost:
     joined_per_decode: float = 0.0
     walk: float = 0.0
     read: float = 0.0
+    w_experts: float = 0.0
+    expert_share: float = 0.0
+
+    def floor(self, tokens: Array | float) -> Array | float:
+        """Time to stream the weights that a batch of ``tokens`` touches [s]."""
+        if self.w_experts == 0.0:
+            return self.w
+        return self.w + self.w_experts * (1.0 - (1.0 - self.expert_share) ** tokens)
+
+    @property
+    def knee(self) -> float:
+        """Tokens at which computing takes as long as streaming the weights [tokens]; 0 where nothing is computed."""
+        if self.b == 0.0:
+            return 0.0
+        knee = (self.w + self.w_experts) / self.b
+        for _ in range(50 if self.w_experts else 0):
+            knee = float(self.floor(knee)) / self.b
+        return knee
 
     def linear(self, tokens: Array) -> Array:
         """``max(w, b tau ceil(T/tau))`` with the mean staircase [s]."""
         padded = tokens
         if self.tau > 1:
             padded = np.where(tokens > self.tau / 2, np.minimum(tokens + (self.tau - 1) / 2, self.most), tokens)
-        return np.maximum(self.w, self.b * padded)
+        return np.maximum(self.floor(tokens), self.b * padded)
+
+    def linear_slope(self, tokens: Array) -> Array:
+        """What one more token adds to it: computing beyond the knee, more experts touched before it [s/token]."""
+        beyond = self.b * tokens > self.floor(tokens)
+        if self.w_experts == 0.0:
+            return np.where(beyond, self.b, 0.0)
+        left = (1.0 - self.expert_share) ** tokens
+        more = -np.log1p(-min(self.expert_share, 1.0 - 1e-12)) * self.w_experts * left
+        return np.where(beyond, self.b, more)
 
     def __call__(self, decodes: Any, prefill: Any) -> Array:
         """Duration [s] of an iteration with ``decodes`` and ``prefill`` tokens (arrays broadcast)."""

@@ -147,7 +147,7 @@ class MixedReplica:
         Per token of the batch, compute-bound and not [s/token].
     h, g, a : float
         Per decode [s], per context token of a decode [s/token], per query-key pair of prefill [s/pair].
-    tau : int
+    tau : float
         Tile of the matrix multiplications [tokens]; taken at its mean.
     x : float
         Interference of prefill and decode in one batch [s/token].
@@ -156,6 +156,8 @@ class MixedReplica:
     m, h_m, e_m : float
         Where one attention kernel takes decodes and prompts together: query rows of a decode [rows], per decode
         [s/sequence], longest context [s/token], see :class:`planner.iteration.model.IterationModel`; m = 0 = kernels apart.
+    w_experts, expert_share : float
+        Streaming all routed experts [s], share of them that one token uses: the floor is that of the experts touched.
     input_tokens, output_tokens : array_like, shape (rows,)
         Lengths of the requests [tokens].
     weight : array_like or None
@@ -196,12 +198,14 @@ class MixedReplica:
         h: float,
         g: float,
         a: float,
-        tau: int = 1,
+        tau: float = 1,
         x: float = 0.0,
         e: float = 0.0,
         m: float = 0.0,
         h_m: float = 0.0,
         e_m: float = 0.0,
+        w_experts: float = 0.0,
+        expert_share: float = 0.0,
         input_tokens: ArrayLike,
         output_tokens: ArrayLike,
         weight: ArrayLike | None = None,
@@ -257,6 +261,8 @@ class MixedReplica:
             most=float(tau * math.ceil(token_budget / tau)),
             joined_per_decode=float(a * m * self._law.context + h_m) if m > 0.0 else 0.0,
             read=float(g * self._law.context),
+            w_experts=float(w_experts),
+            expert_share=float(expert_share),
             # the contexts of a batch as its tokens see them stand for the longest one
             walk=float(e_m * self._law.context2 / self._law.context) if m > 0.0 and self._law.context > 0.0 else 0.0,
         )
@@ -408,7 +414,7 @@ class MixedReplica:
         busy_slope = (
             cost.c
             + cost.busy_per_decode(float(base.law[0] @ (base.grid[0] > 0.0)) if cost.joined_per_decode else 0.0)
-            + cost.b * float(base.law[0] @ (base.prefill[0] + n0 > (cost.w / cost.b if cost.b > 0 else math.inf)))
+            + float(base.law[0] @ cost.linear_slope(base.prefill[0] + n0))
         )
         feedback = min(n0 * busy_slope / t, 0.9)
         # a stay at many decodes ends before a backlog close to instability builds up: its time scale, which grows as
@@ -460,10 +466,9 @@ class MixedReplica:
         # mean cost of a prefill token beside the decodes
         alone = float(self._cost(nodes[at], np.array(0.0)))
         per_prefill = max((float(means[at]) - alone) / flow, 0.0)
-        knee = self._cost.w / self._cost.b if self._cost.b > 0 else math.inf
-        beyond = float(chains.law[at] @ (chains.prefill[at] + nodes[at] > knee))
+        linear = float(chains.law[at] @ self._cost.linear_slope(chains.prefill[at] + nodes[at]))
         with_prompts = float(chains.law[at] @ (chains.prefill[at] > 0.0)) if self._cost.joined_per_decode else 0.0
-        per_decode = self._cost.c + self._cost.busy_per_decode(with_prompts) + self._cost.b * beyond
+        per_decode = self._cost.c + self._cost.busy_per_decode(with_prompts) + linear
         delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
         return self._draws_once().spectra.at(
             count=rate * time, time=time, per_decode=max(per_decode - self._g * law.context, 0.0),

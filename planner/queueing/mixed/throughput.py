@@ -83,7 +83,7 @@ def max_throughput(
     by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_prompt / 2) if np.isfinite(kv_tokens) else np.inf
     by_kv = max(by_kv, 1e-9)
     by_slots = slots / (steps + 1 + prefill / budget)
-    knee = cost.w / cost.b if cost.b > 0 else 0.0
+    knee = cost.knee
     m = min(by_budget, by_slots, by_kv)
     chain = None
     for _ in range(3):
