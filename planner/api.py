@@ -6,7 +6,7 @@ The options in the signatures of :func:`plan` and :func:`schedule` are written f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -179,7 +179,8 @@ def plan(
     redundancy
         Spare replicas per pool (N + k). Default: 0. [whole number]
     availability_target
-        Largest probability that fewer replicas than needed are up. Default: not asked for. [share: 0.3 or 30%]
+        Largest probability that fewer replicas than needed are up: 0.01 for 99% availability. Default: not asked
+        for. [share: 0.3 or 30%]
     failures_per_hour
         Failures of one replica per hour, for --availability-target. Default: 0.001. [number]
     repair_hours
@@ -211,6 +212,7 @@ def plan(
     'utilization cap 85% of the maximum throughput'
     """
     data = _given(locals())
+    told: set[str] = set(data)
     if config is None:
         if scenario is not None:
             raise InputError(f"scenario {scenario!r} of which file?", "Give it: --config FILE.")
@@ -220,8 +222,10 @@ def plan(
 
         saved = load_question(config)
         question, folder = saved.inputs(scenario, data), saved.folder
+        told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    return make_plan(question, loaded, in_memory=isinstance(workload, Workload))
+    found = make_plan(question, loaded, in_memory=isinstance(workload, Workload))
+    return replace(found, assumptions=(*_chosen(question, told), *found.assumptions))
 
 
 def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
@@ -893,6 +897,26 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if workload is not None:
         data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
     return data
+
+
+def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[str]:
+    """What decides the answer and was not asked for, in one line with the options that say otherwise."""
+    named = {
+        "cdf": f"workload {question.cdf}",
+        "model": f"model {question.model}",
+        "gpu": f"GPU {', '.join(question.gpu)}",
+    }
+    if "profile" in told:
+        # a profile is of its own model and GPU
+        named = {"cdf": named["cdf"]}
+    chosen = [f"{what} ({OPTIONS[name].spellings[0]})" for name, what in named.items() if name not in told]
+    if not {"quantile", "promises"} & set(told):
+        # every default level is the same; a promise with a level of its own says so
+        levels = {p.quantile for p in question.promises}
+        if 0.99 in levels:
+            chosen.append("P99 where a promise names no quantile (--quantile)")
+    if chosen:
+        yield f"chosen, as not given: {', '.join(chosen)}"
 
 
 def _replica(workload: Workload | str | Path | None, arguments: Mapping[str, Any]) -> SchedulerReplica:

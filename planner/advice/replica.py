@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 UTILIZATION = 0.85
 """Share of the maximum throughput a fleet is meant to use when its number of replicas is not given (as in a plan)."""
 
-_NO_PROMISE = 1e9
+_NO_PROMISE = "1e9s"
 """These commands ask what can be sustained, not how fast: the promise a question must carry is out of reach [s]."""
 
 

@@ -10,7 +10,7 @@ __all__ = ["batching"]
 
 
 @opt.asks(opt.REPLICA)
-def batching(output_format: opt.Format = "table", output: opt.OutputFile = None, **given: Any) -> None:
+def batching(output_format: opt.Format = None, output: opt.OutputFile = None, **given: Any) -> None:
     """Exclusive or mixed batching? The refill threshold, sequences and throughput of each, and how certain that is.
 
     Example: fleetopt batching --cdf azure --gpu h100 --model llama-3.1-8b

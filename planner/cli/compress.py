@@ -54,7 +54,7 @@ def measure(
     keep_last: KeepLast = 2,
     content: ContentTypes = "prose",
     language: Language = None,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""

@@ -21,7 +21,7 @@ def evaluate(
     change: Annotated[
         list[str] | None, opt.told("Any option of plan, changed: cached_share=0.6. Repeat.", "--set")
     ] = None,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""

@@ -39,12 +39,13 @@ def told(help: str, *flags: str, panel: str | None = None) -> Any:
 
 
 def _format(of: str = "") -> Any:
-    return told(f"{', '.join(formats(of))}.", "--format", "-f", panel=OUTPUT)
+    text = f"{', '.join(formats(of))}. Default: as the file of -o is named (.yaml, .json, .csv, .md), else table."
+    return told(text, "--format", "-f", panel=OUTPUT)
 
 
-Format = Annotated[str, _format()]
-PlanFormat = Annotated[str, _format("plan")]
-ScheduleFormat = Annotated[str, _format("schedule")]
+Format = Annotated[str | None, _format()]
+PlanFormat = Annotated[str | None, _format("plan")]
+ScheduleFormat = Annotated[str | None, _format("schedule")]
 OutputFile = Annotated[
     Path | None,
     typer.Option(

@@ -14,7 +14,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.writing import write_text
 
-__all__ = ["ClosedStream", "emit", "open_streams", "progress_bar", "say", "tell", "writer"]
+__all__ = ["ClosedStream", "emit", "format_of", "open_streams", "progress_bar", "say", "tell", "writer"]
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -65,20 +65,32 @@ def open_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def writer(output_format: str, output: Path | None, of: str = "") -> Callable[[Any], None]:
+def writer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], None]:
     """What writes the result of a command, made first: a format that does not exist is told before anything is computed.
 
     Parameters
     ----------
     output_format, output
-        As the user gave them.
+        As the user gave them; without a format the name of the file says it.
     of
         ``plan`` or ``schedule``, which have formats of their own.
     """
     from planner.report import formatter
 
-    render = formatter(output_format, of)
+    render = formatter(output_format or format_of(output), of)
     return lambda result: emit(render(result), output)
+
+
+_BY_SUFFIX = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".csv": "csv", ".md": "markdown"}
+
+
+def format_of(output: Path | None) -> str:
+    """The format that a file's name asks for; a table where it says nothing.
+
+    >>> format_of(Path("plan.yaml")), format_of(None)
+    ('yaml', 'table')
+    """
+    return "table" if output is None else _BY_SUFFIX.get(output.suffix.lower(), "table")
 
 
 def tell(result: Any) -> None:

@@ -28,7 +28,7 @@ def plan(
             "Simulate the fleet and judge every promise (seconds; exit 6 when one fails).", "--verify", panel=opt.OUTPUT
         ),
     ] = False,
-    output_format: opt.PlanFormat = "table",
+    output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:

@@ -23,7 +23,7 @@ def show(
     gpu: Annotated[list[str] | None, opt.told("Only this GPU. Repeat.", "--gpu", "-g")] = None,
     vendor: Annotated[str | None, opt.told("Only this vendor.", "--vendor")] = None,
     term: Annotated[str | None, opt.told("Only this term: on-demand, spot, reserved-1y, ...", "--term")] = None,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes."""

@@ -22,7 +22,7 @@ app = typer.Typer(
 def list_profiles(
     gpu: Annotated[str | None, opt.told("Only this GPU.", "--gpu", "-g")] = None,
     model: Annotated[str | None, opt.told("Only this model.", "--model", "-m")] = None,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """The profiles `plan` can use: yours first, then the shipped ones."""
@@ -56,7 +56,7 @@ def show(
         bool, opt.told("Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...).", "--papers")
     ] = False,
     context: Annotated[float, opt.told("Mean context for --papers, tokens.", "--context")] = 1024.0,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """One profile: its parameters, where they come from, and how far to trust them."""
@@ -73,7 +73,7 @@ def show(
 @app.command()
 def compare(
     names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Profiles side by side, with the time of typical batches."""

@@ -13,7 +13,7 @@ __all__ = ["reproduce"]
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """The numbers the papers print beside ours, and why they differ."""

@@ -42,7 +42,7 @@ def schedule(
     ] = "mean",
     config: Config = None,
     scenario: Scenario = None,
-    output_format: opt.ScheduleFormat = "table",
+    output_format: opt.ScheduleFormat = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:

@@ -84,7 +84,7 @@ def simulate(
         list[str] | None,
         opt.told("A policy's parameter: eb.k=20, slai.order=spf. Repeat.", "--set", panel=POLICY_PANEL),
     ] = None,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Does the closed form hold? Simulates a plan's pools promise by promise (exit 6 when one fails).
@@ -149,7 +149,7 @@ def require(result: Verification, hint: str | None = None) -> None:
         )
 
 
-def _verify(plan: Path, given: dict[str, Any], output_format: str, output: Path | None) -> None:
+def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     from planner import api
     from planner.cli.output import progress_bar, say, writer
 
@@ -168,13 +168,18 @@ def _verify(plan: Path, given: dict[str, Any], output_format: str, output: Path 
 
 
 def _compare(
-    names: list[str], rates: list[float], workload: str, given: dict[str, Any], output_format: str, output: Path | None
+    names: list[str],
+    rates: list[float],
+    workload: str,
+    given: dict[str, Any],
+    output_format: str | None,
+    output: Path | None,
 ) -> None:
     from planner import api
-    from planner.cli.output import emit, progress_bar, say
+    from planner.cli.output import emit, format_of, progress_bar, say
     from planner.report import formatter
 
-    render = formatter(output_format)
+    render = formatter(output_format or format_of(output))
     with progress_bar("simulating") as bar:
         result = api.compare_policies(names, rates, workload, progress=bar, **given)
     if not result.complete:

@@ -15,7 +15,7 @@ def stability(
         int | None, opt.told("Replicas of the fleet. Default: enough for a load of 0.85.", panel=opt.HARDWARE)
     ] = None,
     burst: Annotated[float, opt.told("Burst asked about, as a factor on the rate.", panel=opt.WORKLOAD)] = 2.0,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:

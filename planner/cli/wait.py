@@ -24,7 +24,7 @@ def wait(
     ] = None,
     horizon: Annotated[str, opt.told("Time the memory promise covers, e.g. 1h.", panel=_WAIT)] = "1h",
     delta: Annotated[str, opt.told("Probability that memory is exceeded in that time, e.g. 1%.", panel=_WAIT)] = "1%",
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:

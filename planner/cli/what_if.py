@@ -22,7 +22,7 @@ def what_if(
         list[str] | None, opt.told("Scenario of the file; repeat. `all` takes every one.", "--scenario")
     ] = None,
     zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Plan again with options changed; an infeasible point is a row with its reason.

@@ -34,7 +34,7 @@ _BIG = 8 << 20  # files above this size show a progress bar [bytes]
 
 
 @app.command("list")
-def list_shipped(output_format: opt.Format = "table", output: opt.OutputFile = None) -> None:
+def list_shipped(output_format: opt.Format = None, output: opt.OutputFile = None) -> None:
     """The workloads that come with the program."""
     from planner.cli.output import writer
     from planner.report.text.workload_list import WorkloadList
@@ -172,7 +172,7 @@ def show(
     plot: Annotated[Path | None, opt.told("Write a picture (needs the extra plot).", panel=opt.OUTPUT)] = None,
     input_format: InputFormat = None,
     output_share: OutputShare = None,
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
@@ -249,7 +249,7 @@ _MANY_ROWS = 5000  # a mix of more rows than this is compacted
 def compare(
     first: Annotated[str, typer.Argument(help="A workload.")],
     second: Annotated[str, typer.Argument(help="Another one.")],
-    output_format: opt.Format = "table",
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """How far two workloads are apart: has the traffic drifted from what was planned for?"""

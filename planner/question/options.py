@@ -103,6 +103,16 @@ _PROPER = rule("must lie between 0 and 1", lambda v: 0.0 < v < 1.0)
 _PRICED = each("must be positive", lambda v: v > 0.0)
 
 
+def _too_few_up(name: str, value: float) -> Iterator[str]:
+    """A probability that too few replicas are up; what looks like one that enough are is told apart."""
+    yield from _PROPER(name, value)
+    if 0.5 < value < 1.0:
+        yield (
+            f"{name}: got {value:.10g}, but it is the probability that too few replicas are up: "
+            f"write {1.0 - value:.10g} for enough of them {100.0 * value:.10g}% of the time"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
     """A question: all options of a plan. ``None`` means "decide for me and say so"."""
@@ -168,7 +178,8 @@ class PlanInputs:
     min_replicas: int = _option(1, of.COUNT, SEARCH, "Least replicas of a pool.", check=_AT_LEAST_1, bought=True)
     redundancy: int = _option(0, of.COUNT, SEARCH, "Spare replicas per pool (N + k).", check=_NOT_NEGATIVE, bought=True)
     availability_target: float | None = _option(None, of.FRACTION, SEARCH,
-        "Largest probability that fewer replicas than needed are up.", "not asked for", check=_PROPER, bought=True)
+        "Largest probability that fewer replicas than needed are up: 0.01 for 99% availability.",
+        "not asked for", check=_too_few_up, bought=True)
     failures_per_hour: float = _option(0.001, of.NUMBER, SEARCH,
         "Failures of one replica per hour, for --availability-target.", check=_NOT_NEGATIVE, bought=True)
     repair_hours: float = _option(0.5, of.NUMBER, SEARCH,

@@ -153,7 +153,7 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
     'P99 TPOT'
     """
     if not isinstance(text, str):
-        return Promise(f"{metric}_s", parse_duration(text, metric), quantile, scope)
+        return Promise(f"{metric}_s", _limit(text, metric), quantile, scope)
     match = _PROMISE.match(text)
     if match is None:
         raise InputError(f"{metric}: {text!r} is not a promise", "Write it as 500ms, p95=300ms or tpot:p95=40ms.")
@@ -161,7 +161,23 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
     if level is not None:
         quantile = float(level) / 100.0
     name = (named or metric).lower()
-    return Promise(f"{name}_s", parse_duration(limit, name), quantile, scope)
+    return Promise(f"{name}_s", _limit(limit, name), quantile, scope)
+
+
+_BARE_UP_TO_S = {"ttft": 60.0, "tpot": 1.0, "e2e": 3600.0}
+"""Above this, a number without a unit is taken for milliseconds that were meant."""
+
+
+def _limit(text: str | float, metric: str) -> float:
+    """The limit of a promise [s]; a bare number that can only be milliseconds is refused, with its spelling."""
+    limit = parse_duration(text, metric)
+    bare = not isinstance(text, str) or text.strip()[-1:] in "0123456789."
+    if bare and limit > _BARE_UP_TO_S[metric]:
+        raise InputError(
+            f"{limit:,.10g} s of {metric.upper()}? A bare number is seconds: write {limit:.10g}ms "
+            f"({limit:.10g}s if seconds are meant)"
+        )
+    return limit
 
 
 def _promises(value: Any, name: str) -> tuple[Promise, ...]:
