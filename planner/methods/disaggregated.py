@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from planner.methods.base import PoolModel, Prediction, same_band, unstable
-from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes
+from planner.queueing.path import Followed, PathRequests, follow_queue
 from planner.queueing.slots.chain import replica_dispersion
 
 __all__ = ["BANDS", "BURST_BAND", "DecodePool", "PrefillPool", "burst_bands"]
@@ -39,8 +41,17 @@ def burst_bands(usual: tuple[float, float], part: np.ndarray) -> tuple[tuple[flo
 class PrefillPool(PoolModel):
     """The prefill pool as the pool sizer sees it: its latency is TTFT, the others are nan (not this pool's)."""
 
-    def __init__(self, nodes: PrefillNodes, one_queue: bool, arrivals: PoolArrivals, overhead_s: float) -> None:
+    def __init__(
+        self,
+        nodes: PrefillNodes,
+        one_queue: bool,
+        arrivals: PoolArrivals,
+        overhead_s: float,
+        service: Callable[[PathRequests], np.ndarray],
+    ) -> None:
         self.nodes, self.one_queue, self.arrivals, self.overhead_s = nodes, one_queue, arrivals, overhead_s
+        self._service = service
+        self._runs: dict[tuple[float, int], Followed | None] = {}
         self._tables: dict[float, np.ndarray] = {}
         self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
@@ -50,7 +61,14 @@ class PrefillPool(PoolModel):
         return self.nodes.capacity_per_s
 
     def wait(self, arrival_rate_per_s: float, replicas: int) -> Pieces:
-        """Law of the wait for a replica: exact for Poisson arrivals, and what bursts add at every level."""
+        """Law of the wait for a replica: along the path of the requests where it is known; else exact for Poisson arrivals, and
+        what bursts add at every level."""
+        run = self._along_path(arrival_rate_per_s, replicas)
+        if run is not None:
+            order = np.argsort(run.waited, kind="stable")
+            mass = np.cumsum(run.weight[order]) / float(run.weight.sum())
+            found = np.interp(WAIT_LEVELS, mass, run.waited[order])
+            return Pieces(found, np.append(np.diff(found), 0.0), np.diff(WAIT_LEVELS, append=1.0))
         calm = self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue)
         burst = self._bursts(arrival_rate_per_s, replicas)
         if burst is None:
@@ -60,6 +78,18 @@ class PrefillPool(PoolModel):
         knots = knots + self._burst_wait(arrival_rate_per_s, replicas, burst)
         knots = np.maximum.accumulate(np.maximum(knots, 0.0))
         return Pieces(knots, np.append(np.diff(knots), 0.0), np.diff(WAIT_LEVELS, append=1.0))
+
+    def _along_path(self, rate: float, replicas: int) -> Followed | None:
+        """The prefill replicas run along the path of the requests; ``None`` where there is none."""
+        key = (rate, replicas)
+        if key not in self._runs:
+            self._runs[key] = None
+            busy = IDLE_LOAD * replicas * self.capacity_per_s < rate < replicas * self.capacity_per_s
+            found = self.arrivals.path(rate, replicas, not self.one_queue) if busy else None
+            if found is not None:
+                path, followed = found
+                self._runs[key] = follow_queue(path, self._service(path), servers=followed, one_queue=self.one_queue)
+        return self._runs[key]
 
     def _bursts(self, rate: float, replicas: int) -> Burst | None:
         """The bursts of the pool at a rate; ``None`` where there are none or nothing feels them."""
@@ -100,9 +130,17 @@ class PrefillPool(PoolModel):
         load = arrival_rate_per_s / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        ttft = self.nodes.first_token(self.wait(arrival_rate_per_s, replicas)).quantiles(quantiles) + self.overhead_s
         bands = {metric: same_band(quantiles, *band) for metric, band in BANDS.items()}
-        if self._bursts(arrival_rate_per_s, replicas) is not None:
+        run = self._along_path(arrival_rate_per_s, replicas)
+        if run is not None:
+            # prompts that come together are long together: wait and service are those of the same request
+            ttft = run.quantiles("ttft_s", np.array(quantiles)) + self.overhead_s
+            bands["ttft_s"] = path_band(run, "ttft_s", quantiles, BANDS["ttft_s"])
+        else:
+            ttft = (
+                self.nodes.first_token(self.wait(arrival_rate_per_s, replicas)).quantiles(quantiles) + self.overhead_s
+            )
+        if run is None and self._bursts(arrival_rate_per_s, replicas) is not None:
             calm = self.nodes.first_token(self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue))
             part = 1.0 - (calm.quantiles(quantiles) + self.overhead_s) / ttft
             bands["ttft_s"] = burst_bands(BANDS["ttft_s"], part)

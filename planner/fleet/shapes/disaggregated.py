@@ -102,8 +102,9 @@ class Disaggregated(Fleet):
         self.prefill = prefill or PrefillPool(
             PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
             question.routing.pooled,
-            PoolArrivals(arrivals),
+            PoolArrivals(arrivals, 1.0, law.requests),
             prefill_option.profile.api_overhead_s,
+            lambda path: np.asarray(prefill_option.profile.iteration.time(0.0, 0.0, path.tokens, path.pairs)),
         )
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
         # every GPU of a group sends its part over its own link; the smaller group is the narrower path
