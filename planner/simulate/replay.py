@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ class ReplayedTraffic:
     wrapped around, are sent together; a fraction of a copy, and of the trace for a lower rate, is a random part of its
     requests. With `busier` it stands for busier users: one copy, faster or slower.
 
-    Draws: for each copy but the first, one shift; then for a fraction of a copy one number per request.
+    Draws of a pass: for each copy but the first, one shift; then for a fraction of a copy one number per request.
 
     Parameters
     ----------
@@ -85,8 +86,7 @@ class ReplayedTraffic:
         )
         self.cached = cached_tokens(self.inputs, cached_share)
         self.whole = self.copies <= 1.0 or self.period_s > LONG_S
-        everything = max(round(times.size * self.copies), 1)
-        self.requests = everything if self.whole else min(max(requests, 1), everything)
+        self.requests = max(round(times.size * self.copies), 1) if self.whole else max(requests, 1)
 
     @property
     def smallest_tokens(self) -> int:
@@ -104,7 +104,17 @@ class ReplayedTraffic:
         return float(counts.var() / counts.mean()) if counts.any() else 1.0
 
     def batches(self, rng: np.random.Generator) -> Iterator[RequestBatch]:
-        """One pass over the trace, in stretches of about :data:`BATCH` requests."""
+        """Pass after pass over the trace, in stretches of about :data:`BATCH` requests; one pass where it is sent whole."""
+        start = 0.0
+        while True:
+            for batch in self._pass(rng):
+                yield replace(batch, times_s=batch.times_s + start) if start else batch
+            if self.whole:
+                return
+            start += self.period_s
+
+    def _pass(self, rng: np.random.Generator) -> Iterator[RequestBatch]:
+        """All copies once, laid over each other anew."""
         whole = math.floor(self.copies)
         reach = SHIFT_S if self.period_s > LONG_S else self.period_s
         shifts = [0.0, *(rng.random(max(math.ceil(self.copies) - 1, 0)) * reach).tolist()]

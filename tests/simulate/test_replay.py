@@ -30,7 +30,11 @@ def bursty(n: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def all_of(traffic: ReplayedTraffic, seed: int = 1) -> RequestBatch:
-    batches = list(traffic.batches(np.random.default_rng(seed)))
+    batches = []
+    for batch in traffic.batches(np.random.default_rng(seed)):
+        if batch.times_s.size and batch.times_s[-1] >= traffic.period_s:  # the second pass
+            break
+        batches.append(batch)
     columns = zip(*((b.times_s, b.input_tokens, b.output_tokens, b.cached_tokens) for b in batches), strict=True)
     return RequestBatch(*(np.concatenate(c) for c in columns))
 
@@ -57,6 +61,17 @@ def test_more_users_are_copies_with_their_own_lengths(scale: float) -> None:
     assert set(zip(sent.input_tokens.tolist(), sent.output_tokens.tolist(), strict=True)) <= pairs
     if scale == int(scale):
         assert sent.input_tokens.sum() == scale * inputs.sum()
+
+
+def test_copies_go_on_in_another_arrangement() -> None:
+    times, inputs, outputs = bursty()
+    traffic = ReplayedTraffic(times, inputs, outputs, PERIOD, 3.0, requests=10)
+    batches = traffic.batches(np.random.default_rng(1))
+    first, second = next(batches), next(batches)
+    assert first.times_s.size == second.times_s.size == 3 * times.size
+    assert second.times_s[0] >= PERIOD > first.times_s[-1]
+    assert not np.array_equal(first.times_s, second.times_s - PERIOD)
+    assert traffic.requests == 10 and not traffic.whole
 
 
 def test_the_index_of_dispersion_of_counts_and_tokens_is_kept_by_copies(shared_data: Path) -> None:
