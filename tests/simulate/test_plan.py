@@ -89,7 +89,7 @@ def test_bursts_of_the_workload_reach_the_simulation() -> None:
         ("poisson", "poisson"),
         ("paced:9", "paced"),
     ):
-        bare = replace(azure, recorded=None)
+        bare = replace(azure, recorded=None, path=None)
         traffic = of_first_pool(plan, bare, 8.0, Load(arrivals))
         assert isinstance(traffic, SampledTraffic) and traffic.arrival.process == process
         if process == "modulated":
