@@ -106,6 +106,27 @@ def interference(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def public(text: str) -> list[Row]:
+    out = []
+    for data, told in (("servers", "TPOT of closed loops"), ("mlperf", "MLPerf Offline")):
+        cells = line(text, data)
+        out.append(
+            Row(f"the estimate, {told}", "public results, seen by the fit", f"{cells[1]} cells",
+                f"median {cells[3]}, p90 {cells[4]}", f"{cells[5]} of points in the band of {cells[6]}", "-")
+        )  # fmt: skip
+    rates = found(r"(\d+) cells: median \|log ratio\| ([\d.]+%), p90 ([\d.]+%)", text)
+    out.append(
+        Row("MLPerf Server and Interactive from Offline", "public results", f"{rates.group(1)} cells",
+            f"median {rates.group(2)}, p90 {rates.group(3)}", "-", "-")
+    )  # fmt: skip
+    stages = found(r"(\d+) stages: E2E mean ([\d.]+%), TTFT p99 below 92% of capacity ([\d.]+%)", text)
+    out.append(
+        Row("the estimate, one server in open loop", "a vLLM server on H100", f"{stages.group(1)} stages",
+            f"E2E mean {stages.group(2)}, TTFT p99 {stages.group(3)} (means)", "-", "-")
+    )  # fmt: skip
+    return out
+
+
 def mgc(text: str) -> list[Row]:
     everywhere = line(text, "all")
     outside = found(r"(\d+ of \d+ cases), at worst (-[\d.]+%) beyond it", text)
@@ -250,6 +271,7 @@ def schedulers(text: str) -> list[Row]:
 READERS: dict[str, Callable[[str], list[Row]]] = {
     "iteration": iteration,
     "interference": interference,
+    "public": public,
     "mixed": mixed,
     "simulation": simulation,
     "bursts": bursts,

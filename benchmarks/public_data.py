@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.servers import DEFAULT_BUDGET, ServerPoint, read_servers_csv
+from planner.calibrate.tables import read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
