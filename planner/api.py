@@ -803,6 +803,7 @@ def calibrate(
     scheduling: str | None = None,
     token_budget: int | None = None,
     served_model_name: str | None = None,
+    for_plan: str | Path | None = None,
     max_requests: int = 1000,
     max_concurrency: int = 32,
     max_input: int = 4096,
@@ -835,6 +836,8 @@ def calibrate(
         Of the server: ``mixed`` or ``exclusive``; tokens per iteration. What it says, or fits best, when ``None``.
     served_model_name
         The server's name for the model, where `model` is another; the one it serves when both are ``None``.
+    for_plan
+        Plan file: measure where that plan will run, instead of the bounds below.
     max_requests, max_concurrency, max_input, max_output, api_key, timeout, start_wait
         What may be sent to the server, its key, and how long to wait for it [s].
     force
@@ -861,6 +864,8 @@ def calibrate(
         patience = parse_duration(timeout, "timeout"), parse_duration(start_wait, "start_wait")
         target = Server(server, served_model_name or model or "", api_key, *patience)
         reach = OperatingRange(max_input, max_output, max_concurrency, max_requests)
+        if for_plan is not None:
+            reach = OperatingRange.for_plan(for_plan, max_requests)
     return run.calibrate(
         server=target, files=paths, gpu=gpu, model=model if served_model_name or target is None else None, tp=tp,
         device=device, reach=reach, scheduling=scheduling, token_budget=token_budget, where=select, points=points,

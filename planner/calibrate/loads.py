@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times, loop_times
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
+from planner.documents import load_document
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 
@@ -37,6 +39,8 @@ CLUMPS = 0.5
 GOOD_ENOUGH = 0.015
 SHORTEST = (16, 8)
 FEWEST_LEVELS = 2
+LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
+"""A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 RESERVE = 0.03
 """Share of the time kept for ending [1]."""
 
@@ -72,6 +76,46 @@ class OperatingRange:
             raise InputError(f"max_concurrency={self.max_concurrency}: at least 2 are needed to see a batch")
         if self.max_requests < 20:
             raise InputError(f"max_requests={self.max_requests} is too few: 20 are the least for a fit")
+
+    @classmethod
+    def for_plan(cls, path: str | Path, max_requests: int = 1000) -> OperatingRange:
+        """The range in which a plan will run: lengths around the means of its pools, up to the sequences of a full replica.
+
+        Parameters
+        ----------
+        path
+            Plan file.
+        max_requests
+            Bound of all requests together [requests].
+
+        Raises
+        ------
+        InputError
+            When the file is no plan, or states no lengths.
+        """
+        data = load_document(path)
+        pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
+        if not isinstance(pools, list) or not pools:
+            raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
+        typical = []
+        for number, pool in enumerate(pools):
+            try:
+                isl, osl = float(pool["mean_input_tokens"]), float(pool["mean_output_tokens"])
+                slots, load = float(pool["slots"]), float(pool["load"])
+                running = slots * float(pool["slot_occupancy"]) / max(load, LEAST_LOAD) * FULL_LOAD
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(f"{path}: pools[{number}] does not say what runs in it ({error})") from None
+            if not (isl >= 1.0 and osl >= 1.0 and slots >= 1.0 and math.isfinite(isl + osl + running)):
+                raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
+            typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
+        longest = [max(t[k] for t in typical) for k in range(3)]
+        return cls(
+            max_input=max(32, round(2.0 * longest[0])),
+            max_output=max(16, round(2.0 * longest[1])),
+            max_concurrency=max(FEWEST_LEVELS, round(longest[2])),
+            max_requests=max_requests,
+            typical=tuple(typical),
+        )
 
     @property
     def inputs(self) -> tuple[int, ...]:

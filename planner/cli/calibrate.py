@@ -101,6 +101,10 @@ def calibrate(
     max_concurrency: Annotated[
         int, typer.Option("--max-concurrency", min=1, help="Most requests in flight.", rich_help_panel=SERVER)
     ] = 32,
+    for_plan: Annotated[
+        Path | None,
+        typer.Option("--for", help="Plan file: measure where that plan will run, not within --max-*.", rich_help_panel=SERVER),
+    ] = None,
     max_input: Annotated[
         int, typer.Option("--max-input", min=1, help="Longest prompt, tokens.", rich_help_panel=SERVER)
     ] = 4096,
@@ -170,7 +174,11 @@ def calibrate(
         from planner.calibrate.live import Server
         from planner.calibrate.loads import OperatingRange
 
-        reach = OperatingRange(max_input, max_output, max_concurrency, max_requests)
+        reach = (
+            OperatingRange(max_input, max_output, max_concurrency, max_requests)
+            if for_plan is None
+            else OperatingRange.for_plan(for_plan, max_requests)
+        )
         target = Server(
             server, served_model or model or "", os.environ.get(api_key_env) or None,
             parse_duration(timeout, "--timeout"), parse_duration(start_wait, "--start-wait"),

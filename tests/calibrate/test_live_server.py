@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -225,3 +226,25 @@ def test_the_range_is_bounded_and_described() -> None:
         OperatingRange(max_concurrency=1)
     with pytest.raises(InputError, match="not http"):
         Server("localhost:8000", "m")
+
+
+def test_the_range_of_a_plan(tmp_path: Path) -> None:
+    """Twice the mean lengths; 320 slots x 0.00867 at load 0.1036 are 22.8 running at 85% of capacity."""
+    path = tmp_path / "plan.yaml"
+    pool = {
+        "mean_input_tokens": 1434.2,
+        "mean_output_tokens": 153.8,
+        "slots": 320,
+        "load": 0.1036,
+        "slot_occupancy": 0.00867,
+    }
+    path.write_text(json.dumps({"kind": "fleetopt-plan", "pools": [pool]}))
+    reach = OperatingRange.for_plan(path)
+    assert (reach.max_input, reach.max_output, reach.max_concurrency) == (2868, 308, 23)
+    assert {round(p.concurrency) for p in reach.reference()} == {6, 23}
+    path.write_text(json.dumps({"kind": "fleetopt-plan", "pools": [{"slots": 3}]}))
+    with pytest.raises(InputError, match="does not say what runs"):
+        OperatingRange.for_plan(path)
+    path.write_text("gpu: h100\n")
+    with pytest.raises(InputError, match="not a plan file"):
+        OperatingRange.for_plan(path)
