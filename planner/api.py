@@ -18,6 +18,7 @@ from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.remarks import Remark
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
@@ -50,6 +51,12 @@ def plan(
     scenario: str | None = None,
     # options
     rate: float | None = None,
+    isl: int | str | None = None,
+    osl: int | str | None = None,
+    isl_spread: float | str | None = None,
+    osl_spread: float | str | None = None,
+    drop_longer_than: int | str | None = None,
+    osl_scale: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
@@ -118,6 +125,20 @@ def plan(
     .. options
     rate
         Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]]
+    isl
+        Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed. [tokens: 8192, 8k or
+        8Ki]
+    osl
+        Mean output, tokens, with --isl. [tokens: 8192, 8k or 8Ki]
+    isl_spread
+        Standard deviation over mean of the input for --isl: 0.5 or 50%. Default: 1. [share: 0.3 or 30%]
+    osl_spread
+        The same of the output, for --osl. Default: 1. [share: 0.3 or 30%]
+    drop_longer_than
+        Leave out requests of more tokens, input and output together; the share dropped is told. Default: none.
+        [tokens: 8192, 8k or 8Ki]
+    osl_scale
+        Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
     ttft
         TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
     tpot
@@ -224,8 +245,13 @@ def plan(
         question, folder = saved.inputs(scenario, data), saved.folder
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    found = make_plan(question, loaded, in_memory=isinstance(workload, Workload))
-    return replace(found, assumptions=(*_chosen(question, told), *found.assumptions))
+    found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
+    chosen = tuple(_chosen(question, told))
+    return replace(
+        found,
+        assumptions=(*map(str, chosen), *found.assumptions),
+        remarks={**found.remarks, "assumptions": (*chosen, *found.remarks["assumptions"])},
+    )
 
 
 def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
@@ -375,7 +401,7 @@ def simulate(
     question = compile_question(inputs, loaded, rate)
     return verify_fleet(
         standing_fleet(question, saved.pools),
-        loaded,
+        question.traffic.workload,
         question.traffic.rate_per_s,
         requests=requests,
         seeds=seeds,
@@ -554,6 +580,12 @@ def schedule(
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | None = None,
+    isl: int | str | None = None,
+    osl: int | str | None = None,
+    isl_spread: float | str | None = None,
+    osl_spread: float | str | None = None,
+    drop_longer_than: int | str | None = None,
+    osl_scale: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
@@ -904,16 +936,18 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[str]:
+def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
     """What decides the answer and was not asked for, in one line with the options that say otherwise."""
     named = {
         "cdf": f"workload {question.cdf}",
         "model": f"model {question.model}",
         "gpu": f"GPU {', '.join(question.gpu)}",
     }
+    if "isl" in told:
+        named.pop("cdf")
     if "profile" in told:
         # a profile is of its own model and GPU
-        named = {"cdf": named["cdf"]}
+        named = {name: what for name, what in named.items() if name == "cdf"}
     chosen = [f"{what} ({OPTIONS[name].spellings[0]})" for name, what in named.items() if name not in told]
     if not {"quantile", "promises"} & set(told):
         # every default level is the same; a promise with a level of its own says so
@@ -921,7 +955,7 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[str]:
         if 0.99 in levels:
             chosen.append("P99 where a promise names no quantile (--quantile)")
     if chosen:
-        yield f"chosen, as not given: {', '.join(chosen)}"
+        yield Remark("chosen", {"what": ", ".join(chosen)})
 
 
 def _replica(workload: Workload | str | Path | None, arguments: Mapping[str, Any]) -> SchedulerReplica:

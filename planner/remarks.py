@@ -68,6 +68,9 @@ SENTENCES: Mapping[str, str] = {
     # assumptions
     "iteration_times": "{model} ({dtype}) on {gpu} x TP{tp}: iteration times {trust}{likeness}{profile}",
     "gpu_price": "{gpu} at ${price:g} per GPU and hour{source}",
+    "chosen": "chosen, as not given: {what}",
+    "osl_scale": "every output is {factor:.10g} times as long as in the workload (--osl-scale)",
+    "dropped_longer": "{share:.3%} of requests are longer than {tokens:,} tokens and left out (--drop-longer-than)",
     "own_rate": "rate {rate:count} requests/s, the workload's own mean",
     "poisson": "Poisson arrivals assumed",
     "arrivals": "{assumed}",

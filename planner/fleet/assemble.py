@@ -41,9 +41,13 @@ def make_plan(inputs: PlanInputs, workload: Workload, in_memory: bool = False) -
     InfeasibleError
         No fleet of the searched grid keeps the promises.
     """
-    plan = plan_of(compile_question(inputs, workload))
-    if in_memory and not is_filed(workload):
-        plan = replace(plan, workload={**plan.workload, "rows": rows_to_carry(workload)})
+    question = compile_question(inputs, workload)
+    plan = plan_of(question)
+    if in_memory and (inputs.cdf == "-" or not is_filed(workload)):
+        # rows are carried as they were planned for: read back, nothing is left to change of them
+        rows = rows_to_carry(question.traffic.workload)
+        plain = {"osl_scale": 1.0, "drop_longer_than": None}
+        plan = replace(plan, inputs={**plan.inputs, **plain}, workload={**plan.workload, "rows": rows})
     return plan
 
 
@@ -257,6 +261,7 @@ def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
         yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
     if traffic.own_rate:
         yield Remark("own_rate", {"rate": traffic.rate_per_s})
+    yield from traffic.changes
     yield _arrivals_assumed(fleet, feels_bursts)
     if purchase.availability_target is not None:
         repair = {"failures_per_hour": purchase.failures_per_hour, "repair_hours": purchase.repair_hours}

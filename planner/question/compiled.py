@@ -12,12 +12,24 @@ from dataclasses import dataclass, replace
 from planner.errors import InputError
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
+from planner.remarks import Remark
 from planner.routing import Routing, find_routing
 from planner.workload.arrivals import Arrivals
+from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
 from planner.workload.workload import Workload
 
-__all__ = ["CompiledQuestion", "Engines", "Promises", "Purchase", "Search", "Traffic", "compile_question", "rate_of"]
+__all__ = [
+    "CompiledQuestion",
+    "Engines",
+    "Promises",
+    "Purchase",
+    "Search",
+    "Traffic",
+    "compile_question",
+    "rate_of",
+    "shaped",
+]
 
 REPORTED_LEVELS = (0.5, 0.9, 0.99)
 """Quantiles every prediction states, promised or not."""
@@ -43,6 +55,8 @@ class Traffic:
         Probability that a compression succeeds [1]; ``None`` = by category.
     route_on
         What the gateway cuts requests by: ``total`` (an oracle for the output length) or ``input``.
+    changes
+        What options changed of the workload as it was read, for the reader.
     """
 
     workload: Workload
@@ -52,6 +66,7 @@ class Traffic:
     bursts: bool = True
     p_c: float | None = None
     route_on: str = "total"
+    changes: tuple[Remark, ...] = ()
 
     @property
     def arrivals(self) -> Arrivals | None:
@@ -207,6 +222,24 @@ class CompiledQuestion:
         return replace(self, traffic=self.traffic.at(rate_per_s))
 
 
+def shaped(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple[Remark, ...]]:
+    """The traffic asked about: outputs scaled, then the longest left out; and what that changed.
+
+    Raises
+    ------
+    InputError
+        No request is left.
+    """
+    changes = []
+    if inputs.osl_scale != 1.0:
+        workload = scaled(workload, output_factor=inputs.osl_scale)
+        changes.append(Remark("osl_scale", {"factor": inputs.osl_scale}))
+    if inputs.drop_longer_than is not None:
+        workload, dropped = without_longer(workload, inputs.drop_longer_than)
+        changes.append(Remark("dropped_longer", {"share": dropped, "tokens": inputs.drop_longer_than}))
+    return workload, tuple(changes)
+
+
 def rate_of(inputs: PlanInputs, workload: Workload) -> float:
     """The option's rate, else the workload's own [1/s].
 
@@ -215,7 +248,7 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
     InputError
         Neither is known.
     """
-    rate = inputs.rate if inputs.rate is not None else workload.arrivals.rate_per_s
+    rate = inputs.rate if inputs.rate is not None else shaped(inputs, workload)[0].arrivals.rate_per_s
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
@@ -252,18 +285,24 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     InputError
         No rate is known; a cached share of a category the workload does not have.
     """
+    workload, changes = shaped(inputs, workload)
     if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
         raise InputError(
             f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
             f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
         )
-    rate = rate_of(inputs, workload) if rate_per_s is None else rate_per_s
+    if rate_per_s is not None:
+        rate = rate_per_s
+    else:
+        rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None), workload)
     if not (math.isfinite(rate) and rate > 0.0):
         raise InputError(f"rate: must be positive, got {rate!r}")
     own = inputs.rate is None and rate_per_s is None
     return CompiledQuestion(
         asked=inputs.to_dict(),
-        traffic=Traffic(workload, rate, own, inputs.cached_share, inputs.burst == "auto", inputs.p_c, inputs.route_on),
+        traffic=Traffic(
+            workload, rate, own, inputs.cached_share, inputs.burst == "auto", inputs.p_c, inputs.route_on, changes
+        ),
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
         engines=Engines(
             gpu=inputs.gpu,

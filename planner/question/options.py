@@ -119,11 +119,17 @@ class PlanInputs:
 
     # fmt: off
     cdf: str = _option("azure", of.TEXT, WORKLOAD,
-        "Workload: a file, or a shipped name (`fleetopt workload list`).",
+        "Workload: a file, a shipped name (`fleetopt workload list`), or - for standard input.",
         flags=("--cdf", "--workload", "-w"), aliases=("workload",))
     rate: float | None = _option(None, of.RATE, WORKLOAD,
         "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
         check=rule("must be a positive number of requests per second", lambda v: math.isfinite(v) and v > 0.0))
+    drop_longer_than: int | None = _option(None, of.TOKENS, WORKLOAD,
+        "Leave out requests of more tokens, input and output together; the share dropped is told.", "none",
+        check=_AT_LEAST_1)
+    osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
+        "Factor on every output length: 1.3 = outputs grow 30%.", "1",
+        check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0))
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
         "Promises as a plan file writes them, in place of all others.", "", flags=())
     gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
@@ -239,7 +245,7 @@ class PlanInputs:
         """Build from several mappings of options, each with the prefix of its key paths; a later one overrides."""
         values: dict[str, Any] = {}
         for data, where in layers:
-            values |= _changes(data, where, values.get("promises"))
+            values |= _changes(data, where, values.get("promises"), values.get("cdf"))
         try:
             return cls(**values)
         except InputError as error:
@@ -251,7 +257,7 @@ class PlanInputs:
 
         Promises about one metric replace those about it; ``promises`` replaces all.
         """
-        return replace(self, **_changes(changes, where, self.promises))
+        return replace(self, **_changes(changes, where, self.promises, self.cdf))
 
 
 # fmt: off
@@ -268,6 +274,16 @@ _WRITTEN_PROMISES = {
 # fmt: on
 """Promises as people write them: they become ``promises`` of the question."""
 
+# fmt: off
+_WRITTEN_LENGTHS = {
+    "isl": Option(of.TOKENS, WORKLOAD, "Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed."),
+    "osl": Option(of.TOKENS, WORKLOAD, "Mean output, tokens, with --isl."),
+    "isl_spread": Option(of.FRACTION, WORKLOAD, "Standard deviation over mean of the input for --isl: 0.5 or 50%.", "1"),
+    "osl_spread": Option(of.FRACTION, WORKLOAD, "The same of the output, for --osl.", "1"),
+}
+# fmt: on
+"""Lengths as people write them: they become the name of a synthetic workload, ``cdf`` of the question."""
+
 
 def _table() -> dict[str, Option]:
     """All options by name, those of promises where the question keeps its promises."""
@@ -275,6 +291,8 @@ def _table() -> dict[str, Option]:
     for f in fields(PlanInputs):
         if f.name == "promises":
             table |= _WRITTEN_PROMISES
+        if f.name == "drop_longer_than":
+            table |= _WRITTEN_LENGTHS
         table[f.name] = f.metadata["option"]
     return {name: replace(option, name=name) for name, option in table.items()}
 
@@ -302,9 +320,11 @@ def unknown_option(name: str) -> str | None:
     return None if key in OPTIONS else f"unknown option{did_you_mean(key, (*OPTIONS, *_ALIASES))}"
 
 
-def _changes(data: Mapping[str, Any], where: str, base: Sequence[Promise] | None) -> dict[str, Any]:
-    """Fields of the question that `data` sets, the promises it leaves alone kept."""
-    values = _read(data, where)
+def _changes(
+    data: Mapping[str, Any], where: str, base: Sequence[Promise] | None, cdf: str | None = None
+) -> dict[str, Any]:
+    """Fields of the question that `data` sets, the promises and the lengths it leaves alone kept."""
+    values = _read(data, where, cdf)
     if base is None:
         return values
     alone = [k for k in ("quantile", "scope") if data.get(k) is not None and "promises" not in values]
@@ -317,8 +337,10 @@ def _changes(data: Mapping[str, Any], where: str, base: Sequence[Promise] | None
     return values
 
 
-def _read(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[str, Any]:
     """Fields of the question from options under any of their names; raises one error with all problems.
+
+    `cdf` is the workload so far, whose lengths may be changed.
 
     ``None`` is what was not given.
     """
@@ -353,6 +375,16 @@ def _read(data: Mapping[str, Any], where: str) -> dict[str, Any]:
                 problems += _placed(error, given[key][0], key)
     if promises:
         values["promises"] = tuple(promises)
+    lengths = {key: values.pop(key) for key in _WRITTEN_LENGTHS if key in values}
+    if lengths and len(lengths) == sum(key in _WRITTEN_LENGTHS for key in given):
+        try:
+            values["cdf"] = _synthetic(lengths, values.get("cdf"), cdf)
+        except InputError as error:
+            for line in error.problems or (error.message,):
+                key = line.partition(":")[0]
+                problems.append(
+                    (given[key][0] + line.removeprefix(key) if key in given else f"{where}{line}", error.hint)
+                )
     if "tp" in values:
         # a size fixes it, a list leaves it to the pools
         sizes = values["tp"]
@@ -363,6 +395,25 @@ def _read(data: Mapping[str, Any], where: str) -> dict[str, Any]:
         hints = {hint for _, hint in problems if hint}
         raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
+
+
+def _synthetic(lengths: Mapping[str, Any], beside: str | None, before: str | None) -> str:
+    """The name of the synthetic workload of lengths as written, those not given as in the workload before."""
+    from planner.workload.synthetic import SyntheticLengths
+
+    if beside is not None:
+        raise InputError(
+            f"{next(iter(lengths))}: beside cdf, which has lengths of its own",
+            "Give a workload or lengths; --osl-scale changes the outputs of a workload.",
+        )
+    known = None if before is None else SyntheticLengths.parse(before)
+    if known is not None:
+        return replace(known, **lengths).name
+    if missing := [name for name in ("isl", "osl") if name not in lengths]:
+        raise InputError(
+            f"{next(iter(lengths))}: without {' and '.join(missing)}", "Both means are needed: --isl 2000 --osl 300."
+        )
+    return SyntheticLengths(**lengths).name
 
 
 def _placed(error: InputError, place: str, key: str) -> list[tuple[str, str | None]]:

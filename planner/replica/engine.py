@@ -227,12 +227,13 @@ def _longest_admitted(engines: Engines, model: ModelSpec, named: Profile | None,
     if longest_tokens > model.max_context:
         raise InputError(
             f"the workload's longest request has {longest_tokens:,.0f} tokens, {model.name} admits {model.max_context:,}",
-            "Take a model with a longer context, or cut the workload.",
+            f"Take a model with a longer context, or leave such requests out: --drop-longer-than {model.max_context}.",
         )
     max_len = min(max_len, model.max_context)
     if longest_tokens > max_len:
         raise InputError(
-            f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens"
+            f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens",
+            f"Raise it, or leave longer requests out: --drop-longer-than {max_len}.",
         )
     return max_len
 

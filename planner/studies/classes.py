@@ -12,7 +12,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import Promise
-from planner.question.compiled import rate_of
+from planner.question.compiled import rate_of, shaped
 from planner.question.options import PlanInputs
 from planner.workload.combine import mix
 from planner.workload.workload import Workload
@@ -232,7 +232,8 @@ def _members(
                 sugar = ("slo", "ttft", "tpot", "e2e", "promises")
                 common = {k: v for k, v in base.items() if not (k in sugar and any(s in options for s in sugar))}
                 inputs = PlanInputs.from_dict({**common, **options}, place)
-            workload = load(inputs.cdf)
+            workload, _ = shaped(inputs, load(inputs.cdf))
+            inputs = replace(inputs, osl_scale=1.0, drop_longer_than=None)
             members.append(RequestClass(name, inputs, workload, rate_of(inputs, workload)))
         except InputError as error:
             problems.extend(error.problems or (f"{place.rstrip('.')}: {error.message}",))

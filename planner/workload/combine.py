@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Drift", "drift", "mix", "scaled"]
+__all__ = ["Drift", "drift", "mix", "scaled", "without_longer"]
 
 
 def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *, name: str = "mix") -> Workload:
@@ -173,6 +173,55 @@ def scaled(
         category=workload.category,
         note=note,
     )
+
+
+def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload, float]:
+    """The requests whose input and output together have at most `longest_tokens` tokens, and the share that is dropped.
+
+    Parameters
+    ----------
+    workload
+        The requests. A bin of a compact file that reaches beyond the limit is dropped whole.
+    longest_tokens
+        Longest request kept [tokens].
+
+    Returns
+    -------
+    tuple
+        What is left, its arrivals thinned by as much, and the share of requests dropped [1].
+
+    Raises
+    ------
+    InputError
+        Nothing would be left.
+
+    >>> w = Workload.from_arrays([100, 100, 9000], [10, 10, 10], arrival_rate_per_s=3.0)
+    >>> kept, dropped = without_longer(w, 8192)
+    >>> kept.max_total, kept.arrivals.rate_per_s, round(dropped, 3)
+    (110.0, 2.0, 0.333)
+    """
+    keep = workload.total_tokens <= longest_tokens
+    if keep.all():
+        return workload, 0.0
+    if not keep.any():
+        shortest = float(workload.total_tokens[0])
+        raise InputError(
+            f"no request of {workload.name} has at most {longest_tokens:,.0f} tokens; the shortest has {shortest:,.0f}"
+        )
+    kept = float(workload.weight[keep].sum())
+    trace = workload.trace()
+    left = workload.rebuilt(
+        workload.input_tokens[keep],
+        workload.output_tokens[keep],
+        weight=workload.weight[keep],
+        total_tokens=workload.total_tokens[keep],
+        lower_tokens=workload.lower_tokens[keep],
+        category=workload.category[keep],
+        note=f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
+        share=kept,
+        recorded=None if trace is None else trace.select(trace.input_tokens + trace.output_tokens <= longest_tokens),
+    )
+    return left, 1.0 - kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuild
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.source import Progress, Source
+from planner.workload.synthetic import SyntheticLengths
 from planner.workload.trace import Trace
 from planner.workload.workload import Provenance, Workload
 
@@ -46,7 +47,7 @@ def read_workload(
     Parameters
     ----------
     path
-        An existing path, or the name of a shipped workload.
+        An existing path, the name of a shipped workload, ``-`` for standard input, or lengths: ``isl=2000,osl=300``.
     input_format
         Name of the format; ``None`` = recognised by content.
     columns
@@ -97,6 +98,11 @@ def read_workload(
         baseline=None if baseline is None else Source(resolve_workload(baseline)),
         interval_s=interval_s,
     )
+    if (lengths := SyntheticLengths.parse(str(path))) is not None:
+        made = lengths.workload()
+        return (made if name is None else made.renamed(name)), ImportReport(
+            lengths.name, "synthetic", made.rows, made.rows
+        )
     workload, reports = import_files([(None, path)], options, input_format=input_format, name=name, progress=progress)
     if compressible is not None:
         workload = workload.with_compressible(compressible)

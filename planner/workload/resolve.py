@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["resolve_workload", "shipped_folder", "shipped_names", "shipped_path"]
+__all__ = ["STANDARD_INPUT", "resolve_workload", "shipped_folder", "shipped_names", "shipped_path", "standard_input"]
+
+STANDARD_INPUT = "standard input"
+"""How messages and plans name what was read from it."""
 
 
 def shipped_folder() -> Path:
@@ -37,7 +44,7 @@ def resolve_workload(path: str | Path) -> Path:
     Parameters
     ----------
     path
-        An existing path, or the name of a shipped workload.
+        An existing path, the name of a shipped workload, or ``-``: standard input, kept in a file until the end.
 
     Returns
     -------
@@ -52,6 +59,8 @@ def resolve_workload(path: str | Path) -> Path:
     >>> resolve_workload("azure").name
     'azure.csv'
     """
+    if str(path) == "-":
+        return standard_input()
     given = Path(path).expanduser()
     if given.is_dir():
         raise InputError(f"{path}: is a folder, not a file")
@@ -64,3 +73,22 @@ def resolve_workload(path: str | Path) -> Path:
     names = shipped_names()
     hint = f"Give the path of an existing file or one of the shipped workloads: {', '.join(names)}."
     raise InputError(f"{path}: no such file or shipped workload{did_you_mean(given.stem, names)}", hint)
+
+
+@cache
+def standard_input() -> Path:
+    """What came on standard input, in a file: readers look at the beginning before they read."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError(
+            "-: nothing comes on standard input", "Pipe a workload into it: ... | fleetopt plan --cdf - ..."
+        )
+    folder = tempfile.TemporaryDirectory(prefix="fleetopt-")
+    _KEPT.append(folder)
+    copy = Path(folder.name) / STANDARD_INPUT
+    with copy.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return copy
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+"""Folders that are removed when the program ends."""

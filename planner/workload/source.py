@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InputError
+from planner.workload.resolve import STANDARD_INPUT
 
 __all__ = ["Head", "Source", "normal_name"]
 
@@ -85,7 +86,7 @@ class Source:
     @property
     def name(self) -> str:
         """How messages name the file."""
-        return str(self.path)
+        return STANDARD_INPUT if self.path.name == STANDARD_INPUT else str(self.path)
 
     def _raw(self) -> IO[bytes]:
         try:

@@ -23,7 +23,8 @@ from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 
 # one value per option that is not its default, as a person would write it in a file
 WRITTEN: dict[str, Any] = {
-    "cdf": "lmsys", "rate": 12.5, "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
+    "cdf": "lmsys", "rate": 12.5, "osl_scale": 1.3, "drop_longer_than": "16Ki",
+    "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
     "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama", "tp": [2, 4],
     "profile": "fleetopt-paper",
     "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",
@@ -33,6 +34,8 @@ WRITTEN: dict[str, Any] = {
     "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
     "kv_transfer_gbps": 200, "kv_transfer_base": "1ms",
 }  # fmt: skip
+# they stand in place of a workload, so not beside all others
+LENGTHS: dict[str, Any] = {"isl": "2k", "osl": 300, "isl_spread": "50%", "osl_spread": 0.4}
 WITH_FLAG = {name: option for name, option in OPTIONS.items() if option.spellings}
 
 
@@ -64,7 +67,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlanInputs]:
 def test_the_table_is_complete() -> None:
     names = {f.name for f in fields(PlanInputs)}
     assert names < set(OPTIONS)
-    assert set(WRITTEN) == set(WITH_FLAG)
+    assert {*WRITTEN, *LENGTHS} == set(WITH_FLAG)
     for option in OPTIONS.values():
         assert option.panel in PANELS
         assert option.help.endswith(".")
@@ -134,7 +137,7 @@ SINGLE = [name for name, option in WITH_FLAG.items() if option.kind.flag is not 
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_repeated_option_with_one_value_is_an_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    once = flags(name, WRITTEN[name])
+    once = flags(name, {**WRITTEN, **LENGTHS}[name])
     with pytest.raises(SystemExit) as stopped:
         run(["plan", "--slo", "1", *once, *once])
     assert stopped.value.code == 2
