@@ -164,6 +164,15 @@ def mixed(text: str) -> list[Row]:
     return out
 
 
+def routing(text: str) -> list[Row]:
+    everywhere, short = line(text, "all"), line(text, "short outputs (28 tokens)")
+    (ttft, low, _), (tpot, least, _) = (re.split(r"\s*/\s*", everywhere[k]) for k in (4, 7))
+    return [
+        Row("`mixed`, power of two choices", "the shipped simulator", everywhere[1], f"TTFT p99 {ttft}%, TPOT p99 {tpot}%",
+            f"TTFT p99 {low}%, TPOT p99 {least}%", f"short outputs: TPOT p50 {short[5].split(' / ')[2]}%"),
+    ]  # fmt: skip
+
+
 def occupancy(text: str) -> list[Row]:
     out = []
     for label in ("Our own iteration-level server", "A second, independent iteration-level server"):
@@ -273,6 +282,7 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "interference": interference,
     "public": public,
     "mixed": mixed,
+    "routing": routing,
     "simulation": simulation,
     "bursts": bursts,
     "occupancy": occupancy,

@@ -69,7 +69,7 @@ def plan(
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal["random", "rr", "round-robin", "round_robin", "least", "jsq", "least-requests"] | None = None,
+    routing: Literal["random", "rr", "round-robin", "p2c", "envoy", "least", "jsq", "least-requests"] | None = None,
     utilization_cap: float | str | None = None,
     pools: int | None = None,
     boundaries: float | str | Sequence[float] | None = None,
@@ -166,7 +166,7 @@ def plan(
     kv
         paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
     routing
-        How a pool's gateway picks a replica: random, rr, round-robin, round_robin, least, jsq, least-requests.
+        How a pool's gateway picks a replica: random, rr, round-robin, p2c, envoy, least, jsq, least-requests.
         Default: random. [text]
     utilization_cap
         Largest share of the maximum throughput in use. Default: 0.85. [share: 0.3 or 30%]
@@ -598,7 +598,7 @@ def schedule(
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal["random", "rr", "round-robin", "round_robin", "least", "jsq", "least-requests"] | None = None,
+    routing: Literal["random", "rr", "round-robin", "p2c", "envoy", "least", "jsq", "least-requests"] | None = None,
     utilization_cap: float | str | None = None,
     pools: int | None = None,
     boundaries: float | str | Sequence[float] | None = None,

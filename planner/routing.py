@@ -41,7 +41,7 @@ class Routing:
     in_turn: bool = False
     one_queue: bool = False
     aliases: tuple[str, ...] = ()
-    law: Literal["random", "jsq", "rr"] | None = None
+    law: Literal["random", "p2c", "jsq", "rr"] | None = None
 
     @property
     def pooled(self) -> bool:
@@ -58,16 +58,17 @@ ROUTINGS: Mapping[str, Routing] = {
     r.name: r
     for r in (
         Routing("random", "any replica, each with the same probability", candidates=1, law="random"),
-        Routing("rr", "in turn", candidates=1, in_turn=True, aliases=("round-robin", "round_robin"), law="rr"),
+        Routing("rr", "in turn", candidates=1, in_turn=True, aliases=("round-robin",), law="rr"),
         Routing(
             "p2c",
             "of two replicas drawn at random the one with fewer requests in flight (Envoy's LEAST_REQUEST)",
             candidates=2,
             least="requests",
-            aliases=("least-request", "least_request", "power-of-two"),
+            aliases=("envoy",),
+            law="p2c",
         ),
         Routing("least", "fewest requests in flight", least="requests", aliases=("jsq", "least-requests"), law="jsq"),
-        Routing("least-kv", "least KV memory held", least="tokens", aliases=("least_kv",)),
+        Routing("least-kv", "least KV memory held", least="tokens"),
         Routing("central", "one queue for all replicas", least="requests", one_queue=True),
     )
 }
@@ -80,6 +81,7 @@ def find_routing(name: str) -> Routing:
     >>> find_routing("jsq").name
     'least'
     """
+    name = name.replace("_", "-")
     for routing in ROUTINGS.values():
         if name == routing.name or name in routing.aliases:
             return routing

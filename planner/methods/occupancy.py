@@ -7,6 +7,7 @@ import numpy as np
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
 from planner.methods.burst import PoolArrivals
+from planner.queueing.slots.chain import ROUTINGS
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
@@ -79,7 +80,8 @@ class OccupancyPool(PoolModel):
         at = self._replica.predict(
             arrival_rate_per_s,
             replicas,
-            routing=self.routing.law or "random",
+            # what the chain has no law for is at least as good as a choice at random
+            routing=self.routing.law if self.routing.law in ROUTINGS else "random",
             quantiles=np.array(quantiles),
             dispersion=self.arrivals.at(arrival_rate_per_s).pool_dispersion(self._residence_s / (1.0 - load)),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,11 +27,12 @@ from planner.queueing.mixed.latency import (
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occupancy_law
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
+from planner.queueing.mixed.two_choices import Apart, balance_of_two
 
 __all__ = ["MixedPrediction", "MixedReplica", "Routing"]
 
 Array = NDArray[np.float64]
-Routing = Literal["random", "jsq", "rr"]
+Routing = Literal["random", "p2c", "jsq", "rr"]
 
 # Points of the quadrature.
 POINTS = 4096
@@ -41,6 +42,10 @@ RR_AVOIDANCE = (0.10, 0.35)
 # Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
 # random time: fitted on simulations of 4 and 16 replicas.
 JSQ_AFTER_DEPARTURE = 0.33
+# The same under power of two choices, where a departure attracts an arrival only if the replica is drawn; and the share of
+# the control in its arrivals, relative to join-shortest-queue: fitted together on 60 simulations of 4 to 64 replicas.
+TWO_AFTER_DEPARTURE = 0.05
+TWO_CONTROL = 0.7
 # Replicas of a join-shortest-queue pool that are followed together: the answer has converged there, and each replica of
 # a larger pool is treated as one of this many.
 MOST_POOLED = 128
@@ -311,8 +316,9 @@ class MixedReplica:
             Rate of the whole POOL [requests/s]; one replica gets ``arrival_rate / replicas``.
         replicas : int
             Replicas in the pool.
-        routing : {"random", "jsq", "rr"}
-            Independent choice, fewest requests present, or in turn.
+        routing : {"random", "p2c", "jsq", "rr"}
+            Independent choice, the one of two drawn at random with fewer requests present, fewest requests present of
+            all, or in turn.
         quantiles : sequence of float
             Levels in (0, 1).
 
@@ -329,8 +335,8 @@ class MixedReplica:
             raise ValueError(f"arrival_rate: {arrival_rate!r} is not a finite number >= 0")
         if not (replicas >= 1 and int(replicas) == replicas):
             raise ValueError(f"replicas: {replicas!r} is not a whole number >= 1")
-        if routing not in ("random", "jsq", "rr"):
-            raise ValueError(f"routing: {routing!r} is not one of 'random', 'jsq', 'rr'")
+        if routing not in get_args(Routing):
+            raise ValueError(f"routing: {routing!r} is not one of {', '.join(get_args(Routing))}")
         levels = tuple(float(q) for q in quantiles)
         if not levels or not all(0 < q < 1 for q in levels):
             raise ValueError(f"quantiles: {quantiles!r} are not all in (0, 1)")
@@ -383,8 +389,8 @@ class MixedReplica:
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
-        if routing == "jsq" and steps >= 1:
-            return self._solve_shared(rate, load, min(replicas, MOST_POOLED))
+        if routing in ("jsq", "p2c") and steps >= 1:
+            return self._solve_shared(rate, load, min(replicas, MOST_POOLED), routing)
         avoidance = 0.0
         if routing == "rr":
             avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
@@ -605,12 +611,13 @@ class MixedReplica:
             warnings=(*((region.warning,) if region.warning else ()), *self._notes),
         )
 
-    def _solve_shared(self, rate: float, load: float, replicas: int) -> _Outcome:
-        """Join-shortest-queue: replicas kept at equal numbers of requests, the pool's total a product form."""
+    def _solve_shared(self, rate: float, load: float, replicas: int, routing: str) -> _Outcome:
+        """Join-shortest-queue and power of two choices: replicas held about the pool's mean, its total a product form."""
         law, cost, budget = self._law, self._cost, self.token_budget
         engine, points = self._engine, self._draws_once()
         limit, steps = self.max_throughput(), max(law.mean_steps, 1e-9)
-        share = 1 - 1 / replicas
+        two = routing == "p2c"
+        share = (1 - 1 / replicas) * (TWO_CONTROL if two else 1.0)
         # residence of a request among N, by Little's law, at nodes about the fluid point
         t = self._fluid(rate)
         guess = max(rate * t * (steps + 1), 0.05)
@@ -649,36 +656,48 @@ class MixedReplica:
         room_for = (
             capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
         )
-        followed = solve_shared(self._sums, cost, budget, nodes, rate, share, tagged=1.0)
+        followed = solve_shared(self._sums, cost, budget, nodes, rate, 1 - 1 / replicas, tagged=1.0)
         memory = chain_memory(followed)
         own = np.ones_like(total)
         busy = cost.c + cost.per_decode
         if busy > 0:
             own += self._g * (points.prompt + (points.steps + 1) / 2 - law.context) / busy
         # a replica is the least loaded after a departure, which long prefills hold up
-        held_up = JSQ_AFTER_DEPARTURE * share**2
+        held_up = (TWO_AFTER_DEPARTURE if two else JSQ_AFTER_DEPARTURE) * share**2
         seen = (1 - held_up) * chains.duration / chains.mean(chains.duration)[:, None]
         leaving = np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0)
         seen += held_up * leaving / np.maximum(chains.mean(leaving)[:, None], 1e-300)
         seen[0] = chains.duration[0]
+        apart = None
+        if two:
+            crowd = max(float(total.mean()), 0.02)
+            stay = float(np.interp(crowd, at, residence))
+            growth = (float(np.interp(1.1 * crowd, at, residence)) - stay) / (0.1 * stay)
+            apart = Apart(balance_of_two(crowd, float(np.clip(1 - growth, 0.02, 1.0)), replicas), crowd, u[8])
         shift, mean_n = 0.0, 0.0
         for final in (False, True):
             mean_present = np.clip(total + shift, 0.0, most)
             waits = mean_present >= room_for
             held = np.minimum(mean_present, room_for)
             # the least loaded replica has the floor of the mean
-            found = np.floor(held)
+            found = np.floor(held) if apart is None else np.maximum(held + apart.found, 0.0)
             _, backlog = draw_backlog(points, nodes, chains, found, weights=seen)
             idle = found <= 0
             decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
             time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
             refill = share * decodes / (steps * time)
+            before, after = (1 - share) * rate, (1 - share) * rate + refill
+            if apart is not None:
+                # behind a request come arrivals for departures, and those its replica draws by itself
+                before, after = rate, 0.5 * (after + rate * apart.gate_after)
             ttft, start = first_token(
-                engine, points, decodes, np.where(idle, 0.0, backlog), idle, (1 - share) * rate,
-                (1 - share) * rate + refill,
+                engine, points, decodes, np.where(idle, 0.0, backlog), idle, before, after
             )  # fmt: skip
             # the others beside a request that shares a replica holding the floor or the ceiling of the mean
             others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
+            if apart is not None:
+                settled = time_average(points.steps * time * rate / apart.variance)
+                others = np.maximum(held - 1 + apart.beside + (apart.found + 1 - apart.beside) * settled, 0.0)
             life = np.maximum(others + own, 0.0)
             tpot = per_token(
                 engine,
