@@ -47,6 +47,10 @@ class SearchOutcome:
     proven: bool
 
 
+ENOUGH_SIZED = 3
+"""First or last pools sized before the others' guesses are corrected by what was found."""
+
+
 class PathSearch:
     """Shortest path with at most K edges over bounds that are tightened on demand.
 
@@ -80,6 +84,8 @@ class PathSearch:
         self.max_edges = max_edges
         self.should_stop = should_stop
         self.guide = None if guide is None else np.maximum(guide, bounds)
+        self._guessed = None if self.guide is None else self.guide.copy()
+        self._off: tuple[list[float], list[float]] = ([], [])
         self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
         self._best_cost = math.inf
         self._best_path: tuple[int, ...] | None = None
@@ -108,7 +114,28 @@ class PathSearch:
         self.exact[i, j] = exact
         if self.guide is not None:
             self.guide[i, j] = self.bounds[i, j] if exact else max(self.guide[i, j], self.bounds[i, j])
+            if exact and (i == 0) != (j == len(self.bounds) - 1):
+                self._learn(i, j)
         return int(exact)
+
+    def _learn(self, i: int, j: int) -> None:
+        """Raise the guesses of first or of last pools by the least they were too low so far, once enough have been sized.
+
+        Guesses of pools that share an end are off alike: without this a search sizes every split that rounds to the same
+        number of replicas before it believes that none pays.
+        """
+        assert self.guide is not None and self._guessed is not None
+        value, guess = float(self.bounds[i, j]), float(self._guessed[i, j])
+        if not (0.0 < guess < math.inf and math.isfinite(value)):
+            return
+        ratios = self._off[0 if i == 0 else 1]
+        ratios.append(value / guess)
+        least = min(ratios)
+        if len(ratios) < ENOUGH_SIZED or least <= 1.0:
+            return
+        alike = np.s_[0, :-1] if i == 0 else np.s_[1:, -1]
+        raised = np.maximum(self.guide[alike], least * self._guessed[alike])
+        self.guide[alike] = np.where(self.exact[alike], self.guide[alike], raised)
 
     def consider(self, path: Sequence[int]) -> None:
         """Make a path exact ahead of the search, so that there is an answer whatever the limit."""

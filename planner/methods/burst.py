@@ -170,10 +170,10 @@ def path_band(
 
     The error `own` of the run itself, and how far another stretch of the same traffic would be off, taken as independent.
     """
+    levels = np.array(quantiles)
+    values = run.quantiles(metric, levels)
     found = []
-    for level in quantiles:
-        (value,) = run.quantiles(metric, np.array([level])).tolist()
-        low, high = run.sampling(metric, level)
+    for value, low, high in zip(values.tolist(), *(x.tolist() for x in run.sampling(metric, levels)), strict=True):
         if value > 0.0:
             found.append((-min(math.hypot(own[0], low / value - 1.0), 0.99), math.hypot(own[1], high / value - 1.0)))
         else:

@@ -18,7 +18,7 @@ prompts, how far its decodes are); the recursion then runs on what each replica 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
 import numpy as np
@@ -120,6 +120,7 @@ class Followed:
     e2e: Array
     waited: Array
     running_mean: float
+    _sorted: dict[str, tuple[Array, Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def wait_probability(self) -> float:
@@ -128,18 +129,20 @@ class Followed:
 
     def values(self, metric: str) -> tuple[Array, Array, Array]:
         """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, their weights and arrival times [s]."""
-        found: Array = getattr(self, metric.removesuffix("_s"))
-        order = np.argsort(found, kind="stable")
-        order = order[np.isfinite(found[order])]
-        return found[order], self.weight[order], self.arrived[order]
+        if metric not in self._sorted:
+            found: Array = getattr(self, metric.removesuffix("_s"))
+            order = np.argsort(found, kind="stable")
+            order = order[np.isfinite(found[order])]
+            self._sorted[metric] = found[order], self.weight[order], self.arrived[order]
+        return self._sorted[metric]
 
     def quantiles(self, metric: str, levels: Array) -> Array:
         """Quantiles of a metric [s], shape of `levels`; 0 where no request has it."""
         found, weight, _ = self.values(metric)
         return _quantiles(found, weight, levels) if found.size else np.zeros(np.shape(levels))
 
-    def sampling(self, metric: str, level: float, block_s: float = 60.0) -> tuple[float, float]:
-        r"""Interval of a quantile that another stretch of the same traffic would give nine times in ten [s].
+    def sampling(self, metric: str, levels: Array, block_s: float = 60.0) -> tuple[Array, Array]:
+        r"""Interval of quantiles that another stretch of the same traffic would give nine times in ten [s].
 
         Minutes, not requests, are the independent units. With :math:`n_b` requests of minute b, :math:`e_b` of them above
         the quantile, the share above it has the variance :math:`\sum_b (e_b - p n_b)^2 / (\sum_b n_b)^2`, which is the
@@ -147,14 +150,19 @@ class Followed:
         """
         found, weight, at = self.values(metric)
         if found.size < 2:
-            return (float(found[0]),) * 2 if found.size else (0.0, 0.0)
-        (value,) = _quantiles(found, weight, np.array([level]))
+            only = np.full(np.shape(levels), found[0] if found.size else 0.0)
+            return only, only
         _, minute = np.unique(np.floor(at / block_s).astype(np.int64), return_inverse=True)
-        off = np.bincount(minute.ravel(), weight * ((found > value) - (1.0 - level)))
-        variance = float(off @ off) + 2.0 * max(float(off[1:] @ off[:-1]), 0.0)
-        deviation = np.sqrt(variance) / float(weight.sum())
-        low, high = _quantiles(found, weight, np.clip([level - 1.645 * deviation, level + 1.645 * deviation], 0.0, 1.0))
-        return float(low), float(high)
+        minute = minute.ravel()
+        requests = np.bincount(minute, weight)
+        deviation = np.empty(len(levels))
+        for k, (level, value) in enumerate(zip(levels, _quantiles(found, weight, levels), strict=True)):
+            above = slice(int(np.searchsorted(found, value, side="right")), None)
+            off = np.bincount(minute[above], weight[above], requests.size) - (1.0 - level) * requests
+            variance = float(off @ off) + 2.0 * max(float(off[1:] @ off[:-1]), 0.0)
+            deviation[k] = np.sqrt(variance) / float(requests.sum())
+        low = _quantiles(found, weight, np.clip(levels - 1.645 * deviation, 0.0, 1.0))
+        return low, _quantiles(found, weight, np.clip(levels + 1.645 * deviation, 0.0, 1.0))
 
 
 def _quantiles(values: Array, weight: Array, levels: Array) -> Array:
