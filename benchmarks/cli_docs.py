@@ -29,7 +29,8 @@ Written by `python benchmarks/cli_docs.py` from the commands themselves; `fleeto
 Data goes to stdout, everything else (progress, warnings, assumptions) to stderr. `--format` is table, json, yaml, csv or
 markdown; `-o FILE` is written only after success, atomically. A bare number is seconds and `500ms` is understood. Exit codes:
 0 ok, 1 a bug (with its traceback), 2 wrong usage, 3 wrong input, 4 infeasible (what binds and what would help is printed),
-5 calibration failed, 6 a check failed (a simulated promise does not hold), 130 interrupted.
+5 calibration failed, 6 a check failed (a simulated promise does not hold; what `stability` or `wait` is asked about is not
+stable), 130 interrupted. A promise of which `simulate` cannot tell has not failed: exit 0, and the verdict says so.
 """
 
 

@@ -87,7 +87,7 @@ def simulate(
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
-    """Does the closed form hold? Simulates a plan's pools promise by promise (exit 6 when one fails).
+    """Does the closed form hold? Simulates a plan's pools promise by promise (exit 6 when one fails; cannot tell is 0).
 
     With --policies: throughput, latency, attainment and goodput of schedulers on one replica.
 

@@ -21,12 +21,17 @@ def stability(
 ) -> None:
     """What one replica and a fleet sustain for this workload: which bound says so, slack, time to overload.
 
+    Exit 6 when it is not stable.
+
     Example: fleetopt stability --cdf azure --rate 100 --gpu h100 --replicas 4
     """
     from planner import api
     from planner.cli.output import tell, writer
+    from planner.errors import CheckFailedError
 
     write = writer(output_format, output)
     result = api.stability(given.pop("cdf"), replicas=replicas, burst=burst, **given)
     write(result)
     tell(result)
+    if result.verdict != "stable":
+        raise CheckFailedError(f"{result.verdict}: {result.certificate}")

@@ -30,10 +30,13 @@ def wait(
 ) -> None:
     """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
 
+    Exit 6 when there are none.
+
     Example: fleetopt wait --cdf azure --rate 50 --gpu h100
     """
     from planner import api
     from planner.cli.output import tell, writer
+    from planner.errors import CheckFailedError
 
     write = writer(output_format, output)
     fluid: dict[str, Any] = {
@@ -46,3 +49,5 @@ def wait(
     result = api.wait(given.pop("cdf"), **fluid, **given)
     write(result)
     tell(result)
+    if result.verdict != "stable":
+        raise CheckFailedError(f"{result.verdict}: {result.reason}")

@@ -58,6 +58,10 @@ def import_(
         list[str] | None,
         opt.told("Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E.", "--map"),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        opt.told("Only requests whose column or JSON path has this value: model=gpt-x. Repeat.", "--where"),
+    ] = None,
     name: Annotated[str | None, opt.told("Name of the workload. Default: of the file.")] = None,
     max_error: Annotated[
         str, opt.told("Largest error of the compact file on what plans depend on, e.g. 0.5%; 0 keeps every request.")
@@ -120,6 +124,7 @@ def import_(
         time_unit=time_unit,
         baseline=None if baseline is None else Source(resolve_workload(baseline)),
         interval_s=None if interval is None else parse_duration(interval, "--interval"),
+        where=_pairs(where, "--where"),
     )
     given = [_labelled(file) for file in files]
     with _progress([path for _, path in given]) as progress:

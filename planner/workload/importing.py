@@ -165,6 +165,10 @@ def read_trace(
     """The requests of a file as collected, or a workload when the file holds a distribution."""
     source = Source(resolve_workload(path), progress)
     found = _choose(source, input_format).read(source, options)
+    if options.where and not (isinstance(found, TraceBuilder) and found.selects):
+        raise InputError(
+            f"{source.name}: this format has no columns to select requests by", "Import it without --where."
+        )
     if isinstance(found, TraceBuilder) and options.category is not None:
         found.label(options.category)
     return found

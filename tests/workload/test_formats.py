@@ -440,3 +440,25 @@ def test_fixtures_hold_the_same_requests(shared_data: Path) -> None:
             # exports with times in whole seconds lose up to one second of the span
             tolerance = 0.005 if path.name in ("burstgpt.csv", "openai_usage.jsonl") else 1e-5
             assert workload.arrivals.rate_per_s == pytest.approx(expected["rate_per_s_n_over_span"], rel=tolerance)
+
+
+def test_requests_are_selected_by_a_column_or_a_path(tmp_path: Path) -> None:
+    table_file, records, totals = tmp_path / "t.csv", tmp_path / "r.jsonl", tmp_path / "m.prom"
+    table_file.write_text("model,input_tokens,output_tokens\na,10,1\nb,20,2\na,30,3\n", encoding="utf-8")
+    rows = [("a", 10, 1), ("b", 20, 2), ("a", 30, 3)]
+    records.write_text(
+        "".join(json.dumps({"meta": {"model": m}, "input_tokens": i, "output_tokens": o}) + "\n" for m, i, o in rows),
+        encoding="utf-8",
+    )
+    for file, name in ((table_file, "model"), (records, "meta.model")):
+        workload, (report,) = import_files([(None, file)], ReadOptions(where={name: "a"}))
+        assert (workload.mean_input, report.requests, report.dropped) == (20.0, 2, {f"not {name}=a": 1})
+        with pytest.raises(InputError, match=f"no usable request \\(3 not {name}=c\\)"):
+            import_files([(None, file)], ReadOptions(where={name: "c"}))
+    with pytest.raises(InputError, match=r"no column 'modle' \(--where\) among model, input_tokens"):
+        import_files([(None, table_file)], ReadOptions(where={"modle": "a"}))
+    totals.write_text("# TYPE x counter\nx 1\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        import_files([(None, totals)], ReadOptions(where={"model": "a"}))
+    with pytest.raises(InputError, match="no columns to select requests by"):
+        import_files([(None, "azure")], ReadOptions(where={"category": "code"}))

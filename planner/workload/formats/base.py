@@ -56,6 +56,8 @@ class ReadOptions:
         The first of two scrapes of counters.
     interval_s
         Time that a histogram covers [s].
+    where
+        Only the records whose columns (or JSON paths) have these values.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +69,15 @@ class ReadOptions:
     time_unit: str | None = None
     baseline: Source | None = None
     interval_s: float | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    def others(self, cell: Callable[[str], Any]) -> str | None:
+        """Why a record is none of those asked for, given a reader of its fields; ``None`` where it is one."""
+        for name, wanted in self.where.items():
+            found = cell(name)
+            if str("" if found is None else found).strip() != wanted:
+                return f"not {name}={wanted}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +249,8 @@ class TraceBuilder:
         For messages.
     clock
         Reads times.
+    selects
+        Whether its reader leaves out the records that :attr:`ReadOptions.where` does not name.
     """
 
     path: str
@@ -255,6 +268,7 @@ class TraceBuilder:
     rate_per_s: float | None = None
     source: str = ""
     licence: str = ""
+    selects: bool = False
 
     @property
     def rows_read(self) -> int:

@@ -29,7 +29,14 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
     known = {
         normal_name(c)
-        for c in (*FIELDS.input, *FIELDS.output, *FIELDS.time, *FIELDS.category, *options.columns.values())
+        for c in (
+            *FIELDS.input,
+            *FIELDS.output,
+            *FIELDS.time,
+            *FIELDS.category,
+            *options.columns.values(),
+            *options.where,
+        )
     }
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
     names = [str(c) for c in file.schema_arrow.names if normal_name(c) in known]

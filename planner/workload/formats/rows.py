@@ -175,9 +175,16 @@ def read_rows(
 
     def cell(name: str) -> Any:
         at = place(name)
-        return None if at is None else row[at].strip()
+        value = None if at is None else row[at]
+        return value.strip() if isinstance(value, str) else value
 
+    if missing := [name for name in options.where if place(name) is None]:
+        raise InputError(f"{where}: no column {missing[0]!r} (--where) among {', '.join(h.strip() for h in header)}")
+    builder.selects = True
     for line, row in rows:
+        if options.where and (why := options.others(cell)) is not None:
+            builder.drop(why)
+            continue
         if drop is not None and (why := drop(cell)) is not None:
             builder.drop(why)
             continue
@@ -365,6 +372,7 @@ def read_json_records(
         Records inside a record (an export's envelope).
     """
     builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
+    builder.selects = True
     inputs, outputs, times, categories = (
         (options.columns[role],) if role in options.columns else tuple(known)
         for role, known in (
@@ -377,6 +385,9 @@ def read_json_records(
         for record in unpack(outer) if unpack is not None else (outer,):
             if not isinstance(record, dict):
                 builder.bad(line, "not a JSON object")
+                continue
+            if options.where and (why := options.others(partial(dig, record))) is not None:
+                builder.drop(why)
                 continue
             if drop is not None and (why := drop(partial(dig, record))) is not None:
                 builder.drop(why)
