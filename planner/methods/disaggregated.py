@@ -53,6 +53,7 @@ class PrefillPool(PoolModel):
         self._service = service
         self._runs: dict[tuple[float, int], Followed | None] = {}
         self._tables: dict[float, np.ndarray] = {}
+        self._calm: dict[tuple[float, float], np.ndarray] = {}
         self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
     @property
@@ -116,8 +117,10 @@ class PrefillPool(PoolModel):
         return added
 
     def _added(self, rate: float, service: float, burst: Burst) -> np.ndarray:
-        bursty, poisson = self._sequence(burst.scales()), self._sequence(())
-        added = bursty.waits(rate, service, WAIT_LEVELS) - poisson.waits(rate, service, WAIT_LEVELS)
+        if (rate, service) not in self._calm:
+            # Poisson arrivals wait alike whatever the rate of the fleet: the loads of the table come again
+            self._calm[rate, service] = self._sequence(()).waits(rate, service, WAIT_LEVELS)
+        added = self._sequence(burst.scales()).waits(rate, service, WAIT_LEVELS) - self._calm[rate, service]
         return np.asarray(np.maximum(added, 0.0))
 
     def _sequence(self, scales: tuple[tuple[float, float], ...]) -> BurstSequence:
