@@ -64,6 +64,7 @@ NAMES = {
 OTHER_MEANINGS = {
     "simulate/policies/eb_plus.py": "a mode of the EB+ policy is called mixed",
     "calibrate/fit.py": "a kind of measured batch is called mixed",
+    "calibrate/servers.py": "a kind of measured batch is called mixed",
     "calibrate/points.py": "a kind of measured batch is called mixed",
     "report/text/plan.py": "how a plan of a shape is laid out on a page",
 }
