@@ -14,35 +14,35 @@ MATHEMATICS = "a published formula, offered to those who read and reuse the math
 REFERENCE = "the reference that approximations and the simulator's engines are tested against"
 
 UNREACHED = {
-    "calibrate/servers.py:closed_loop_tpot": REFERENCE,
-    "fluid/crossover.py:crossover_rhs": MATHEMATICS,
-    "fluid/exclusive.py:I_ifr_over_N": MATHEMATICS,
-    "fluid/exclusive.py:TP_EB": MATHEMATICS,
-    "fluid/exclusive.py:TP_EB_opt": MATHEMATICS,
-    "fluid/exclusive.py:T_ifr": MATHEMATICS,
-    "fluid/exclusive.py:f_kv": MATHEMATICS,
-    "fluid/exclusive_memory.py:NCorr": MATHEMATICS,
-    "fluid/exclusive_memory.py:N_corr": MATHEMATICS,
-    "fluid/nested_wait.py:nested_M_req": MATHEMATICS,
-    "fluid/rad.py:Tbar_R_chunk_tcol_lower_bound_c1": MATHEMATICS,
-    "fluid/rad.py:_work_bound": MATHEMATICS,
-    "fluid/rad.py:batch_time": MATHEMATICS,
-    "fluid/rad.py:gemm_time": MATHEMATICS,
-    "fluid/rad.py:gemv_time": MATHEMATICS,
-    "fluid/rad.py:rad_n_min": MATHEMATICS,
-    "queueing/erlang.py:_mp_erlang_b": MATHEMATICS,
-    "queueing/erlang.py:erlang_b": MATHEMATICS,
-    "queueing/erlang.py:min_servers": MATHEMATICS,
-    "queueing/memory.py:horizon_overflow": MATHEMATICS,
-    "queueing/memory.py:paged_throughput": MATHEMATICS,
-    "queueing/mgc_moments.py:mean_wait_kimura": MATHEMATICS,
-    "queueing/mgc_moments.py:wait_quantile_kimura": MATHEMATICS,
-    "queueing/normal.py:_erfc_scaled": MATHEMATICS,
-    "queueing/normal.py:_exp_minus_square": MATHEMATICS,
-    "queueing/normal.py:normal_cdf": MATHEMATICS,
-    "queueing/normal.py:normal_quantile": MATHEMATICS,
-    "simulate/pool.py:simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
-    "units.py:format_bytes": "the counterpart of parse_bytes",
+    "closed_loop_tpot": REFERENCE,
+    "crossover_rhs": MATHEMATICS,
+    "I_ifr_over_N": MATHEMATICS,
+    "TP_EB": MATHEMATICS,
+    "TP_EB_opt": MATHEMATICS,
+    "T_ifr": MATHEMATICS,
+    "f_kv": MATHEMATICS,
+    "NCorr": MATHEMATICS,
+    "N_corr": MATHEMATICS,
+    "nested_M_req": MATHEMATICS,
+    "Tbar_R_chunk_tcol_lower_bound_c1": MATHEMATICS,
+    "_work_bound": MATHEMATICS,
+    "batch_time": MATHEMATICS,
+    "gemm_time": MATHEMATICS,
+    "gemv_time": MATHEMATICS,
+    "rad_n_min": MATHEMATICS,
+    "_mp_erlang_b": MATHEMATICS,
+    "erlang_b": MATHEMATICS,
+    "min_servers": MATHEMATICS,
+    "horizon_overflow": MATHEMATICS,
+    "paged_throughput": MATHEMATICS,
+    "mean_wait_kimura": MATHEMATICS,
+    "wait_quantile_kimura": MATHEMATICS,
+    "_erfc_scaled": MATHEMATICS,
+    "_exp_minus_square": MATHEMATICS,
+    "normal_cdf": MATHEMATICS,
+    "normal_quantile": MATHEMATICS,
+    "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
+    "format_bytes": "the counterpart of parse_bytes",
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
 
@@ -191,6 +191,5 @@ def test_every_definition_is_reached() -> None:
             continue
         reached.add(name)
         open_names += [n for _, used in bodies[name] for n in used if n in bodies and n not in reached]
-    lost = {f"{path}:{name}" for name, found in bodies.items() if name not in reached for path, _ in found}
-    lost = {place for place in lost if not place.rpartition(":")[2].startswith("__")}
-    assert not sorted(lost - set(UNREACHED))
+    lost = {name for name in bodies if name not in reached and not name.startswith("__")}
+    assert not sorted(f"{bodies[name][0][0]}: {name}" for name in lost - set(UNREACHED))
