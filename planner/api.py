@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from planner.studies.evaluation import Evaluation
     from planner.studies.schedule import Schedule
     from planner.studies.what_if import Sweep
+    from planner.workload.frames import Frame
 
 __all__ = [
     "batching", "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
@@ -44,7 +45,7 @@ __all__ = [
 
 
 def plan(
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     *,
     slo: Slo | float | str | Sequence[float | str] | None = None,
     config: str | Path | None = None,
@@ -103,7 +104,8 @@ def plan(
     Parameters
     ----------
     workload
-        A :class:`Workload`, a file, or a shipped name; default ``azure``.
+        A :class:`Workload`, a pandas data frame of requests (columns named as in a CSV), a file, or a shipped name; default
+        ``azure``.
     slo
         Promises; a bare number is a P99 TTFT [s].
     config, scenario
@@ -232,6 +234,7 @@ def plan(
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
+    workload = _taken(workload)
     data = _given(locals())
     told: set[str] = set(data)
     if config is None:
@@ -282,7 +285,7 @@ def evaluate(
     fleet: Plan | str | Path,
     arrival_rate_per_s: float | Sequence[float] | None = None,
     *,
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     **changes: Any,
 ) -> Evaluation:
     """A fixed fleet under another load: latencies, and which promises still hold.
@@ -339,7 +342,7 @@ def evaluate(
 def simulate(
     fleet: Plan | str | Path,
     *,
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     rate: float | None = None,
     requests: int = 50_000,
     seeds: int | Sequence[int] = 2,
@@ -574,7 +577,7 @@ def schedule(
     dwell: float | str = 0.0,
     buffer: float | str = 0.0,
     rate_is: str = "mean",
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     slo: Slo | float | str | Sequence[float | str] | None = None,
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -662,6 +665,7 @@ def schedule(
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
+    workload = _taken(workload)
     data = _given(locals())
     from planner.question.compiled import compile_question
     from planner.question.files import load_question, question_of
@@ -718,7 +722,7 @@ def reproduce(paper: str = "all") -> Reproduction:
 
 
 def stability(
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     *,
     rate: float | None = None,
     gpu: str | None = None,
@@ -751,7 +755,7 @@ def stability(
 
 
 def batching(
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     *,
     rate: float | None = None,
     gpu: str | None = None,
@@ -778,7 +782,7 @@ def batching(
 
 
 def wait(
-    workload: Workload | str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     *,
     rate: float | None = None,
     gpu: str | None = None,
@@ -907,14 +911,14 @@ def calibrate(
 
 
 def load_workload(
-    source: str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
+    source: Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
 ) -> Workload:
-    """A workload from a file in any known format, or a shipped one by name.
+    """A workload from a file in any known format, a pandas data frame, or a shipped one by name.
 
     Parameters
     ----------
     source
-        Path, or a shipped name (``fleetopt workload list``).
+        Path, a shipped name (``fleetopt workload list``), or a data frame of requests, its columns named as in a CSV.
     arrival_rate_per_s
         Rate instead of the file's own [1/s].
     input_format
@@ -924,7 +928,10 @@ def load_workload(
     -------
     Workload
     """
-    return Workload.from_file(source, arrival_rate_per_s, input_format)
+    taken = _taken(source)
+    if isinstance(taken, Workload):
+        return taken if arrival_rate_per_s is None else taken.with_rate(arrival_rate_per_s)
+    return Workload.from_file(taken, arrival_rate_per_s, input_format)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -958,12 +965,13 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
         yield Remark("chosen", {"what": ", ".join(chosen)})
 
 
-def _replica(workload: Workload | str | Path | None, arguments: Mapping[str, Any]) -> SchedulerReplica:
+def _replica(workload: Workload | Frame | str | Path | None, arguments: Mapping[str, Any]) -> SchedulerReplica:
     """The replica and traffic a scheduler command is about."""
     from planner.advice.replica import scheduler_replica
 
-    options = {k: v for k, v in _given(arguments).items() if k not in ("cdf", "burst")}
-    loaded = workload if isinstance(workload, Workload) else load_workload(workload or "azure")
+    workload = _taken(workload)
+    options = {k: v for k, v in _given({**arguments, "workload": workload}).items() if k not in ("cdf", "burst")}
+    loaded = _loaded("azure" if workload is None else workload)
     return scheduler_replica(loaded, options)
 
 
@@ -973,9 +981,19 @@ def _beside(name: str, folder: Path | None) -> Workload:
     return Workload.from_file(beside if beside is not None and beside.is_file() else name)
 
 
-def _loaded(workload: Workload | str | Path) -> Workload:
+def _loaded(workload: Workload | Frame | str | Path) -> Workload:
     """A workload, or the one of that name."""
-    return workload if isinstance(workload, Workload) else load_workload(workload)
+    taken = _taken(workload)
+    return taken if isinstance(taken, Workload) else load_workload(taken)
+
+
+def _taken(given: Any) -> Any:
+    """A data frame as the workload it holds; anything else as it is."""
+    if not hasattr(given, "itertuples"):
+        return given
+    from planner.workload.frames import workload_from_frame
+
+    return workload_from_frame(given)
 
 
 def _standing(fleet: Plan | str | Path) -> Question:

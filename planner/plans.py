@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from planner.notebook import InNotebooks
 from planner.promise import Slo
 from planner.remarks import Remark
 
@@ -326,7 +328,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(InNotebooks):
     """The cheapest fleet found, with everything needed to trace, check and re-run it.
 
     Parameters
@@ -371,6 +373,10 @@ class Plan:
     shape: str = "colocated"
     alternatives: tuple[Alternative, ...] = ()
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
+
+    shown: ClassVar[tuple[str, ...]] = (
+        "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
+    )  # fmt: skip
 
     def __repr__(self) -> str:
         fleet = " + ".join(f"{p.replicas} x TP{p.tp} {p.gpu}" for p in self.pools)

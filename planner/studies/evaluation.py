@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import planner
 from planner.fleet.fleet import Fleet, Verdict
+from planner.notebook import InNotebooks
 from planner.plans import json_number
 
 __all__ = ["Evaluation", "evaluation_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(InNotebooks):
     """A fixed fleet at one or more rates.
 
     Parameters

@@ -11,6 +11,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
+from planner.notebook import InNotebooks
 from planner.plans import json_number
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
@@ -184,7 +185,7 @@ def _stretches(replicas: Sequence[int]) -> list[tuple[int, int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(InNotebooks):
     """Replicas per hour and pool, and what they cost beside a fleet that never changes and one that changes for free.
 
     Parameters

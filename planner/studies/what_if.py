@@ -11,6 +11,7 @@ from typing import Any
 import planner
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.notebook import InNotebooks
 from planner.plans import Plan
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.workload.workload import Workload
@@ -64,7 +65,7 @@ class SweepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(InNotebooks):
     """All points of a what-if.
 
     Parameters

@@ -1,0 +1,73 @@
+"""What a result is in a notebook: a small table, and a data frame where pandas is installed."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, ClassVar
+
+from planner.errors import InputError
+
+__all__ = ["InNotebooks"]
+
+MOST_ROWS = 48
+"""Rows shown at most; :meth:`InNotebooks.to_frame` has them all."""
+
+_CELL = 'style="text-align:{align};padding:2px 8px;white-space:nowrap"'
+
+
+class InNotebooks:
+    """A result with rows, as notebooks show it."""
+
+    __slots__ = ()
+
+    shown: ClassVar[tuple[str, ...]] = ()
+    """Columns of the table in a notebook; empty = all."""
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """Its rows."""
+        raise NotImplementedError
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas data frame.
+
+        Raises
+        ------
+        InputError
+            pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError(
+                "to_frame: pandas is not installed", "Install it: pip install pandas; or take to_rows()."
+            ) from None
+        return pandas.DataFrame(self.to_rows())
+
+    def _repr_html_(self) -> str:
+        """What it is, and its rows; nothing outside this text is needed to show it."""
+        rows = self.to_rows()
+        present = list(dict.fromkeys(key for row in rows for key in row))
+        columns = [c for c in self.shown if c in present] or present
+        texts = {c: any(isinstance(row.get(c), str) for row in rows) for c in columns}
+        head = "".join(f"<th {_aligned(texts[c])}>{escape(c)}</th>" for c in columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td {_aligned(texts[c])}>{escape(_cell(row.get(c)))}</td>" for c in columns) + "</tr>"
+            for row in rows[:MOST_ROWS]
+        )
+        more = f"<p>and {len(rows) - MOST_ROWS:,} more rows: to_frame()</p>" if len(rows) > MOST_ROWS else ""
+        title = escape(repr(self).strip("<>"))
+        return (
+            f"<div><p><b>{title}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>"
+        )
+
+
+def _aligned(text: bool) -> str:
+    """Numbers to the right."""
+    return _CELL.format(align="left" if text else "right")
+
+
+def _cell(value: object) -> str:
+    """One value: four significant digits, a dash for nothing."""
+    if value is None:
+        return "-"
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
