@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
+from planner.workload.path import Path
 from planner.workload.trace import Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
@@ -17,6 +18,9 @@ __all__ = ["carried_workload", "is_filed", "rows_to_carry"]
 TRACE = ("times_s", "input_tokens", "output_tokens", "category")
 """Columns of the requests one by one, where they are known."""
 
+PATH = ("counts", "input_tokens", "output_tokens")
+"""Columns of the traffic second by second, where a compact file keeps it."""
+
 
 def rows_to_carry(workload: Workload) -> dict[str, object]:
     """The distribution of a workload, JSON-ready: columns, categories and how compressible each is."""
@@ -24,6 +28,8 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
     if (trace := workload.trace()) is not None:
         rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE}
+    if workload.path is not None:
+        rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH}
     return rows
 
 
@@ -50,7 +56,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
     arrivals = dict(summary.get("arrivals") or {})
     try:
         columns: dict[str, Any] = {name: np.array(rows[name], dtype=_dtype(name)) for name in COLUMNS}
-        trace = rows.get("trace")
+        trace, path = rows.get("trace"), rows.get("path")
         found = Workload(
             name=str(summary.get("name", "workload")),
             categories=tuple(str(c) for c in rows["categories"]),
@@ -70,6 +76,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 length_split=summary.get("length_split"),
             ),
             recorded=None if trace is None else Trace(*(np.array(trace[name], dtype=_dtype(name)) for name in TRACE)),
+            path=None if path is None else Path(*(np.array(path[name], dtype=_dtype(name)) for name in PATH)),
             **columns,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -85,8 +92,8 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
 
 
 def _dtype(column: str) -> type:
-    """Categories are indices, all else are numbers."""
-    return np.int64 if column == "category" else np.float64
+    """Categories are indices and counts whole, all else are numbers."""
+    return np.int64 if column in ("category", "counts") else np.float64
 
 
 def is_filed(workload: Workload) -> bool:

@@ -148,3 +148,12 @@ def test_standard_input_of_nothing_or_a_terminal(piped, monkeypatch: pytest.Monk
     monkeypatch.setattr(Pipe, "isatty", lambda self: True)
     with pytest.raises(InputError, match="nothing comes on standard input"):
         Workload.from_file("-")
+
+
+def test_a_compact_file_on_standard_input_is_carried_whole(piped, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    shipped = Workload.from_file("azure")
+    piped(resolve.resolve_workload("azure").read_bytes())
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(fo.plan("-", slo=2.0, **QUICK).to_dict()), encoding="utf-8")
+    assert load_question(file).traffic("-") == shipped
+    assert fo.evaluate(file).holds
