@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+from planner.workload.path import Path
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
@@ -172,7 +173,16 @@ def scaled(
         lower_tokens=np.where(exact, totals, workload.lower_tokens * ratio),
         category=workload.category,
         note=note,
+        path=_path_at(workload, input_factor, output_factor) if category is None else None,
     )
+
+
+def _path_at(workload: Workload, input_factor: float, output_factor: float) -> Path | None:
+    """The traffic second by second with its tokens times these factors."""
+    path = workload.path_of_traffic()
+    if path is None:
+        return None
+    return Path(path.counts, input_factor * path.input_tokens, output_factor * path.output_tokens)
 
 
 def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload, float]:
@@ -209,7 +219,12 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
             f"no request of {workload.name} has at most {longest_tokens:,.0f} tokens; the shortest has {shortest:,.0f}"
         )
     kept = float(workload.weight[keep].sum())
-    trace = workload.trace()
+    # of a compact file no single request is known: its seconds keep their requests, with the mean tokens of what is left
+    trace = workload.recorded
+    factors = [
+        float(workload.weight[keep] @ column[keep]) / kept / max(float(workload.weight @ column), 1e-300)
+        for column in (workload.input_tokens, workload.output_tokens)
+    ]
     left = workload.rebuilt(
         workload.input_tokens[keep],
         workload.output_tokens[keep],
@@ -220,6 +235,7 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         note=f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
         share=kept,
         recorded=None if trace is None else trace.select(trace.input_tokens + trace.output_tokens <= longest_tokens),
+        path=None if trace is not None else _path_at(workload, *factors),
     )
     return left, 1.0 - kept
 
