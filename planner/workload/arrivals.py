@@ -292,7 +292,7 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
         over every window of :data:`DISPERSION_WINDOWS_S` that fits at least 8 times, busiest minute, profile by hour from
         one day on and by hour of week from seven days on.
 
-    >>> arrivals_from_times([0.0, 1.0, 2.0, 3.0]).scv
+    >>> round(arrivals_from_times([0.0, 1.0, 2.0, 3.0]).scv, 12)
     0.0
     """
     moments = np.sort(np.asarray(times, dtype=np.float64))

@@ -94,8 +94,8 @@ class Trace:
             A rate that is not positive.
 
         >>> t = Trace(np.array([0.0, 1.0, 2.0, 3.0]), *np.ones((2, 4)), np.zeros(4, dtype=np.int64))
-        >>> round(t.at_rate(8.0).requests / t.requests)
-        8
+        >>> round(t.at_rate(8.0).requests / t.requests)  # four requests in three seconds, six copies of them
+        6
         """
         if not (np.isfinite(rate_per_s) and rate_per_s > 0.0):
             raise InputError(f"rate must be positive and finite, got {rate_per_s!r}")

@@ -68,7 +68,8 @@ def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, se
         r.resident, r.held = False, 0
     moving.sort(key=lambda r: (r.node_arrival, r.index))
     decode_iteration = Canonical(model.decode_option.profile.iteration)
-    second = [Node(DecodeNode(model.slots), decode_iteration, model.kv_tokens, None) for _ in range(decodes)]
+    slots, kv_tokens = model.slots.count, float(model.decode_option.kv_tokens(model.slots.count))
+    second = [Node(DecodeNode(slots), decode_iteration, kv_tokens, None) for _ in range(decodes)]
     run(second, [second[k] for k in rng.integers(0, decodes, len(moving))], moving, [r.node_arrival for r in moving])
     measured = [r for r in requests if 0.15 * count <= r.index < 0.9 * count]
     host_s = model.prefill_option.profile.api_overhead_s
@@ -309,9 +310,3 @@ def test_nobody_decodes() -> None:
 def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         fo.plan("azure", **options(**changes))
-
-
-def test_commands_that_know_no_such_fleet_say_so() -> None:
-    plan = fo.plan("azure", slo=2.0, rate=50, shape="disaggregated")
-    with pytest.raises(InputError, match="colocated"):
-        fo.simulate(plan)

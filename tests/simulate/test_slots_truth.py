@@ -43,11 +43,11 @@ def run(case: dict, seed: int, n: int = REQUESTS) -> list[tuple[float, str, floa
     pool = [SlotReplica(table, model, case["n_max"], case["chunk"], per_token > 0.0) for _ in range(case["n_gpus"])]
     start, marks = n // 4, []
 
-    def look(now: float) -> bool:
+    def look(now: float, sent: int) -> bool:
         marks.append((now, sum(r.resident_s for r in pool)))
         return False
 
-    drive(pool, times.tolist(), case["routing"], np.random.default_rng(seed + 1), case["n_max"], stop=look)
+    drive(pool, times.tolist(), case["routing"], np.random.default_rng(seed + 1), case["n_max"], look=look)
     inside = np.array([m for m in marks if times[start] <= m[0] <= times[-1]])
     inside = inside[np.linspace(0, len(inside) - 1, 11).astype(int)]
     slots = len(pool) * case["n_max"]
