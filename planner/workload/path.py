@@ -136,6 +136,10 @@ class Path:
         """
         total = self.requests
         rng = np.random.Generator(np.random.PCG64(20231116))
+        # in an order of their own: neither how a file lists them nor a factor on all lengths changes who comes when
+        sort = np.lexsort((category, output_tokens, input_tokens))
+        input_tokens, output_tokens, weight = input_tokens[sort], output_tokens[sort], weight[sort]
+        category = category[sort]
         below = np.cumsum(weight)
         rows = np.searchsorted(below, (np.arange(total) + 0.5) / total * below[-1])
         second = np.repeat(np.arange(self.seconds), self.counts)

@@ -140,3 +140,19 @@ def test_interarrival_scv_has_no_bias_with_few_gaps_per_window(shape: float, gap
     times = np.cumsum(rng.gamma(shape, 1.0 / shape, 60_000))
     # a full window of few gaps leaves its longest ones out: what that takes is the rest of the tolerance
     assert interarrival_scv(times, gaps) == pytest.approx(1.0 / shape, rel=0.35 if gaps < 10 else 0.06)
+
+
+def test_requests_are_dealt_alike_whatever_the_order_and_the_unit() -> None:
+    """How a file lists its rows, and a factor on all outputs, change nothing of who comes when."""
+    workload = Workload.from_file("azure")
+    path = workload.path
+    assert path is not None
+    columns = [workload.input_tokens, workload.output_tokens, workload.weight, workload.category]
+    dealt = path.requests_like(*columns)
+    mixed = np.random.default_rng(4).permutation(workload.rows)
+    shuffled = path.requests_like(*(x[mixed] for x in columns))
+    longer = path.requests_like(columns[0], 2.0 * columns[1], *columns[2:])
+    for other, factor in ((shuffled, 1.0), (longer, 2.0)):
+        assert np.array_equal(other.times_s, dealt.times_s)
+        assert np.array_equal(other.input_tokens, dealt.input_tokens)
+        assert np.array_equal(other.output_tokens, factor * dealt.output_tokens)
