@@ -209,12 +209,14 @@ def _why(fleet: Fleet, k: int) -> str:
     if n <= fleet.promises.min_replicas:
         return line
     fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
-    missed = [(p, found.held(p.metric, p.quantile)) for found in fewer if (p := broken(found, promises)) is not None]
+    missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
     if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):
         return line + f" With {n - 1:,} the pool could not keep up."
     if missed:
-        worst, value = max(missed, key=lambda pair: pair[1] / pair[0].limit_s)
-        return line + f" With {n - 1:,}: {worst.label} {format_duration(value)}."
+        worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
+        value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)
+        margin = f", {format_duration(held)} with the method's margin" if held > 1.005 * value else ""
+        return line + f" With {n - 1:,}: {worst.label} {format_duration(value)}{margin}."
     return line + f" With {n - 1:,}: load {fewer[0].load:.2f}."
 
 
