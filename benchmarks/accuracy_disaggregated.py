@@ -76,7 +76,8 @@ def simulate(model: Disaggregated, w: Workload, rate: float, prefills: int, deco
         r.node_arrival = r.first_token_s + float(model.transfer_s(r.input_tokens))
         r.resident, r.held = False, 0
     moving.sort(key=lambda r: (r.node_arrival, r.index))
-    second = [Node(DecodeNode(model.slots), iteration, model.kv_tokens, None) for _ in range(decodes)]
+    kv_tokens = float(model.decode_option.kv_tokens(model.slots.count))
+    second = [Node(DecodeNode(model.slots.count), iteration, kv_tokens, None) for _ in range(decodes)]
     run(second, [second[k] for k in rng.integers(0, decodes, len(moving))], moving, [r.node_arrival for r in moving])
     measured = [r for r in requests if 0.15 * REQUESTS <= r.index < 0.9 * REQUESTS]
     ttft = [r.first_token_s - r.arrival for r in measured]
@@ -101,7 +102,7 @@ def main() -> None:
         decodes = max(1, math.ceil(wanted))
         if wanted < 0.9:
             # one decode node is more than enough: fewer slots bring it to the load wanted
-            while model.slots > 1 and rate * model.decode_share / model.decode.capacity_per_s < decode_load:
+            while model.slots.count > 1 and rate * model.decode_share / model.decode.capacity_per_s < decode_load:
                 fewer = replace(option, max_num_seqs=max(1, int(0.9 * model.slots.count)))
                 model = Disaggregated(question, fewer, fewer)
                 assert model.decode is not None
@@ -118,7 +119,7 @@ def main() -> None:
         setting = " ".join([name, *(f"{k}={v}" for k, v in options.items())])
         cells = " | ".join(f"{100 * e:+.1f} ± {100 * s / m:.1f}" for e, s, m in zip(relative, error, mean, strict=True))
         lines.append(
-            f"| {setting} | {first.load:.2f} | {second.load:.2f} | {second.mean_running:.0f}/{model.slots} | "
+            f"| {setting} | {first.load:.2f} | {second.load:.2f} | {second.mean_running:.0f}/{model.slots.count} | "
             f"{second.wait_probability:.2g} | {cells} |"
         )
         print(lines[-1], flush=True)

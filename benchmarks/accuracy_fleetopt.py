@@ -23,7 +23,6 @@ from iteration_server import draw
 
 from planner.iteration.model import IterationModel
 from planner.methods.mgc import MgcPool
-from planner.queueing.slots.chain import iteration_times
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
@@ -35,15 +34,14 @@ LEVELS = (0.5, 0.9, 0.99)
 
 
 def cases(path: Path | None) -> list[dict[str, Any]]:
-    """Cases of both servers with prefill per slot, in seconds."""
+    """Cases of both servers, prefill per slot, in seconds."""
     found = []
     for c in json.loads((ROOT / "tests" / "golden" / "iteration_server.json").read_text(encoding="utf-8"))["cases"]:
-        if c["prefill_per_token"] == 0.0:
-            rng = np.random.default_rng(c["law_seed"])
-            inputs, outputs = (draw(tuple(c[k]), c["population"], rng) for k in ("input_law", "output_law"))
-            truth = [c["slot_occupancy"], *c["ttft"], c["tpot"][0], c["tpot"][2]]
-            engine = (c["fixed_time"], c["time_per_slot"], c["slots"], c["chunk"], c["replicas"], c["routing"])
-            found.append({"engine": engine, "rate": c["arrival_rate"], "lengths": (inputs, outputs), "truth": truth})
+        rng = np.random.default_rng(c["law_seed"])
+        inputs, outputs = (draw(tuple(c[k]), c["population"], rng) for k in ("input_law", "output_law"))
+        truth = [c["slot_occupancy"], *c["ttft"], c["tpot"][0], c["tpot"][2]]
+        engine = (c["fixed_time"], c["time_per_slot"], c["slots"], c["chunk"], c["replicas"], c["routing"])
+        found.append({"engine": engine, "rate": c["arrival_rate"], "lengths": (inputs, outputs), "truth": truth})
     if path is not None:
         for c in json.loads(path.read_text(encoding="utf-8"))["iteration_server"]:
             if c["prefill_ms_per_token"] == 0.0:
@@ -73,7 +71,7 @@ def errors(case: dict[str, Any]) -> tuple[float, str, list[float]]:
     assert law is not None
     at = MgcPool(law, IterationModel(t0=fixed, h=per_slot), slots, chunk).predict(case["rate"], replicas, LEVELS)
     got = [at.slot_occupancy, *at.ttft_s, at.tpot_s[0], at.tpot_s[2]]
-    exact = ReplicaLatency(inputs, outputs, iteration_time=iteration_times(slots, fixed, per_slot), chunk=chunk)
+    exact = ReplicaLatency(inputs, outputs, iteration_time=fixed + per_slot * np.arange(slots + 1.0), chunk=chunk)
     load = exact.predict(case["rate"], replicas, routing).load
     return load, routing, [float(a / b - 1.0) for a, b in zip(got, case["truth"], strict=True)]
 
