@@ -32,12 +32,14 @@ BURST_TPOT_BAND = (-0.58, 0.45)
 """The same of what bursts add to TPOT."""
 
 PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06, 0.06)}
-"""Truth over prediction - 1 of a pool run along the path that is replayed (docs/accuracy/bursts.md), nine cases in ten; how far
-another stretch of the same traffic would be off is added to it."""
+"""Truth over prediction - 1 of a pool run along a path of recorded requests whose copies are shifted as the replay shifts them.
+How far another stretch of the same traffic would be off is added. Predicted from a compacted file and with shifts nobody knows, the
+truth was inside the whole band in 82% of the replays of docs/accuracy/bursts.md, not in nine of ten: it is too narrow there."""
 
 PATH_TTFT_MARGIN = 1.15
 """Factor on a TTFT along the path when it is held against a promise: nine in ten of the replays of docs/accuracy/bursts.md stay
-below it. The 95% end, 1.6, is made by copies of one trace whose bursts happen to meet in the replay."""
+below it. It was chosen on those replays and is not tested on others. The 95% end is 1.6, made by copies of one trace whose bursts
+happen to meet in the replay."""
 
 BURST_LOADS = np.array([0.04, 0.1, 0.18, 0.3, 0.45, 0.62, 0.78, 0.92])
 """Loads of a replica at which its waits behind bursts are tabulated."""
