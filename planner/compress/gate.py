@@ -24,6 +24,8 @@ _CODE_LINE = re.compile(
       | (?:public|private|protected|static|final|func|fn|let|const|var|struct|enum|impl|package|namespace|using|use|extern)\b.*
       | (?:pass|break|continue|return|end|fi|done)\s*;?\s*$
       | (?<=\s)\#\s.*
+      | (?:del|global|nonlocal)\s+\w.*
+      | [A-Za-z_][\w.]*(?:\[[^\]]*\])*\(.*
       | (?:\#include|\#define|@\w+|//|/\*|\*/|\#!).*
       | .*[;{}]\s*$
       | .*\)\s*(?:\{|=>|->).*
