@@ -84,6 +84,7 @@ def plan(
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
     burst: Literal["auto", "poisson"] | None = None,
+    growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,
     redundancy: int | None = None,
     availability_target: float | str | None = None,
@@ -197,6 +198,9 @@ def plan(
         or category=share,...]
     burst
         auto: bursts as the trace shows them; poisson: none. Default: auto. [text]
+    growth
+        More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
+        Default: users. [text]
     min_replicas
         Least replicas of a pool. Default: 1. [whole number]
     redundancy
@@ -350,7 +354,7 @@ def simulate(
     preset: str | None = None,
     arrivals: str | None = None,
     replay: Workload | str | Path | None = None,
-    busier: bool = False,
+    growth: Literal["users", "use"] | None = None,
     surge: str | None = None,
     in_flight: int | None = None,
     progress: Callable[[str, float], None] | None = None,
@@ -372,8 +376,9 @@ def simulate(
         ``dispersion``, ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
     replay
         A trace that is replayed instead, its time stamps with their lengths.
-    busier
-        A trace reaches another rate than its own by busier users (faster), not by more (copies of it, shifted in time).
+    growth
+        A trace reaches more than its own rate by more users (copies of it, shifted in time) or by more use of the same users
+        (every burst grows); default as the plan.
     surge
         Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
     in_flight
@@ -394,7 +399,7 @@ def simulate(
     load = Load(
         arrivals,
         None if replay is None else _loaded(replay),
-        busier,
+        growth,
         None if surge is None else Surge.parse(surge),
         in_flight or float("inf"),
     )
@@ -615,6 +620,7 @@ def schedule(
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
     burst: Literal["auto", "poisson"] | None = None,
+    growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,
     redundancy: int | None = None,
     availability_target: float | str | None = None,

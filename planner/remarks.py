@@ -92,6 +92,9 @@ SENTENCES: Mapping[str, str] = {
     "(--tp all)",
     "cost_of_bursts": "bursts cost {extra:,} of the {replicas:,} replicas: Poisson arrivals would need {calm:,} "
     "(--burst poisson); --routing jsq shares them better",
+    "other_growth": "traffic beyond the trace's own taken as more {growth} needs {needed:,} replicas, as more {now} {replicas:,} "
+    "(--growth {growth})",
+    "other_growth_fails": "traffic beyond the trace's own taken as more {growth} keeps {promise} at no size (--growth {growth})",
     "at_no_size": "{pools} of the pools examined keep {promise} <= {limit_s:duration} at no size (the nearest, idle, needs "
     "{best_s:duration})",
     "full_occupancy": "a pool up to {boundary:count} tokens has {slots} slots, its iterations take {iteration_s:duration} when "

@@ -57,9 +57,12 @@ def simulate(
             panel=RUN_PANEL,
         ),
     ] = None,
-    busier: Annotated[
-        bool, opt.told("A replay reaches the rate by busier users, not by more.", "--busier", panel=RUN_PANEL)
-    ] = False,
+    growth: Annotated[
+        str | None,
+        opt.told(
+            "A replay reaches more than its rate by more users or more use. Default: as the plan.", panel=RUN_PANEL
+        ),
+    ] = None,
     surge: Annotated[
         str | None, opt.told("Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.", panel=RUN_PANEL)
     ] = None,
@@ -109,7 +112,7 @@ def simulate(
         if rates is not None and len(rates) > 1:
             raise InputError("--rate: one rate for a plan")
         given: dict[str, Any] = {"preset": preset, "arrivals": arrivals, "replay": replay, "workload": workload}
-        given |= {"busier": busier, "surge": surge, "in_flight": in_flight}
+        given |= {"growth": growth, "surge": surge, "in_flight": in_flight}
         run = {"requests": requests or 50_000, "seeds": seeds, "rate": rates[0] if rates else None}
         _verify(plan, {**given, **run}, output_format, output)
         return

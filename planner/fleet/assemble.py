@@ -287,15 +287,20 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
         more = traffic.rate_per_s > arrivals.rate_per_s
         scaled = (
             f"; the trace has {format_count(arrivals.rate_per_s)} requests/s, {format_count(traffic.rate_per_s)} are taken "
-            + ("as more independent users" if more else "as a random part of them")
+            + (_GROWN[traffic.growth] if more else "as a random part of them")
         )
     return Remark("bursts", {"windows": windows, "scaled": scaled})
+
+
+_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}
 
 
 def _notes(fleet: Fleet) -> Iterator[Remark]:
     """Findings worth knowing, of any shape."""
     if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= FEW_REPLICAS:
         yield Remark("small_fleet", {"rate": fleet.rate})
+    if (other := fleet.other_growth()) is not None:
+        yield other
     for pool in fleet.pools:
         if spot := pool.option.price.spot_replicas(pool.bought):
             price = pool.option.price.spot_usd_per_gpu_hour or 0.0

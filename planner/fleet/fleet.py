@@ -16,8 +16,12 @@ from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.workload import pools as m
+from planner.workload.trace import GROWTH
 
 __all__ = ["Fleet", "Shape", "Solved", "Verdict"]
+
+GROWN = 1.05
+"""Rate over the trace's own from which it matters who sends the rest [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,10 @@ class Fleet:
         """What was assumed, beyond engines, prices and arrivals."""
         yield from ()
 
+    def grown(self, growth: str) -> Fleet | None:
+        """The same engines where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where alike."""
+        return None
+
     def summary(self) -> Iterator[str]:
         """Lines of the explanation about the pools together."""
         yield from ()
@@ -159,6 +167,24 @@ class Fleet:
         counts = [n - (j == k) for j, n in enumerate(self.counts)]
         found = self.predict(self.rate, [max(n, 1) for n in counts])
         return [found[k], *(p for j, p in enumerate(found) if self.linked and j != k)]
+
+    def other_growth(self) -> Remark | None:
+        """What the same pools take where growth means the other thing, if that is another number of replicas."""
+        traffic = self.question.traffic
+        own = None if traffic.arrivals is None else traffic.arrivals.rate_per_s
+        if not own or self.rate <= GROWN * own:
+            return None
+        other = next(g for g in GROWTH if g != traffic.growth)
+        fleet = self.grown(other)
+        sizes = None if fleet is None else fleet.size(self.rate, self.counts)
+        if sizes is None:
+            return None
+        if isinstance(sizes, Shortfall):
+            return Remark("other_growth_fails", {"growth": other, "promise": sizes.promise.label})
+        needed, replicas = sum(s.replicas for s in sizes), sum(self.counts)
+        if needed == replicas:
+            return None
+        return Remark("other_growth", {"growth": other, "needed": needed, "now": traffic.growth, "replicas": replicas})
 
     def tails(self, predictions: Sequence[Prediction]) -> list[float]:
         """Share of all requests beyond the limit of each shared promise."""

@@ -135,7 +135,7 @@ def replica_for(
     setup = set_up(option, law, high_tokens, engines, question.promises.latency, method)
     if setup is None:
         return None
-    arrivals = PoolArrivals(question.traffic.arrivals, law.share, law.requests)
+    arrivals = PoolArrivals(question.traffic.arrivals, law.share, law.requests, question.traffic.growth)
     return setup, method.pool(law, option, setup, engines.chunk, question.routing, arrivals)
 
 

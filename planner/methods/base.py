@@ -97,6 +97,10 @@ class PoolModel:
         """The same pool under Poisson arrivals; ``None`` where the difference is not asked about."""
         return None
 
+    def grown(self, growth: str) -> PoolModel | None:
+        """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
+        return None
+
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """Latency at a pool rate [1/s], the only place the rate stands, spread over `replicas`, at the given levels (ascending)."""
         raise NotImplementedError

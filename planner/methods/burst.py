@@ -45,12 +45,19 @@ class PoolArrivals:
         Fraction of the fleet's requests the pool gets.
     requests
         Gives the pool's requests one by one, where the order they came in is known.
+    growth
+        What more than the trace's own rate stands for, as :meth:`planner.workload.trace.Trace.at_rate` takes it.
     """
 
     arrivals: Arrivals | None
     share: float = 1.0
     requests: Callable[[], PoolRequests | None] = lambda: None
+    growth: str = "users"
     _paths: dict[tuple[float, float], PathRequests | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def grown(self, growth: str) -> PoolArrivals:
+        """The same requests where more than their own rate stands for something else."""
+        return PoolArrivals(self.arrivals, self.share, self.requests, growth)
 
     def path(self, pool_rate: float, replicas: int, alike: bool) -> tuple[PathRequests, int] | None:
         """The path of the pool's requests at a rate [1/s], and the replicas it is for; ``None`` where none is known.
@@ -80,8 +87,9 @@ class PoolArrivals:
                 # a few copies may or may not bring their bursts together: several draws of their shifts, one after another
                 copies = requests.trace.copies(key[0])
                 expected = requests.trace.requests * copies * key[1]
-                draws = range(1 if copies <= 1.0 else int(np.clip(MOST_REQUESTS / max(expected, 1.0), 1, MOST_DRAWS)))
-                traces = [requests.trace.at_rate(key[0], keep=key[1], draw=k) for k in draws]
+                alone = copies <= 1.0 or self.growth == "use"
+                draws = range(1 if alone else int(np.clip(MOST_REQUESTS / max(expected, 1.0), 1, MOST_DRAWS)))
+                traces = [requests.trace.at_rate(key[0], growth=self.growth, keep=key[1], draw=k) for k in draws]
                 span = float(requests.trace.times_s[-1])
                 times = np.concatenate([k * span + t.times_s for k, t in enumerate(traces)])
                 path = PathRequests.of(
@@ -100,14 +108,16 @@ class PoolArrivals:
         """The bursts at a rate of the pool [1/s].
 
         Above the trace's own rate counts keep the index of dispersion measured there, as if the traffic were that many more
-        independent users: relative swings shrink as the rate grows. Below it the traffic is a random part of the trace's:
-        thinner, its counts come closer to Poisson and relative swings stay.
+        independent users: relative swings shrink as the rate grows; where the same users do more, swings stay. Below it the
+        traffic is a random part of the trace's: thinner, its counts come closer to Poisson and relative swings stay.
         """
         # twelve digits: pools of one fleet share what is known of its rate
         rate = float(f"{pool_rate / self.share:.12g}")
         arrivals = self.arrivals
         if arrivals is not None and arrivals.rate_per_s is not None and 0.0 < rate < arrivals.rate_per_s:
             arrivals = arrivals.thinned(rate / arrivals.rate_per_s)
+        elif arrivals is not None and arrivals.rate_per_s is not None and self.growth == "use":
+            arrivals = arrivals.busier(rate / arrivals.rate_per_s)
         return Burst(arrivals, rate, self.share)
 
 

@@ -92,6 +92,10 @@ class PrefillPool(PoolModel):
                 self._runs[key] = follow_queue(path, self._service(path), servers=followed, one_queue=self.one_queue)
         return self._runs[key]
 
+    def grown(self, growth: str) -> PrefillPool:
+        """See :class:`planner.methods.base.PoolModel`."""
+        return PrefillPool(self.nodes, self.one_queue, self.arrivals.grown(growth), self.overhead_s, self._service)
+
     def _bursts(self, rate: float, replicas: int) -> Burst | None:
         """The bursts of the pool at a rate; ``None`` where there are none or nothing feels them."""
         burst = self.arrivals.at(rate)
@@ -171,6 +175,10 @@ class DecodePool(PoolModel):
     def capacity_per_s(self) -> float:
         """Requests per second of one replica."""
         return self.nodes.capacity_per_s
+
+    def grown(self, growth: str) -> DecodePool:
+        """See :class:`planner.methods.base.PoolModel`."""
+        return DecodePool(self.nodes, self.arrivals.grown(growth))
 
     def state(self, arrival_rate_per_s: float, replicas: int) -> DecodeState:
         """Occupancy of a node below capacity."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -142,6 +143,12 @@ class MixedPool(PoolModel):
     def without_bursts(self) -> PoolModel:
         """The same pool under Poisson arrivals; what has been predicted already is not predicted again."""
         return _Calm(self)
+
+    def grown(self, growth: str) -> MixedPool:
+        """See :class:`planner.methods.base.PoolModel`; what is known of Poisson arrivals stays known."""
+        other = copy(self)
+        other.arrivals, other._tables = self.arrivals.grown(growth), {}
+        return other
 
     def _calm(
         self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from planner.iteration.model import IterationModel
@@ -71,6 +73,12 @@ class OccupancyPool(PoolModel):
     def capacity_per_s(self) -> float:
         """Largest stable rate of one replica [1/s]."""
         return self._capacity
+
+    def grown(self, growth: str) -> OccupancyPool:
+        """See :class:`planner.methods.base.PoolModel`."""
+        other = copy(self)
+        other.arrivals = self.arrivals.grown(growth)
+        return other
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""

@@ -51,6 +51,8 @@ class Traffic:
         Share of a prompt served from the prefix cache [1]: one number, or by category.
     bursts
         Whether arrivals are as bursty as measured; Poisson otherwise.
+    growth
+        What more than the workload's own rate stands for: ``users`` or ``use``.
     p_c
         Probability that a compression succeeds [1]; ``None`` = by category.
     route_on
@@ -64,6 +66,7 @@ class Traffic:
     own_rate: bool = False
     cached_share: float | Mapping[str, float] = 0.0
     bursts: bool = True
+    growth: str = "users"
     p_c: float | None = None
     route_on: str = "total"
     changes: tuple[Remark, ...] = ()
@@ -301,7 +304,15 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked=inputs.to_dict(),
         traffic=Traffic(
-            workload, rate, own, inputs.cached_share, inputs.burst == "auto", inputs.p_c, inputs.route_on, changes
+            workload,
+            rate,
+            own,
+            inputs.cached_share,
+            inputs.burst == "auto",
+            inputs.growth,
+            inputs.p_c,
+            inputs.route_on,
+            changes,
         ),
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
         engines=Engines(

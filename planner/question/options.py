@@ -17,6 +17,7 @@ from planner.promise import Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_promise, rule
 from planner.routing import ROUTINGS
+from planner.workload.trace import GROWTH
 
 __all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
 
@@ -181,6 +182,9 @@ class PlanInputs:
         aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0))
     burst: str = _option("auto", of.TEXT, WORKLOAD,
         "auto: bursts as the trace shows them; poisson: none.", choices=("auto", "poisson"))
+    growth: str = _option("users", of.TEXT, WORKLOAD,
+        "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
+        choices=GROWTH)
     min_replicas: int = _option(1, of.COUNT, SEARCH, "Least replicas of a pool.", check=_AT_LEAST_1, bought=True)
     redundancy: int = _option(0, of.COUNT, SEARCH, "Spare replicas per pool (N + k).", check=_NOT_NEGATIVE, bought=True)
     availability_target: float | None = _option(None, of.FRACTION, SEARCH,

@@ -111,8 +111,9 @@ class Load:
         ``"dispersion"``, ``"poisson"``, or ``"paced:N"`` (N clients that send at constant gaps); ``None`` = the plan's ``burst``.
     trace
         A workload with time stamps that is replayed in place of the plan's own traffic.
-    busier
-        Whether a trace reaches another rate by busier users (faster) instead of by more (copies shifted in time).
+    growth
+        What a rate above a trace's own stands for: ``users`` (copies shifted in time) or ``use`` (the same path, higher);
+        ``None`` = as the plan.
     surge
         Flash crowds; only their requests are measured.
     in_flight
@@ -121,7 +122,7 @@ class Load:
 
     arrivals: str | None = None
     trace: Workload | None = None
-    busier: bool = False
+    growth: str | None = None
     surge: Surge | None = None
     in_flight: float = math.inf
 
@@ -226,7 +227,7 @@ class FleetTraffic:
                 period,
                 self.rate_per_s * period / trace.requests,
                 cached_share=self._cached[rows],
-                busier=self.load.busier,
+                growth=self.load.growth or self.fleet.question.traffic.growth,
                 requests=requests,
             )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.simulate.traffic import RequestBatch, cached_tokens, whole_tokens
+from planner.workload.trace import GROWTH, LONG_S, SAME, SHIFT_S
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -19,12 +20,6 @@ __all__ = ["ReplayedTraffic"]
 
 BATCH = 50_000
 """Requests that are laid out at once."""
-LONG_S = 6 * 3600.0
-"""A trace longer than this has hours of its own: it is replayed whole, and its copies stay near the time of day they are from."""
-SHIFT_S = 1800.0
-"""How far the copies of such a trace are shifted at most."""
-SAME = 2e-3
-"""Relative difference up to which a rate is a whole multiple of the trace's own."""
 WINDOWS_S = (1.0, 10.0, 60.0, 300.0)
 """Windows in which the dispersion of a trace is looked for, as far as it holds ten of them."""
 
@@ -32,11 +27,13 @@ WINDOWS_S = (1.0, 10.0, 60.0, 300.0)
 class ReplayedTraffic:
     """The requests of a trace, each with its own lengths.
 
-    Another rate than the trace's own stands for more users: the trace and copies of it, shifted in time by random amounts and
+    A higher rate than the trace's own stands for more users: the trace and copies of it, shifted in time by random amounts and
     wrapped around, are sent together; a fraction of a copy, and of the trace for a lower rate, is a random part of its
-    requests. With `busier` it stands for busier users: one copy, faster or slower.
+    requests. With growth ``"use"`` it stands for more use by the same users: the copies are not shifted, each request of them
+    comes within half a second of its model.
 
-    Draws of a pass: for each copy but the first, one shift; then for a fraction of a copy one number per request.
+    Draws of a pass: for each copy but the first, one shift; for a fraction of a copy one number per request; with ``"use"``
+    then for each copy but the first one number per request.
 
     Parameters
     ----------
@@ -50,8 +47,8 @@ class ReplayedTraffic:
         Rate asked for over the trace's own.
     cached_share
         Share of each prompt whose KV a prefix cache supplies, in [0, 1).
-    busier
-        Whether the rate is changed by speed instead of by copies.
+    growth
+        ``"users"`` or ``"use"``.
     requests
         Requests after which a run may end; a trace of hours, and one copy or less, is replayed whole whatever it says.
     """
@@ -67,7 +64,7 @@ class ReplayedTraffic:
         scale: float = 1.0,
         *,
         cached_share: ArrayLike = 0.0,
-        busier: bool = False,
+        growth: str = "users",
         requests: int = 0,
     ) -> None:
         times = np.asarray(times_s, dtype=np.float64)
@@ -77,15 +74,16 @@ class ReplayedTraffic:
             raise InputError(f"replay: the rate must be positive, got {scale!r} times the trace's own")
         near = max(round(scale), 1)
         scale = near if abs(scale - near) < SAME * near else scale
-        self.copies = 1.0 if busier else scale
-        self.speed = scale if busier else 1.0
-        self.times, self.period_s = times / self.speed, period_s / self.speed
+        if growth not in GROWTH:
+            raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {growth!r}")
+        self.copies, self.growth = scale, growth
+        self.times, self.period_s = times, period_s
         self.inputs, self.outputs = (
             whole_tokens(input_tokens, "input_tokens"),
             whole_tokens(output_tokens, "output_tokens"),
         )
         self.cached = cached_tokens(self.inputs, cached_share)
-        self.whole = self.copies <= 1.0 or self.period_s > LONG_S
+        self.whole = self.copies <= 1.0 or self.period_s > LONG_S or growth == "use"
         self.requests = max(round(times.size * self.copies), 1) if self.whole else max(requests, 1)
 
     @property
@@ -117,15 +115,20 @@ class ReplayedTraffic:
         """All copies once, laid over each other anew."""
         whole = math.floor(self.copies)
         reach = SHIFT_S if self.period_s > LONG_S else self.period_s
-        shifts = [0.0, *(rng.random(max(math.ceil(self.copies) - 1, 0)) * reach).tolist()]
+        more = max(math.ceil(self.copies) - 1, 0)
+        shifts = [0.0] * (more + 1) if self.growth == "use" else [0.0, *(rng.random(more) * reach).tolist()]
         kept: NDArray[np.bool_] | None = (
             rng.random(self.times.size) < self.copies - whole if self.copies > whole else None
         )
+        moved = [(self.times, np.arange(self.times.size))] * (more + 1)
+        if self.growth == "use":
+            moved[1:] = [self._near(rng) for _ in range(more)]
         stretches = math.ceil(self.times.size * self.copies / BATCH)
         edges = np.linspace(0.0, self.period_s, stretches + 1)
         for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             found = [
-                self._between(low, high, shift, kept if copy == whole else None) for copy, shift in enumerate(shifts)
+                _between(times, rows, low, high, self.period_s, shift, kept if copy == whole else None)
+                for copy, (shift, (times, rows)) in enumerate(zip(shifts, moved, strict=True))
             ]
             times = np.concatenate([t for t, _ in found])
             rows = np.concatenate([r for _, r in found])
@@ -133,14 +136,27 @@ class ReplayedTraffic:
             rows = rows[order]
             yield RequestBatch(times[order], self.inputs[rows], self.outputs[rows], self.cached[rows])
 
-    def _between(
-        self, low: float, high: float, shift: float, kept: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Times in [low, high) and rows of the requests of one copy, which is `shift` later than the trace."""
-        found = []
-        for wrap in (0.0, self.period_s):
-            offset = shift - wrap
-            first, last = np.searchsorted(self.times, (low - offset, high - offset))
-            found.append((self.times[first:last] + offset, np.arange(first, last)))
-        times, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return (times, rows) if kept is None else (times[kept[rows]], rows[kept[rows]])
+    def _near(self, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Times in order and rows of a copy whose requests come within half a second of their models."""
+        times = np.clip(self.times + rng.random(self.times.size) - 0.5, 0.0, np.nextafter(self.period_s, 0.0))
+        order = np.argsort(times, kind="stable")
+        return times[order], order
+
+
+def _between(
+    times: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    low: float,
+    high: float,
+    period_s: float,
+    shift: float,
+    kept: NDArray[np.bool_] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Times in [low, high) and rows of the requests of one copy, which is `shift` later than its `times`."""
+    found = []
+    for wrap in (0.0, period_s):
+        offset = shift - wrap
+        first, last = np.searchsorted(times, (low - offset, high - offset))
+        found.append((times[first:last] + offset, rows[first:last]))
+    at, which = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return (at, which) if kept is None else (at[kept[which]], which[kept[which]])

@@ -153,3 +153,17 @@ def test_the_sampling_interval_covers_another_hour_of_the_same_traffic() -> None
     covered = np.mean([low[0] <= truth <= high[0] for low, high in intervals])
     # few minutes make the tail, so it falls a little short of 0.9; sixty trials add 8 points
     assert covered >= 0.75
+
+
+def test_growth_by_more_use_is_dearer_than_by_more_users_and_both_are_told() -> None:
+    """Four times the trace's rate: the bursts of independent users even out, those of the same users grow fourfold."""
+    import planner as fo
+
+    plans = {g: fo.plan("azure", slo=1.0, rate=32.0, pools=1, growth=g) for g in ("users", "use")}
+    count = {g: p.pools[0].replicas for g, p in plans.items()}
+    assert count["use"] >= count["users"] + 2
+    for now, other in (("users", "use"), ("use", "users")):
+        (told,) = [n for n in plans[now].notes if "--growth" in n]
+        assert f"more {other} needs {count[other]} replicas" in told and f"(--growth {other})" in told
+    calm = fo.plan("azure", slo=1.0, rate=8.0, pools=1)
+    assert not any("--growth" in n for n in calm.notes)

@@ -130,11 +130,11 @@ def test_time_stamps_of_a_trace_are_replayed(
     plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = trace_file(tmp_path, [(k / 3, 500, 50) for k in range(1800)])
-    for flag in ([], ["--busier"], ["--surge", "2x/30s"], ["--in-flight", "200"]):
+    for flag in ([], ["--growth", "use"], ["--surge", "2x/30s"], ["--in-flight", "200"]):
         assert command(str(plan_file), "--replay", str(trace), "--format", "json", *flag) in (0, 6)
         found = json.loads(capsys.readouterr().out)["pools"]["all"]
         assert found["arrival_rate_per_s"] == pytest.approx(40.0 * (1.1 if "--surge" in flag else 1.0), rel=0.05)
-        assert found["whole"] == ("--busier" in flag)
+        assert found["whole"] == ("use" in flag)
     bare = tmp_path / "bare.csv"
     bare.write_text("input_tokens,output_tokens\n" + "100,10\n" * 50)
     assert command(str(plan_file), "--replay", str(bare)) == 3

@@ -1,4 +1,4 @@
-"""Traces replayed with the lengths they came with: at their own rate as they are, at others as more or as busier users."""
+"""Traces replayed with the lengths they came with: at their own rate as they are, at others as more users or as more use."""
 
 from __future__ import annotations
 
@@ -45,8 +45,17 @@ def test_at_its_own_rate_a_trace_is_sent_as_it_is() -> None:
     assert np.array_equal(sent.times_s, times)
     assert np.array_equal(sent.input_tokens, inputs) and np.array_equal(sent.output_tokens, outputs)
     assert np.array_equal(sent.cached_tokens, inputs // 2)
-    faster = all_of(ReplayedTraffic(times, inputs, outputs, PERIOD, 2.0, busier=True))
-    assert faster.times_s == pytest.approx(times / 2.0) and np.array_equal(faster.input_tokens, inputs)
+
+
+def test_more_use_makes_the_same_path_higher() -> None:
+    times, inputs, outputs = bursty()
+    sent = all_of(ReplayedTraffic(times, inputs, outputs, PERIOD, 3.0, growth="use"))
+    assert sent.times_s.size == 3 * times.size and np.all(np.diff(sent.times_s) >= 0.0)
+    own, grown = (np.bincount((t // 10.0).astype(int), minlength=int(PERIOD // 10)) for t in (times, sent.times_s))
+    # ten seconds lose and gain what comes within half a second of their ends
+    assert np.abs(grown - 3 * own).max() <= 0.2 * 3 * own.max() + 12
+    with pytest.raises(InputError, match="growth"):
+        ReplayedTraffic(times, inputs, outputs, PERIOD, 2.0, growth="more")
 
 
 @pytest.mark.parametrize("scale", [0.4, 3.0, 7.3, 40.0])

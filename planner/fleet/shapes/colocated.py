@@ -261,6 +261,16 @@ class Colocated(Fleet):
             return None
         return Remark("cost_of_bursts", {"extra": needed - total, "replicas": needed, "calm": total})
 
+    def grown(self, growth: str) -> Colocated | None:
+        """See :meth:`planner.fleet.fleet.Fleet.grown`."""
+        pools = []
+        for pool in self.pools:
+            model = pool.model.grown(growth)
+            if model is None:
+                return None
+            pools.append(replace(pool, model=model))
+        return Colocated(self.question, pools)
+
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""
         traffic, search = self.question.traffic, self.question.search

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -102,7 +103,7 @@ class Disaggregated(Fleet):
         self.prefill = prefill or PrefillPool(
             PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
             question.routing.pooled,
-            PoolArrivals(arrivals, 1.0, law.requests),
+            PoolArrivals(arrivals, 1.0, law.requests, question.traffic.growth),
             prefill_option.profile.api_overhead_s,
             lambda path: np.asarray(prefill_option.profile.iteration.time(0.0, 0.0, path.tokens, path.pairs)),
         )
@@ -119,7 +120,7 @@ class Disaggregated(Fleet):
                 length[moving],
                 output[moving],
                 weight[moving] / weight[moving].sum(),
-                PoolArrivals(arrivals, self.decode_share),
+                PoolArrivals(arrivals, self.decode_share, growth=question.traffic.growth),
             )
 
     def _decode_pool(
@@ -316,6 +317,13 @@ class Disaggregated(Fleet):
         low, high = (None if b is None else b[k] for b in self._bands)
         n = self.pools[k].size.replicas
         return n if low is None else min(low, n), None if high is None else max(high, n)
+
+    def grown(self, growth: str) -> Disaggregated | None:
+        """See :meth:`planner.fleet.fleet.Fleet.grown`."""
+        fleet = copy(self)
+        fleet.prefill = self.prefill.grown(growth)
+        fleet.decode = None if self.decode is None else self.decode.grown(growth)
+        return fleet
 
     # --- pools ----------------------------------------------------------------------------------------------------
 
