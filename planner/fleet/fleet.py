@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.fleet.pool import Pool, PoolSize, Shortfall, broken
 from planner.fleet.scope import tail_at
+from planner.growth import GROWTH
 from planner.methods.base import Prediction
 from planner.plans import SearchReport
 from planner.promise import PROMISE_METRICS, Promise
@@ -16,7 +17,6 @@ from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.workload import pools as m
-from planner.workload.trace import GROWTH
 
 __all__ = ["Fleet", "Shape", "Solved", "Verdict"]
 

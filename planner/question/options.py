@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
+from planner.growth import GROWTH
 from planner.promise import Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_promise, rule
 from planner.routing import ROUTINGS
-from planner.workload.trace import GROWTH
 
 __all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.growth import GROWTH
 from planner.simulate.traffic import RequestBatch, cached_tokens, whole_tokens
-from planner.workload.trace import GROWTH, LONG_S, SAME, SHIFT_S
+from planner.workload.trace import LONG_S, SAME, SHIFT_S
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

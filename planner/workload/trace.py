@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.growth import GROWTH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["GROWTH", "Trace"]
-
-GROWTH = ("users", "use")
-"""How traffic grows: more users, each like those there are, or the same users asking more often."""
+__all__ = ["LONG_S", "SAME", "SHIFT_S", "Trace"]
 
 LONG_S = 6 * 3600.0
 """A trace longer than this has hours of its own [s]."""

@@ -1,0 +1,8 @@
+"""How traffic grows beyond what a trace holds, by name."""
+
+from __future__ import annotations
+
+__all__ = ["GROWTH"]
+
+GROWTH = ("users", "use")
+"""More users, each like those there are, or the same users asking more often."""
