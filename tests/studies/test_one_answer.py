@@ -12,6 +12,7 @@ import pytest
 
 import planner as fo
 from planner.report import formatter
+from planner.routing import ROUTINGS
 from planner.workload.arrivals import Arrivals
 
 RATES = (3.0, 8.0, 20.0, 60.0, 200.0)
@@ -19,15 +20,16 @@ RATES = (3.0, 8.0, 20.0, 60.0, 200.0)
 
 BURSTY = Arrivals(8.0, dispersion=((1.0, 5.0), (10.0, 25.0), (60.0, 60.0)), assumed=None)
 
+ROUTED = tuple(routing.name for routing in ROUTINGS.values() if routing.law)
+"""Every routing that has a closed form."""
+
 COLOCATED = [
     {"method": method, "burst": burst, "routing": routing}
-    for method, burst, routing in itertools.product(
-        ("mixed", "occupancy", "mgc"), ("auto", "poisson"), ("random", "jsq", "rr")
-    )
+    for method, burst, routing in itertools.product(("mixed", "occupancy", "mgc"), ("auto", "poisson"), ROUTED)
 ]
 DISAGGREGATED = [
     {"shape": "disaggregated", "burst": burst, "routing": routing, "e2e": e2e}
-    for burst, routing, e2e in (("auto", "random", None), ("auto", "jsq", None), ("poisson", "random", 6.0))
+    for burst, routing, e2e in itertools.product(("auto", "poisson"), ROUTED, (None, 6.0))
 ]
 
 
@@ -44,6 +46,24 @@ def traffic() -> fo.Workload:
     inputs = np.round(np.exp(rng.normal(6.2, 0.9, 24))) + 20.0
     outputs = np.round(np.exp(rng.normal(4.6, 0.7, 24))) + 2.0
     return fo.Workload.from_arrays(inputs, outputs, arrivals=BURSTY, name="handful")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> fo.Workload:
+    """Requests with times: calm and busy minutes in turn, longer prompts in the busy ones."""
+    rng = np.random.default_rng(9)
+    lines = ["timestamp,input_tokens,output_tokens"]
+    for minute, count in enumerate(rng.choice([60, 400], size=10)):
+        prompts = rng.integers(100, 900 if count > 100 else 300, size=count)
+        times = np.sort(rng.uniform(60.0 * minute, 60.0 * (minute + 1), size=count))
+        lines += [
+            f"{at:.3f},{n},{o}" for at, n, o in zip(times, prompts, rng.integers(5, 200, size=count), strict=True)
+        ]
+    file = tmp_path_factory.mktemp("recorded") / "busy.csv"
+    file.write_text("\n".join(lines))
+    workload = fo.load_workload(file)
+    assert workload.path_of_traffic() is not None
+    return workload
 
 
 def question(options: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +84,25 @@ def evaluated(plan: fo.Plan, rate: float) -> list[list[float]]:
 
 @pytest.mark.parametrize("options", [*COLOCATED, *DISAGGREGATED], ids=lambda o: "-".join(map(str, o.values())))
 def test_every_command_gives_the_same_answer(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
-    asked = question(options)
+    agree(traffic, question(options), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "mixed", "routing": "random"},
+        {"method": "mixed", "routing": "p2c"},
+        {"method": "occupancy", "routing": "least"},
+        {"shape": "disaggregated", "routing": "random"},
+    ],
+    ids=lambda o: "-".join(map(str, o.values())),
+)
+def test_so_they_do_along_the_path_of_a_trace(options: dict[str, Any], recorded: fo.Workload, tmp_path: Path) -> None:
+    agree(recorded, question(options), tmp_path)
+
+
+def agree(traffic: fo.Workload, asked: dict[str, Any], tmp_path: Path) -> None:
+    """What-if at every rate, then each fleet evaluated and scheduled at that rate from a plan made for another."""
     plans = [point.plan for point in fo.what_if(fo.plan(traffic, **asked), rate=list(RATES)).points]
     for rate, plan in zip(RATES, plans, strict=True):
         assert plan is not None
@@ -83,10 +121,12 @@ def test_every_command_gives_the_same_answer(options: dict[str, Any], traffic: f
 @pytest.mark.parametrize("routing", ["random", "jsq"])
 def test_simulate_prints_the_plans_prediction_beside_its_own(method: str, routing: str, traffic: fo.Workload) -> None:
     plan = fo.plan(traffic, **question({"method": method, "routing": routing, "rate": 20.0}))
-    elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
-    found = fo.simulate(elsewhere, rate=20.0, requests=300, seeds=1, max_requests=300)
-    stated = {p.name: p.quantile("ttft_s", 0.99) for p in plan.pools}
-    assert {c.where: c.predicted_s for c in found.checks} == pytest.approx(stated, rel=1e-9)
+    for rate in RATES:
+        asked_anew = fo.what_if(plan, rate=[rate]).points[0].plan
+        assert asked_anew is not None
+        found = fo.simulate(replace(asked_anew, inputs=plan.inputs), rate=rate, requests=300, seeds=1, max_requests=300)
+        stated = {p.name: p.quantile("ttft_s", 0.99) for p in asked_anew.pools}
+        assert {c.where: c.predicted_s for c in found.checks} == pytest.approx(stated, rel=1e-9)
 
 
 @pytest.mark.parametrize("written", ["yaml", "json"])
