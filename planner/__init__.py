@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from planner._version import __version__
 
 if TYPE_CHECKING:
     from planner.advice.batching import Batching

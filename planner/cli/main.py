@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-import planner
+from planner._version import __version__
 from planner.cli.commands import Commands
 from planner.cli.output import open_streams
 from planner.errors import FleetOptError
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"fleetopt {planner.__version__}")
+        typer.echo(f"fleetopt {__version__}")
         raise typer.Exit
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import planner
+from planner._version import __version__
 from planner.compress.extract import CompressorSettings, compress
 from planner.compress.fidelity import TfidfCosine, rouge_l_recall
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
@@ -127,7 +127,7 @@ class CompressionMeasurement:
         return {
             "schema_version": 1,
             "kind": "fleetopt-compression",
-            "version": planner.__version__,
+            "version": __version__,
             "boundary": self.boundary,
             "gamma": self.gamma,
             "prompts": self.prompts,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-import planner
+from planner._version import __version__
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.errors import InfeasibleError, InputError
@@ -133,7 +133,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         warnings=said["warnings"],
         notes=said["notes"],
         explanation=tuple(explanation),
-        version=planner.__version__,
+        version=__version__,
         shape=shape,
         remarks=remarks,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-import planner
+from planner._version import __version__
 
 __all__ = ["VERDICTS", "Finding", "Reproduction", "Row", "compare", "numbers"]
 
@@ -84,7 +84,7 @@ class Reproduction:
         return {
             "schema_version": 1,
             "kind": "fleetopt-reproduction",
-            "version": planner.__version__,
+            "version": __version__,
             "papers": list(self.papers),
             "verdicts": dict(VERDICTS),
             "counts": self.counts(),

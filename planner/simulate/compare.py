@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import planner
+from planner._version import __version__
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival, arrival_times
@@ -116,7 +116,7 @@ class Comparison:
         return {
             "schema_version": 1,
             "kind": "fleetopt-policy-comparison",
-            "version": planner.__version__,
+            "version": __version__,
             "requests": self.requests,
             "seeds": list(self.seeds),
             "complete": self.complete,

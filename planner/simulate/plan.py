@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-import planner
+from planner._version import __version__
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
@@ -91,7 +91,7 @@ class Verification:
         return {
             "schema_version": 1,
             "kind": "fleetopt-verification",
-            "version": planner.__version__,
+            "version": __version__,
             "verdict": self.verdict,
             "arrival_rate_per_s": self.arrival_rate_per_s,
             "checks": self.to_rows(),

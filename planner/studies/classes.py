@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import planner
+from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
@@ -114,7 +114,7 @@ class TieredPlan:
         return {
             "schema_version": 1,
             "kind": "fleetopt-tiers",
-            "version": planner.__version__,
+            "version": __version__,
             "gpus": self.gpus,
             "cost_usd_per_hour": self.cost_usd_per_hour,
             "groups": [

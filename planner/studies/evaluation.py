@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import planner
+from planner._version import __version__
 from planner.fleet.fleet import Fleet, Verdict
 from planner.notebook import InNotebooks
 from planner.plans import json_number
@@ -71,7 +71,7 @@ class Evaluation(InNotebooks):
         return {
             "schema_version": 1,
             "kind": "fleetopt-evaluation",
-            "version": planner.__version__,
+            "version": __version__,
             "inputs": dict(self.inputs),
             "capacity_per_s": json_number(self.capacity_per_s),
             "holds": self.holds,

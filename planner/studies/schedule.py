@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import planner
+from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
@@ -313,7 +313,7 @@ class Schedule(InNotebooks):
         return {
             "schema_version": 1,
             "kind": "fleetopt-schedule",
-            "version": planner.__version__,
+            "version": __version__,
             "inputs": dict(self.inputs),
             "hours": self.source,
             "period_hours": self.hours,

@@ -8,7 +8,7 @@ from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-import planner
+from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.notebook import InNotebooks
@@ -96,7 +96,7 @@ class Sweep(InNotebooks):
         return {
             "schema_version": 1,
             "kind": "fleetopt-what-if",
-            "version": planner.__version__,
+            "version": __version__,
             "base": self.base.to_dict(),
             "points": [
                 {
