@@ -137,7 +137,14 @@ def server_rate(entry: MlperfRow, folder: Path, offline: float) -> float:
         # with latency limits the host works as a server's; what Offline costs beyond it is in the scale
         model = roofline(entry.gpu, entry.model, parallel, engine=entry.engine.removesuffix("_offline"))
         choices.append(
-            (offline_rate(model, law, budget, slots, kv) / parallel.gpus, parallel, model, budget, slots, kv)
+            (
+                offline_rate(model, law, budget, slots, kv) * parallel.copies / parallel.gpus,
+                parallel,
+                model,
+                budget,
+                slots,
+                kv,
+            )
         )
     rate, parallel, model, budget, slots, kv = max(choices, key=lambda c: c[0])
     replica = MixedReplica(
@@ -145,7 +152,7 @@ def server_rate(entry: MlperfRow, folder: Path, offline: float) -> float:
         token_budget=budget, max_num_seqs=slots, kv_tokens=kv,
     )  # fmt: skip
     best = largest_rate(replica, float(row["ttft_limit_s"]), float(row["tpot_limit_s"]))
-    return best / parallel.gpus
+    return best * parallel.copies / parallel.gpus
 
 
 def open_loop(data: Path) -> list[str]:

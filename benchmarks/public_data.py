@@ -236,16 +236,15 @@ class MlperfRow:
         return f"{self.row['gpu']} {self.row['model']} {self.row['precision']}"
 
     def replica(self, parallel: Parallelism) -> tuple[float, float, float]:
-        """(token budget, slots, KV tokens) of one replica; with pipeline stages an iteration is one pass of each."""
-        copies = parallel.dp * parallel.pp
-        budget = float(self.row["token_budget"] or MLPERF_BUDGET) * copies
-        slots = float(self.row["max_seqs"] or MLPERF_SEQUENCES) * copies
+        """(token budget, slots, KV tokens) of one copy of a replica; published settings are those of one already."""
+        budget = float(self.row["token_budget"] or MLPERF_BUDGET)
+        slots = float(self.row["max_seqs"] or MLPERF_SEQUENCES)
         kv = kv_capacity(
             self.model,
             self.gpu,
             parallel,
             max_num_seqs=128,
-            token_budget=int(min(budget / copies, 16384)) * parallel.dp,
+            token_budget=int(min(budget, 16384)),
             memory_utilization=MLPERF_MEMORY_SHARE,
         )
         return budget, slots, float(kv.tokens)
@@ -316,4 +315,4 @@ def _mlperf_ratio(
 ) -> Callable[[IterationModel], FloatArray]:
     budget, slots, kv = entry.replica(parallel)
     logs = np.log(measured)
-    return lambda m: np.log(offline_rate(m, law, budget, slots, kv) / parallel.gpus) - logs
+    return lambda m: np.log(offline_rate(m, law, budget, slots, kv) * parallel.copies / parallel.gpus) - logs

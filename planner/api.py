@@ -67,6 +67,9 @@ def plan(
     model: str | None = None,
     like: str | None = None,
     tp: int | str | Sequence[int] | None = None,
+    pp: int | None = None,
+    dp: int | None = None,
+    ep: int | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
@@ -160,8 +163,18 @@ def plan(
         Family (model_type) whose arithmetic to take for a config.json of an unknown architecture. Default: refused.
         [text]
     tp
-        GPUs per replica: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that fits. [whole
-        number, a list of them, or all]
+        GPUs of a tensor-parallel group: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that
+        fits. [whole number, a list of them, or all]
+    pp
+        Pipeline stages, each a tensor-parallel group. Default: 1; more where no node holds the model. [whole
+        number]
+    dp
+        Copies of a mixture's attention in a replica, its experts spread over all of their GPUs (attention data
+        parallelism). Default: 1, or a copy on every GPU of the smallest group or a node, the cheaper. [whole
+        number]
+    ep
+        GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp >
+        1, else 1. [whole number]
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method
@@ -603,6 +616,9 @@ def schedule(
     model: str | None = None,
     like: str | None = None,
     tp: int | str | Sequence[int] | None = None,
+    pp: int | None = None,
+    dp: int | None = None,
+    ep: int | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,

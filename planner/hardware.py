@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from planner.errors import InputError
+
 __all__ = ["DTYPE_BYTES", "GPU_CLASSES", "GpuSpec", "ModelSpec", "Parallelism"]
 
 DTYPE_BYTES: Mapping[str, float] = {
@@ -41,34 +43,74 @@ NVLINK_BYTES_PER_S = 150e9
 class Parallelism:
     """How one replica spreads a model over its GPUs.
 
+    A replica runs ``copies`` batches side by side: one per attention replica and pipeline stage. Each has slots, cache and a
+    token budget of its own, and its requests pass through it as through a replica.
+
     Parameters
     ----------
     tp
         GPUs of a tensor-parallel group [GPUs].
     pp
-        Pipeline stages [1].
+        Pipeline stages: they work on `pp` batches in turn [1].
     dp
         Attention replicas inside the replica (attention data parallelism) [1]. Beyond one, attention and dense layers
         are copied, each copy serves its own share of the requests, and the experts are spread over all tp x dp GPUs of
-        a stage (expert parallelism).
+        a stage.
+    ep
+        GPUs of a stage over which whole experts are spread (expert parallelism): tp x dp, or 1 = every expert is cut over the
+        tensor-parallel group [GPUs]. 0 = tp x dp where dp > 1, else 1.
+
+    Raises
+    ------
+    InputError
+        A number below 1, or experts over another number of GPUs than a stage has.
 
     Examples
     --------
-    >>> Parallelism(tp=1, dp=8).gpus, str(Parallelism(tp=4, pp=2))
-    (8, 'tp4 pp2')
+    >>> Parallelism(tp=1, dp=8).gpus, str(Parallelism(tp=4, pp=2)), str(Parallelism(dp=8))
+    (8, 'TP4 PP2', 'DP8 EP8')
     """
 
     tp: int = 1
     pp: int = 1
     dp: int = 1
+    ep: int = 0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be a whole number of at least 1, got {value!r}"
+            for name, value in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp), ("ep", self.ep or 1))
+            if isinstance(value, bool) or value != int(value) or value < 1
+        ]
+        if problems:
+            raise InputError.from_problems(problems)
+        stage = self.tp * self.dp
+        if self.ep == 0:
+            object.__setattr__(self, "ep", stage if self.dp > 1 else 1)
+        if self.ep not in (1, stage) or (self.dp > 1 and self.ep == 1):
+            raise InputError(
+                f"ep {self.ep}: experts are spread over all {stage} GPUs of tp {self.tp} x dp {self.dp}"
+                + (", or not at all (ep 1)" if self.dp == 1 else "")
+            )
 
     @property
     def gpus(self) -> int:
         """GPUs of the replica [GPUs]."""
         return self.tp * self.pp * self.dp
 
+    @property
+    def copies(self) -> int:
+        """Batches that run side by side, dp x pp [1]."""
+        return self.dp * self.pp
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs of one pipeline stage, tp x dp [GPUs]."""
+        return self.tp * self.dp
+
     def __str__(self) -> str:
-        return " ".join([f"tp{self.tp}"] + [f"{k}{v}" for k, v in (("pp", self.pp), ("dp", self.dp)) if v > 1])
+        parts = (("TP", self.tp), ("PP", self.pp), ("DP", self.dp), ("EP", self.ep))
+        return " ".join(f"{name}{n}" for name, n in parts if n > 1 or (name == "TP" and self.dp == 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from planner.hardware import Parallelism
 from planner.notebook import InNotebooks
 from planner.promise import Slo
 from planner.remarks import Remark
@@ -87,8 +88,9 @@ class EngineSettings:
         Sequences a replica runs at once.
     max_num_batched_tokens
         Token budget of one iteration [tokens].
-    tensor_parallel_size
-        GPUs of one replica.
+    tensor_parallel_size, pipeline_parallel_size, data_parallel_size, expert_parallel_size
+        How a replica spreads the model: GPUs of a tensor-parallel group, stages, copies of the attention (sequences and token
+        budget are each copy's), GPUs of a stage that share out whole experts.
     gpu_memory_utilization
         Share of GPU memory the engine may take.
     kv_cache_dtype, batching
@@ -104,7 +106,21 @@ class EngineSettings:
     gpu_memory_utilization: float
     kv_cache_dtype: str
     batching: str
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    expert_parallel_size: int = 1
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def parallel_flags(self) -> list[str]:
+        """How vLLM is told to spread the model beyond its tensor-parallel group."""
+        words = []
+        if self.pipeline_parallel_size > 1:
+            words += ["--pipeline-parallel-size", str(self.pipeline_parallel_size)]
+        if self.data_parallel_size > 1:
+            words += ["--data-parallel-size", str(self.data_parallel_size)]
+        if self.expert_parallel_size > 1:
+            words.append("--enable-expert-parallel")
+        return words
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -113,6 +129,9 @@ class EngineSettings:
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "tensor_parallel_size": self.tensor_parallel_size,
+            "pipeline_parallel_size": self.pipeline_parallel_size,
+            "data_parallel_size": self.data_parallel_size,
+            "expert_parallel_size": self.expert_parallel_size,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "kv_cache_dtype": self.kv_cache_dtype,
             "batching": self.batching,
@@ -137,9 +156,11 @@ class PoolPlan:
     arrival_rate_per_s
         Rate of the pool [1/s].
     gpu, tp, profile, provenance
-        What a replica is: GPU id, GPUs per replica, profile name, ``measured`` | ``fitted`` | ``estimated``.
+        What a replica is: GPU id, GPUs of a tensor-parallel group, profile name, ``measured`` | ``fitted`` | ``estimated``.
+    pp, dp, ep
+        How it spreads the model beyond that, see :class:`planner.hardware.Parallelism`.
     replicas, gpus, spares
-        Replicas, GPUs bought (``replicas * tp``), and how many of the replicas are redundancy.
+        Replicas, GPUs bought (``replicas * tp * pp * dp``), and how many of the replicas are redundancy.
     slots
         Sequences a replica decodes at once.
     kv_tokens
@@ -202,11 +223,19 @@ class PoolPlan:
     replicas_high: int | None = 0
     warnings: tuple[str, ...] = ()
     reason: Remark | None = None
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+    @property
+    def parallel(self) -> Parallelism:
+        """How a replica spreads the model."""
+        return Parallelism(self.tp, self.pp, self.dp, self.ep)
 
     @property
     def gpus(self) -> int:
         """GPUs bought."""
-        return self.replicas * self.tp
+        return self.replicas * self.parallel.gpus
 
     @property
     def stability_margin(self) -> float:
@@ -234,6 +263,9 @@ class PoolPlan:
             "mean_output_tokens": self.mean_output_tokens,
             "gpu": self.gpu,
             "tp": self.tp,
+            "pp": self.pp,
+            "dp": self.dp,
+            "ep": self.ep,
             "profile": self.profile,
             "provenance": self.provenance,
             "replicas": self.replicas,
@@ -379,7 +411,7 @@ class Plan(InNotebooks):
     )  # fmt: skip
 
     def __repr__(self) -> str:
-        fleet = " + ".join(f"{p.replicas} x TP{p.tp} {p.gpu}" for p in self.pools)
+        fleet = " + ".join(f"{p.replicas} x {p.parallel} {p.gpu}" for p in self.pools)
         return f"<Plan: {fleet}, ${self.cost_usd_per_hour:,.2f}/hour, {self.arrival_rate_per_s:g} requests/s>"
 
     @property

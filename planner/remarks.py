@@ -66,7 +66,7 @@ SENTENCES: Mapping[str, str] = {
     "nobody_decodes": "nobody decodes",
     "stands": "the plan, whose fleet stands",
     # assumptions
-    "iteration_times": "{model} ({dtype}) on {gpu} x TP{tp}: iteration times {trust}{likeness}{profile}",
+    "iteration_times": "{model} ({dtype}) on {gpu} x {parallel}: iteration times {trust}{likeness}{profile}",
     "gpu_price": "{gpu} at ${price:g} per GPU and hour{source}",
     "chosen": "chosen, as not given: {what}",
     "osl_scale": "every output is {factor:.10g} times as long as in the workload (--osl-scale)",

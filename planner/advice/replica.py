@@ -119,7 +119,7 @@ class SchedulerReplica:
     def assumptions(self) -> tuple[str, ...]:
         """What was decided on the user's behalf."""
         lines = [
-            f"{self.option.gpu.name} x TP{self.option.tp}, {self.option.model.name}; iteration times from profile "
+            f"{self.option.gpu.name} x {self.option.parallel}, {self.option.model.name}; iteration times from profile "
             f"{self.profile.name} ({self.profile.trust})",
             f"one kind of replica serves the whole workload: {self.slots:,} sequences, {self.token_budget:,} tokens per "
             f"iteration, KV for {self.kv_tokens:,.0f} tokens",

@@ -4,7 +4,8 @@ The accounting is vLLM's (V1, 0.11-0.15): a share of the device's total minus we
 CUDA graphs are not subtracted. Against the KV sizes that 18 text-model servers printed at start the median error is
 0.3%; print +-0.5 GiB, +-5 GiB for multimodal models (profiling their image tower is not counted). Everything is per
 GPU of the tensor-parallel group unless it says replica; a replica's capacity in tokens equals one GPU's, as every GPU
-keeps its share of every token.
+keeps its share of every token. Of a replica with copies (attention data parallelism, pipeline stages) sequences, budgets
+and tokens are those of one copy.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_MEMORY_UTILIZATION",
     "DEFAULT_TOKEN_BUDGET",
     "KvCapacity",
+    "fits",
     "kv_bytes_per_token",
     "kv_capacity",
     "kv_capacity_tokens",
@@ -99,13 +101,13 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     (14.96, 13.43)
     """
     spread = _spread(tp)
-    tp, expert_gpus = spread.tp, spread.tp * spread.dp
-    part, w = shard(model, tp, expert_gpus), DTYPE_BYTES[model.weight_dtype]
+    tp = spread.tp
+    part, w = shard(model, tp, spread.stage_gpus), DTYPE_BYTES[model.weight_dtype]
     dense_w = DTYPE_BYTES[model.dense_weight_dtype]
     vocabulary = _ceil_to(model.vocab_size, 64) / model.vocab_size * part.vocabulary_parameters
     routed = part.expert_parameters * w
     if model.experts and model.weight_dtype == "mxfp4":
-        width = model.moe_intermediate_size / tp
+        width = model.moe_intermediate_size / (1 if spread.ep > 1 else tp)
         routed *= _ceil_to(width, MXFP4_WIDTH) / width
     norms = 2.0 * model.hidden_size * (2 * model.layers + 1)
     tower = max(0.0, model.parameters_total - parameter_counts(model)[0]) * 2.0 / tp if model.multimodal else 0.0
@@ -187,14 +189,13 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(oss), kv_bytes_per_token(oss, context_tokens=math.inf)
     (49152.0, 24576.0)
     """
-    spread = _spread(tp)
-    part, copies = shard(model, spread.tp), spread.pp * spread.dp
+    part = shard(model, _spread(tp).tp)
     if context_tokens is None:
-        return (part.full_bytes_per_token + part.window_bytes_per_token) / copies
+        return part.full_bytes_per_token + part.window_bytes_per_token
     context = max(context_tokens, 1.0)
     kept = min(1.0, (model.sliding_window + token_budget) / context)
     per_token = part.full_bytes_per_token + part.window_bytes_per_token * kept
-    return (per_token + part.state_bytes_per_sequence / context) / copies
+    return per_token + part.state_bytes_per_sequence / context
 
 
 def overhead_bytes(
@@ -231,11 +232,8 @@ def overhead_bytes(
     [1.11, 5.04]
     """
     spread = _spread(tp)
-    tp = spread.tp
-    # each copy of the attention takes and samples its own requests
-    max_num_seqs, token_budget = math.ceil(max_num_seqs / spread.dp), math.ceil(token_budget / spread.dp)
     sampler = SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
-    activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / tp)
+    activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / spread.tp)
     return (COMMUNICATION_GIB[spread.gpus > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
 
 
@@ -330,9 +328,7 @@ def kv_capacity(
     >>> kv_capacity(model("llama-3.1-70b"), gpu("h100"), 4, max_num_seqs=128, token_budget=2048).tokens
     485952
     """
-    problems = []
-    if _spread(tp).gpus < 1:
-        problems.append(f"tp must be at least 1, got {tp}")
+    problems = [] if isinstance(tp, Parallelism) or tp >= 1 else [f"tp must be at least 1, got {tp}"]
     if max_num_seqs < 1:
         problems.append(f"max_num_seqs must be at least 1, got {max_num_seqs}")
     if token_budget < 1:
@@ -345,10 +341,9 @@ def kv_capacity(
     weights = weight_bytes(model, tp)
     overhead = overhead_bytes(model, tp, max_num_seqs=max_num_seqs, token_budget=token_budget)
     room = usable - weights - overhead
-    part, copies = shard(model, _spread(tp).tp), _spread(tp).pp * _spread(tp).dp
-    # a stage keeps its own layers, a copy of the attention its own requests: tokens of the replica, bytes of one GPU
-    full, window = part.full_bytes_per_token / copies, part.window_bytes_per_token / copies
-    states = part.state_bytes_per_sequence / copies
+    part = shard(model, _spread(tp).tp)
+    # a stage keeps its layers of the tokens of all pp copies: as many bytes as all layers of the tokens of one
+    full, window, states = part.full_bytes_per_token, part.window_bytes_per_token, part.state_bytes_per_sequence
     kept = max_num_seqs * (model.sliding_window + BLOCK_TOKENS) + token_budget if window else 0
     left = room - max_num_seqs * states
     if full > 0.0:
@@ -397,6 +392,27 @@ def kv_capacity_tokens(
     ).tokens
 
 
+def fits(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tp: int | Parallelism,
+    longest_request_tokens: float,
+    *,
+    token_budget: int = DEFAULT_TOKEN_BUDGET,
+    memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
+) -> bool:
+    """Whether a replica holds one request of that many tokens.
+
+    >>> from planner.catalog import gpu, model
+    >>> [fits(model("deepseek-v3"), gpu(name), Parallelism(dp=8), 8192) for name in ("h100", "h200")]
+    [False, True]
+    """
+    capacity = kv_capacity(
+        model, gpu, tp, max_num_seqs=1, token_budget=token_budget, memory_utilization=memory_utilization
+    )
+    return capacity.tokens >= BLOCK_TOKENS * math.ceil(longest_request_tokens / BLOCK_TOKENS)
+
+
 def tensor_parallel_sizes(model: ModelSpec, gpu: GpuSpec) -> tuple[int, ...]:
     """Powers of two within a node that divide the query heads: the groups an engine accepts.
 
@@ -437,7 +453,7 @@ def smallest_tp(
     Raises
     ------
     InputError
-        It does not fit at any size; one line per size says why. Groups across nodes are not modelled.
+        It does not fit at any size of a node; one line per size says why.
 
     Examples
     --------
@@ -473,6 +489,6 @@ def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: list[tu
     return InputError(
         f"{model.name} ({model.weight_dtype}) does not fit on {gpu.name}: one request of {longest:,.0f} tokens needs "
         f"{cache:.2f} GiB of KV cache per GPU at TP{tried[-1][0]}",
-        "Take larger GPUs, quantized weights or KV cache, or shorter requests; groups across nodes are not modelled.",
+        "Take larger GPUs, quantized weights or KV cache, shorter requests, or several nodes: --pp 2.",
         [line(tp, c) for tp, c in tried],
     )

@@ -23,7 +23,7 @@ from planner.documents import parse_yaml, read_text
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
 from planner.writing import write_text
 
@@ -87,10 +87,10 @@ class Profile:
         How to ask for it.
     gpu, model
         Canonical names of the catalog, or any name when the file came from hardware the catalog does not know.
-    tp, pp
-        GPUs of the tensor-parallel group and pipeline stages [1].
+    tp, pp, dp, ep
+        How the model is spread, see :class:`~planner.hardware.Parallelism` [1].
     iteration
-        The iteration-time model.
+        The iteration-time model, of one copy's batch.
     provenance
         ``"measured"`` (kernels or iterations timed on this hardware), ``"fitted"`` (to a server's own figures) or ``"estimated"``.
     band
@@ -107,7 +107,7 @@ class Profile:
         Range of each quantity the measurements spanned: ``decodes`` [sequences], ``context_tokens``, ``context_sum``,
         ``prefill_tokens``, ``batch_tokens`` [tokens]. Outside it the numbers are extrapolated.
     kv_tokens
-        KV cache of the replica as its engine reported it; ``None`` = computed from the model and the GPU [tokens].
+        KV cache of one copy as its engine reported it; ``None`` = computed from the model and the GPU [tokens].
     api_overhead_s
         Time outside the engine's iterations that a request's first token waits for [s].
     reserved
@@ -132,6 +132,8 @@ class Profile:
     provenance: str
     band: float
     pp: int = 1
+    dp: int = 1
+    ep: int = 1
     weight_dtype: str = "bf16"
     kv_dtype: str = "bf16"
     date: str | None = None
@@ -153,9 +155,14 @@ class Profile:
     measurements: tuple[Mapping[str, Any], ...] = ()
 
     @property
+    def parallel(self) -> Parallelism:
+        """How the model is spread."""
+        return Parallelism(self.tp, self.pp, self.dp, self.ep)
+
+    @property
     def gpus(self) -> int:
-        """GPUs of one replica, tp x pp [1]."""
-        return self.tp * self.pp
+        """GPUs of one replica, tp x pp x dp [1]."""
+        return self.tp * self.pp * self.dp
 
     @property
     def trust(self) -> str:
@@ -362,6 +369,8 @@ FIELDS: Mapping[str, Field] = {
     "model": Field(_text, required=True),
     "tp": Field(_positive, required=True),
     "pp": Field(_positive, default=1),
+    "dp": Field(_positive, default=1),
+    "ep": Field(_positive, default=1),
     "weight_dtype": Field(_choice(DTYPE_BYTES), default="bf16"),
     "kv_dtype": Field(_choice(DTYPE_BYTES), default="bf16"),
     "provenance": Field(_choice(PROVENANCES), required=True),
@@ -449,7 +458,14 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
         places = _line_index(lines)
         told = [f"{where}{places(path)}: {path + ': ' if path else ''}{message}" for path, message in problems]
         raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
-    return Profile(**values)
+    found = Profile(**values)
+    try:
+        found.parallel  # noqa: B018 - it is the check
+    except InputError as error:
+        raise InputError.from_problems(
+            [f"{where}: {error.message}"], heading=f"{where}: not a usable profile"
+        ) from None
+    return found
 
 
 def _line_index(lines: Mapping[str, int] | None) -> Callable[[str], str]:
@@ -578,7 +594,9 @@ def profile_names() -> tuple[str, ...]:
     return tuple(name for name, _ in _files())
 
 
-def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1, engine: str = DEFAULT_ENGINE) -> Profile:
+def estimated_profile(
+    gpu: GpuSpec, model: ModelSpec, tp: int | Parallelism = 1, engine: str = DEFAULT_ENGINE
+) -> Profile:
     """The roofline estimate as a profile, for hardware nobody has measured.
 
     Parameters
@@ -586,7 +604,7 @@ def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1, engine: str =
     gpu, model
         What runs on what.
     tp
-        GPUs of the tensor-parallel group [1].
+        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`.
     engine
         Engine that serves it: its host's time is in the iteration and before the first token.
 
@@ -605,14 +623,18 @@ def estimated_profile(gpu: GpuSpec, model: ModelSpec, tp: int = 1, engine: str =
     from planner.iteration.roofline import prior_band, roofline
 
     host = find_engine(engine)
+    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
     return Profile(
-        name=f"{model.name}-{gpu.name}-tp{tp}-estimated",
+        name=f"{model.name}-{gpu.name}-{str(spread).lower().replace(' ', '-')}-estimated",
         gpu=gpu.name,
         model=model.name,
-        tp=tp,
+        tp=spread.tp,
+        pp=spread.pp,
+        dp=spread.dp,
+        ep=spread.ep,
         weight_dtype=model.weight_dtype,
         kv_dtype=model.kv_dtype,
-        iteration=roofline(gpu, model, tp, engine=host.name),
+        iteration=roofline(gpu, model, spread, engine=host.name),
         provenance="estimated",
         band=prior_band(gpu, model, host.name),
         engine=host.name,
@@ -656,7 +678,7 @@ def profile(
     *,
     gpu: GpuSpec | str | None = None,
     model: ModelSpec | str | None = None,
-    tp: int = 1,
+    tp: int | Parallelism = 1,
 ) -> Profile:
     """Find a profile by path or name, or the best one for a model on a replica.
 
@@ -667,7 +689,8 @@ def profile(
     gpu, model
         Catalog entries or names; used when `name` is ``None``.
     tp
-        GPUs of the tensor-parallel group [1]; used when `name` is ``None``.
+        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`; used when `name` is
+        ``None``.
 
     Returns
     -------
@@ -692,7 +715,8 @@ def profile(
         raise InputError("a profile needs a name, or a GPU and a model")
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu
     network = find_model(model) if isinstance(model, str) else model
-    wanted = (device.name, tp, network.weight_dtype, network.kv_dtype)
+    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
+    wanted = (device.name, spread, network.weight_dtype, network.kv_dtype)
     same_shape = None
     for _, file in _files():
         modified = file.stat().st_mtime_ns
@@ -700,13 +724,13 @@ def profile(
             continue
         found = _unchanged(str(file), modified)
         gpu_name, model_name = _canonical(found)
-        if not found.automatic or (gpu_name, found.tp, found.weight_dtype, found.kv_dtype) != wanted:
+        if not found.automatic or (gpu_name, found.parallel, found.weight_dtype, found.kv_dtype) != wanted:
             continue
         if model_name == network.name:
             return served_by(found)
         if same_shape is None and _same_shape(model_name, network):
             same_shape = found
-    return served_by(same_shape) if same_shape else estimated_profile(device, network, tp)
+    return served_by(same_shape) if same_shape else estimated_profile(device, network, spread)
 
 
 @lru_cache(maxsize=256)

@@ -171,8 +171,8 @@ def pool_plan(fleet: Fleet, k: int) -> PoolPlan:
         provenance=profile.provenance,
         replicas=pool.bought,
         spares=pool.bought - pool.size.replicas,
-        slots=pool.setup.slots,
-        kv_tokens=pool.setup.kv_tokens,
+        slots=pool.setup.slots * pool.option.copies,
+        kv_tokens=pool.setup.kv_tokens * pool.option.copies,
         capacity_per_s=pool.model.capacity_per_s,
         load=prediction.load,
         slot_occupancy=prediction.slot_occupancy,
@@ -187,6 +187,9 @@ def pool_plan(fleet: Fleet, k: int) -> PoolPlan:
         replicas_high=None if high is None else price.bought(high),
         warnings=tuple(pool.setup.warnings),
         reason=pool.size.binding,
+        pp=pool.option.parallel.pp,
+        dp=pool.option.parallel.dp,
+        ep=pool.option.parallel.ep,
     )
 
 
@@ -248,7 +251,7 @@ def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
                 "model": model.name,
                 "dtype": model.weight_dtype,
                 "gpu": gpu.name,
-                "tp": option.tp,
+                "parallel": str(option.parallel),
                 "trust": profile.trust,
                 "likeness": f", known only by its likeness to {model.like}" if model.like else "",
                 "profile": f" (profile {profile.name})" if profile.provenance != "estimated" else "",

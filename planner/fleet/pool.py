@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.methods import find_method
-from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.burst import PoolArrivals
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
@@ -136,7 +136,8 @@ def replica_for(
     if setup is None:
         return None
     arrivals = PoolArrivals(question.traffic.arrivals, law.share, law.requests, question.traffic.growth)
-    return setup, method.pool(law, option, setup, engines.chunk, question.routing, arrivals)
+    model = method.pool(law, option, setup, engines.chunk, question.routing, arrivals)
+    return setup, model if option.copies == 1 else InCopies(model, option.copies)
 
 
 def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | None:

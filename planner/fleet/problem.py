@@ -208,13 +208,13 @@ class FleetProblem:
             slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
             if self.exact_bounds:
                 needed = self.method.replicas(pools, chunks, option, slots[j], self.rate, self.promises, cap)
-                needed = np.maximum(needed, self.least_replicas(option, pools))
+                needed = np.maximum(np.ceil(needed / option.copies), self.least_replicas(option, pools))
                 self.option_bounds[k, i, j] = [
                     option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
                     for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
                 ]
                 continue
-            x = self.method.capacity_bound(pools, option, slots[j])
+            x = option.copies * self.method.capacity_bound(pools, option, slots[j])
             self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
             if self.method.free_prefill:
                 floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
@@ -223,7 +223,9 @@ class FleetProblem:
             if self.method.guided:
                 hopeless = (share > 1e-12) & self._too_slow(option, shortest)
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
-                guess = guess_rate(pools, long_prompt, option.profile.iteration, option.token_budget, x, self.promises)
+                guess = option.copies * guess_rate(
+                    pools, long_prompt, option.profile.iteration, option.token_budget, x / option.copies, self.promises
+                )
                 self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
         self.bounds = np.min(self.option_bounds, axis=0)
 

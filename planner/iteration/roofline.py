@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -155,8 +156,6 @@ def shard_shape(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -
     if spread > 1.0:  # the experts' way back replaces the all-reduce after them
         reductions -= model.expert_layers
     ring = 2.0 * (tp - 1) / tp
-    # a token goes once to each GPU that holds any of its experts, in 8 bits, and comes back in 16
-    others = spread * (1.0 - (1.0 - 1.0 / spread) ** model.experts_per_token) * (spread - 1.0) / spread
     hidden, expert_hidden = model.hidden_size, model.expert_hidden_size or model.hidden_size
     dense_layers = model.layers - model.expert_layers - model.mlp_free_layers
     elements = 8.0 * hidden * model.layers
@@ -179,7 +178,7 @@ def shard_shape(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -
         allreduces=reductions if tp > 1 else 0.0,
         activation_elements=elements,
         routed_elements=model.expert_layers * model.experts_per_token * per_expert / spread,
-        dispatch_bytes_per_token=model.expert_layers * expert_hidden * (1.0 + ACTIVATION_BYTES) * others,
+        dispatch_bytes_per_token=_dispatch_bytes(model, round(spread)),
     )
 
 
@@ -230,9 +229,11 @@ def roofline(
     and state-space layers count their weights in w and b and move their state in h; their scan, a few percent of the
     products, is left out. Sparse attention counts as if it read everything: an upper bound beyond its top-k.
 
-    With pipeline stages or attention data parallelism the batch is the whole replica's: an iteration is one step of
-    every request in it. Its tokens are spread over the dp copies; pp stages work on pp batches in turn, so that each
-    passes every stage once in the time of an iteration.
+    With pipeline stages or attention data parallelism the batch is that of one of the replica's copies
+    (:class:`~planner.hardware.Parallelism`), the others being as full: a batch passes all stages once in an iteration, while
+    the others are on the other stages; experts that are spread see the tokens of all dp copies, and the busiest of their GPUs
+    gets more than the mean by the constant ``imbalance``. What is not counted: copies wait for the one with the longest
+    prompt, since all meet at the experts of every layer.
 
     Parameters
     ----------
@@ -275,8 +276,7 @@ def roofline(
             f"tp={spread.tp} exceeds the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
             "Tensor parallelism across nodes is not modelled: take pipeline stages (pp).",
         )
-    experts_over = spread.tp * spread.dp
-    shape = shard_shape(model, spread.tp, experts_over)
+    shape = shard_shape(model, spread.tp, spread.stage_gpus)
     k = constants
     family = gpu.gpu_class
     bandwidth = gpu.bandwidth_bytes_per_s * k.get(f"bandwidth_{family}", 1.0)
@@ -295,66 +295,80 @@ def roofline(
     kv_s = 1.0 / (k["kv"] * bandwidth)
     link = k["link"] * (gpu.link_bytes_per_s or PCIE_BYTES_PER_S)
     node_link = k["link"] * (gpu.node_link_bytes_per_s or NODE_LINK_BYTES_PER_S)
-    nodes = spread.gpus > gpu.gpus_per_node
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
     t0 = k["launch_s_per_layer"] * model.layers + head_bytes * stream_s
     t0 += k["allreduce_s"] * shape.allreduces
     w = shape.dense_parameters * DTYPE_BYTES[dense_dtype] * stream_s
+    # whole experts on a GPU of their own: the one with the most tokens is waited for
+    busiest = k.get("imbalance", 1.0) if spread.ep > 1 else 1.0
     w_experts = shape.expert_parameters * weight_element * stream_s
-    # of the batch's T tokens each copy of the dense layers sees T/dp; the experts of a GPU see all of them
-    dense_token = 2.0 * shape.dense_parameters * flop_s(dense_dtype) / spread.dp
-    routed_flops = 2.0 * (shape.active_parameters - shape.dense_parameters)
-    b = dense_token + routed_flops * flop_s(model.weight_dtype) / k["experts"]
-    activations = shape.activation_elements / spread.dp + shape.routed_elements
+    # a GPU's experts see the tokens of all copies of the stage
+    routed_flops = 2.0 * (shape.active_parameters - shape.dense_parameters) * spread.dp * busiest
+    b = 2.0 * shape.dense_parameters * flop_s(dense_dtype)
+    b += routed_flops * flop_s(model.weight_dtype) / k["experts"]
+    activations = shape.activation_elements + shape.routed_elements * spread.dp * busiest
     # between quantized matrix products values are written once in 16 bits and once as the next product reads them
     narrow = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5625}.get(matmul_rate(gpu, model.weight_dtype)[1], ACTIVATION_BYTES)
     element_bytes = 0.5 * (ACTIVATION_BYTES + narrow)
     c = k["activations"] * element_bytes * activations / bandwidth
-    c += shape.allreduce_bytes_per_token / link / spread.dp
-    if shape.dispatch_bytes_per_token:
-        across = experts_over > gpu.gpus_per_node
-        c += shape.dispatch_bytes_per_token / (node_link if across else link) / spread.dp
+    c += shape.allreduce_bytes_per_token / link
+    if spread.dp > 1 and model.experts:
+        nodes = math.ceil(spread.stage_gpus / gpu.gpus_per_node)
+        c += busiest * shape.dispatch_bytes_per_token / link
+        # between nodes a token travels once to each node that holds any of its experts
+        c += busiest * _dispatch_bytes(model, nodes) / node_link
         t0 += 2.0 * k["allreduce_s"] * model.expert_layers
-    c += shape.window_token_flops * pair_s / spread.dp
+    c += shape.window_token_flops * pair_s
     g = shape.kv_bytes_per_token * kv_s
     if model.kv_lora_rank:
         g = max(g, shape.decode_kv_flops * pair_s)
     h = k["sequence_s_per_layer"] * model.layers + shape.sequence_bytes * kv_s
     a = shape.pair_flops * pair_s
     if spread.pp > 1:
-        hop = model.hidden_size * ACTIVATION_BYTES / (node_link if nodes else link)
-        c += hop * spread.pp / spread.dp
+        # from stage to stage over the network where the stages are on nodes of their own
+        hop = node_link if spread.gpus > gpu.gpus_per_node else link
+        c += model.hidden_size * ACTIVATION_BYTES / spread.tp * spread.pp / hop
         t0 += k["allreduce_s"] * spread.pp
     per_iteration = k.get(f"{engine}_iteration_s", 0.0) if engine else 0.0
     per_sequence = k.get(f"{engine}_sequence_s", 0.0) if engine else 0.0
-    share = 1.0 / (spread.dp * spread.pp)
     rows = together = walked = 0.0
     if gpu.attention_kernel == "fa2" and gpu.sm_count and engine in ONE_KERNEL and not model.kv_lora_rank:
         heads = model.q_heads / spread.tp
         rows = QUERY_ROWS
-        together = JOINED_SEQUENCE_S * heads / gpu.sm_count * model.full_layers * share
+        together = JOINED_SEQUENCE_S * heads / gpu.sm_count * model.full_layers
         walked = WALK * a * rows * gpu.sm_count / heads
-    # the experts of a stage see one of the pp batches at a time
-    expert_share = model.experts_per_token / model.experts if model.experts else 0.0
+    # of all experts those that the tokens of dp copies touch, per token of one copy
+    expert_share = 1.0 - (1.0 - model.experts_per_token / model.experts) ** spread.dp if model.experts else 0.0
     return IterationModel(
+        # one host makes the batches of all stages
         t0=t0 + per_iteration * spread.pp,
         w=w,
-        b=b / spread.pp,
-        c=c / spread.pp,
+        b=b,
+        c=c,
         # experts see a few tokens each: the staircase of the whole batch does not apply to them
-        tau=1 if model.experts else TILE_TOKENS * spread.pp,
-        g=g * share,
-        h=(h + per_sequence) * share,
+        tau=1 if model.experts else TILE_TOKENS,
+        g=g,
+        h=h + per_sequence,
         e=g,
-        a=a * share,
+        a=a,
         x=0.0,
         w_experts=w_experts,
-        expert_share=1.0 - (1.0 - expert_share) ** (1.0 / spread.pp),
+        expert_share=expert_share,
         m=rows,
-        h_m=together + (per_sequence * share if rows else 0.0),
+        h_m=(together + per_sequence if rows else 0.0),
         e_m=walked,
     )
+
+
+def _dispatch_bytes(model: ModelSpec, places: int) -> float:
+    """Bytes a token sends to its experts and gets back when they are spread evenly over `places`, all layers [bytes].
+
+    A token goes once to each place that holds any of its experts, in 8 bits, and comes back in 16; its own is free.
+    """
+    held = places * (1.0 - (1.0 - 1.0 / places) ** model.experts_per_token)
+    others = held * (places - 1.0) / places
+    return model.expert_layers * (model.expert_hidden_size or model.hidden_size) * (1.0 + ACTIVATION_BYTES) * others
 
 
 def band_kind(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload.pools import PoolLaw, capacity_upper_bound
 
-__all__ = ["Method", "PoolModel", "Prediction", "same_band", "unstable"]
+__all__ = ["InCopies", "Method", "PoolModel", "Prediction", "same_band", "unstable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,36 @@ class PoolModel:
         raise NotImplementedError
 
 
+class InCopies(PoolModel):
+    """A pool whose replicas run several batches side by side, each with slots, memory and a budget of its own.
+
+    Parameters
+    ----------
+    one
+        The model of a pool of single copies.
+    copies
+        Copies of a replica.
+    """
+
+    def __init__(self, one: PoolModel, copies: int) -> None:
+        self.one, self.copies = one, copies
+
+    @property
+    def capacity_per_s(self) -> float:
+        """See :class:`PoolModel`."""
+        return self.copies * self.one.capacity_per_s
+
+    def without_bursts(self) -> PoolModel | None:
+        """See :class:`PoolModel`."""
+        calm = self.one.without_bursts()
+        return None if calm is None else InCopies(calm, self.copies)
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        found = self.one.predict(arrival_rate_per_s, replicas * self.copies, quantiles)
+        return replace(found, mean_running=self.copies * found.mean_running)
+
+
 class Method:
     """A latency method, ``METHOD`` of its file: how it makes the model of a pool, and what a search may rely on.
 
@@ -155,7 +185,7 @@ class Method:
     def capacity_bound(
         self, moments: NDArray[np.float64], engine: EngineOption, slots: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """A rate no replica of pools with these feature sums exceeds [1/s], shape (pools,)."""
+        """A rate no copy of a replica of pools with these feature sums exceeds [1/s], shape (pools,)."""
         budget = engine.token_budget if self.shares_budget else math.inf
         memory = engine.kv_tokens(1) if engine.kv == "paged" else math.inf
         return capacity_upper_bound(moments, engine.profile.iteration, budget, slots, memory)

@@ -149,6 +149,9 @@ class Engines:
     like: str | None = None
     tp: int | None = None
     tp_options: tuple[int, ...] = ()
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
     profile: str | None = None
     kv: tuple[str, ...] = ("paged",)
     token_budget: int | None = None
@@ -321,6 +324,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             like=inputs.like,
             tp=inputs.tp,
             tp_options=inputs.tp_options,
+            pp=inputs.pp,
+            dp=inputs.dp,
+            ep=inputs.ep,
             profile=inputs.profile,
             kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
             token_budget=inputs.token_budget,

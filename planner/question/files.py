@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ class SavedPool:
         As in the plan.
     low_tokens, high_tokens, gamma
         Requests served, compression into the pool.
-    gpu, tp, profile
-        Replica.
+    gpu, tp, profile, pp, dp, ep
+        Replica; older plans state no pp, dp, ep: 1.
     replicas, spares
         Replicas bought, and how many of them are redundancy.
     slots, token_budget
@@ -46,6 +46,9 @@ class SavedPool:
     spares: int
     slots: int
     token_budget: int
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +210,16 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
     found = len(problems)
     values: dict[str, Any] = {}
     for f in fields(SavedPool):
-        value = budget if f.name == "token_budget" else entry.get(f.name)
+        absent = f.default if f.default is not MISSING else None
+        value = budget if f.name == "token_budget" else entry.get(f.name, absent)
         key = "settings.max_num_batched_tokens" if f.name == "token_budget" else f.name
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         good = isinstance(value, str) if f.type == "str" else number and (f.type == "float" or value == int(value or 0))
         if not good:
             problems.append(f"{place}.{key}: expected {_WORDS[str(f.type)]}, got {value!r}")
-        elif f.name in ("replicas", "slots", "tp", "token_budget") and value is not None and value < 1:
+        elif (
+            f.name in ("replicas", "slots", "tp", "pp", "dp", "ep", "token_budget") and value is not None and value < 1
+        ):
             problems.append(f"{place}.{key}: must be at least 1, got {value}")
         else:
             values[f.name] = int(value) if f.type == "int" and value is not None else value

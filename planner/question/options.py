@@ -140,11 +140,20 @@ class PlanInputs:
     like: str | None = _option(None, of.TEXT, HARDWARE,
         "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused")
     tp: int | None = _option(None, of.TP, HARDWARE,
-        "GPUs per replica: 2; or 1,2,4 or all to let every pool choose.", "the smallest that fits",
+        "GPUs of a tensor-parallel group: 2; or 1,2,4 or all to let every pool choose.", "the smallest that fits",
         check=_EACH_AT_LEAST_1, bought=True)
     tp_options: tuple[int, ...] = _option((), of.TP_SIZES, HARDWARE,
         "The sizes that `tp` lists, as a plan file writes them.", "", flags=(),
         check=_EACH_AT_LEAST_1, bought=True)
+    pp: int | None = _option(None, of.COUNT, HARDWARE,
+        "Pipeline stages, each a tensor-parallel group.", "1; more where no node holds the model",
+        check=_AT_LEAST_1, bought=True)
+    dp: int | None = _option(None, of.COUNT, HARDWARE,
+        "Copies of a mixture's attention in a replica, its experts spread over all of their GPUs (attention data parallelism).",
+        "1, or a copy on every GPU of the smallest group or a node, the cheaper", check=_AT_LEAST_1, bought=True)
+    ep: int | None = _option(None, of.COUNT, HARDWARE,
+        "GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut.", "tp x dp where dp > 1, else 1",
+        check=_AT_LEAST_1, bought=True)
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,

@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from planner.catalog.kv import kv_capacity_tokens, smallest_tp, tensor_parallel_sizes
+from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
-from planner.hardware import GpuSpec, ModelSpec
+from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
+from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
@@ -34,6 +35,7 @@ __all__ = [
     "Slots",
     "engine_options",
     "full_iteration_time",
+    "group_why",
     "memory_safe_slots",
     "reserved_slots",
     "set_up",
@@ -65,8 +67,8 @@ class EngineOption:
 
     Parameters
     ----------
-    gpu, model, profile, tp
-        Hardware, model, iteration times, GPUs per replica.
+    gpu, model, profile, parallel
+        Hardware, model, iteration times, how a replica spreads the model.
     price
         Cost rule of a pool of such replicas.
     kv
@@ -74,17 +76,22 @@ class EngineOption:
     token_budget
         Tokens per iteration [tokens].
     max_num_seqs
-        Slots the user fixed; ``None`` = choose.
+        Slots of a copy the user fixed; ``None`` = choose.
     memory_utilization
         Share of GPU memory.
     max_model_len
         Longest request the top pool must admit [tokens].
+
+    Notes
+    -----
+    Slots, KV tokens and the token budget are those of one of the replica's copies
+    (:class:`~planner.hardware.Parallelism`); a replica without pipeline stages and attention copies is one copy.
     """
 
     gpu: GpuSpec
     model: ModelSpec
     profile: Profile
-    tp: int
+    parallel: Parallelism
     price: PriceRule
     kv: str
     token_budget: int
@@ -95,16 +102,26 @@ class EngineOption:
     @property
     def label(self) -> str:
         """``"h100-80gb x TP1, budget 2048"``."""
-        return f"{self.gpu.name} x TP{self.tp}, budget {self.token_budget}"
+        return f"{self.gpu.name} x {self.parallel}, budget {self.token_budget}"
+
+    @property
+    def tp(self) -> int:
+        """GPUs of a tensor-parallel group."""
+        return self.parallel.tp
+
+    @property
+    def copies(self) -> int:
+        """Batches a replica runs side by side."""
+        return self.parallel.copies
 
     def kv_tokens(self, max_num_seqs: int) -> int:
-        """KV capacity of a replica when the engine may run that many sequences [tokens]."""
+        """KV capacity of a copy when it may run that many sequences [tokens]."""
         if self.profile.kv_tokens is not None:
             return self.profile.kv_tokens
         return kv_capacity_tokens(
             self.model,
             self.gpu,
-            self.tp,
+            self.parallel,
             max_num_seqs=max_num_seqs,
             token_budget=self.token_budget,
             memory_utilization=self.memory_utilization,
@@ -171,7 +188,7 @@ def full_iteration_time(iteration: IterationModel, slots: float, mean_context: f
 def engine_options(
     engines: Engines, purchase: Purchase, promises: Sequence[Promise], longest_tokens: float, rules: EngineRules
 ) -> list[EngineOption]:
-    """Every (GPU, TP, token budget) the search may use.
+    """Every (GPU, way to spread the model, token budget) the search may use.
 
     Parameters
     ----------
@@ -202,18 +219,18 @@ def engine_options(
         max_len = _longest_admitted(engines, model, named, longest_tokens)
         for budget in token_budgets(engines, promises, rules):
             try:
-                sizes = (named.tp,) if named else _tp_sizes(engines, model, gpu, max_len, budget)
+                ways = (named.parallel,) if named else _spreads(engines, model, gpu, max_len, budget)
             except InputError as error:
                 problems.append(error.message)
                 hint = error.hint
                 continue
-            for tp, kv in itertools.product(sizes, engines.kv):
-                profile = named or find_profile(gpu=gpu, model=model, tp=tp)
+            for way, kv in itertools.product(ways, engines.kv):
+                profile = named or find_profile(gpu=gpu, model=model, tp=way)
                 price = _price_rule(purchase, gpu, profile)
                 share = engines.memory_utilization
-                options.append(
-                    EngineOption(gpu, model, profile, tp, price, kv, budget, engines.max_num_seqs, share, max_len)
-                )
+                # the engine's setting is that of all stages together
+                seqs = engines.max_num_seqs and max(1, engines.max_num_seqs // way.pp)
+                options.append(EngineOption(gpu, model, profile, way, price, kv, budget, seqs, share, max_len))
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
@@ -238,36 +255,11 @@ def _longest_admitted(engines: Engines, model: ModelSpec, named: Profile | None,
     return max_len
 
 
-def _tp_sizes(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[int, ...]:
-    """Groups the search may use: those asked for that fit, else the one of :func:`_tp`."""
-    one = _tp(engines, model, gpu, max_len, budget)
-    if not engines.tp_options:
-        return (one,)
-    possible = [t for t in tensor_parallel_sizes(model, gpu) if t >= one and t in engines.tp_options]
-    if not possible:
-        asked = ", ".join(map(str, engines.tp_options))
-        raise InputError(
-            f"tp {asked}: none fits {model.name} on {gpu.name}; it takes at least TP{one} in a node of {gpu.gpus_per_node}"
-        )
-    return tuple(possible)
-
-
-def _tp(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> int:
-    smallest = smallest_tp(model, gpu, max_len, token_budget=budget, memory_utilization=engines.memory_utilization)
-    if engines.tp is None:
-        return smallest
-    if engines.tp > gpu.gpus_per_node:
-        raise InputError(
-            f"tp {engines.tp} is more than the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
-            "Groups across nodes (pipeline or expert parallelism) are not modelled.",
-        )
-    if model.q_heads % engines.tp:
-        raise InputError(f"tp {engines.tp} does not divide the {model.q_heads} attention heads of {model.name}")
-    if engines.tp < smallest:
-        raise InputError(
-            f"{model.name} does not fit on {gpu.name} x TP{engines.tp} with a request of {max_len:,} tokens; TP{smallest} does"
-        )
-    return engines.tp
+def _spreads(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[Parallelism, ...]:
+    """Ways to spread the model that the question leaves open."""
+    asked = {"tp": engines.tp, "pp": engines.pp, "dp": engines.dp, "ep": engines.ep}
+    share = engines.memory_utilization
+    return spreads(model, gpu, max_len, asked, engines.tp_options, token_budget=budget, memory_utilization=share)
 
 
 def _price_of(gpu: GpuSpec, prices: Mapping[str, float]) -> float | None:
@@ -434,18 +426,21 @@ def _settings(
         budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the TPOT and E2E promises"
     else:
         budget_why = "a quarter of vLLM's server default: shorter decode stalls, same throughput"
-    if engines.tp:
-        tp_why = "as given"
-    elif engines.tp_options:
-        tp_why = f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
-    else:
-        tp_why = f"the smallest group that holds weights and a {model_len:,}-token request"
+    spread = option.parallel
+    beyond = {
+        "pipeline_parallel_size": spread.pp > 1 and "the layers over that many groups",
+        "data_parallel_size": spread.dp > 1 and "copies of the attention, each with requests of its own",
+        "expert_parallel_size": spread.ep > 1 and "whole experts spread over the GPUs of a stage",
+    }
     preempted = f"{slots.preemptions_per_1000:.2g} preemptions per 1,000 requests expected when full"
     return EngineSettings(
         max_model_len=min(model_len, option.model.max_context),
-        max_num_seqs=slots.count,
+        max_num_seqs=slots.count * spread.pp,
         max_num_batched_tokens=option.token_budget,
-        tensor_parallel_size=option.tp,
+        tensor_parallel_size=spread.tp,
+        pipeline_parallel_size=spread.pp,
+        data_parallel_size=spread.dp,
+        expert_parallel_size=spread.ep,
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
         batching="mixed" if mixed else "exclusive",
@@ -453,10 +448,24 @@ def _settings(
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
             "max_num_seqs": f"{slots.why}; {preempted}",
             "max_num_batched_tokens": budget_why,
-            "tensor_parallel_size": tp_why,
+            "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
+            **{name: why for name, why in beyond.items() if why},
             "gpu_memory_utilization": f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
         },
     )
+
+
+def group_why(engines: Engines, spread: Parallelism, held: str) -> str:
+    """Why the tensor-parallel group has its size."""
+    if engines.tp:
+        return "as given"
+    if engines.tp_options:
+        return f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
+    if spread.dp > 1:
+        return "attention is copied, not cut; the cheapest of the ways to spread the model that were compared"
+    if spread.pp > 1:
+        return f"a whole node a stage: one node does not hold {held}"
+    return f"the smallest group that holds {held}"
 
 
 _SLOT_REASONS = {

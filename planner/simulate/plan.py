@@ -252,7 +252,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
             iteration = iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist()
         chunk = engines.chunk
     return PoolEngines(
-        pool.size.replicas,
+        pool.size.replicas * option.copies,
         iteration,
         slots,
         chunk,

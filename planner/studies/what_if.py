@@ -49,7 +49,7 @@ class SweepPoint:
             "pools": len(p.pools),
             "gpus": p.gpus,
             "replicas": p.replicas,
-            "fleet": " + ".join(f"{q.replicas} x TP{q.tp} {q.gpu}" for q in p.pools),
+            "fleet": " + ".join(f"{q.replicas} x {q.parallel} {q.gpu}" for q in p.pools),
             "boundary_tokens": p.pools[0].high_tokens if len(p.pools) > 1 else None,
             "gamma": p.pools[0].gamma,
             "load": max(q.load for q in p.pools),

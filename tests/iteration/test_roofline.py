@@ -68,11 +68,11 @@ def test_pipeline_stages_take_turns() -> None:
         roofline(H100, LLAMA_70B, 4, constants=PLAIN),
         roofline(H100, LLAMA_70B, Parallelism(4, 2), constants=PLAIN),
     )
-    # a pass through both stages streams all weights once; each of the two batches in flight has half of the tokens
-    assert two.w == pytest.approx(one.w)
-    assert two.b == pytest.approx(one.b / 2)
-    assert two.g == pytest.approx(one.g / 2)
-    assert two.t0 > one.t0
+    # a batch passes both stages one after the other, as it passes all layers on one group; the other batch is on the other stage
+    assert (two.w, two.b, two.g, two.a) == pytest.approx((one.w, one.b, one.g, one.a))
+    # it hops from stage to stage: 2 x 8,192 values of 2 bytes over 4 links of half of 450 GB/s
+    assert two.c - one.c == pytest.approx(2 * 8192 * 2 / 4 / 225e9)
+    assert two.t0 - one.t0 == pytest.approx(2 * 5e-6)
 
 
 def test_attention_copies_share_the_experts() -> None:
@@ -82,8 +82,13 @@ def test_attention_copies_share_the_experts() -> None:
     )
     assert eight.w_experts == pytest.approx(one.w_experts)  # the experts of eight GPUs either way
     assert eight.w > 4 * one.w  # every copy holds the whole attention
-    # the latent cache is on every GPU of a tensor-parallel group, once in a replica of attention copies
-    assert eight.g < one.g
+    # the latent cache is on every GPU of a tensor-parallel group, once in a replica of eight copies, each a batch of its own
+    assert eight.g / 8 < one.g
+    # a token of one copy comes with one of each of the seven others
+    assert eight.expert_share == pytest.approx(1 - (1 - 8 / 256) ** 8)
+    shared = shard_shape(DEEPSEEK, 8)
+    routed = shared.active_parameters - shared.dense_parameters
+    assert eight.b - one.b > 2 * 7 * routed / 989e12
     shape = shard_shape(DEEPSEEK, 1, 8)
     # 58 mixture layers x 7,168 x (1 + 2) bytes to the 7/8 of 8 (1 - (7/8)^8) GPUs that are others
     assert shape.dispatch_bytes_per_token == pytest.approx(58 * 7168 * 3 * 8 * (1 - (7 / 8) ** 8) * 7 / 8)

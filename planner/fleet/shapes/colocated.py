@@ -236,7 +236,10 @@ class Colocated(Fleet):
         engines = self.question.engines
         open_tp = engines.tp is None and not engines.tp_options and engines.profile is None
         by_latency = [p for p in self.pools if p.size.binding.code == "promise"]
-        larger = any(max(tensor_parallel_sizes(p.option.model, p.option.gpu)) > p.option.tp for p in by_latency)
+        larger = any(
+            p.option.copies == 1 and max(tensor_parallel_sizes(p.option.model, p.option.gpu)) > p.option.tp
+            for p in by_latency
+        )
         if open_tp and larger and not self.method.free_prefill:
             yield Remark("larger_groups")
         if smooth := self._without_bursts():
@@ -336,11 +339,20 @@ class _ColocatedShape(Shape):
 def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:
     """The question with nothing of the engine left open: GPU, group, budget and slots are the plan's."""
     engines = question.engines
-    slots = engines.max_num_seqs if engines.kv == ("reserved",) else saved.slots
+    # the engine's setting is that of one copy of the attention
+    slots = engines.max_num_seqs if engines.kv == ("reserved",) else max(1, saved.slots // saved.dp)
     return replace(
         question,
         engines=replace(
-            engines, gpu=(saved.gpu,), tp=saved.tp, tp_options=(), token_budget=saved.token_budget, max_num_seqs=slots
+            engines,
+            gpu=(saved.gpu,),
+            tp=saved.tp,
+            pp=saved.pp,
+            dp=saved.dp,
+            ep=saved.ep,
+            tp_options=(),
+            token_budget=saved.token_budget,
+            max_num_seqs=slots,
         ),
     )
 

@@ -37,6 +37,7 @@ from planner.replica.engine import (
     EngineOption,
     ReplicaSetup,
     Slots,
+    group_why,
     memory_safe_slots,
     reserved_slots,
 )
@@ -153,7 +154,7 @@ class Disaggregated(Fleet):
             slots = memory_safe_slots(option, blocks, MAX_NUM_SEQS_LIMIT, _SLOT_REASONS, tell_all=True)
         if slots.count < 1:
             raise InputError(
-                f"{option.model.name} on {option.gpu.name} x TP{option.tp}: a request of {self.longest:,.0f} tokens does "
+                f"{option.model.name} on {option.gpu.name} x {option.parallel}: a request of {self.longest:,.0f} tokens does "
                 "not fit in a decode replica's memory"
             )
         return slots
@@ -354,6 +355,7 @@ class Disaggregated(Fleet):
             max_num_seqs=slots.count,
             max_num_batched_tokens=longest if first else max(option.token_budget, slots.count),
             tensor_parallel_size=option.tp,
+            expert_parallel_size=option.parallel.ep,
             gpu_memory_utilization=option.memory_utilization,
             kv_cache_dtype=option.model.kv_dtype,
             batching=PREFILL if first else DECODE,
@@ -361,9 +363,7 @@ class Disaggregated(Fleet):
                 "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
                 "max_num_seqs": slots.why,
                 "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
-                "tensor_parallel_size": "as given"
-                if self.question.engines.tp
-                else "the smallest group that holds weights and a request",
+                "tensor_parallel_size": group_why(self.question.engines, option.parallel, "weights and a request"),
                 "gpu_memory_utilization": "as given",
             },
         )
@@ -431,7 +431,14 @@ def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray)
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
     """One engine per GPU type and group: token budgets play no part here."""
     budget = question.engines.token_budget or DEFAULT_TOKEN_BUDGETS[0]
-    return engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
+    found = engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
+    whole = [option for option in found if option.copies == 1]
+    if not whole:
+        raise InputError(
+            f"prefill and decode pools of {found[0].parallel} are not modelled",
+            "Take --shape colocated, or tensor-parallel groups: --tp 8.",
+        )
+    return whole
 
 
 class _DisaggregatedShape(Shape):

@@ -31,9 +31,10 @@ def blocks(plan: Plan) -> list[Block]:
 def engine_flags(pool: PoolPlan) -> str:
     """How the engines of a pool are started."""
     s = pool.settings
+    beyond = "".join(f" {flag}" for flag in s.parallel_flags())
     return (
         f"{pool.name}: --max-model-len {s.max_model_len} --max-num-seqs {s.max_num_seqs} "
-        f"--max-num-batched-tokens {s.max_num_batched_tokens} --tensor-parallel-size {s.tensor_parallel_size} "
+        f"--max-num-batched-tokens {s.max_num_batched_tokens} --tensor-parallel-size {s.tensor_parallel_size}{beyond} "
         f"--gpu-memory-utilization {s.gpu_memory_utilization:g}"
     )
 
@@ -43,7 +44,7 @@ def gpu_phrase(pool: PoolPlan) -> str:
     gpus = f"{pool.gpus:,} GPU{'s' if pool.gpus != 1 else ''}"
     replicas = f"{pool.replicas:,} replica{'s' if pool.replicas != 1 else ''}"
     spares = f" ({pool.spares} of them spare)" if pool.spares else ""
-    return f"{gpus} = {replicas} x TP{pool.tp} of {pool.gpu}{spares}"
+    return f"{gpus} = {replicas} x {pool.parallel} of {pool.gpu}{spares}"
 
 
 def headline(plan: Plan) -> list[str]:

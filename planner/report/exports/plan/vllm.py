@@ -26,7 +26,7 @@ def render(plan: Plan) -> str:
             "--max-model-len", str(s.max_model_len),
             "--max-num-seqs", str(s.max_num_seqs),
             "--max-num-batched-tokens", str(s.max_num_batched_tokens),
-            "--tensor-parallel-size", str(s.tensor_parallel_size),
+            "--tensor-parallel-size", str(s.tensor_parallel_size), *s.parallel_flags(),
             "--gpu-memory-utilization", f"{s.gpu_memory_utilization:g}",
         ]  # fmt: skip
         if s.kv_cache_dtype not in ("bf16", "fp16"):
