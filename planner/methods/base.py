@@ -130,6 +130,11 @@ class InCopies(PoolModel):
         calm = self.one.without_bursts()
         return None if calm is None else InCopies(calm, self.copies)
 
+    def grown(self, growth: str) -> PoolModel | None:
+        """See :class:`PoolModel`."""
+        other = self.one.grown(growth)
+        return None if other is None else InCopies(other, self.copies)
+
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
         found = self.one.predict(arrival_rate_per_s, replicas * self.copies, quantiles)
