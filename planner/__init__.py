@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         batching,
         calibrate,
         compare_policies,
+        deploy,
         evaluate,
         load_workload,
         plan,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         what_if,
     )
     from planner.calibrate.result import Calibration, CalibrationSet
+    from planner.deploy import Rendered
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
@@ -46,26 +48,26 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "batching", "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
-    "simulate", "stability", "wait", "what_if",
+    "batching", "calibrate", "compare_policies", "deploy", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce",
+    "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "Plan": "plans", "PoolPlan": "plans",
-    "Promise": "promise", "Reproduction": "reproduce.result", "Schedule": "studies.schedule", "Slo": "promise",
-    "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
+    "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
+    "Slo": "promise", "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
     "TieredPlan": "studies.classes", "Verification": "simulate.plan", "WaitSettings": "advice.wait",
     "Workload": "workload.workload",
 }
 
 __all__ = [
     "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison", "Evaluation",
-    "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise", "Reproduction", "Schedule", "Slo",
-    "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification", "WaitSettings", "Workload", "__version__", "batching",
-    "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule", "simulate",
-    "stability", "wait", "what_if",
+    "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise", "Rendered", "Reproduction", "Schedule",
+    "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification", "WaitSettings", "Workload", "__version__", "batching",
+    "calibrate", "compare_policies", "deploy", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
+    "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
     from planner.calibrate.result import CalibrationSet
+    from planner.deploy import Rendered
     from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from planner.workload.frames import Frame
 
 __all__ = [
-    "batching", "calibrate", "compare_policies", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
-    "simulate", "stability", "wait", "what_if",
+    "batching", "calibrate", "compare_policies", "deploy", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce",
+    "schedule", "simulate", "stability", "wait", "what_if",
 ]  # fmt: skip
 
 
@@ -726,6 +727,51 @@ def schedule(
     return make_schedule(scaled, by_hour, rate, elasticity, progress)
 
 
+def deploy(
+    fleet: Plan | str | Path,
+    to: str = "k8s",
+    *,
+    name: str = "fleetopt",
+    namespace: str | None = None,
+    engine: str | None = None,
+    image: str | None = None,
+    model_id: str | None = None,
+    startup: float | str | None = None,
+    cache: str | None = None,
+) -> Rendered:
+    """A plan as files that start it.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    to
+        ``k8s``, ``kserve``, ``llm-d``, ``compose``, ``systemd``, ``production-stack`` or ``dynamo``.
+    name, namespace
+        Objects are called ``name-pool``; Kubernetes namespace.
+    engine, image, model_id
+        Instead of the plan's engine, the engine's image, the catalog's repository of the model.
+    startup
+        From starting a replica until it serves [s]; estimated from the weights when ``None``.
+    cache
+        Volume claim (or folder of the host) that keeps the weights; downloaded at every start when ``None``.
+
+    Returns
+    -------
+    Rendered
+        Files by name, and what the reader must know.
+    """
+    from planner.deploy import find_target
+    from planner.deploy.serving import DeployOptions, serving_of
+    from planner.units import parse_duration
+
+    target, saved = find_target(to), _standing(fleet)
+    seconds = None if startup is None else parse_duration(startup, "--startup")
+    options = DeployOptions(name, namespace, engine, image, model_id, seconds, cache)
+    content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
+    return target.render(serving_of(content, saved.pools, options))
+
+
 def reproduce(paper: str = "all") -> Reproduction:
     """The printed numbers of a paper beside ours, and why they differ.
 
@@ -1016,6 +1062,14 @@ def _taken(given: Any) -> Any:
     from planner.workload.frames import workload_from_frame
 
     return workload_from_frame(given)
+
+
+def _document(plan_file: str | Path) -> Mapping[str, Any]:
+    """The content of a plan file; :func:`_standing` checks it."""
+    from planner.documents import load_document
+
+    found = load_document(plan_file)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _standing(fleet: Plan | str | Path) -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -12,7 +13,7 @@ from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
-__all__ = ["gpu", "gpus", "model", "models", "normalized", "price_offers"]
+__all__ = ["gpu", "gpus", "model", "models", "normalized", "price_offers", "repository"]
 
 GIB = 2.0**30
 
@@ -248,3 +249,32 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
         f"unknown model {str(name)!r}{did_you_mean(key, index)}",
         f"Known: {', '.join(_entries())}. Or give the path of a Hugging Face config.json.",
     )
+
+
+_REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)")
+
+
+def repository(name: str) -> str | None:
+    """The Hugging Face repository whose weights a model's name stands for, where the catalog knows it.
+
+    Parameters
+    ----------
+    name
+        As a user writes it. Something with an organisation before a slash is a repository already; a name that ends in a
+        dtype the base model is not published in is no repository's.
+
+    Examples
+    --------
+    >>> repository("llama-3.1-8b"), repository("deepseek-r1"), repository("llama-3.1-8b-fp8")
+    ('meta-llama/Llama-3.1-8B-Instruct', 'deepseek-ai/DeepSeek-R1', None)
+    """
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith(".json"):
+        return name
+    key = normalized(name)
+    base = _model_index().get(key) or _model_index().get(key.removeprefix("meta-"))
+    if base is None:
+        return None
+    entry = _entry(base)
+    told = entry.get("repositories", {})
+    found = _REPOSITORY.search(entry["source"])
+    return told.get(key) or told.get(base) or (found[1] if found else None)

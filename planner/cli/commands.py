@@ -13,8 +13,8 @@ from typer.main import get_group
 __all__ = ["COMMANDS", "Commands", "Once"]
 
 COMMANDS = (
-    "plan", "evaluate", "what-if", "schedule", "simulate", "stability", "batching", "wait", "calibrate", "reproduce", "compress",
-    "profile", "gpu", "model", "prices", "workload",
+    "plan", "evaluate", "what-if", "schedule", "deploy", "simulate", "stability", "batching", "wait", "calibrate", "reproduce",
+    "compress", "profile", "gpu", "model", "prices", "workload",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 

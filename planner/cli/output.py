@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.writing import write_text
 
-__all__ = ["ClosedStream", "emit", "format_of", "open_streams", "progress_bar", "say", "tell", "writer"]
+__all__ = ["ClosedStream", "emit", "emit_files", "format_of", "open_streams", "progress_bar", "say", "tell", "writer"]
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -24,6 +24,21 @@ def emit(text: str, output: Path | None) -> None:
         return
     write_text(output, text, inputs=_files_named())
     say([f"wrote {output}"])
+
+
+def emit_files(files: Mapping[str, str], folder: Path) -> None:
+    """Write several files into a folder, which is made where it is missing."""
+    inputs = [*_files_named()]
+    try:
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be made ({error.strerror})", "Several files are written: name a folder."
+        ) from None
+    for name, text in files.items():
+        write_text(folder / name, text, inputs=inputs)
+    say([f"wrote {len(files)} files to {folder}"])
 
 
 def _print(text: str) -> None:

@@ -40,6 +40,18 @@ class Engine:
         Our setting -> the engine's command-line flag.
     source
         Where the times come from.
+    image
+        Container image of its server.
+    launch
+        Command that starts its server; ``{model}`` stands for the model.
+    always
+        Further arguments of the command.
+    metrics_path
+        Where its server shows its metrics.
+    kv_dtypes
+        Our dtype of the KV cache -> the value of its flag; what is missing cannot be set on the command line.
+    quantizes
+        Dtypes its server can turn 16-bit weights into while it loads them.
     """
 
     name: str
@@ -51,6 +63,12 @@ class Engine:
     memory_utilization: float
     flags: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    image: str = ""
+    launch: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    metrics_path: str = "/metrics"
+    kv_dtypes: Mapping[str, str] = field(default_factory=dict)
+    quantizes: tuple[str, ...] = ()
 
 
 @cache

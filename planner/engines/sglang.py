@@ -23,6 +23,13 @@ ENGINE = Engine(
         "slots": "--max-running-requests",
         "max_model_len": "--context-length",
         "memory_utilization": "--mem-fraction-static",
+        "kv_dtype": "--kv-cache-dtype",
+        "quantization": "--quantization",
     },
     source="assumed as vLLM's",
+    image="lmsysorg/sglang:latest",
+    launch=("python3", "-m", "sglang.launch_server", "--model-path", "{model}"),
+    always=("--enable-metrics",),
+    kv_dtypes={"fp8": "fp8_e4m3"},
+    quantizes=("fp8",),
 )

@@ -24,4 +24,7 @@ ENGINE = Engine(
         "memory_utilization": "--kv_cache_free_gpu_memory_fraction",
     },
     source="assumed as vLLM's",
+    image="nvcr.io/nvidia/tensorrt-llm/release:latest",
+    launch=("trtllm-serve", "{model}"),
+    metrics_path="/prometheus/metrics",
 )

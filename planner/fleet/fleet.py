@@ -256,9 +256,12 @@ class Shape:
     ----------
     name
         Name on the command line.
+    divides_roles
+        Whether a pool is named for the part of every request that it does.
     """
 
     name: str
+    divides_roles = False
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """The cheapest fleet.

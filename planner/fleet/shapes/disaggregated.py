@@ -445,6 +445,7 @@ class _DisaggregatedShape(Shape):
     """See the module."""
 
     name = "disaggregated"
+    divides_roles = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`: every pair of engines."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from planner.deploy.serving import object_name
 from planner.report.exports import Export
 from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
 
-__all__ = ["EXPORT", "cron_time", "object_name"]
+__all__ = ["EXPORT", "cron_time"]
 
 DAY_S = 24.0 * HOUR_S
 
@@ -20,11 +21,6 @@ def cron_time(seconds: float, weekly: bool) -> str:
     moment = int(seconds % period // 60)
     day = str((moment // (24 * 60) + 1) % 7) if weekly else "*"
     return f"{moment % 60} {moment // 60 % 24} * * {day}"
-
-
-def object_name(pool: ScheduledPool) -> str:
-    """Name of the pool's deployment."""
-    return f"fleetopt-{pool.name.replace(' ', '-')}"
 
 
 def running(pool: ScheduledPool, startup_s: float) -> list[tuple[float, int]]:
@@ -56,7 +52,7 @@ def render(schedule: Schedule) -> str:
         lines.append(f"# {pool.name}: {min(pool.replicas)} to {pool.peak} replicas on {pool.gpu}")
         changes = running(pool, startup) or [(0.0, pool.peak)]
         for moment, count in changes:
-            command = f"kubectl scale deployment/{object_name(pool)} --replicas={count}"
+            command = f"kubectl scale deployment/{object_name(pool.name)} --replicas={count}"
             lines.append(f"{cron_time(moment, weekly)} {command}")
     return "\n".join(lines)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.deploy.serving import object_name
 from planner.report.exports import Export
-from planner.report.exports.schedule.cron import cron_time, object_name
+from planner.report.exports.schedule.cron import cron_time
 from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
 
 __all__ = ["EXPORT"]
@@ -33,18 +34,11 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
     for start, end, count in spans:
         if count <= least:
             continue
-        triggers.append(
-            {
-                "type": "cron",
-                "metadata": {
-                    "timezone": "UTC",
-                    "start": cron_time(start, weekly),
-                    "end": cron_time(end, weekly),
-                    "desiredReplicas": str(count),
-                },
-            }
-        )
-    name = object_name(pool)
+        triggers.append(_cron(cron_time(start, weekly), cron_time(end, weekly), count))
+    if not triggers:
+        # KEDA refuses an object without a trigger: a pool that never changes is held all day by one
+        triggers = [_cron("0 0 * * *", "59 23 * * *", least)]
+    name = object_name(pool.name)
     spec: dict[str, Any] = {
         "scaleTargetRef": {"name": name},
         "minReplicaCount": least,
@@ -54,6 +48,12 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
         "triggers": triggers,
     }
     return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}
+
+
+def _cron(start: str, end: str, replicas: int) -> dict[str, Any]:
+    """A trigger that holds replicas between two times."""
+    metadata = {"timezone": "UTC", "start": start, "end": end, "desiredReplicas": str(replicas)}
+    return {"type": "cron", "metadata": metadata}
 
 
 EXPORT = Export("KEDA: a ScaledObject per pool whose cron triggers hold the replicas of every stretch", render)

@@ -1,0 +1,346 @@
+"""A plan in the words of those who start it: which model from where, on what, with which command, behind which routing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import model as find_model
+from planner.catalog.load import repository
+from planner.catalog.profiles import profile as find_profile
+from planner.deploy.startup import Startup, estimated_startup
+from planner.engines import DEFAULT_ENGINE, Engine, engines
+from planner.engines import engine as find_engine
+from planner.errors import InputError
+from planner.fleet.shapes import find_shape, shape_names
+from planner.hardware import GpuSpec, ModelSpec
+from planner.question.files import SavedPool
+from planner.routing import Routing, find_routing
+
+__all__ = ["DeployOptions", "Serving", "ServingPool", "object_name", "serving_of", "start_command"]
+
+PORT = 8000
+"""Port of every engine."""
+
+NATIVE = ("bf16", "fp16")
+"""Dtypes of weights and KV cache that need no flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeployOptions:
+    """What a plan does not say and a deployment needs.
+
+    Parameters
+    ----------
+    name
+        Objects are called ``name-pool``.
+    namespace
+        Kubernetes namespace; ``None`` = not written.
+    engine, image, model_id
+        Instead of the plan's engine, the engine's image, the catalog's repository.
+    startup_s
+        From starting a replica until it serves [s]; ``None`` = estimated.
+    cache
+        Kubernetes claim or folder of the host that keeps the weights; ``None`` = downloaded at every start.
+    """
+
+    name: str = "fleetopt"
+    namespace: str | None = None
+    engine: str | None = None
+    image: str | None = None
+    model_id: str | None = None
+    startup_s: float | None = None
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("name", "namespace"):
+            value = getattr(self, field)
+            if value is not None and not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", value):
+                raise InputError(
+                    f"--{field}: {value!r} is no name of an object: lower-case letters, digits, -, at most 40"
+                )
+        if self.startup_s is not None and not 0.0 < self.startup_s <= 86_400.0:
+            raise InputError(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPool:
+    """One pool.
+
+    Parameters
+    ----------
+    name, object
+        As the plan calls it; as its objects are called.
+    low_tokens, high_tokens
+        Requests it serves [tokens].
+    gpu, gpus
+        GPU type, and GPUs of one replica.
+    replicas, spares
+        Replicas started, and how many of them are redundancy.
+    slots
+        Sequences a replica runs at once.
+    command
+        What starts a replica.
+    drain_s
+        How long a replica that is stopped may take to finish its requests [s].
+    role
+        ``both``, or what a replica of a split fleet does: ``prefill``, ``decode``.
+    arrival_rate_per_s, usd_per_hour
+        Rate it was sized for [1/s]; cost of one replica [USD/hour].
+    """
+
+    name: str
+    object: str
+    low_tokens: float
+    high_tokens: float
+    gpu: GpuSpec
+    gpus: int
+    replicas: int
+    spares: int
+    slots: int
+    command: tuple[str, ...]
+    drain_s: float
+    role: str
+    arrival_rate_per_s: float
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A fleet to be started.
+
+    Parameters
+    ----------
+    options
+        What the user chose.
+    model, repository
+        The model, and where its weights come from.
+    engine
+        What serves it.
+    pools
+        The pools, shortest requests first.
+    routing
+        How a pool spreads requests over its replicas.
+    sees_output
+        Whether the plan cuts requests by input + output.
+    cached_share
+        Largest share of a prompt the plan expects from the prefix cache [1].
+    mean_output_tokens
+        Of all requests [tokens].
+    startup
+        Until a replica serves.
+    notes
+        What had to be assumed.
+    """
+
+    options: DeployOptions
+    model: ModelSpec
+    repository: str
+    engine: Engine
+    pools: tuple[ServingPool, ...]
+    routing: Routing
+    sees_output: bool
+    cached_share: float
+    mean_output_tokens: float
+    startup: Startup
+    notes: tuple[str, ...]
+
+    @property
+    def image(self) -> str:
+        """Container image."""
+        return self.options.image or self.engine.image
+
+    @property
+    def split(self) -> bool:
+        """Whether prefill and decode have pools of their own."""
+        return any(p.role != "both" for p in self.pools)
+
+    @property
+    def boundaries(self) -> list[float]:
+        """Where requests are cut by length [tokens]."""
+        return [] if self.split else [p.high_tokens for p in self.pools[:-1]]
+
+    def colocated(self, target: str) -> None:
+        """Refuse a fleet of prefill and decode pools, for targets without a way to pass KV caches on."""
+        if self.split:
+            raise InputError(
+                f"--to {target}: has nothing that passes KV caches from a prefill to a decode pool",
+                "Use --to llm-d, kserve or dynamo.",
+            )
+
+
+def object_name(pool: str, prefix: str = "fleetopt") -> str:
+    """Name of a pool's objects.
+
+    >>> object_name("pool 2")
+    'fleetopt-pool-2'
+    """
+    return f"{prefix}-{pool.replace(' ', '-')}"
+
+
+def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: DeployOptions) -> Serving:
+    """The fleet of a plan file.
+
+    Parameters
+    ----------
+    plan
+        The file's content, checked.
+    saved
+        Its pools.
+    options
+        What the user chose.
+
+    Raises
+    ------
+    InputError
+        A setting the file lacks, weights nobody knows where to find, a setting the engine cannot be given.
+    """
+    inputs, entries = plan["inputs"], plan["pools"]
+    notes: list[str] = []
+    asked, found_engine = str(inputs["model"]), DEFAULT_ENGINE
+    for pool in saved:
+        named = inputs.get("profile")
+        used = find_profile(named) if named else find_profile(gpu=pool.gpu, model=_model(inputs), tp=pool.tp)
+        found_engine = (used.engine or "").lower() if (used.engine or "").lower() in engines() else found_engine
+        asked = used.model if named else asked
+    host = find_engine(options.engine or found_engine)
+    if host.name != found_engine:
+        notes.append(
+            f"the plan was made for {find_engine(found_engine).title}; latencies of {host.title} were not predicted"
+        )
+    model = find_model(asked, like=inputs.get("like"))
+    weights, flags = _weights(asked, model, host, options)
+    shape = next(s for s in map(find_shape, reversed(list(shape_names()))) if s.stands(saved))
+    split = shape.divides_roles
+    pools = []
+    for entry, one in zip(entries, saved, strict=True):
+        settings = _settings(entry, one.name)
+        device = find_gpu(one.gpu)
+        command = start_command(host, weights, settings, one, flags)
+        tails = [v["value_s"] for v in entry.get("latency", ()) if v.get("metric") == "e2e_s" and v.get("value_s")]
+        pools.append(
+            ServingPool(
+                one.name,
+                object_name(one.name, options.name),
+                one.low_tokens,
+                one.high_tokens,
+                device,
+                one.tp,
+                one.replicas,
+                one.spares,
+                one.slots,
+                command,
+                max(30.0, math.ceil(1.5 * max(tails, default=60.0))),
+                one.name if split else "both",
+                float(entry.get("arrival_rate_per_s") or 0.0),
+                float(entry.get("cost_usd_per_hour") or 0.0) / one.replicas,
+            )
+        )
+        if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
+            notes.append(
+                f"{host.title} takes the KV dtype {settings['kv_cache_dtype']} in its own configuration file only"
+            )
+    share = inputs.get("cached_share") or 0.0
+    startup = (
+        Startup(options.startup_s, {}) if options.startup_s else estimated_startup(model, options.cache is not None)
+    )
+    notes.append(startup.told)
+    return Serving(
+        options,
+        model,
+        weights,
+        host,
+        tuple(pools),
+        find_routing(str(inputs.get("routing", "random"))),
+        inputs.get("route_on", "total") != "input",
+        float(max(share.values(), default=0.0) if isinstance(share, Mapping) else share),
+        float(plan.get("workload", {}).get("mean_output_tokens") or 0.0),
+        startup,
+        tuple(notes),
+    )
+
+
+def _model(inputs: Mapping[str, Any]) -> ModelSpec:
+    return find_model(str(inputs["model"]), like=inputs.get("like"))
+
+
+def _weights(asked: str, model: ModelSpec, host: Engine, options: DeployOptions) -> tuple[str, tuple[str, ...]]:
+    """Where the weights are, and the flags that make the plan's dtype of them."""
+    if options.model_id is not None:
+        return options.model_id, ()
+    if asked.endswith(".json") or Path(asked).is_dir():
+        # a config.json lies beside its weights
+        return str(Path(asked).parent if asked.endswith(".json") else Path(asked)), ()
+    known = repository(asked)
+    if known is not None:
+        return known, ()
+    base = repository(asked.lower().removesuffix(f"-{model.weight_dtype}"))
+    if base is not None and model.weight_dtype in host.quantizes:
+        return base, (host.flags["quantization"], model.weight_dtype)
+    kind = "" if model.weight_dtype in NATIVE else f" in {model.weight_dtype}"
+    raise InputError(
+        f"no repository of {asked}{kind} is known that {host.title} could load",
+        "Name it: --model-id ORGANISATION/NAME.",
+    )
+
+
+def _settings(entry: Mapping[str, Any], pool: str) -> dict[str, Any]:
+    """Settings of a pool, whole and of the right kind."""
+    settings = entry.get("settings")
+    found = dict(settings) if isinstance(settings, Mapping) else {}
+    kinds = {"max_model_len": int, "max_num_seqs": int, "max_num_batched_tokens": int}
+    wrong = [
+        f"pool {pool}: settings.{name}: expected a positive whole number, got {found.get(name)!r}"
+        for name, kind in kinds.items()
+        if not isinstance(found.get(name), kind) or isinstance(found[name], bool) or found[name] < 1
+    ]
+    share = found.setdefault("gpu_memory_utilization", 0.9)
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 < share <= 1.0:
+        wrong.append(f"pool {pool}: settings.gpu_memory_utilization: must lie in (0, 1], got {share!r}")
+    if not isinstance(found.setdefault("kv_cache_dtype", "bf16"), str):
+        wrong.append(f"pool {pool}: settings.kv_cache_dtype: expected text")
+    if wrong:
+        raise InputError.from_problems(wrong)
+    return found
+
+
+def start_command(
+    host: Engine,
+    weights: str,
+    settings: Mapping[str, Any],
+    pool: SavedPool,
+    flags: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The command that starts a replica.
+
+    Parameters
+    ----------
+    host
+        Engine.
+    weights
+        Repository or folder of the weights.
+    settings
+        Of the pool, as a plan file has them.
+    pool
+        GPUs of a replica.
+    flags
+        Further ones.
+    """
+    values: dict[str, object] = {
+        "tp": pool.tp,
+        "slots": settings["max_num_seqs"],
+        "token_budget": settings["max_num_batched_tokens"],
+        "max_model_len": settings["max_model_len"],
+        "memory_utilization": f"{settings['gpu_memory_utilization']:g}",
+        "kv_dtype": host.kv_dtypes.get(settings["kv_cache_dtype"], ""),
+    }
+    command = [word.replace("{model}", weights) for word in host.launch]
+    for name, value in values.items():
+        if value and name in host.flags:
+            command += [host.flags[name], str(value)]
+    return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)

@@ -1,0 +1,32 @@
+"""Twelve plans of different kinds, each made once."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import planner as fo
+
+PLANS: dict[str, dict[str, Any]] = {
+    "one pool": {"rate": 20, "slo": 0.5},
+    "spare": {"rate": 20, "slo": 0.5, "redundancy": 1, "routing": "p2c"},
+    "cut": {"rate": 300, "slo": 2.0, "pools": 2, "gammas": 1.0, "gpu": "a100", "kv": "reserved"},
+    "cut by prompt": {"rate": 300, "slo": 2.0, "pools": 2, "gpu": "a100", "kv": "reserved", "route_on": "input"},
+    "groups": {"rate": 5, "slo": 2.0, "model": "llama-3.1-70b", "routing": "least"},
+    "quantized here": {"rate": 5, "slo": 2.0, "model": "llama-3.1-70b-fp8", "routing": "rr"},
+    "quantized there": {"rate": 5, "slo": 2.0, "model": "RedHatAI/Qwen3-32B-FP8-dynamic"},
+    "amd": {"rate": 20, "slo": 0.5, "gpu": "mi300x"},
+    "workstation": {"rate": 5, "slo": 2.0, "gpu": "rtx-6000-ada"},
+    "cached": {"rate": 20, "slo": 0.5, "cached_share": 0.6, "routing": "least"},
+    "mixture": {"rate": 5, "slo": 2.0, "model": "gpt-oss-120b"},
+    "split": {"rate": 20, "slo": 1.0, "shape": "disaggregated"},
+}
+
+
+@cache
+def plan_of(kind: str) -> fo.Plan:
+    """A plan of one kind; with the cheap method, since nothing here depends on latencies."""
+    options = {"workload": "azure", "pools": 1, "method": "occupancy", **PLANS[kind]}
+    if "shape" in options:
+        options["method"] = "mixed"
+    return fo.plan(**options)
