@@ -18,7 +18,7 @@ from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.fleet.shapes import find_shape, shape_names
-from planner.hardware import GpuSpec, ModelSpec
+from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.routing import Routing, find_routing
 
@@ -205,7 +205,7 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     asked, found_engine = str(inputs["model"]), DEFAULT_ENGINE
     for pool in saved:
         named = inputs.get("profile")
-        used = find_profile(named) if named else find_profile(gpu=pool.gpu, model=_model(inputs), tp=pool.tp)
+        used = find_profile(named) if named else find_profile(gpu=pool.gpu, model=_model(inputs), tp=_spread(pool))
         found_engine = (used.engine or "").lower() if (used.engine or "").lower() in engines() else found_engine
         asked = used.model if named else asked
     host = find_engine(options.engine or found_engine)
@@ -230,7 +230,7 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
                 one.low_tokens,
                 one.high_tokens,
                 device,
-                one.tp,
+                _spread(one).gpus,
                 one.replicas,
                 one.spares,
                 one.slots,
@@ -241,6 +241,11 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
                 float(entry.get("cost_usd_per_hour") or 0.0) / one.replicas,
             )
         )
+        if pools[-1].gpus > device.gpus_per_node:
+            raise InputError(
+                f"pool {one.name}: a replica of {pools[-1].gpus} GPUs spans nodes of {device.gpus_per_node}",
+                "Start it with the engine's own launcher; files for one node at a time are written here.",
+            )
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
             notes.append(
                 f"{host.title} takes the KV dtype {settings['kv_cache_dtype']} in its own configuration file only"
@@ -263,6 +268,10 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         startup,
         tuple(notes),
     )
+
+
+def _spread(pool: SavedPool) -> Parallelism:
+    return Parallelism(pool.tp, pool.pp, pool.dp, pool.ep)
 
 
 def _model(inputs: Mapping[str, Any]) -> ModelSpec:
@@ -333,6 +342,9 @@ def start_command(
     """
     values: dict[str, object] = {
         "tp": pool.tp,
+        "pp": pool.pp if pool.pp > 1 else "",
+        "dp": pool.dp if pool.dp > 1 else "",
+        "ep": pool.ep if pool.ep > 1 else "",
         "slots": settings["max_num_seqs"],
         "token_budget": settings["max_num_batched_tokens"],
         "max_model_len": settings["max_model_len"],
@@ -342,5 +354,5 @@ def start_command(
     command = [word.replace("{model}", weights) for word in host.launch]
     for name, value in values.items():
         if value and name in host.flags:
-            command += [host.flags[name], str(value)]
+            command += [host.flags[name]] if name in host.switches else [host.flags[name], str(value)]
     return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)

@@ -44,6 +44,8 @@ class Engine:
         Container image of its server.
     launch
         Command that starts its server; ``{model}`` stands for the model.
+    switches
+        Those of `flags` that take no value.
     always
         Further arguments of the command.
     metrics_path
@@ -65,6 +67,7 @@ class Engine:
     source: str = ""
     image: str = ""
     launch: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
     metrics_path: str = "/metrics"
     kv_dtypes: Mapping[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ ENGINE = Engine(
         "tp": "--tp-size",
         "pp": "--pp-size",
         "dp": "--dp-size",
+        "ep": "--ep-size",
         "token_budget": "--chunked-prefill-size",
         "slots": "--max-running-requests",
         "max_model_len": "--context-length",

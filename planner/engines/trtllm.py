@@ -18,6 +18,7 @@ ENGINE = Engine(
     flags={
         "tp": "--tp_size",
         "pp": "--pp_size",
+        "ep": "--ep_size",
         "token_budget": "--max_num_tokens",
         "slots": "--max_batch_size",
         "max_model_len": "--max_seq_len",

@@ -18,6 +18,7 @@ ENGINE = Engine(
         "tp": "--tensor-parallel-size",
         "pp": "--pipeline-parallel-size",
         "dp": "--data-parallel-size",
+        "ep": "--enable-expert-parallel",
         "token_budget": "--max-num-batched-tokens",
         "slots": "--max-num-seqs",
         "max_model_len": "--max-model-len",
@@ -28,6 +29,7 @@ ENGINE = Engine(
     source="kubernetes-sigs/inference-perf kubecon-na-2025, one H100: 12.6-16 ms under load, 1.4 ms of host time per request",
     image="vllm/vllm-openai:v0.32.0",
     launch=("vllm", "serve", "{model}"),
+    switches=("ep",),
     kv_dtypes={"fp8": "fp8"},
     quantizes=("fp8",),
 )
