@@ -27,7 +27,7 @@ MOST_S = 500.0
 
 def main(folder: Path) -> int:
     model = folder / "tiny"
-    plan = fo.plan(isl=100, osl=20, rate=1, slo=2.0, model=str(model / "config.json"), gpu="l4", max_model_len=1024)
+    plan = fo.plan(isl=100, osl=20, rate=1, slo=2.0, model=str(model / "config.json"), gpu="l4", max_model_len=2048)
     document = yaml.safe_load(fo.deploy(plan, "compose", model_id=str(model)).text)
     name, service = next(iter(document["services"].items()))
     words = [*service["entrypoint"], *service["command"]]

@@ -68,13 +68,14 @@ def test_the_keda_triggers_replayed_are_the_schedule(tmp_path: Path, weekly: boo
         assert max(active) == wanted(schedule, minute)
 
 
-def test_a_constant_day_is_one_line_and_no_trigger(tmp_path: Path) -> None:
+def test_a_constant_day_is_one_line_and_the_one_trigger_keda_asks_for(tmp_path: Path) -> None:
     (tmp_path / "flat.csv").write_text("\n".join(["1"] * 24))
     flat = fo.schedule(workload="azure", slo=2.0, rate=300, method="occupancy", pools=1, hours=tmp_path / "flat.csv")
     assert len([x for x in formatter("cron", "schedule")(flat).splitlines() if x[0].isdigit()]) == 1
     spec = yaml.safe_load(formatter("keda", "schedule")(flat))["spec"]
     assert spec["minReplicaCount"] == spec["maxReplicaCount"] == flat.peak_replicas
-    assert spec["triggers"] == []
+    (trigger,) = spec["triggers"]
+    assert int(trigger["metadata"]["desiredReplicas"]) == flat.peak_replicas
 
 
 def test_rows_json_csv_and_text_agree(tmp_path: Path) -> None:
