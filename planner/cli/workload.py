@@ -56,7 +56,7 @@ def import_(
     input_format: InputFormat = None,
     columns: Annotated[
         list[str] | None,
-        opt.told("Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E.", "--map"),
+        opt.told("Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E,session=F.", "--map"),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -110,7 +110,7 @@ def import_(
     from planner.workload.source import Source
     from planner.workload.writer import csv_text
 
-    roles = ("input", "output", "time", "category", "total")
+    roles = ("input", "output", "time", "category", "total", "session", "cached", "duration")
     mapped = _pairs(columns, "--map")
     for role in mapped:
         if role not in roles:

@@ -10,6 +10,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
 from planner.workload.path import Path
+from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
@@ -30,6 +31,11 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
         rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE}
     if workload.path is not None:
         rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH}
+    if workload.sessions is not None:
+        rows["sessions"] = {
+            name: [None if x != x else x for x in column.tolist()]  # NaN is no JSON
+            for name, column in workload.sessions.columns().items()
+        }
     return rows
 
 
@@ -56,7 +62,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
     arrivals = dict(summary.get("arrivals") or {})
     try:
         columns: dict[str, Any] = {name: np.array(rows[name], dtype=_dtype(name)) for name in COLUMNS}
-        trace, path = rows.get("trace"), rows.get("path")
+        trace, path, sessions = rows.get("trace"), rows.get("path"), rows.get("sessions")
         found = Workload(
             name=str(summary.get("name", "workload")),
             categories=tuple(str(c) for c in rows["categories"]),
@@ -77,6 +83,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
             ),
             recorded=None if trace is None else Trace(*(np.array(trace[name], dtype=_dtype(name)) for name in TRACE)),
             path=None if path is None else Path(*(np.array(path[name], dtype=_dtype(name)) for name in PATH)),
+            sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -174,6 +174,9 @@ def scaled(
         category=workload.category,
         note=note,
         path=_path_at(workload, input_factor, output_factor) if category is None else None,
+        sessions=None
+        if workload.sessions is None or category is not None
+        else workload.sessions.scaled(input_factor, output_factor),
     )
 
 
@@ -220,7 +223,7 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         )
     kept = float(workload.weight[keep].sum())
     # of a compact file no single request is known: its seconds keep their requests, with the mean tokens of what is left
-    trace = workload.recorded
+    trace, calls = workload.recorded, workload.sessions
     factors = [
         float(workload.weight[keep] @ column[keep]) / kept / max(float(workload.weight @ column), 1e-300)
         for column in (workload.input_tokens, workload.output_tokens)
@@ -236,6 +239,7 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         share=kept,
         recorded=None if trace is None else trace.select(trace.input_tokens + trace.output_tokens <= longest_tokens),
         path=None if trace is not None else _path_at(workload, *factors),
+        sessions=None if calls is None else calls.select(calls.input_tokens + calls.output_tokens <= longest_tokens),
     )
     return left, 1.0 - kept
 

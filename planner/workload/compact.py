@@ -223,6 +223,7 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
         category=key % len(workload.categories),
         exact=False,
         path=workload.path_of_traffic(),
+        sessions=workload.sessions,
     )
     stated = {of: {q: workload.quantile(q, of) for q in STATED_QUANTILES} for of in ("input", "output", "total")}
     return result.with_stated_quantiles(stated)

@@ -14,8 +14,10 @@ from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_t
 from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuilder
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
+from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source
 from planner.workload.synthetic import SyntheticLengths
+from planner.workload.synthetic_sessions import SyntheticSessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Provenance, Workload
 
@@ -47,11 +49,13 @@ def read_workload(
     Parameters
     ----------
     path
-        An existing path, the name of a shipped workload, ``-`` for standard input, or lengths: ``isl=2000,osl=300``.
+        An existing path, the name of a shipped workload, ``-`` for standard input, lengths (``isl=2000,osl=300``) or sessions
+        (``turns=10,first=2000,growth=400,osl=300,gap=30s``).
     input_format
         Name of the format; ``None`` = recognised by content.
     columns
-        Own column names or JSON paths by role: ``input``, ``output``, ``time``, ``category``, ``total``.
+        Own column names or JSON paths by role: ``input``, ``output``, ``time``, ``category``, ``total``, ``session``,
+        ``cached``, ``duration``.
     category
         One category for the whole file.
     compressible
@@ -98,7 +102,7 @@ def read_workload(
         baseline=None if baseline is None else Source(resolve_workload(baseline)),
         interval_s=interval_s,
     )
-    if (lengths := SyntheticLengths.parse(str(path))) is not None:
+    if (lengths := SyntheticLengths.parse(str(path)) or SyntheticSessions.parse(str(path))) is not None:
         made = lengths.workload()
         return (made if name is None else made.renamed(name)), ImportReport(
             lengths.name, "synthetic", made.rows, made.rows
@@ -237,8 +241,6 @@ def workload_from_traces(
         )
 
     title = name or Path(traces[0].path).name.split(".")[0]
-    arrivals = _arrivals(traces)
-    notes = [note for trace in traces for note in _notes(trace)]
     names = (
         sorted({c for trace in traces for c in trace.categories} - {""}) if any(t.categories for t in traces) else []
     )
@@ -247,7 +249,11 @@ def workload_from_traces(
     inputs = np.concatenate([np.frombuffer(t.inputs) for t in traces])
     outputs = np.concatenate([np.frombuffer(t.outputs) for t in traces])
     category = np.concatenate([_category(t, names) for t in traces])
-    recorded = _recorded(traces, inputs, outputs, category)
+    sessions, assumed = _sessions(traces, inputs, outputs, category)
+    relative = sessions is not None and any(t.calls.relative(np.frombuffer(t.times)) for t in traces)
+    notes = [note for trace in traces for note in _notes(trace, relative)] + assumed
+    arrivals = Arrivals(assumed=SINCE_SESSION) if relative else _arrivals(traces)
+    recorded = None if relative else _recorded(traces, inputs, outputs, category)
     inputs, outputs, category, counts = _merge_equal(inputs, outputs, category)
     requests = sum(len(t.inputs) for t in traces)
     workload = Workload.from_arrays(
@@ -267,8 +273,9 @@ def workload_from_traces(
             exact=True,
         ),
         recorded=recorded,
+        sessions=sessions,
     )
-    return workload, [_report(trace) for trace in traces]
+    return workload, [_report(trace, relative) for trace in traces]
 
 
 def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -316,6 +323,30 @@ def _recorded(
     return Trace(elapsed, inputs[order], outputs[order], category[order]) if elapsed[-1] > 0.0 else None
 
 
+SINCE_SESSION = "times count from the start of each session: rate not known, sessions start as a Poisson process"
+"""What is told of the arrivals of a file whose times are those of each session by itself."""
+
+
+def _sessions(
+    traces: Sequence[TraceBuilder],
+    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> tuple[Sessions | None, list[str]]:
+    """The calls session by session, ``None`` where a file names none; and what was assumed."""
+    found, notes, start = [], list[str](), 0
+    for trace in traces:
+        rows = slice(start, start + len(trace.inputs))
+        start = rows.stop
+        times = np.frombuffer(trace.times) if len(trace.times) == len(trace.inputs) else None
+        made = trace.calls.sessions(inputs[rows], outputs[rows], category[rows], times)
+        if made is None:
+            return None, []
+        found.append(made[0])
+        notes += made[1]
+    return joined(found), notes
+
+
 def _arrivals(traces: Sequence[TraceBuilder]) -> Arrivals:
     timed = [t for t in traces if t.times]
     if not timed:
@@ -327,9 +358,9 @@ def _arrivals(traces: Sequence[TraceBuilder]) -> Arrivals:
     return arrivals_from_times(np.concatenate(_times(timed)), absolute=bool(all(t.clock.absolute for t in timed)))
 
 
-def _notes(trace: TraceBuilder) -> list[str]:
+def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
     notes = list(trace.notes)
-    times = np.frombuffer(trace.times) if trace.times else np.zeros(0)
+    times = np.frombuffer(trace.times) if trace.times and not relative else np.zeros(0)
     late = int(np.count_nonzero(np.diff(times) < 0.0))
     tick = spread_ticks(times)[1]
     if tick is not None:
@@ -342,9 +373,9 @@ def _notes(trace: TraceBuilder) -> list[str]:
     return notes
 
 
-def _report(trace: TraceBuilder) -> ImportReport:
+def _report(trace: TraceBuilder, relative: bool = False) -> ImportReport:
     span = None
-    if trace.times:
+    if trace.times and not relative:
         times = np.frombuffer(trace.times)
         span = float(times.max() - times.min())
     return ImportReport(
@@ -356,6 +387,6 @@ def _report(trace: TraceBuilder) -> ImportReport:
         unreadable=trace.unreadable,
         unreadable_examples=tuple(trace.examples),
         span_s=span,
-        rate_per_s=len(trace.times) / span if span else trace.rate_per_s,
-        notes=tuple(note for note in _notes(trace) if not note.startswith("dropped ")),
+        rate_per_s=len(trace.times) / span if span else None if relative else trace.rate_per_s,
+        notes=tuple(note for note in _notes(trace, relative) if not note.startswith("dropped ")),
     )

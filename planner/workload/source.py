@@ -132,8 +132,9 @@ class Source:
         if not text.strip():
             raise InputError(f"{self.name}: the file is empty")
         found = _look(text, len(start) >= HEAD_BYTES)
-        if found.kind in ("json", "array") and found.record is None and len(start) >= HEAD_BYTES:
-            # the first record is longer than the first look, say a prompt of 128K tokens: its keys are further on
+        unseen = found.record is None if found.kind in ("json", "array") else found.kind == "csv" and not found.columns
+        if unseen and len(start) >= HEAD_BYTES and start.lstrip()[:1] in b"{[#":
+            # the first record is further on: longer than the first look, say a prompt of 128K tokens, or below many comments
             start = self._beginning(LONG_HEAD_BYTES)
             found = _look(start.decode(self._encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
         return found

@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
 from planner.workload.law import PiecewiseLaw
 from planner.workload.path import Path as TrafficPath
+from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Workload:
         The requests one by one with their times, where the workload was read from a trace; see :meth:`trace`.
     path
         Requests and tokens second by second, where that is all that is left of the trace (a compact file).
+    sessions
+        The calls session by session, where requests come back to prompts sent before; ``None`` = no reuse is known.
 
     See Also
     --------
@@ -113,6 +116,7 @@ class Workload:
     lower_tokens: Floats
     recorded: Trace | None = field(default=None, repr=False)
     path: TrafficPath | None = field(default=None, repr=False)
+    sessions: Sessions | None = field(default=None, repr=False)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -139,6 +143,7 @@ class Workload:
         provenance: Provenance | None = None,
         recorded: Trace | None = None,
         path: TrafficPath | None = None,
+        sessions: Sessions | None = None,
     ) -> Workload:
         """Build a workload from columns.
 
@@ -162,6 +167,8 @@ class Workload:
             Where it came from.
         recorded, path
             The requests one by one, where there were times; or what is left of them second by second.
+        sessions
+            The calls session by session, where they come back to prompts sent before.
 
         Raises
         ------
@@ -220,6 +227,7 @@ class Workload:
             lower_tokens=lowers[order],
             recorded=recorded,
             path=path,
+            sessions=sessions,
         )
 
     @classmethod
@@ -294,6 +302,7 @@ class Workload:
         exact: bool | None = None,
         recorded: Trace | None = None,
         path: TrafficPath | None = None,
+        sessions: Sessions | None = None,
     ) -> Workload:
         """Other rows under the same name, categories and provenance.
 
@@ -307,8 +316,8 @@ class Workload:
             Part of the requests that is left [1]: arrivals are thinned by it.
         exact
             Whether every row is a request as recorded; ``None`` = as before.
-        recorded, path
-            The requests one by one, or second by second.
+        recorded, path, sessions
+            The requests one by one, or second by second; and session by session.
         """
         known = self.provenance
         record = replace(
@@ -331,6 +340,7 @@ class Workload:
             provenance=record,
             recorded=recorded,
             path=path,
+            sessions=sessions,
         )
 
     def _changed(self, **fields: Any) -> Workload:
@@ -387,6 +397,9 @@ class Workload:
             if self.path is not None:
                 for column in (self.path.counts, self.path.input_tokens, self.path.output_tokens):
                     state.update(column.tobytes())
+            if self.sessions is not None:
+                for column in self.sessions.columns().values():
+                    state.update(column.tobytes())
             state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
             self._cache["digest"] = state.hexdigest()
         return str(self._cache["digest"])
@@ -423,6 +436,8 @@ class Workload:
             "arrivals": self.arrivals.to_dict(),
             "provenance": self.provenance.to_dict(),
         }
+        if self.sessions is not None:
+            result["sessions"] = self.sessions.to_dict()
         if rows:
             result["distribution"] = {name: getattr(self, name).tolist() for name in COLUMNS}
         return result
@@ -655,8 +670,9 @@ class Workload:
         keep = share > 0.0
         if not keep.any():
             raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
-        own = self.recorded
+        own, calls = self.recorded, self.sessions
         total = np.zeros(0) if own is None else own.input_tokens + own.output_tokens
+        size = np.zeros(0) if calls is None else calls.input_tokens + calls.output_tokens
         part = self.rebuilt(
             self.input_tokens[keep],
             self.output_tokens[keep],
@@ -667,6 +683,7 @@ class Workload:
             note=f"only {low:g} < total <= {high:g}",
             share=probability,
             recorded=None if own is None else own.select((low < total) & (total <= high)),
+            sessions=None if calls is None else calls.select((low < size) & (size <= high)),
         )
         return part, probability
 
@@ -694,6 +711,7 @@ class Workload:
             note=f"only category {name}",
             share=share,
             recorded=None if own is None else own.select(own.category == index),
+            sessions=None if self.sessions is None else self.sessions.select(self.sessions.category == index),
         )
         return part, share
 

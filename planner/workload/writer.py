@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.workload.sessions import MOST_CALLS
+
 if TYPE_CHECKING:
     from planner.workload.workload import Workload
 
@@ -59,6 +61,10 @@ def metadata_lines(workload: Workload) -> list[str]:
     if path is not None:
         lines.append(f"path_seconds: {path.seconds}")
         lines += [f"path: {part}" for part in path.to_lines()]
+    if workload.sessions is not None:
+        kept = workload.sessions.fewer(MOST_CALLS)
+        lines.append(f"session_calls: {kept.calls}")
+        lines += [f"sessions: {part}" for part in kept.to_lines()]
     lines += [f"note: {note}" for note in from_source.notes]
     return ["# " + " ".join(line.split()) for line in lines]
 

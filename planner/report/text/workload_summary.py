@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.report.blocks import Block, Table, Text
-from planner.units import format_count, format_percent
+from planner.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from planner.workload.summary import WorkloadSummary
@@ -46,10 +46,24 @@ def blocks(described: WorkloadSummary) -> list[Block]:
             for c in facts["categories"]
         )
         lines.append(f"categories: {shares}")
+    if w.sessions is not None:
+        lines.append(_sessions(w.sessions.to_dict()))
     if known.length_split:
         lines.append(f"lengths: {known.length_split}")
     lines += [f"note: {note}" for note in known.notes]
     return [Text(head), Table(columns, rows, {"tokens"}, near=True), Text(lines, "bullets", near=True)]
+
+
+def _sessions(facts: dict[str, Any]) -> str:
+    """What sessions do, in a line."""
+    turns, gaps = facts["calls_per_session"], facts["gap_s"]
+    line = f"sessions: {count(facts['sessions'])}, {turns['mean']:.3g} calls each (most {turns['max']:,})"
+    if gaps:
+        line += f", gaps {format_duration(gaps['p50'])} median, {format_duration(gaps['p90'])} p90"
+    line += f"; {format_percent(facts['repeated_share'])} of prompt tokens repeat, {count(facts['new_tokens'])} new per call"
+    if facts["shared_prefixes"]:
+        line += f"; {count(facts['shared_prefixes'])} shared prefixes"
+    return line
 
 
 def _band(split: dict[str, Any]) -> str:

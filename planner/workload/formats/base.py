@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
+from planner.workload.calls import CallColumns
 
 if TYPE_CHECKING:
     from planner.workload.report import ImportReport
@@ -39,7 +40,8 @@ class ReadOptions:
     Parameters
     ----------
     columns
-        Own names of columns or JSON paths: keys ``input``, ``output``, ``time``, ``category``, ``total``.
+        Own names of columns or JSON paths: keys ``input``, ``output``, ``time``, ``category``, ``total``, ``session``,
+        ``cached``, ``duration``.
     category
         One category for all requests of the file.
     allow_bad_rows
@@ -269,6 +271,7 @@ class TraceBuilder:
     source: str = ""
     licence: str = ""
     selects: bool = False
+    calls: CallColumns = field(default_factory=CallColumns)
 
     @property
     def rows_read(self) -> int:
@@ -300,7 +303,15 @@ class TraceBuilder:
         """Count one record that is left out on purpose."""
         self.dropped[reason] += 1
 
-    def add(self, line: int, inputs: Any, outputs: Any, time: Any = None, category: str | None = None) -> None:
+    def add(
+        self,
+        line: int,
+        inputs: Any,
+        outputs: Any,
+        time: Any = None,
+        category: str | None = None,
+        call: Mapping[str, Any] | None = None,
+    ) -> None:
         """Add one request, or count it as unreadable.
 
         Parameters
@@ -313,6 +324,8 @@ class TraceBuilder:
             As found; ``None`` = the file has no times.
         category
             Its category; ``None`` = none.
+        call
+            What is known of its session: see :meth:`planner.workload.calls.CallColumns.add`.
         """
         try:
             sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
@@ -339,6 +352,8 @@ class TraceBuilder:
         self.outputs.append(got)
         if category is not None:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
+        if call is not None:
+            self.calls.add(len(self.inputs), call)
 
 
 def _shown(value: object) -> str:

@@ -20,6 +20,6 @@ FORMAT = table_format(
     "BurstGPT CSV",
     ("csv",),
     lambda head: {"requesttokens", "responsetokens"} <= set(head.columns),
-    CsvColumns(("Request tokens",), ("Response tokens",), ("Timestamp",), time_unit="s"),
+    CsvColumns(("Request tokens",), ("Response tokens",), ("Timestamp",), time_unit="s", session=("Session ID",)),
     drop=_failed,
 )

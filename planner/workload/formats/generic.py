@@ -23,9 +23,13 @@ FIELDS = CsvColumns(
     time=(
         "timestamp", "timestamp_s", "time", "arrival_time", "arrived_at", "arrival_timestamp", "start_time", "startTime",
         "request_time", "created_at", "created", "ts", "datetime", "timestamp_ms", "timestamp_us", "timestamp_ns", "time_s",
-        "time_ms", "arrival", "arrival_s", "arrival_ms", "arrival_time_s", "arrival_time_ms", "request_timestamp", "date",
+        "time_ms", "arrival", "arrival_s", "arrival_ms", "arrival_time_s", "arrival_time_ms", "request_timestamp", "date", "t_s",
     ),
     category=("category",),
+    session=("session", "session_id", "conversation_id", "conversation", "chat_id", "thread_id", "trace_id"),
+    cached=("cached_prefix_tokens", "prefix_tokens", "reused_tokens"),
+    duration=("duration_s", "api_s", "latency_s", "request_latency_s", "e2e_s"),
+    blocks=("hash_ids", "block_hashes"),
 )  # fmt: skip
 
 

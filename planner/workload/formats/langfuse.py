@@ -15,6 +15,7 @@ FIELDS = CsvColumns(
     ("inputUsage", "promptTokens", "usage.input", "usage.promptTokens", "inputTokens"),
     ("outputUsage", "completionTokens", "usage.output", "usage.completionTokens", "outputTokens"),
     ("startTime", "start_time", "timestamp"),
+    session=("sessionId", "session_id", "traceId", "trace_id"),
 )
 
 

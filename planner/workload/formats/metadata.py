@@ -8,6 +8,7 @@ import re
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.path import Path
+from planner.workload.sessions import Sessions
 
 __all__ = ["Metadata", "as_number"]
 
@@ -31,7 +32,7 @@ class Metadata:
         self.categories: dict[str, float | None] = {}
         self.shares: dict[str, float] = {}
         self.problems: list[str] = []
-        self._path: list[str] = []
+        self._parts: dict[str, list[str]] = {"path": [], "sessions": []}
 
     def line(self, number: int, text: str) -> None:
         """Take one line that starts with ``#``."""
@@ -41,8 +42,8 @@ class Metadata:
             return
         if key == "note":
             self.notes.append(value)
-        elif key == "path":
-            self._path.append(value)
+        elif key in self._parts:
+            self._parts[key].append(value)
             self.values.setdefault(key, (number, value))
         elif key == "category":
             # older form: "category: conv 0.69 compressible"
@@ -145,12 +146,22 @@ class Metadata:
 
     def traffic(self) -> Path | None:
         """Requests and tokens second by second."""
-        if not self._path:
+        if not self._parts["path"]:
             return None
         try:
-            return Path.from_text("".join(self._path), round(self.number("path_seconds") or 0.0))
+            return Path.from_text("".join(self._parts["path"]), round(self.number("path_seconds") or 0.0))
         except ValueError as error:
             self.problem("path", f"{error}; write the file again or leave its path lines out")
+            return None
+
+    def sessions(self) -> Sessions | None:
+        """Calls session by session."""
+        if not self._parts["sessions"]:
+            return None
+        try:
+            return Sessions.from_text("".join(self._parts["sessions"]), round(self.number("session_calls") or 0.0))
+        except ValueError as error:
+            self.problem("sessions", f"{error}; write the file again or leave its sessions lines out")
             return None
 
     def compressible(self) -> dict[str, float | None]:

@@ -10,5 +10,5 @@ FORMAT = table_format(
     "Mooncake trace JSON lines",
     JSON,
     lambda head: {"input_length", "output_length"} <= head.keys and bool({"hash_ids", "timestamp"} & head.keys),
-    CsvColumns(("input_length",), ("output_length",), ("timestamp",), time_unit="ms"),
+    CsvColumns(("input_length",), ("output_length",), ("timestamp",), time_unit="ms", blocks=("hash_ids",)),
 )

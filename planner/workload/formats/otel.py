@@ -20,6 +20,7 @@ FIELDS = CsvColumns(
         "llm.usage.completion_tokens",
     ),
     ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"),
+    session=("gen_ai.conversation.id", "session.id", "traceId", "trace_id"),
 )
 GENERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion"})
 

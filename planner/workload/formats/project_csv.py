@@ -107,7 +107,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if rows.lines:
         problems += check_cdf(path, rows.lines, tokens, cdf)
     arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
-    traffic = meta.traffic()
+    traffic, sessions = meta.traffic(), meta.sessions()
     given = Split.of(
         options,
         meta.number("output_share"),
@@ -165,6 +165,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
             exact=rows.width != 2 and bool(np.array_equal(lower, tokens)),
         ),
         path=traffic,
+        sessions=sessions,
     )
     if any(stated.values()):
         workload = workload.with_stated_quantiles(stated)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,9 @@ class CsvColumns:
         Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
     time_unit
         Unit of numeric times; ``None`` = from their size.
+    session, cached, duration, blocks
+        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s],
+        and hashes of the prompt's blocks; all may be absent.
     """
 
     input: Sequence[str]
@@ -39,6 +42,16 @@ class CsvColumns:
     category: Sequence[str] = ()
     total: Sequence[str] = ()
     time_unit: str | None = None
+    session: Sequence[str] = ()
+    cached: Sequence[str] = ()
+    duration: Sequence[str] = ()
+    blocks: Sequence[str] = ()
+
+    def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Candidates by role of what is known of sessions, the user's own names first; roles without any left out."""
+        own = {role: (columns[role],) for role in ("session", "cached", "duration") if role in columns}
+        known = {role: tuple(getattr(self, role)) for role in ("session", "cached", "duration", "blocks")}
+        return {role: names for role, names in {**known, **own}.items() if names}
 
 
 _PATIENCE = 1000  # records without a time after which a file is taken to have none
@@ -169,6 +182,11 @@ def read_rows(
     at_output = index("output", names.output, at_total is None)
     at_time = index("time", names.time, False)
     at_category = index("category", names.category, False)
+    calls = {
+        role: at
+        for role, known in names.of_calls(options.columns).items()
+        if (at := index(role, known, False)) is not None
+    }
     if at_time is not None and builder.clock.unit is None:
         builder.clock.unit = _unit_of(header[at_time])
     row: list[Any] = []
@@ -193,7 +211,8 @@ def read_rows(
             continue
         output = row[at_output] if at_output is not None else _difference(row[at_total or 0], row[at_input])
         category = None if at_category is None else str(row[at_category] or "").strip()
-        builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category)
+        call = {role: row[at] for role, at in calls.items()} if calls else None
+        builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category, call)
 
 
 def _unit_of(column: str) -> str | None:
@@ -379,6 +398,7 @@ def read_json_records(
             ("input", names.input), ("output", names.output), ("time", names.time), ("category", names.category)
         )
     )  # fmt: skip
+    of_calls = names.of_calls(options.columns)
     timed, look_for_time, untimed = False, bool(times), 0
     input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
@@ -417,7 +437,8 @@ def read_json_records(
             if categories:
                 _, category = found_at(record, categories)
                 category = "" if category is None else str(category)
-            builder.add(line, sent, got, time, category)
+            call = {role: found_at(record, known)[1] for role, known in of_calls.items()} if of_calls else None
+            builder.add(line, sent, got, time, category, call)
     if timed and untimed:
         builder.notes.append(f"the first {untimed:,} records have no time; the rate is that of the others")
     return builder

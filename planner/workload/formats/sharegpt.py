@@ -53,7 +53,7 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         raise InputError(f"tokens per character must lie in (0, 4], got {rate!r}")
     else:
         builder.notes.append(f"lengths estimated: {rate:g} tokens per character")
-    for line, record in iterate_json(source, builder):
+    for number, (line, record) in enumerate(iterate_json(source, builder)):
         turns = record
         if isinstance(record, dict):
             turns = next(
@@ -69,7 +69,9 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
                 size = len(_text(turn))
                 speaker = str(turn.get("from", turn.get("role", ""))).lower()
                 if speaker in _REPLIES and size and before:
-                    builder.add(line, max(round(before * rate), 1), max(round(size * rate), 1))
+                    builder.add(
+                        line, max(round(before * rate), 1), max(round(size * rate), 1), call={"session": number}
+                    )
                     replies += 1
                 before += size
         except (AttributeError, ValueError) as error:

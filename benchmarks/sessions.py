@@ -1,0 +1,151 @@
+"""The cached share of sessions: closed form against a simulated LRU cache, on recorded and on generated sessions.
+
+``python benchmarks/sessions.py`` prints the table of docs/sessions.md. The recorded sessions and the reference made from them are
+third-party data beside the repository (FLEETOPT_SHARED_DATA); the simulation here is independent of the closed form: caches that
+keep sessions in a list by last use, and drop the end of the least recent.
+"""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from planner.workload.importing import read_workload
+from planner.workload.sessions import Sessions
+from planner.workload.workload import Workload
+
+GENERATED = "turns=12,first=3000,growth=700,osl=300,gap=40s"
+RATES = ((1, 0.02), (8, 0.16), (8, 0.5))
+CACHES = (50_000, 150_000, 400_000, 1_000_000, 3_000_000)
+WARM_UP = 0.4
+CALLS = 150_000
+
+
+def at_instants(sessions: Sessions) -> Sessions:
+    """The same calls, each over at the moment it is made, as the reference has them: service time is left out there."""
+    return replace(sessions, duration_s=np.zeros(sessions.calls))
+
+
+def reference() -> Iterator[tuple[int, float, str, float, float, float]]:
+    """Replicas, session starts/s, routing, cache [tokens], share and its standard error, as recorded."""
+    folder = Path(os.environ["FLEETOPT_SHARED_DATA"]) / "real" / "sessions"
+    for row in csv.DictReader((folder / "lru_reference.csv").open()):
+        yield (
+            int(row["replicas"]),
+            float(row["session_starts_per_s"]),
+            row["routing"],
+            float(row["cache_tokens_per_replica"]),
+            float(row["cached_share"]),
+            float(row["standard_error"]),
+        )
+
+
+def simulated(
+    sessions: Sessions, starts_per_s: float, replicas: int, routing: str, cache: float, seed: int, calls: int = CALLS
+) -> float:
+    """Share of all prompt tokens found in the caches of `replicas` replicas."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    begin = np.flatnonzero(sessions.first)
+    end = np.append(begin[1:], sessions.calls)
+    span = calls / sessions.turns / starts_per_s
+    longest = float(sessions.times_s.max())
+    starts = np.sort(rng.random(rng.poisson(starts_per_s * (span + longest))) * (span + longest)) - longest
+    picked = rng.integers(begin.size, size=starts.size)
+    home = rng.integers(replicas, size=starts.size)
+    events: list[tuple[float, int, int]] = [(float(t), k, int(begin[picked[k]])) for k, t in enumerate(starts)]
+    heapq.heapify(events)
+    caches: list[OrderedDict[int, tuple[float, int]]] = [OrderedDict() for _ in range(replicas)]
+    held = [0.0] * replicas
+    found = sent = 0.0
+    size = (sessions.input_tokens + sessions.output_tokens).tolist()
+    prompt, repeated, at = sessions.input_tokens.tolist(), sessions.cached_tokens.tolist(), sessions.times_s.tolist()
+    while events:
+        now, k, call = heapq.heappop(events)
+        if now > span:
+            break
+        if call + 1 < end[picked[k]]:
+            heapq.heappush(events, (float(starts[k]) + at[call + 1], k, call + 1))
+        where = int(home[k]) if routing == "sticky" else int(rng.integers(replicas))
+        mine = caches[where]
+        kept, last = mine.pop(k, (0.0, -1))
+        # what all calls since the last one here repeated of it is still the beginning of the prompt
+        common = min(repeated[last + 1 : call + 1], default=0.0) if last >= 0 else 0.0
+        if now > WARM_UP * span:
+            found += min(kept, common)
+            sent += prompt[call]
+        held[where] += min(size[call], cache) - kept
+        mine[k] = (min(size[call], cache), call)
+        while held[where] > cache + 1e-6:
+            oldest, (tokens, of) = next(iter(mine.items()))
+            drop = min(held[where] - cache, tokens)
+            held[where] -= drop
+            if drop < tokens:
+                mine[oldest] = (tokens - drop, of)
+                mine.move_to_end(oldest, last=False)
+            else:
+                del mine[oldest]
+    return found / sent
+
+
+def closed_form(sessions: Sessions, starts_per_s: float, replicas: int, routing: str, cache: float) -> float:
+    """The same from the table."""
+    table, spread = sessions.table, float(replicas if routing == "random" else 1)
+    law = table.at(starts_per_s * sessions.turns / replicas, cache, spread)
+    return table.found_by_sessions(law, spread) / float(sessions.input_tokens.mean())
+
+
+def report(title: str, rows: list[tuple[int, float, str, float, float, float]], sessions: Sessions) -> None:
+    """Closed form against rows of a reference, as a Markdown table."""
+    began = time.perf_counter()
+    table = sessions.table
+    print(f"\n{title}: table of {table.calls:,} calls in {time.perf_counter() - began:.2f} s\n")
+    print("| replicas | starts/s | routing | cache | simulated | closed form | error |\n|--:|--:|:--|--:|--:|--:|--:|")
+    errors, within, took = [], True, []
+    for replicas, starts, routing, cache, share, error in rows:
+        began = time.process_time()
+        found = closed_form(sessions, starts, replicas, routing, cache)
+        took.append(time.process_time() - began)
+        errors.append(abs(found - share))
+        within &= errors[-1] <= 0.012 + 2.0 * error
+        cells = f"{share:.4f} +- {error:.4f} | {found:.4f} | {found - share:+.4f}"
+        print(f"| {replicas} | {starts:g} | {routing} | {cache:,.0f} | {cells} |")
+    print(
+        f"\nmean error {np.mean(errors):.4f}, largest {max(errors):.4f}, each within .012 + 2 s.e.: {within}; "
+        f"{1e3 * float(np.median(took)):.0f} ms a point (largest {1e3 * max(took):.0f})"
+    )
+
+
+def generated() -> tuple[Workload, list[tuple[int, float, str, float, float, float]]]:
+    """Sessions of a few numbers, and what three simulations of each case find."""
+    workload, _ = read_workload(GENERATED)
+    assert workload.sessions is not None
+    rows = []
+    for replicas, starts in RATES:
+        for routing in ("sticky",) if replicas == 1 else ("sticky", "random"):
+            for cache in CACHES:
+                shares = [simulated(workload.sessions, starts, replicas, routing, cache, seed) for seed in (1, 2, 3)]
+                rows.append((replicas, starts, routing, cache, float(np.mean(shares)), float(np.std(shares) / 2**0.5)))
+    return workload, rows
+
+
+def main() -> None:
+    """Both sets."""
+    folder = Path(os.environ["FLEETOPT_SHARED_DATA"]) / "real" / "sessions"
+    recorded, _ = read_workload(folder / "calls.csv.gz")
+    assert recorded.sessions is not None
+    report("Recorded sessions of a coding agent", list(reference()), at_instants(recorded.sessions))
+    workload, rows = generated()
+    assert workload.sessions is not None
+    report(f"Generated sessions, `{GENERATED}`", rows, workload.sessions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""Sessions: calls that come back to a prompt they sent before, when they come, and how much of it they repeat."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from planner.queueing.reuse import SessionTable
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["MOST_CALLS", "Sessions", "SharedPrefix", "joined"]
+
+MOST_CALLS = 40_000
+"""Calls that travel in a workload file; of more, whole sessions evenly by their number of calls."""
+
+TIME_STEP_S = 0.01
+"""Times in a file are kept to this [s]."""
+
+_LINE = 120  # characters of a metadata line
+_COLUMNS = ("session", "times_s", "input_tokens", "output_tokens", "cached_tokens", "duration_s", "category")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedPrefix:
+    """A part of the prompts that sessions share: a system prompt, a tool's description, a document.
+
+    Parameters
+    ----------
+    group
+        Which of the prefixes of this level each call begins with, -1 = none; shape (calls,).
+    tokens
+        How much of the prompt it is [tokens], shape (calls,).
+    """
+
+    group: Ints
+    tokens: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Sessions:
+    """Calls, session by session and in order of time.
+
+    Parameters
+    ----------
+    session
+        Number of the session, ascending from 0, shape (calls,).
+    times_s
+        Start of the call since the start of its session [s], shape (calls,).
+    input_tokens, output_tokens
+        Lengths [tokens], shape (calls,).
+    cached_tokens
+        Longest prefix of the prompt that the session's calls before left behind, shared parts included: what a cache without
+        end would supply [tokens], shape (calls,).
+    duration_s
+        Recorded duration of the call [s], NaN = not known, shape (calls,).
+    category
+        Index into the workload's categories, shape (calls,).
+    shared
+        Parts of prompts that sessions share, from the beginning of the prompt on.
+    """
+
+    session: Ints
+    times_s: Floats
+    input_tokens: Floats
+    output_tokens: Floats
+    cached_tokens: Floats
+    duration_s: Floats
+    category: Ints
+    shared: tuple[SharedPrefix, ...] = field(default=())
+
+    @classmethod
+    def of(
+        cls,
+        session: Ints,
+        times_s: Floats,
+        input_tokens: Floats,
+        output_tokens: Floats,
+        cached_tokens: Floats | None = None,
+        duration_s: Floats | None = None,
+        category: Ints | None = None,
+        shared: tuple[SharedPrefix, ...] = (),
+    ) -> Sessions:
+        """Put calls into order; what they repeat, where not given, is the call before, prompt and answer, if the prompt grew."""
+        order = np.lexsort((times_s, session))
+        _, number = np.unique(session, return_inverse=True)
+        number = number[order].astype(np.int64)
+        first = np.r_[True, np.diff(number) != 0]
+        start = times_s[order]
+        start = start - start[first][number]
+        inputs, outputs = input_tokens[order].astype(np.float64), output_tokens[order].astype(np.float64)
+        if cached_tokens is None:
+            before = np.where(first, 0.0, np.r_[0.0, (inputs + outputs)[:-1]])
+            grew = inputs >= np.r_[0.0, inputs[:-1]]
+            cached = np.where(grew, np.minimum(before, inputs), 0.0)
+        else:
+            cached = np.minimum(cached_tokens[order].astype(np.float64), inputs)
+        calls = number.size
+        return cls(
+            number,
+            start,
+            inputs,
+            outputs,
+            cached,
+            np.full(calls, np.nan) if duration_s is None else duration_s[order].astype(np.float64),
+            np.zeros(calls, dtype=np.int64) if category is None else category[order].astype(np.int64),
+            tuple(SharedPrefix(s.group[order], s.tokens[order]) for s in shared),
+        )
+
+    # --- what they are ---------------------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> int:
+        """Number of calls."""
+        return int(self.session.size)
+
+    @property
+    def count(self) -> int:
+        """Number of sessions."""
+        return int(self.session[-1]) + 1 if self.calls else 0
+
+    @property
+    def turns(self) -> float:
+        """Mean calls of a session [1]."""
+        return self.calls / self.count
+
+    @cached_property
+    def first(self) -> NDArray[np.bool_]:
+        """Which calls begin a session, shape (calls,)."""
+        begins: NDArray[np.bool_] = np.r_[True, np.diff(self.session) != 0]
+        return begins
+
+    @property
+    def gaps_s(self) -> Floats:
+        """From the end of a call (its start, where its duration is not known) to the next of its session [s], shape (gaps,)."""
+        ends = self.times_s + np.nan_to_num(self.duration_s)
+        return np.maximum(self.times_s[1:] - ends[:-1], 0.0)[~self.first[1:]]
+
+    @property
+    def shared_tokens(self) -> Floats:
+        """Tokens of each prompt that sessions share [tokens], shape (calls,)."""
+        return np.sum([s.tokens for s in self.shared], axis=0) if self.shared else np.zeros(self.calls)
+
+    @property
+    def repeated_share(self) -> float:
+        """Share of all prompt tokens that a cache without end would supply, shared parts included [1]."""
+        found = np.maximum(self.cached_tokens, self.shared_tokens)
+        return float(found.sum() / max(self.input_tokens.sum(), 1.0))
+
+    def to_dict(self) -> dict[str, object]:
+        """Summary, JSON-ready."""
+        gaps, steps = self.gaps_s, np.diff(self.input_tokens)[~self.first[1:]]
+        calls = np.bincount(self.session)
+        return {
+            "sessions": self.count,
+            "calls": self.calls,
+            "calls_per_session": {"mean": self.turns, "p50": float(np.median(calls)), "max": int(calls.max())},
+            "gap_s": {f"p{q}": float(np.percentile(gaps, q)) for q in (50, 90, 99)} if gaps.size else None,
+            "growth_tokens": float(np.median(steps)) if steps.size else None,
+            "new_tokens": float(np.median(self.input_tokens - np.maximum(self.cached_tokens, self.shared_tokens))),
+            "repeated_share": self.repeated_share,
+            "shared_prefixes": sum(int(np.unique(s.group[s.group >= 0]).size) for s in self.shared),
+        }
+
+    def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+        """All columns by name, those of shared prefixes numbered from 0, for files and digests."""
+        found = {name: getattr(self, name) for name in _COLUMNS}
+        for k, level in enumerate(self.shared):
+            found |= {f"group_{k}": level.group, f"shared_{k}": level.tokens}
+        return found
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Sequence[float]]) -> Sessions:
+        """From what :meth:`columns` gave; a KeyError names a column that is missing."""
+        whole = ("session", "category")
+        levels = sum(name.startswith("group_") for name in columns)
+        shared = tuple(
+            SharedPrefix(np.array(columns[f"group_{k}"], dtype=np.int64), np.array(columns[f"shared_{k}"], dtype=float))
+            for k in range(levels)
+        )
+        own: dict[str, Any] = {
+            name: np.array(
+                [np.nan if x is None else x for x in columns[name]], dtype=np.int64 if name in whole else np.float64
+            )
+            for name in _COLUMNS
+        }
+        return cls(**own, shared=shared)
+
+    @cached_property
+    def table(self) -> SessionTable:
+        """What any cache finds of them again, tabulated once."""
+        from planner.queueing.reuse import SessionTable, SharedItems
+
+        own = self.shared_tokens
+        items = []
+        for level in self.shared:
+            used = level.group >= 0
+            _, place = np.unique(level.group[used], return_inverse=True)
+            count = np.bincount(place)
+            items.append(SharedItems(count / self.calls, np.bincount(place, level.tokens[used]) / count))
+        return SessionTable(
+            self.session,
+            self.times_s,
+            self.times_s + np.nan_to_num(self.duration_s),
+            np.maximum(self.input_tokens - own, 0.0) + self.output_tokens,
+            np.maximum(self.cached_tokens - own, 0.0),
+            items,
+        )
+
+    # --- changed ---------------------------------------------------------------------------------------------------
+
+    def select(self, keep: NDArray[np.bool_]) -> Sessions | None:
+        """The calls marked, shape (calls,); a call repeats of the one kept before it what all between repeated.
+
+        ``None`` when nothing is left.
+        """
+        if not keep.any():
+            return None
+        picked = np.flatnonzero(keep)
+        # every call passes what it repeats on to the next one kept of its session
+        passed = np.minimum(np.searchsorted(picked, np.arange(self.calls)), picked.size - 1)
+        own = (self.session[picked[passed]] == self.session) & (picked[passed] >= np.arange(self.calls))
+        cached = np.full(picked.size, np.inf)
+        np.minimum.at(cached, passed[own], self.cached_tokens[own])
+        _, number = np.unique(self.session[picked], return_inverse=True)
+        first = np.r_[True, np.diff(number) != 0]
+        start = self.times_s[picked]
+        return Sessions(
+            number.astype(np.int64),
+            start - start[first][number],
+            self.input_tokens[picked],
+            self.output_tokens[picked],
+            np.where(first, 0.0, cached),
+            self.duration_s[picked],
+            self.category[picked],
+            tuple(SharedPrefix(s.group[picked], s.tokens[picked]) for s in self.shared),
+        )
+
+    def scaled(self, input_factor: float, output_factor: float) -> Sessions:
+        """The same sessions with longer or shorter prompts and outputs; what repeats grows with the prompts."""
+        return replace(
+            self,
+            input_tokens=self.input_tokens * input_factor,
+            output_tokens=self.output_tokens * output_factor,
+            cached_tokens=self.cached_tokens * input_factor,
+            shared=tuple(SharedPrefix(s.group, s.tokens * input_factor) for s in self.shared),
+        )
+
+    def fewer(self, calls: int) -> Sessions:
+        """About so many calls: whole sessions, evenly by their number of calls."""
+        if self.calls <= calls:
+            return self
+        lengths = np.bincount(self.session)
+        order = np.argsort(lengths, kind="stable")
+        wanted = max(round(self.count * calls / self.calls), 1)
+        chosen = order[((np.arange(wanted) + 0.5) * self.count / wanted).astype(np.int64)]
+        kept = self.select(np.isin(self.session, chosen))
+        assert kept is not None
+        return kept
+
+    # --- as text ---------------------------------------------------------------------------------------------------
+
+    def to_lines(self) -> list[str]:
+        """The calls as lines of text."""
+        columns = {**self.columns(), "times_s": self.times_s / TIME_STEP_S}
+        columns["duration_s"] = np.where(np.isnan(self.duration_s), -1.0, self.duration_s / TIME_STEP_S)
+        table = np.round(np.array([*columns.values()], dtype=np.float64)).astype("<i8")
+        # differences from call to call are small; bytes of equal weight stand together
+        small = np.diff(table, axis=1, prepend=np.zeros((len(columns), 1), dtype="<i8"))
+        packed = zlib.compress(small.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 9)
+        text = base64.b64encode(packed).decode("ascii")
+        return [text[k : k + _LINE] for k in range(0, len(text), _LINE)]
+
+    @classmethod
+    def from_text(cls, text: str, calls: int) -> Sessions:
+        """Read what :meth:`to_lines` wrote.
+
+        Raises
+        ------
+        ValueError
+            Damaged text, or not of that many calls.
+        """
+        if not 0 < calls <= 2 * MOST_CALLS:
+            raise ValueError(f"{calls} calls")
+        reader = zlib.decompressobj()
+        most = calls * 8 * (len(_COLUMNS) + 8)
+        try:
+            raw = reader.decompress(base64.b64decode(text, validate=True), most + 1)
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"damaged: {error}") from error
+        columns, rest = divmod(len(raw), 8 * calls)
+        if rest or columns < len(_COLUMNS) or (columns - len(_COLUMNS)) % 2 or len(raw) > most:
+            raise ValueError(f"does not hold {calls} calls")
+        small = np.frombuffer(raw, dtype=np.uint8).reshape(8, -1).T.copy().view("<i8").reshape(columns, calls)
+        table = np.cumsum(small, axis=1)
+        session, category = table[0].astype(np.int64), table[6].astype(np.int64)
+        if session[0] != 0 or np.any((np.diff(session) != 0) & (np.diff(session) != 1)) or table[1:5].min() < 0:
+            raise ValueError("no calls of sessions")
+        shared = tuple(
+            SharedPrefix(table[k].astype(np.int64), table[k + 1].astype(np.float64))
+            for k in range(len(_COLUMNS), columns, 2)
+        )
+        times, inputs, outputs, cached, duration = (row.astype(np.float64) for row in table[1:6])
+        length = np.where(duration < 0.0, np.nan, duration * TIME_STEP_S)
+        return cls(session, times * TIME_STEP_S, inputs, outputs, cached, length, category, shared)
+
+
+def joined(parts: Sequence[Sessions]) -> Sessions:
+    """Sessions of several files side by side.
+
+    Raises
+    ------
+    InputError
+        There are none.
+    """
+    if not parts:
+        raise InputError("sessions: none to join")
+    if len(parts) == 1:
+        return parts[0]
+    offsets = np.cumsum([0, *(p.count for p in parts[:-1])])
+    levels = max(len(p.shared) for p in parts)
+    shared = []
+    for level in range(levels):
+        groups, tokens, used = [], [], 0
+        for part in parts:
+            own = part.shared[level] if level < len(part.shared) else None
+            group = np.full(part.calls, -1) if own is None else np.where(own.group >= 0, own.group + used, -1)
+            groups.append(group)
+            tokens.append(np.zeros(part.calls) if own is None else own.tokens)
+            used = max(used, int(group.max(initial=-1)) + 1)
+        shared.append(SharedPrefix(np.concatenate(groups).astype(np.int64), np.concatenate(tokens)))
+    columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS if name != "session"}
+    session = np.concatenate([p.session + offset for p, offset in zip(parts, offsets, strict=True)])
+    return Sessions(session=session, shared=tuple(shared), **columns)
