@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 
-__all__ = ["MOST_LOAD", "Backlog", "fixed_count_backlog", "solve_backlog", "solve_shared", "stationary"]
+__all__ = [
+    "MOST_LOAD",
+    "Backlog",
+    "backlog_grid",
+    "backlog_top",
+    "fixed_count_backlog",
+    "single_prompt",
+    "solve_backlog",
+    "solve_shared",
+    "stationary",
+    "transitions",
+]
 
 Array = NDArray[np.float64]
 
@@ -75,7 +86,9 @@ def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
     return np.concatenate((inside, outside), axis=1)
 
 
-def transitions(sums: PromptSums, grid: Array, left_over: Array, counts: Array, table: Array | None = None) -> Array:
+def transitions(
+    sums: PromptSums, grid: Array, left_over: Array, counts: Array, table: Array | None = None, one_more: bool = False
+) -> Array:
     r"""Transition matrices, shape (chains, J, J), keeping the mean of the next backlog.
 
     Mass goes to the grid by differences of the stop-loss function:
@@ -91,19 +104,22 @@ def transitions(sums: PromptSums, grid: Array, left_over: Array, counts: Array, 
         Mean number of prompts arriving in an iteration that starts with ``grid`` tokens.
     table : ndarray or None, shape (1, mesh)
         Stop-loss of a single common count, where all counts are one number.
+    one_more : bool
+        One prompt comes beside those that come by chance.
     """
     chains, points = grid.shape
+    many = sums.table_of_one_more if one_more else sums.table
     loss = np.empty((chains, points, points))
     for k in range(chains):
         g, kept = grid[k], left_over[k]
         inside = int(np.count_nonzero(kept <= 0))
-        mean = counts[k] * sums.law.mean_prefill
-        flat = (sums.table if table is None else table).ravel()
+        mean = (counts[k] + one_more) * sums.law.mean_prefill
+        flat = (many if table is None else table).ravel()
         if table is None:
             left, share = sums.between(counts[k])
         else:
             left, share = np.zeros(points, dtype=np.int64), np.zeros(points)
-        width = flat.size if table is not None else sums.table.shape[1]
+        width = flat.size if table is not None else many.shape[1]
         # rows that leave nothing behind share their abscissae: interpolate the nodes' curves, then blend them
         place = np.minimum(g / sums.step, width - 1.001)
         at = place.astype(np.int64)

@@ -241,10 +241,14 @@ class PromptSums:
         self._transform = np.fft.rfft(mass) - 1
         self.counts = self.most * np.linspace(0, 1, POISSON_NODES) ** 2
         self._table: Array | None = None
+        self._one_more: Array | None = None
 
-    def stop_loss(self, counts: Array) -> Array:
-        """Stop-loss on the mesh [tokens], shape (counts, mesh), for Poisson means ``counts``."""
-        mass = np.fft.irfft(np.exp(counts[:, None] * self._transform), MESH_POINTS, axis=1)
+    def stop_loss(self, counts: Array, one_more: bool = False) -> Array:
+        """Stop-loss on the mesh [tokens], shape (counts, mesh), for Poisson means ``counts``, and one prompt more."""
+        transform = np.exp(counts[:, None] * self._transform)
+        if one_more:
+            transform *= self._transform + 1
+        mass = np.fft.irfft(transform, MESH_POINTS, axis=1)
         # E(A-x)^+ at the mesh points: the tail summed from the right, twice
         above = np.cumsum(mass[:, ::-1], axis=1)[:, ::-1]
         loss = np.zeros_like(above)
@@ -257,6 +261,13 @@ class PromptSums:
         if self._table is None:
             self._table = self.stop_loss(self.counts)
         return self._table
+
+    @property
+    def table_of_one_more(self) -> Array:
+        """The same with one prompt more for sure."""
+        if self._one_more is None:
+            self._one_more = self.stop_loss(self.counts, one_more=True)
+        return self._one_more
 
     def between(self, counts: Array) -> tuple[NDArray[np.int64], Array]:
         """Left node and share of the right one for each Poisson mean."""

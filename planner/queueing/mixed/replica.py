@@ -27,7 +27,7 @@ from planner.queueing.mixed.latency import (
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occupancy_law
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
-from planner.queueing.mixed.two_choices import Apart, balance_of_two
+from planner.queueing.mixed.two_choices import steered_backlog
 
 __all__ = ["MixedPrediction", "MixedReplica", "Routing"]
 
@@ -389,7 +389,9 @@ class MixedReplica:
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
-        if routing in ("jsq", "p2c") and steps >= 1:
+        if routing == "p2c" and steps >= 1:
+            return self._solve_steered(rate, load, min(replicas, MOST_POOLED))
+        if routing == "jsq" and steps >= 1:
             return self._solve_shared(rate, load, min(replicas, MOST_POOLED), routing)
         avoidance = 0.0
         if routing == "rr":
@@ -611,6 +613,98 @@ class MixedReplica:
             warnings=(*((region.warning,) if region.warning else ()), *self._notes),
         )
 
+    def _solve_steered(self, rate: float, load: float, replicas: int) -> _Outcome:
+        """Power of two choices: replicas held loosely about the pool's mean, which is a product form."""
+        law, cost, budget = self._law, self._cost, self.token_budget
+        engine, points, limit = self._engine, self._draws_once(), self.max_throughput()
+        u, steps = points.u, law.mean_steps
+        most = 0.98 * budget
+        guess = min(max(rate * self._fluid(rate) * (steps + 1), 0.05), 0.6 * most)
+        held, followed = steered_backlog(self._sums, cost, budget, rate, replicas, guess)
+        nodes = held.present
+        chains = held.chains
+        residence = nodes / np.maximum(held.left_per_s, 1e-300)
+        # far beyond the nodes a replica completes its maximum
+        far = nodes[-1] * np.array([1.5, 40.0])
+        at = np.concatenate((nodes, far))
+        residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
+        capacity, spread, queue_spread = self._pool_spread(rate, load, float(nodes[2]), nodes, chains, at, residence, replicas)
+        occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
+        total = occupancy.quantile(u[0])
+        room_for = (
+            capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
+        )
+        memory = chain_memory(followed)
+        own = np.ones_like(total)
+        busy = cost.c + cost.per_decode
+        if busy > 0:
+            own += self._g * (points.prompt + (points.steps + 1) / 2 - law.context) / busy
+        shift, mean_n = 0.0, 0.0
+        for final in (False, True):
+            pool = np.clip(total + shift, 0.0, most)
+            chain, backlog = draw_backlog(points, nodes, chains, pool, weights=held.arrivals)
+
+            def at_backlog(values: Array, chain: NDArray[np.int64] = chain, backlog: Array = backlog) -> Array:
+                found = np.empty_like(backlog)
+                for k in range(nodes.size):
+                    mine = chain == k
+                    found[mine] = np.interp(backlog[mine], chains.grid[k], values[k])
+                return found
+
+            # the emptiest first: at an empty backlog some find nothing at all
+            asleep = np.where(backlog <= 0, held.idle[chain], 0.0)
+            idle = u[8] < asleep
+            place = np.clip((u[8] - asleep) / (1 - asleep), 1e-6, 1 - 1e-6)
+            apart = at_backlog(held.found_apart) + np.sqrt(at_backlog(held.found_variance)) * _normal(place)
+            waiting = np.where(backlog > 0, at_backlog(held.waiting), 0.0)
+            found = np.where(idle, 0.0, np.maximum(pool + apart, np.maximum(waiting, 1.0)))
+            waits = pool + apart >= room_for
+            decodes = np.maximum(np.minimum(found, room_for) - waiting, 0.0)
+            beside = rate * at_backlog(held.beside)
+            ttft, start = first_token(engine, points, decodes, backlog, idle, beside, beside)
+            # whom it finds is forgotten on the way to whom a long life meets, by size bias
+            spread_here = np.interp(pool, nodes, held.spread)
+            usual = pool - 1 + spread_here / np.maximum(pool, 0.1)
+            time = np.interp(pool, nodes, chains.mean(chains.duration))
+            forget = np.sqrt(np.pi * spread_here) * (1 - 1 / replicas)
+            settled = time_average(points.steps * time * rate / np.maximum(forget, 0.1)) ** 2
+            others = np.maximum(usual + (found - usual) * np.sqrt(settled), 0.0)
+            life = others + own
+            tpot = per_token(
+                engine, points, life, start, nodes, followed, memory,
+                at_mean=np.maximum(others + own - 1, 0.0), means_only=not final,
+            )  # fmt: skip
+            mean_n = rate * float(np.mean(points.steps * tpot))
+            little = rate * float(np.mean(ttft + points.steps * tpot))
+            shift += 0.8 * (little - float(pool.mean()))
+        slot_wait = np.where(waits, np.maximum(pool - room_for - np.log1p(-u[15]), 0.0) / limit.per_s, 0.0)
+        iteration = float(np.interp(float(pool.mean()), nodes, chains.mean(chains.duration)))
+        return _Outcome(
+            ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
+        )
+
+    def _pool_spread(
+        self, rate: float, load: float, centre: float, nodes: Array, chains: Backlog, at: Array, residence: Array,
+        replicas: int,
+    ) -> tuple[Capacity, float, float]:  # fmt: skip
+        """Room of a replica in a pool, and how far the pool's total strays beyond its product form."""
+        law, steps = self._law, max(self._law.mean_steps, 1e-9)
+        capacity = self._capacity(0.0)
+        if math.isfinite(capacity.kv_mean):
+            # equal numbers of requests still hold unequal contexts
+            scatter = max(law.context2 / law.context**2 - 1, 0.0)
+            uneven = math.hypot(capacity.kv_spread, math.sqrt(capacity.kv_mean * scatter))
+            capacity = Capacity(capacity.slots, capacity.kv_mean, uneven)
+        scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
+        # the pool's total strays as far as those of independent replicas do together
+        free = Capacity(math.inf, math.inf, 0.0)
+        swing = self._fluctuations(rate, centre, nodes, chains, chains.mean(chains.duration), 1.0)
+        variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
+        spread = max(swing.decodes / max(variance, 1e-9), 0.3)
+        if math.isfinite(capacity.kv_mean):
+            scv = law.mean_kv2 / law.mean_kv**2 - 1
+        return capacity, spread, max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+
     def _solve_shared(self, rate: float, load: float, replicas: int, routing: str) -> _Outcome:
         """Join-shortest-queue and power of two choices: replicas held about the pool's mean, its total a product form."""
         law, cost, budget = self._law, self._cost, self.token_budget
@@ -635,21 +729,7 @@ class MixedReplica:
         far = nodes[-1] * np.array([1.5, 40.0])
         at = np.concatenate((nodes[1:], far))
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
-        capacity = self._capacity(0.0)
-        if math.isfinite(capacity.kv_mean):
-            # equal numbers of requests still hold unequal contexts
-            scatter = max(law.context2 / law.context**2 - 1, 0.0)
-            uneven = math.hypot(capacity.kv_spread, math.sqrt(capacity.kv_mean * scatter))
-            capacity = Capacity(capacity.slots, capacity.kv_mean, uneven)
-        scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
-        # the pool's total strays as far as those of independent replicas do together
-        free = Capacity(math.inf, math.inf, 0.0)
-        swing = self._fluctuations(rate, guess, nodes, chains, chains.mean(chains.duration), 1.0)
-        variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
-        spread = max(swing.decodes / max(variance, 1e-9), 0.3)
-        if math.isfinite(capacity.kv_mean):
-            scv = law.mean_kv2 / law.mean_kv**2 - 1
-        queue_spread = max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        capacity, spread, queue_spread = self._pool_spread(rate, load, guess, nodes, chains, at, residence, replicas)
         occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         u = points.u
         total = occupancy.quantile(u[0])

@@ -1,11 +1,23 @@
-r"""Requests of a replica when each arrival goes to the less loaded of two replicas drawn at random.
+r"""A replica that is sent a request when it has fewer than another drawn at random: its backlog and its requests in flight.
 
-With tails :math:`s_k=P(N\ge k)` of the number of requests at a replica, and ties broken at random, a replica that holds
-``k`` is sent :math:`\lambda(s_k+s_{k+1})` requests per second: twice its share when it is the emptiest, nothing when it
-is the fullest. In the limit of many replicas their numbers are independent, and ``N`` is a birth-death process whose
-law is a fixed point of its own tail. In a pool of ``g`` replicas the deviations from the pool's mean sum to zero: what
-drives one is :math:`1-1/g` of its own noise, and the other replica drawn is on average :math:`-x/(g-1)` away when this one
-is ``x`` away, which pulls it back by :math:`g/(g-1)` as much. Each takes a factor :math:`1-1/g` off the variance.
+Let ``x`` be the requests at a replica less the mean of its pool. With two replicas drawn, the one with fewer takes the
+arrival, so a replica at ``x`` is sent :math:`\lambda\,2P(X>x)`: twice its share when it is the emptiest, nothing when it
+is the fullest. Taking the law of ``X`` as normal with variance :math:`\sigma^2`, and the other replica to stand
+:math:`-x/(g-1)` from the mean of ``g`` (deviations sum to zero),
+
+.. math:: \kappa(x) = 2\,\Phi\!\left(-\frac{x\,g/(g-1)}{\sigma\sqrt{1-1/(g-1)^2}}\right).
+
+A long prompt holds the decodes of its replica up, and so both its departures and, once it falls behind, its arrivals. So
+``x`` is followed together with the backlog ``V`` of prompt tokens: given ``V`` it is taken as normal with mean ``m(V)``
+and variance ``v``. Over an iteration of duration ``s(V)`` with ``c(V)`` arrivals expected and :math:`n(V)/E[D]`
+departures, what is carried from one backlog to the next is
+
+.. math:: \pi'm' = P^T\pi\big[m - n/E[D] - (\lambda-\bar d)s - rc\big] + J^T\pi[1+r],
+
+``J`` the number of arrivals on each transition, ``r`` the mean of ``x`` among arrivals less that over time (they find less
+loaded replicas), :math:`\lambda-\bar d` the drift of the pool's mean; the number ``q`` of prompts in the backlog is carried
+alike. The variance follows from :math:`E[\Delta x^2]=0`: in it, arrivals and departures count as Poisson, and the stalls
+through ``m``. In the limit of short prompts this is the mean field of two choices, :math:`\sigma=\sqrt\pi`.
 
 References
 ----------
@@ -20,131 +32,317 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Apart", "Balance", "balance_of_two"]
+from planner.queueing.mixed.backlog import Backlog, backlog_grid, backlog_top, single_prompt, stationary, transitions
+from planner.queueing.mixed.lengths import BatchCost, PromptSums
+from planner.queueing.normal import normal_cdf
+
+__all__ = ["Steered", "steered_backlog"]
 
 Array = NDArray[np.float64]
 
-# States to either side of the mean: the law falls by e a request or faster above it, and faster still below.
-REACH = 30
-# Rounds of the damped fixed point; the law settles to 1e-6 in about half of them.
-ROUNDS = 60
-SETTLED = 1e-7
+# Rounds of the fixed point, each halving the error of mean and variance or better.
+ROUNDS = 6
+# Means of a pool at which the chains of its replicas are found, over the usual one; and those among which that is looked for,
+# over a guess.
+POOL_NODES = np.array([0.45, 0.75, 1.0, 1.3, 1.8])
+SCAN = np.array([0.6, 1.0, 1.6, 2.6, 4.2, 7.0])
+# Least and largest variance of the requests at a replica given its backlog [requests^2].
+VARIANCES = (0.05, 4e3)
+# Largest load of full iterations for which the grid is laid out: a replica behind its pool is spared.
+MOST_LOAD = 0.9
+# Backlogs rarer than this carry the mean of the last one that is not: a quotient of roundings says nothing.
+RARE = 1e-12
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
-    """How two choices hold a replica at the pool's mean.
+class Steered:
+    """Backlog chains of a replica in a pool that two choices keep even, one per mean of the pool.
 
     Attributes
     ----------
-    deviation : ndarray, shape (states,)
-        Requests at a replica less the pool's mean.
-    law : ndarray, shape (states,)
-        Its probabilities over time.
-    gate : ndarray, shape (states,)
-        Arrival rate at a replica so far from the mean, over the mean rate: from 2 down to 0.
+    present : ndarray, shape (chains,)
+        Means of the pool: requests in flight per replica, the third the one at which as many leave as come.
+    chains : Backlog
+        The backlogs.
+    apart, waiting : ndarray, shape (chains, J)
+        Requests at the replica less the pool's mean, and prompts not wholly computed, by backlog [requests].
+    variance : ndarray, shape (chains,)
+        Variance of the requests at a replica, given its backlog [requests^2].
+    spread : ndarray, shape (chains,)
+        The same over all backlogs.
+    arrivals : ndarray, shape (chains, J)
+        Arrivals expected in an iteration.
+    found_apart, found_variance : ndarray, shape (chains, J)
+        Mean and variance of ``x`` among arrivals.
+    beside : ndarray, shape (chains, J)
+        Rate of further arrivals at a replica that has just been sent one, over the mean rate.
+    idle : ndarray, shape (chains,)
+        Share of the arrivals at an empty backlog that find nothing running.
+    left_per_s : ndarray, shape (chains,)
+        Requests completed by a replica [1/s].
     """
 
-    deviation: Array
-    law: Array
-    gate: Array
-
-    @property
-    def variance(self) -> float:
-        """Variance of the deviation [requests^2]."""
-        return float(self.law @ self.deviation**2)
-
-    def at(self, deviation: Array) -> Array:
-        """Relative arrival rate at any deviation."""
-        log_gate = np.log(self.gate)
-        above = np.maximum(deviation - self.deviation[-1], 0.0)
-        fall = log_gate[-1] - log_gate[-2]
-        value: Array = np.exp(np.interp(deviation, self.deviation, log_gate) + fall * above)
-        return value
+    present: Array
+    chains: Backlog
+    apart: Array
+    waiting: Array
+    variance: Array
+    spread: Array
+    arrivals: Array
+    found_apart: Array
+    found_variance: Array
+    beside: Array
+    idle: Array
+    left_per_s: Array
 
 
-class Apart:
-    """How far from the pool's mean the replica is that a request is sent to.
+def _gate(x: Array, spread: Array, replicas: int) -> Array:
+    """Arrival rate over its mean at a replica that has ``x`` more than its pool's mean."""
+    others = max(replicas - 1, 1)
+    scale = np.sqrt(spread * max(1.0 - 1.0 / others**2, 0.05)) * others / replicas
+    return 2.0 * normal_cdf(-x / scale)
+
+
+def _variance_of(push: Array, restoring: Array, between: Array, replicas: int) -> Array:
+    """Variance ``v`` given the backlog at which gate and speed together pull as hard as arrivals and departures push."""
+    others = max(replicas - 1, 1)
+    distinct = max(1.0 - 1.0 / others**2, 0.05) * (others / replicas) ** 2
+    value = np.maximum(push, VARIANCES[0]) ** 2
+    for _ in range(8):
+        # -E[x kappa(x)] of a normal x about 0, and its slope in log v
+        scale = (value + between) * distinct + value
+        steered = value * np.sqrt(2.0 / np.pi / scale)
+        pulls = np.maximum(steered + restoring * value, 1e-9)
+        slope = np.maximum(steered * (1.0 - 0.5 * value * (1.0 + distinct) / scale) + restoring * value, 0.2 * pulls)
+        step = pulls / slope * np.log(np.maximum(push, 1e-9) / pulls)
+        value = np.clip(value * np.exp(np.clip(step, -2.0, 2.0)), *VARIANCES)
+    return value
+
+
+class _Round:
+    """The state of the fixed point, and one round of it."""
+
+    def __init__(
+        self, sums: PromptSums, cost: BatchCost, budget: float, present: Array, rate: float, replicas: int,
+        tagged: float = 0.0,
+    ) -> None:  # fmt: skip
+        law = sums.law
+        self.sums, self.cost, self.budget, self.rate, self.tagged = sums, cost, budget, rate, tagged
+        self.present, self.replicas = present, replicas
+        self.steps = max(law.mean_steps, 1.0)
+        room = np.maximum(budget - tagged - present, 1.0)
+        self.full = cost(present + tagged, room)
+        load = np.minimum(rate * self.full * law.mean_prefill / room, MOST_LOAD)
+        self.room = room
+        self.grid = backlog_grid(room, cost.knee - tagged - present, backlog_top(sums, room, load))
+        shape = self.grid.shape
+        self.apart, self.waiting = np.zeros(shape), np.minimum((self.grid > 0.0) + 0.0, present[:, None])
+        self.variance, self.between = np.full(shape[0], np.pi), np.zeros(shape[0])
+        self.scale = np.ones(shape[0])
+        self.asleep = np.zeros(shape[0])
+        self.idle = np.zeros(shape[0])
+
+    def like(self, other: _Round) -> None:
+        """Start from what was found at one other mean of the pool."""
+        for k in range(self.grid.shape[0]):
+            self.apart[k] = np.interp(self.grid[k], other.grid[0], other.apart[0])
+            self.waiting[k] = np.interp(self.grid[k], other.grid[0], other.waiting[0])
+        self.variance[:], self.between[:] = other.variance[0], other.between[0]
+        self.scale[:] = other.scale[0]
+
+    def build(self, closed: bool = False) -> None:
+        """Chains at the present law of ``x`` given the backlog; ``closed``: of a replica that keeps its requests.
+
+        Over a long life the arrivals at a replica are as many as its departures, not as many as chance sends it.
+        """
+        law, rate = self.sums.law, self.rate
+        spread = (self.variance + self.between)[:, None, None]
+        noise = np.sqrt(self.variance)[:, None, None] * _NODES
+        x = self.apart[:, :, None] + noise
+        gate, joined = _gate(x, spread, self.replicas), _gate(x + 1.0, spread, self.replicas)
+        slope = _gate(x + 0.5, spread, self.replicas) - _gate(x - 0.5, spread, self.replicas)
+        self.kappa = np.maximum(gate @ _WEIGHTS, 1e-9)
+        self.found = (gate * noise) @ _WEIGHTS / self.kappa
+        self.found_variance = (gate * noise**2) @ _WEIGHTS / self.kappa - self.found**2
+        self.beside = (gate * joined) @ _WEIGHTS / self.kappa
+        self.slope = slope @ _WEIGHTS
+        decodes = np.maximum(self.present[:, None] + self.apart - self.waiting, 0.0)
+        self.prefill = np.minimum(self.grid, np.maximum(self.budget - self.tagged - decodes, 1.0))
+        self.left_over = self.grid - self.prefill
+        # an empty backlog is a replica that decodes or one that has nothing at all
+        decodes[:, 0] /= np.maximum(1.0 - self.asleep, 0.02)
+        awake = self.cost(self.tagged + decodes, self.prefill)
+        if closed:
+            replaced = np.maximum(self.present[:, None] + self.apart - self.waiting, 0.0) / self.steps
+            share = 1.0 - 1.0 / self.replicas
+            counts = share * replaced + (1.0 - share) * rate * awake * self.kappa
+        else:
+            counts = (self.scale * rate)[:, None] * awake * self.kappa
+        counts = np.minimum(counts, self.sums.most)
+        self.step = transitions(self.sums, self.grid, self.left_over, counts)
+        self.decodes, self.duration, self.counts = decodes, awake, counts
+        self.selected = counts.copy()
+        self.alone: dict[int, tuple[float, Array]] = {}
+        for k in np.flatnonzero(self.asleep > 0.0):
+            rest = 1.0 / (rate * float(_gate(-self.present[k] * np.ones(1), spread[k, 0], self.replicas)[0]))
+            h = self.asleep[k]
+            p = h * awake[k, 0] / (h * awake[k, 0] + (1.0 - h) * rest)
+            alone = single_prompt(law.prefill, law.probability, self.grid[k])
+            self.step[k, 0] = (1 - p) * self.step[k, 0] + p * alone
+            self.alone[int(k)] = (p, alone)
+            self.idle[k] = p / (p + (1 - p) * counts[k, 0])
+            self.duration[k, 0] = (1 - p) * awake[k, 0] + p * rest
+            self.counts[k, 0] = (1 - p) * counts[k, 0] + p
+            self.selected[k, 0] *= 1 - p
+            self.decodes[k, 0] *= 1 - p
+        self.law = stationary(self.step)
+        self.mean = np.einsum("kj,kj->k", self.law, self.duration)
+        self.left = np.einsum("kj,kj->k", self.law, self.decodes) / (self.steps * self.mean)
+
+    def settle(self) -> None:
+        """What the chains make of the law of ``x`` given the backlog."""
+        law, rate, steps, present = self.law, self.rate, self.steps, self.present[:, None]
+        came = np.einsum("kj,kj->k", law, self.counts)
+        self.scale = np.clip(self.scale * rate * self.mean / came, 0.2, 5.0)
+        joining = transitions(self.sums, self.grid, self.left_over, self.selected, one_more=True)
+        joining *= self.selected[:, :, None]
+        for k, (p, alone) in self.alone.items():
+            joining[k, 0] += p * alone
+        forward, join = np.swapaxes(self.step, 1, 2), np.swapaxes(joining, 1, 2)
+        size = self.grid.shape[1]
+        weight = law * self.duration / self.mean[:, None]
+        usual = law > RARE
+        # of the prompts behind a backlog that is cut, the share of its tokens is left, the one at its head for sure
+        share = np.where(self.left_over > 0.0, self.left_over / np.maximum(self.grid, 1e-9), 0.0)
+        source = _apply(forward, law * (1.0 - share) * (share > 0.0)) + _apply(join, law)
+        carried = np.linalg.solve(np.eye(size) - forward * share[:, None, :], source[:, :, None])[:, :, 0]
+        waiting = np.clip(_quotient(carried, law, usual), 0.0, present + 3.0 * np.sqrt(self.variance)[:, None])
+        waiting[:, 0] = 0.0
+        # the mean of x: implicit in what slows arrivals down, so that a step of the fixed point may be whole
+        drift = (rate - self.left)[:, None]
+        answer = (self.scale * rate)[:, None] * self.duration * self.slope
+        departures = (present - self.waiting) / steps
+        departures[:, 0] = self.decodes[:, 0] / steps - self.apart[:, 0] / steps
+        source = _apply(
+            forward, law * (-departures - drift * self.duration - self.found * self.selected - answer * self.apart)
+        )
+        source += _apply(join, law * (1.0 + self.found * self.selected / np.maximum(self.counts, 1e-300)))
+        system = np.eye(size) - forward * (1.0 - 1.0 / steps + answer)[:, None, :]
+        apart = _quotient(np.linalg.solve(system, source[:, :, None])[:, :, 0], law, usual)
+        apart -= np.einsum("kj,kj->k", weight, apart)[:, None]
+        apart = np.clip(apart, -present, 40.0)
+        self.apart, self.waiting = 0.5 * (self.apart + apart), 0.5 * (self.waiting + waiting)
+        self._spread(weight, drift)
+        # nothing at all is at a replica for part of the time that its backlog is empty
+        scale = np.sqrt(np.minimum(self.variance + self.between, np.maximum(self.present, 0.05)))
+        nothing = normal_cdf((0.5 - self.present) / scale) if self.tagged == 0.0 else np.zeros_like(scale)
+        self.asleep = np.where(nothing > 1e-4, np.clip(nothing / np.maximum(weight[:, 0], 1e-9), 0.0, 0.98), 0.0)
+
+    def _spread(self, weight: Array, drift: Array) -> None:
+        """Variance of ``x``: what pushes it apart is made good by the gate."""
+        law, apart, steps = self.law, self.apart, self.steps
+        self.between = np.einsum("kj,kj->k", weight, apart**2)
+        net = self.counts - self.decodes / steps - drift * self.duration
+        push = np.einsum("kj,kj->k", law, (1 - 1 / self.replicas) * (self.counts + self.decodes / steps + net**2))
+        push += 2.0 * np.einsum("kj,kj->k", law, apart * net)
+        more = self.cost(self.tagged + self.decodes + 0.5, self.prefill)
+        less = self.cost(self.tagged + np.maximum(self.decodes - 0.5, 0.0), self.prefill)
+        restoring = np.einsum("kj,kj->k", law, 1.0 / steps - self.rate * self.kappa * (more - less))
+        per = self.rate * self.mean
+        found = _variance_of(push / (2.0 * per), restoring / per, self.between, self.replicas)
+        self.variance = 0.5 * (self.variance + np.minimum(found, np.maximum(4.0 * self.present, 0.3)))
+
+
+def _apply(matrices: Array, vectors: Array) -> Array:
+    """Stacked matrices times stacked vectors."""
+    product: Array = (matrices @ vectors[:, :, None])[:, :, 0]
+    return product
+
+
+def _quotient(carried: Array, law: Array, usual: NDArray[np.bool_]) -> Array:
+    """``carried/law``, beyond the last usual backlog its value there."""
+    value = carried / np.where(usual, law, np.inf)
+    for k in range(law.shape[0]):
+        last = int(np.flatnonzero(usual[k])[-1])
+        value[k, last + 1 :] = value[k, last]
+    return value
+
+
+def _centred(
+    sums: PromptSums, cost: BatchCost, budget: float, rate: float, replicas: int, guess: float
+) -> _Round:
+    """The fixed point at the pool's mean at which as many requests leave as come, and that mean."""
+    scan = _Round(sums, cost, budget, np.minimum(guess * SCAN, 0.98 * budget), rate, replicas)
+    scan.build()
+    at, left = np.log(scan.present), np.maximum.accumulate(np.log(scan.left)) + 1e-6 * np.arange(SCAN.size)
+    centre = float(np.interp(np.log(rate), left, at))
+    state = None
+    seen: list[tuple[float, float]] = []
+    for _ in range(ROUNDS):
+        fresh = _Round(sums, cost, budget, np.array([np.exp(centre)]), rate, replicas)
+        if state is not None:
+            fresh.like(state)
+        state = fresh
+        state.build()
+        state.settle()
+        seen.append((centre, float(np.log(state.left[0] / rate))))
+        elasticity = 0.5
+        if len(seen) > 1 and abs(seen[-1][0] - seen[-2][0]) > 1e-3:
+            elasticity = float(np.clip((seen[-1][1] - seen[-2][1]) / (seen[-1][0] - seen[-2][0]), 0.15, 1.2))
+        centre = min(centre - np.clip(seen[-1][1] / elasticity, -0.5, 0.5), np.log(0.98 * budget))
+    assert state is not None
+    return state
+
+
+def steered_backlog(
+    sums: PromptSums, cost: BatchCost, budget: float, rate: float, replicas: int, guess: float
+) -> tuple[Steered, Backlog]:
+    """Backlog chains of a replica of a pool that two choices keep even.
 
     Parameters
     ----------
-    balance : Balance
-    mean : float
-        Mean requests of a replica.
-    u : ndarray, shape (points,)
-        Uniform numbers.
-
-    Attributes
-    ----------
-    found : ndarray, shape (points,)
-        Deviation of the number found on arrival [requests].
-    gate_after : ndarray, shape (points,)
-        Relative arrival rate at the replica once the request has joined it.
-    variance : float
-        Variance of the deviation over time [requests^2]; a deviation is made good in about variance/rate seconds.
-    beside : float
-        Mean deviation of the number beside a request over a long life, by size bias [requests].
-    """
-
-    def __init__(self, balance: Balance, mean: float, u: Array) -> None:
-        arrivals = balance.law * balance.gate
-        below = np.cumsum(arrivals) / arrivals.sum()
-        self.found: Array = balance.deviation[np.minimum(np.searchsorted(below, u), below.size - 1)]
-        self.gate_after = balance.at(self.found + 1.0)
-        self.variance = balance.variance
-        self.beside = balance.variance / mean
-
-
-def balance_of_two(mean: float, elasticity: float, replicas: float) -> Balance:
-    r"""Law of a replica's requests about the mean, and the arrivals it is sent.
-
-    Parameters
-    ----------
-    mean : float
-        Mean requests of a replica, > 0.
-    elasticity : float
-        Completions of a replica with ``k`` requests go as :math:`(k/\mathrm{mean})^\epsilon`, in (0, 1].
-    replicas : float
+    sums, cost, budget
+        As in :func:`planner.queueing.mixed.backlog.solve_backlog`.
+    rate : float
+        Arrival rate of one replica [1/s].
+    replicas : int
         g >= 2.
+    guess : float
+        A pool mean to start from: requests in flight per replica, > 0.
 
     Returns
     -------
-    Balance
-
-    Examples
-    --------
-    >>> round(balance_of_two(200.0, 0.05, 1e9).variance, 1)  # nearly free walkers: logistic of scale 1, pi^2/3 + 1/12
-    3.5
+    Steered, Backlog
+        And the chains beside one more request that decodes all the while.
     """
-    first = max(int(mean) - REACH, 0)
-    states = np.arange(first, int(np.ceil(mean)) + REACH + 1.0)
-    log_served = elasticity * np.log(np.maximum(states[1:], 1e-9) / mean)
-    law = np.exp(-0.5 * (states - mean) ** 2 / max(min(mean, 3.0), 0.25))
-    law /= law.sum()
-    gate = np.ones_like(states)
-    for _ in range(ROUNDS):
-        tail = np.cumsum(law[::-1])[::-1]
-        gate = np.maximum(tail + np.concatenate((tail[1:], [0.0])), 1e-12)
-        log_law = np.concatenate(([0.0], np.cumsum(np.log(gate[:-1]) - log_served)))
-        new = _tilted(log_law, states, mean)
-        if float(np.abs(new - law).sum()) < SETTLED:
-            break
-        law = 0.5 * (law + new)
-    gate = gate / float(law @ gate)
-    return Balance((states - mean) * (1.0 - 1.0 / replicas), law, gate)
+    first = _centred(sums, cost, budget, rate, replicas, guess)
+    present = np.minimum(first.present[0] * POOL_NODES, 0.98 * budget * np.array([0.6, 0.7, 0.8, 0.9, 1.0]))
+    state = _Round(sums, cost, budget, present, rate, replicas)
+    state.like(first)
+    state.build()
+    state.settle()
+    state.build()
+    followed = _Round(sums, cost, budget, present, rate, replicas, 1.0)
+    followed.like(first)
+    followed.build(closed=True)
+    found = Steered(
+        present,
+        _backlog(state),
+        state.apart,
+        state.waiting,
+        state.variance,
+        state.variance + state.between,
+        state.counts,
+        state.apart + state.found,
+        np.maximum(state.found_variance, 0.0),
+        state.beside,
+        state.idle,
+        state.left,
+    )
+    return found, _backlog(followed)
 
 
-def _tilted(log_law: Array, states: Array, mean: float) -> Array:
-    """The law times an exponential of the state, such that its mean is ``mean``."""
-    slope, law = 0.0, np.ones_like(states)
-    for _ in range(30):
-        weight = log_law + slope * states
-        law = np.exp(weight - weight.max())
-        law /= law.sum()
-        now = float(law @ states)
-        variance = max(float(law @ (states - now) ** 2), 1e-9)
-        step = (mean - now) / max(variance, 0.05)
-        slope += float(np.clip(step, -2.0, 2.0))
-        if abs(mean - now) < 1e-9 * max(mean, 1.0):
-            break
-    return law
+def _backlog(state: _Round) -> Backlog:
+    return Backlog(state.grid, state.law, state.duration, state.prefill, state.step, state.room, state.full)
