@@ -1,22 +1,25 @@
-"""Power of two choices: the law of a replica about its pool's mean against the known fixed point and a simulation."""
+"""Power of two choices: replicas about their pool's mean, and pools of them, against simulation."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from planner.queueing.mixed.two_choices import Apart, balance_of_two
+from planner.iteration.model import IterationModel
+from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
+from planner.queueing.mixed.replica import MixedReplica
+from planner.queueing.mixed.two_choices import Steered, steered_backlog
+from planner.simulate.pool import simulate_pool
 
 
-@pytest.mark.parametrize("load", [0.3, 0.7, 0.95])
-def test_single_servers_have_doubly_exponential_tails(load: float) -> None:
-    # Mitzenmacher 2001, Vvedenskaya et al. 1996: P(N >= k) = load^(2^k - 1)
-    tails = load ** (2.0 ** np.arange(12) - 1.0)
-    mean = float(tails[1:].sum())
-    found = balance_of_two(mean, 1e-12, 1e9)
-    got = np.cumsum(found.law[::-1])[::-1]
-    assert found.deviation[0] == pytest.approx(-mean, rel=1e-6)
-    assert got[:6] == pytest.approx(tails[:6], abs=2e-5)
+def steady(each: float, replicas: int, prompt: float = 1.0, outputs: np.ndarray | None = None) -> Steered:
+    """A pool whose replicas hold `each` requests, iterations of 10 ms and lives of about a second, at that mean."""
+    if outputs is None:
+        outputs = 1.0 + np.random.default_rng(1).exponential(100.0, 4000)
+    law = LengthLaw(np.full(outputs.size, prompt), outputs, None, 0.0)
+    cost = BatchCost(t0=0.01, w=0.0, b=0.0, c=1e-9, per_decode=0.0, alpha=0.0, tau=1, x=0.0)
+    rate = each / (0.01 * law.mean_steps)
+    return steered_backlog(PromptSums(law, 2048.0), cost, 2048.0, rate, replicas, each)[0]
 
 
 @pytest.mark.parametrize(("replicas", "each"), [(4, 3.0), (8, 20.0), (32, 8.0)])
@@ -49,15 +52,41 @@ def test_deviation_in_a_pool_against_simulation(replicas: int, each: float) -> N
                     break
             total -= 1
     simulated = square / area / replicas
-    # the correction for a finite pool is to first order: 5% is seen at four replicas; 3% is the simulation's
-    assert balance_of_two(each, 1.0, replicas).variance == pytest.approx(simulated, rel=0.08 if replicas > 4 else 0.13)
+    # without stalls the law given the backlog is all there is; it is taken as normal, and small pools are less so
+    found = steady(each, replicas)
+    middle = found.present.size // 2
+    assert found.present[middle] == pytest.approx(each, rel=0.1)
+    assert found.spread[middle] == pytest.approx(simulated, rel=0.12 if replicas > 4 else 0.2)
 
 
 def test_arrivals_go_to_the_less_loaded_and_are_as_many_as_come() -> None:
-    for mean, elasticity, replicas in ((0.05, 1.0, 4), (3.0, 0.5, 16), (400.0, 0.05, 128)):
-        b = balance_of_two(mean, elasticity, replicas)
-        assert float(b.law @ b.gate) == pytest.approx(1.0, rel=1e-9)
-        assert float(b.law @ b.deviation) == pytest.approx(0.0, abs=1e-6 * max(mean, 1.0))
-        assert np.all(np.diff(b.gate) <= 1e-12) and b.gate[0] <= 2.2
-        at = Apart(b, mean, np.linspace(0.0005, 0.9995, 1000))
-        assert at.found.mean() <= 0.0 and np.all(at.gate_after <= b.at(at.found))
+    for each, replicas in ((0.5, 4), (3.0, 16), (200.0, 128)):
+        found = steady(each, replicas, prompt=600.0)
+        law = found.chains.law
+        rate = each / (0.01 * np.random.default_rng(1).exponential(100.0, 4000).mean())
+        came = (law * found.arrivals).sum(axis=1) / (law * found.chains.duration).sum(axis=1)
+        # the fixed point is stopped after a few rounds, later where a replica is often empty
+        assert came[2] == pytest.approx(rate, rel=0.05 if each > 1 else 0.1)
+        assert np.all((law * found.arrivals * found.found_apart).sum(axis=1) < 0.0)
+        # as many leave as come at the usual mean of the pool, fewer below it
+        assert found.left_per_s[2] == pytest.approx(rate, rel=0.03 if each > 1 else 0.1)
+        assert np.all(np.diff(found.left_per_s) > 0.0)
+
+
+@pytest.mark.parametrize(("budget", "replicas", "load"), [(1024, 8, 0.8), (4096, 32, 0.5)])
+def test_a_pool_against_the_simulator(budget: int, replicas: int, load: float) -> None:
+    rng = np.random.default_rng(8)
+    prompts = np.rint(900.0 * np.exp(0.9 * rng.standard_normal(4000) - 0.4)) + 1.0
+    outputs = np.rint(160.0 * np.exp(0.7 * rng.standard_normal(4000) - 0.25)) + 1.0
+    terms = {"t0": 0.003, "w": 0.008, "b": 3e-5, "c": 2e-6, "h": 5e-6, "g": 6e-8, "a": 4e-10}
+    engine = MixedReplica(**terms, input_tokens=prompts, output_tokens=outputs, token_budget=budget, max_num_seqs=256)
+    rate = load * engine.max_throughput().per_s * replicas
+    run = simulate_pool(
+        prompts, outputs, None, rate, requests=30_000, seeds=(3,), quantiles=(0.5, 0.99), replicas=replicas,
+        iteration=IterationModel(**terms), slots=256, token_budget=budget, routing="p2c",
+    )  # fmt: skip
+    at = engine.predict(rate, replicas, "p2c", (0.5, 0.99))
+    for metric, values in (("ttft_s", at.ttft_s), ("tpot_s", at.tpot_s)):
+        for level, value in zip((0.5, 0.99), values, strict=True):
+            # 4% is the usual error of the closed form, 5% that of 30,000 simulated requests at the 99th percentile
+            assert value == pytest.approx(run.quantile(metric, level).value, rel=0.1), (metric, level)

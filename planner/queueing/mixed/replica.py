@@ -42,12 +42,8 @@ RR_AVOIDANCE = (0.10, 0.35)
 # Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
 # random time: fitted on simulations of 4 and 16 replicas.
 JSQ_AFTER_DEPARTURE = 0.33
-# The same under power of two choices, where a departure attracts an arrival only if the replica is drawn; and the share of
-# the control in its arrivals, relative to join-shortest-queue: fitted together on 60 simulations of 4 to 64 replicas.
-TWO_AFTER_DEPARTURE = 0.05
-TWO_CONTROL = 0.7
-# Replicas of a join-shortest-queue pool that are followed together: the answer has converged there, and each replica of
-# a larger pool is treated as one of this many.
+# Replicas of a pool that are followed together: the answer has converged there, and each replica of a larger pool is treated
+# as one of this many.
 MOST_POOLED = 128
 # Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
 # they fall free. Fitted on simulations of slot- and memory-bound engines.
@@ -392,7 +388,7 @@ class MixedReplica:
         if routing == "p2c" and steps >= 1:
             return self._solve_steered(rate, load, min(replicas, MOST_POOLED))
         if routing == "jsq" and steps >= 1:
-            return self._solve_shared(rate, load, min(replicas, MOST_POOLED), routing)
+            return self._solve_shared(rate, load, min(replicas, MOST_POOLED))
         avoidance = 0.0
         if routing == "rr":
             avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
@@ -628,7 +624,9 @@ class MixedReplica:
         far = nodes[-1] * np.array([1.5, 40.0])
         at = np.concatenate((nodes, far))
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
-        capacity, spread, queue_spread = self._pool_spread(rate, load, float(nodes[2]), nodes, chains, at, residence, replicas)
+        capacity, spread, queue_spread = self._pool_spread(
+            rate, load, float(nodes[2]), nodes, chains, at, residence, replicas
+        )
         occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         total = occupancy.quantile(u[0])
         room_for = (
@@ -705,13 +703,12 @@ class MixedReplica:
             scv = law.mean_kv2 / law.mean_kv**2 - 1
         return capacity, spread, max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
 
-    def _solve_shared(self, rate: float, load: float, replicas: int, routing: str) -> _Outcome:
-        """Join-shortest-queue and power of two choices: replicas held about the pool's mean, its total a product form."""
+    def _solve_shared(self, rate: float, load: float, replicas: int) -> _Outcome:
+        """Join-shortest-queue: replicas held at the pool's mean, its total a product form."""
         law, cost, budget = self._law, self._cost, self.token_budget
         engine, points = self._engine, self._draws_once()
         limit, steps = self.max_throughput(), max(law.mean_steps, 1e-9)
-        two = routing == "p2c"
-        share = (1 - 1 / replicas) * (TWO_CONTROL if two else 1.0)
+        share = 1 - 1 / replicas
         # residence of a request among N, by Little's law, at nodes about the fluid point
         t = self._fluid(rate)
         guess = max(rate * t * (steps + 1), 0.05)
@@ -736,48 +733,36 @@ class MixedReplica:
         room_for = (
             capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
         )
-        followed = solve_shared(self._sums, cost, budget, nodes, rate, 1 - 1 / replicas, tagged=1.0)
+        followed = solve_shared(self._sums, cost, budget, nodes, rate, share, tagged=1.0)
         memory = chain_memory(followed)
         own = np.ones_like(total)
         busy = cost.c + cost.per_decode
         if busy > 0:
             own += self._g * (points.prompt + (points.steps + 1) / 2 - law.context) / busy
         # a replica is the least loaded after a departure, which long prefills hold up
-        held_up = (TWO_AFTER_DEPARTURE if two else JSQ_AFTER_DEPARTURE) * share**2
+        held_up = JSQ_AFTER_DEPARTURE * share**2
         seen = (1 - held_up) * chains.duration / chains.mean(chains.duration)[:, None]
         leaving = np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0)
         seen += held_up * leaving / np.maximum(chains.mean(leaving)[:, None], 1e-300)
         seen[0] = chains.duration[0]
-        apart = None
-        if two:
-            crowd = max(float(total.mean()), 0.02)
-            stay = float(np.interp(crowd, at, residence))
-            growth = (float(np.interp(1.1 * crowd, at, residence)) - stay) / (0.1 * stay)
-            apart = Apart(balance_of_two(crowd, float(np.clip(1 - growth, 0.02, 1.0)), replicas), crowd, u[8])
         shift, mean_n = 0.0, 0.0
         for final in (False, True):
             mean_present = np.clip(total + shift, 0.0, most)
             waits = mean_present >= room_for
             held = np.minimum(mean_present, room_for)
             # the least loaded replica has the floor of the mean
-            found = np.floor(held) if apart is None else np.maximum(held + apart.found, 0.0)
+            found = np.floor(held)
             _, backlog = draw_backlog(points, nodes, chains, found, weights=seen)
             idle = found <= 0
             decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
             time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
             refill = share * decodes / (steps * time)
             before, after = (1 - share) * rate, (1 - share) * rate + refill
-            if apart is not None:
-                # behind a request come arrivals for departures, and those its replica draws by itself
-                before, after = rate, 0.5 * (after + rate * apart.gate_after)
             ttft, start = first_token(
                 engine, points, decodes, np.where(idle, 0.0, backlog), idle, before, after
             )  # fmt: skip
             # the others beside a request that shares a replica holding the floor or the ceiling of the mean
             others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
-            if apart is not None:
-                settled = time_average(points.steps * time * rate / apart.variance)
-                others = np.maximum(held - 1 + apart.beside + (apart.found + 1 - apart.beside) * settled, 0.0)
             life = np.maximum(others + own, 0.0)
             tpot = per_token(
                 engine,

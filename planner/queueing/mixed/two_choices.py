@@ -28,11 +28,13 @@ N. D. Vvedenskaya, R. L. Dobrushin, F. I. Karpelevich, Problems Inform. Transmis
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.mixed.backlog import Backlog, backlog_grid, backlog_top, single_prompt, stationary, transitions
+from planner.queueing.mixed.latency import time_average
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 from planner.queueing.normal import normal_cdf
 
@@ -131,6 +133,8 @@ class _Round:
         law = sums.law
         self.sums, self.cost, self.budget, self.rate, self.tagged = sums, cost, budget, rate, tagged
         self.present, self.replicas = present, replicas
+        # what happens at one replica moves the pool's mean by 1/g of it
+        self.own = 1.0 - 1.0 / replicas
         self.steps = max(law.mean_steps, 1.0)
         room = np.maximum(budget - tagged - present, 1.0)
         self.full = cost(present + tagged, room)
@@ -150,12 +154,16 @@ class _Round:
             self.apart[k] = np.interp(self.grid[k], other.grid[0], other.apart[0])
             self.waiting[k] = np.interp(self.grid[k], other.grid[0], other.waiting[0])
         self.variance[:], self.between[:] = other.variance[0], other.between[0]
-        self.scale[:] = other.scale[0]
+        self.scale[:], self.asleep[:] = other.scale[0], other.asleep[0] if self.tagged == 0.0 else 0.0
 
-    def build(self, closed: bool = False) -> None:
-        """Chains at the present law of ``x`` given the backlog; ``closed``: of a replica that keeps its requests.
+    def build(self, refilled: tuple[float, Array] | None = None) -> None:
+        """Chains at the present law of ``x`` given the backlog.
 
-        Over a long life the arrivals at a replica are as many as its departures, not as many as chance sends it.
+        Parameters
+        ----------
+        refilled
+            Share of the arrivals that make up for the replica's own departures, and the departures that do so per arrival,
+            shape (chains,): over a long life chance evens out.
         """
         law, rate = self.sums.law, self.rate
         spread = (self.variance + self.between)[:, None, None]
@@ -168,25 +176,27 @@ class _Round:
         self.found_variance = (gate * noise**2) @ _WEIGHTS / self.kappa - self.found**2
         self.beside = (gate * joined) @ _WEIGHTS / self.kappa
         self.slope = slope @ _WEIGHTS
-        decodes = np.maximum(self.present[:, None] + self.apart - self.waiting, 0.0)
+        decodes = np.maximum(self.present[:, None] + self.apart / self.own - self.waiting, 0.0)
         self.prefill = np.minimum(self.grid, np.maximum(self.budget - self.tagged - decodes, 1.0))
         self.left_over = self.grid - self.prefill
         # an empty backlog is a replica that decodes or one that has nothing at all
         decodes[:, 0] /= np.maximum(1.0 - self.asleep, 0.02)
         awake = self.cost(self.tagged + decodes, self.prefill)
-        if closed:
-            replaced = np.maximum(self.present[:, None] + self.apart - self.waiting, 0.0) / self.steps
-            share = 1.0 - 1.0 / self.replicas
-            counts = share * replaced + (1.0 - share) * rate * awake * self.kappa
-        else:
-            counts = (self.scale * rate)[:, None] * awake * self.kappa
+        counts = (self.scale * rate)[:, None] * awake * self.kappa
+        if refilled is not None:
+            share, departures = refilled
+            counts = share * decodes / (self.steps * departures[:, None]) + (1.0 - share) * counts
         counts = np.minimum(counts, self.sums.most)
         self.step = transitions(self.sums, self.grid, self.left_over, counts)
         self.decodes, self.duration, self.counts = decodes, awake, counts
         self.selected = counts.copy()
         self.alone: dict[int, tuple[float, Array]] = {}
         for k in np.flatnonzero(self.asleep > 0.0):
-            rest = 1.0 / (rate * float(_gate(-self.present[k] * np.ones(1), spread[k, 0], self.replicas)[0]))
+            rest = 1.0 / (
+                float(self.scale[k])
+                * rate
+                * float(_gate(-self.present[k] * np.ones(1), spread[k, 0], self.replicas)[0])
+            )
             h = self.asleep[k]
             p = h * awake[k, 0] / (h * awake[k, 0] + (1.0 - h) * rest)
             alone = single_prompt(law.prefill, law.probability, self.grid[k])
@@ -224,11 +234,10 @@ class _Round:
         drift = (rate - self.left)[:, None]
         answer = (self.scale * rate)[:, None] * self.duration * self.slope
         departures = (present - self.waiting) / steps
-        departures[:, 0] = self.decodes[:, 0] / steps - self.apart[:, 0] / steps
-        source = _apply(
-            forward, law * (-departures - drift * self.duration - self.found * self.selected - answer * self.apart)
-        )
-        source += _apply(join, law * (1.0 + self.found * self.selected / np.maximum(self.counts, 1e-300)))
+        departures[:, 0] = self.decodes[:, 0] / steps - self.apart[:, 0] / self.own / steps
+        moved = self.own * (departures + drift * self.duration)
+        source = _apply(forward, law * (-moved - self.found * self.selected - answer * self.apart))
+        source += _apply(join, law * (self.own + self.found * self.selected / np.maximum(self.counts, 1e-300)))
         system = np.eye(size) - forward * (1.0 - 1.0 / steps + answer)[:, None, :]
         apart = _quotient(np.linalg.solve(system, source[:, :, None])[:, :, 0], law, usual)
         apart -= np.einsum("kj,kj->k", weight, apart)[:, None]
@@ -245,8 +254,7 @@ class _Round:
         law, apart, steps = self.law, self.apart, self.steps
         self.between = np.einsum("kj,kj->k", weight, apart**2)
         net = self.counts - self.decodes / steps - drift * self.duration
-        push = np.einsum("kj,kj->k", law, (1 - 1 / self.replicas) * (self.counts + self.decodes / steps + net**2))
-        push += 2.0 * np.einsum("kj,kj->k", law, apart * net)
+        push = self.own * np.einsum("kj,kj->k", law, self.counts + self.decodes / steps + net * (net + 2.0 * apart))
         more = self.cost(self.tagged + self.decodes + 0.5, self.prefill)
         less = self.cost(self.tagged + np.maximum(self.decodes - 0.5, 0.0), self.prefill)
         restoring = np.einsum("kj,kj->k", law, 1.0 / steps - self.rate * self.kappa * (more - less))
@@ -261,18 +269,16 @@ def _apply(matrices: Array, vectors: Array) -> Array:
     return product
 
 
-def _quotient(carried: Array, law: Array, usual: NDArray[np.bool_]) -> Array:
+def _quotient(carried: NDArray[np.floating[Any]], law: Array, usual: NDArray[np.bool_]) -> Array:
     """``carried/law``, beyond the last usual backlog its value there."""
-    value = carried / np.where(usual, law, np.inf)
+    value: Array = carried / np.where(usual, law, np.inf)
     for k in range(law.shape[0]):
         last = int(np.flatnonzero(usual[k])[-1])
         value[k, last + 1 :] = value[k, last]
     return value
 
 
-def _centred(
-    sums: PromptSums, cost: BatchCost, budget: float, rate: float, replicas: int, guess: float
-) -> _Round:
+def _centred(sums: PromptSums, cost: BatchCost, budget: float, rate: float, replicas: int, guess: float) -> _Round:
     """The fixed point at the pool's mean at which as many requests leave as come, and that mean."""
     scan = _Round(sums, cost, budget, np.minimum(guess * SCAN, 0.98 * budget), rate, replicas)
     scan.build()
@@ -326,7 +332,13 @@ def steered_backlog(
     state.build()
     followed = _Round(sums, cost, budget, present, rate, replicas, 1.0)
     followed.like(first)
-    followed.build(closed=True)
+    # beside one that stays, the others of a pool at its mean are fewer by it, and more by size bias
+    spread = state.variance + state.between
+    missing = np.clip(1.0 - spread / np.maximum(present, 0.1), 0.0, 1.0)
+    departures = state.left + np.gradient(state.left, present) * missing
+    lives = first.steps * rate * first.mean[0] / np.sqrt(np.pi * spread[2]) / first.own
+    share = first.own * (1.0 - float(time_average(np.array(lives))) ** 2)
+    followed.build((share, departures / rate))
     found = Steered(
         present,
         _backlog(state),
