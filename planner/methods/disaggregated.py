@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.methods.base import PoolModel, Prediction, same_band, unstable
-from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, PoolPath, path_band
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes
 from planner.queueing.path import Followed, PathRequests, follow_queue
@@ -18,6 +18,12 @@ __all__ = ["BANDS", "BURST_BAND", "DecodePool", "PrefillPool", "burst_bands"]
 
 BANDS = {"ttft_s": (-0.05, 0.05), "tpot_s": (-0.05, 0.05), "e2e_s": (-0.05, 0.05)}
 """Errors against simulation with Poisson arrivals: docs/accuracy/disaggregated.md."""
+
+PATH_BAND = (-0.1, 0.1)
+"""Truth over prediction - 1 of a TTFT along the path of the same traffic, whose stretches are a sample."""
+
+MOST_SERVERS = 24
+"""Servers of one queue that are followed: more of them share it a little better."""
 
 WAIT_LEVELS = np.concatenate(
     (np.linspace(0.0, 0.9, 19), [0.93, 0.95, 0.965, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998, 0.999, 0.9995])
@@ -51,7 +57,7 @@ class PrefillPool(PoolModel):
     ) -> None:
         self.nodes, self.one_queue, self.arrivals, self.overhead_s = nodes, one_queue, arrivals, overhead_s
         self._service = service
-        self._runs: dict[tuple[float, int], Followed | None] = {}
+        self._runs: dict[tuple[float, int], tuple[Followed, PoolPath] | None] = {}
         self._tables: dict[float, np.ndarray] = {}
         self._calm: dict[tuple[float, float], np.ndarray] = {}
         self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
@@ -64,8 +70,9 @@ class PrefillPool(PoolModel):
     def wait(self, arrival_rate_per_s: float, replicas: int) -> Pieces:
         """Law of the wait for a replica: along the path of the requests where it is known; else exact for Poisson arrivals, and
         what bursts add at every level."""
-        run = self._along_path(arrival_rate_per_s, replicas)
-        if run is not None:
+        along = self._along_path(arrival_rate_per_s, replicas)
+        if along is not None:
+            run = along[0]
             order = np.argsort(run.waited, kind="stable")
             mass = np.cumsum(run.weight[order]) / float(run.weight.sum())
             found = np.interp(WAIT_LEVELS, mass, run.waited[order])
@@ -80,16 +87,17 @@ class PrefillPool(PoolModel):
         knots = np.maximum.accumulate(np.maximum(knots, 0.0))
         return Pieces(knots, np.append(np.diff(knots), 0.0), np.diff(WAIT_LEVELS, append=1.0))
 
-    def _along_path(self, rate: float, replicas: int) -> Followed | None:
+    def _along_path(self, rate: float, replicas: int) -> tuple[Followed, PoolPath] | None:
         """The prefill replicas run along the path of the requests; ``None`` where there is none."""
         key = (rate, replicas)
         if key not in self._runs:
             self._runs[key] = None
             busy = IDLE_LOAD * replicas * self.capacity_per_s < rate < replicas * self.capacity_per_s
-            found = self.arrivals.path(rate, replicas, not self.one_queue) if busy else None
-            if found is not None:
-                path, followed = found
-                self._runs[key] = follow_queue(path, self._service(path), servers=followed, one_queue=self.one_queue)
+            path = self.arrivals.path(rate, replicas, not self.one_queue, self._service, MOST_SERVERS) if busy else None
+            if path is not None:
+                service = self._service(path.requests)
+                run = follow_queue(path.requests, service, servers=path.followed, one_queue=self.one_queue)
+                self._runs[key] = run, path
         return self._runs[key]
 
     def grown(self, growth: str) -> PrefillPool:
@@ -138,16 +146,17 @@ class PrefillPool(PoolModel):
         if load >= 1.0:
             return unstable(quantiles, load)
         bands = {metric: same_band(quantiles, *band) for metric, band in BANDS.items()}
-        run = self._along_path(arrival_rate_per_s, replicas)
-        if run is not None:
+        along = self._along_path(arrival_rate_per_s, replicas)
+        if along is not None:
+            run, path = along
             # prompts that come together are long together: wait and service are those of the same request
             ttft = run.quantiles("ttft_s", np.array(quantiles)) + self.overhead_s
-            bands["ttft_s"] = path_band(run, "ttft_s", quantiles, BANDS["ttft_s"])
+            bands["ttft_s"] = path_band(run, path, "ttft_s", quantiles, PATH_BAND)
         else:
             ttft = (
                 self.nodes.first_token(self.wait(arrival_rate_per_s, replicas)).quantiles(quantiles) + self.overhead_s
             )
-        if run is None and self._bursts(arrival_rate_per_s, replicas) is not None:
+        if along is None and self._bursts(arrival_rate_per_s, replicas) is not None:
             calm = self.nodes.first_token(self.nodes.wait(arrival_rate_per_s, replicas, self.one_queue))
             part = 1.0 - (calm.quantiles(quantiles) + self.overhead_s) / ttft
             bands["ttft_s"] = burst_bands(BANDS["ttft_s"], part)

@@ -15,7 +15,7 @@ from planner.methods.base import Method, PoolModel, Prediction, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
-from planner.queueing.path import follow_path
+from planner.queueing.path import follow_path, prefill_work
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
@@ -108,14 +108,18 @@ class MixedPool(PoolModel):
         load = arrival_rate_per_s / (replicas * self._capacity)
         if load >= 1.0 or load < IDLE_LOAD:
             return None
-        found = self.arrivals.path(arrival_rate_per_s, replicas, self.routing.by_rate_per_replica)
-        if found is None:
+        path = self.arrivals.path(
+            arrival_rate_per_s,
+            replicas,
+            self.routing.by_rate_per_replica,
+            lambda own: prefill_work(own, arrival_rate_per_s / replicas, self._iteration.time, self.token_budget),
+        )
+        if path is None:
             return None
-        path, followed = found
         run = follow_path(
-            path,
+            path.requests,
             self._iteration.time,
-            replicas=followed,
+            replicas=path.followed,
             candidates=self.routing.candidates,
             in_turn=self.routing.in_turn,
             budget=self.token_budget,
@@ -126,7 +130,7 @@ class MixedPool(PoolModel):
         ttft = run.quantiles("ttft_s", levels) + self.api_overhead_s
         e2e = run.quantiles("e2e_s", levels) + self.api_overhead_s
         tpot = run.quantiles("tpot_s", levels)
-        bands = {metric: path_band(run, metric, quantiles, own) for metric, own in PATH_BANDS.items()}
+        bands = {metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()}
         return Prediction(
             quantiles=quantiles,
             ttft_s=tuple(ttft.tolist()),

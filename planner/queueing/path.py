@@ -24,7 +24,7 @@ from heapq import heappop, heappush, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Followed", "PathRequests", "assign_replicas", "follow_path", "follow_queue", "sample_blocks"]
+__all__ = ["Followed", "PathRequests", "assign_replicas", "follow_path", "follow_queue", "prefill_work"]
 
 Array = NDArray[np.float64]
 Cost = Callable[..., Array]
@@ -35,9 +35,6 @@ ROUNDS = 4
 
 APART_S = 1e6
 """Replicas (and blocks of a sampled path) are laid one after another on one time axis, this far apart [s]."""
-
-WARM_UP_S = 30.0
-"""Time before a sampled block that is run but not counted [s]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +54,9 @@ class PathRequests:
     weight
         How many requests of the whole path it stands for, shape (requests,): 0 for those of a warm-up.
     block
-        Stretch of the path it belongs to, shape (requests,), ascending: queues are empty at the start of each.
+        Stretch of the path it belongs to, shape (requests,), ascending: nothing waits at the start of each.
+    level
+        Decodes that run at the start of each stretch, relative to their mean, shape (stretches,); none where it is empty.
     """
 
     times: Array
@@ -67,6 +66,7 @@ class PathRequests:
     context: Array
     weight: Array
     block: NDArray[np.int64]
+    level: Array = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(
@@ -91,7 +91,7 @@ class PathRequests:
         """The requests at `rows`."""
         return PathRequests(
             self.times[rows], self.tokens[rows], self.pairs[rows], self.steps[rows], self.context[rows],
-            self.weight[rows], self.block[rows],
+            self.weight[rows], self.block[rows], self.level,
         )  # fmt: skip
 
 
@@ -101,8 +101,8 @@ class Followed:
 
     Attributes
     ----------
-    arrived, weight : ndarray, shape (requests,)
-        Arrival time on the path [s], and how many requests it stands for.
+    weight : ndarray, shape (requests,)
+        How many requests it stands for.
     ttft, e2e : ndarray, shape (requests,)
         Arrival to first and to last token [s].
     tpot : ndarray, shape (requests,)
@@ -113,56 +113,46 @@ class Followed:
         Mean decodes of a replica over time.
     """
 
-    arrived: Array
     weight: Array
     ttft: Array
     tpot: Array
     e2e: Array
     waited: Array
     running_mean: float
-    _sorted: dict[str, tuple[Array, Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _sorted: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def wait_probability(self) -> float:
         """Share of the requests that waited for a slot or for memory [1]."""
         return float(self.weight @ (self.waited > 0.0) / self.weight.sum())
 
-    def values(self, metric: str) -> tuple[Array, Array, Array]:
-        """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, their weights and arrival times [s]."""
+    def values(self, metric: str) -> tuple[Array, Array]:
+        """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, and their weights."""
         if metric not in self._sorted:
             found: Array = getattr(self, metric.removesuffix("_s"))
             order = np.argsort(found, kind="stable")
             order = order[np.isfinite(found[order])]
-            self._sorted[metric] = found[order], self.weight[order], self.arrived[order]
+            self._sorted[metric] = found[order], self.weight[order]
         return self._sorted[metric]
 
     def quantiles(self, metric: str, levels: Array) -> Array:
         """Quantiles of a metric [s], shape of `levels`; 0 where no request has it."""
-        found, weight, _ = self.values(metric)
+        found, weight = self.values(metric)
         return _quantiles(found, weight, levels) if found.size else np.zeros(np.shape(levels))
 
-    def sampling(self, metric: str, levels: Array, block_s: float = 60.0) -> tuple[Array, Array]:
-        r"""Interval of quantiles that another stretch of the same traffic would give nine times in ten [s].
+    def sampling(self, metric: str, levels: Array, deviation: Array) -> tuple[Array, Array]:
+        """Interval of quantiles that another hour of the same traffic would give nine times in ten [s].
 
-        Minutes, not requests, are the independent units. With :math:`n_b` requests of minute b, :math:`e_b` of them above
-        the quantile, the share above it has the variance :math:`\sum_b (e_b - p n_b)^2 / (\sum_b n_b)^2`, which is the
-        bootstrap's over minutes in its linear limit; neighbouring minutes that go together add their products.
+        `deviation` is the relative standard deviation of the share of requests beyond each level, from hour to hour: an hour
+        in which that share is larger by a factor has its quantile where all hours together have a share smaller by it.
         """
-        found, weight, at = self.values(metric)
+        found, weight = self.values(metric)
         if found.size < 2:
             only = np.full(np.shape(levels), found[0] if found.size else 0.0)
             return only, only
-        _, minute = np.unique(np.floor(at / block_s).astype(np.int64), return_inverse=True)
-        minute = minute.ravel()
-        requests = np.bincount(minute, weight)
-        deviation = np.empty(len(levels))
-        for k, (level, value) in enumerate(zip(levels, _quantiles(found, weight, levels), strict=True)):
-            above = slice(int(np.searchsorted(found, value, side="right")), None)
-            off = np.bincount(minute[above], weight[above], requests.size) - (1.0 - level) * requests
-            variance = float(off @ off) + 2.0 * max(float(off[1:] @ off[:-1]), 0.0)
-            deviation[k] = np.sqrt(variance) / float(requests.sum())
-        low = _quantiles(found, weight, np.clip(levels - 1.645 * deviation, 0.0, 1.0))
-        return low, _quantiles(found, weight, np.clip(levels + 1.645 * deviation, 0.0, 1.0))
+        factor = 1.0 + 1.645 * deviation
+        low = _quantiles(found, weight, 1.0 - np.minimum((1.0 - levels) * factor, 1.0))
+        return low, _quantiles(found, weight, 1.0 - (1.0 - levels) / factor)
 
 
 def _quantiles(values: Array, weight: Array, levels: Array) -> Array:
@@ -170,61 +160,6 @@ def _quantiles(values: Array, weight: Array, levels: Array) -> Array:
     middle = np.cumsum(weight) - 0.5 * weight
     found: Array = np.interp(np.asarray(levels) * (middle[-1] + 0.5 * weight[-1]), middle, values)
     return found
-
-
-def sample_blocks(requests: PathRequests, most: int, block_s: float = 120.0) -> PathRequests:
-    """At most about `most` requests that stand for a longer path: whole blocks of `block_s` [s].
-
-    The tail is made in the busiest blocks, so a block is taken with a probability that grows as the square of its work, the
-    busiest for sure, systematically in order of their work; it stands for the reciprocal. Each run of blocks is preceded by
-    :data:`WARM_UP_S` of its past.
-
-    Returns
-    -------
-    PathRequests
-        The same requests where there are few.
-    """
-    if requests.size <= most:
-        return requests
-    begin = float(requests.times[0])
-    span = max(float(requests.times[-1]) - begin, 1e-9)
-    blocks = max(int(np.ceil(span / block_s)), 1)
-    length = span / blocks
-    place = np.minimum(((requests.times - begin) / length).astype(np.int64), blocks - 1)
-    work = np.bincount(place, requests.tokens + requests.steps, minlength=blocks)
-    keep = max(int(blocks * most / (requests.size * (1.0 + 0.5 * WARM_UP_S / length))), 2)
-    if keep >= blocks:
-        return requests
-    by_work = np.argsort(-work, kind="stable")
-    size = np.maximum(work[by_work], 0.05 * work.mean()) ** 2
-    chance = np.minimum(keep * size / size.sum(), 1.0)
-    for _ in range(20):
-        # what the sure ones leave goes to the others
-        sure = chance >= 1.0
-        chance = np.where(sure, 1.0, np.minimum((keep - sure.sum()) * size / max(size[~sure].sum(), 1e-300), 1.0))
-    turn = np.floor(np.cumsum(chance) + 0.5)
-    taken = np.diff(turn, prepend=0.0) > 0.0
-    weight = np.zeros(blocks)
-    weight[by_work[taken]] = 1.0 / chance[taken]
-    # the numbers of requests are known: the sample's must not differ
-    counts = np.bincount(place, requests.weight, minlength=blocks)
-    weight *= counts.sum() / float(weight @ counts)
-    elapsed = requests.times - begin - place * length
-    follows = weight[np.minimum(place + 1, blocks - 1)] > 0.0
-    warm = (weight[place] == 0.0) & follows & (elapsed >= length - WARM_UP_S)
-    rows = np.flatnonzero((weight[place] > 0.0) | warm)
-    part = requests.take(rows)
-    # a stretch that was left out parts what is before it from what is after it
-    apart = np.cumsum(np.diff(rows, prepend=rows[0]) > 1).astype(np.int64)
-    return PathRequests(
-        part.times,
-        part.tokens,
-        part.pairs,
-        part.steps,
-        part.context,
-        weight[place[rows]] * requests.weight[rows],
-        apart,
-    )
 
 
 def assign_replicas(
@@ -341,7 +276,7 @@ class _Flying:
         self._due[r] = due if due >= free else (due - held * free) / (1.0 - held)
 
 
-def _steady(requests: PathRequests, rate: float, cost: Cost, budget: float) -> tuple[float, float]:
+def _mean_decodes(requests: PathRequests, rate: float, cost: Cost, budget: float) -> tuple[float, float]:
     """Mean decodes of a replica and its mean iteration [s] at a rate [1/s], by Little's law."""
     steps, tokens = float(requests.steps.mean()), float(requests.tokens.mean())
     pairs = float(requests.pairs.mean()) / tokens
@@ -355,6 +290,20 @@ def _steady(requests: PathRequests, rate: float, cost: Cost, budget: float) -> t
             float(cost(decodes, decodes * context, prefill, prefill * pairs)), float(cost(1.0, context, 0.0, 0.0))
         )
     return decodes, duration
+
+
+def prefill_work(requests: PathRequests, rate: float, cost: Cost, budget: float) -> Array:
+    """How long each prompt keeps a replica at a rate [1/s] beside its usual decodes [s], shape (requests,)."""
+    decodes, _ = _mean_decodes(requests, rate, cost, budget)
+    return _prefill_work(requests, decodes, cost, budget)[0]
+
+
+def _prefill_work(requests: PathRequests, decodes: float, cost: Cost, budget: float) -> tuple[Array, Array]:
+    """The same beside a number of decodes, and the iterations it fills [1]."""
+    context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
+    batch = np.minimum(requests.tokens, max(budget - decodes, 1.0))
+    iterations = requests.tokens / batch
+    return iterations * cost(decodes, decodes * context, batch, batch * requests.pairs / requests.tokens), iterations
 
 
 def follow_path(
@@ -395,14 +344,10 @@ def follow_path(
     times = requests.times + APART_S * 1e-2 * requests.block
     seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
     context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
-    decodes, _ = _steady(requests, requests.size / seconds / replicas, cost, budget)
+    decodes, _ = _mean_decodes(requests, requests.size / seconds / replicas, cost, budget)
     alone = float(cost(max(decodes, 1.0), max(decodes, 1.0) * context, 0.0, 0.0))
-    room = max(budget - decodes, 1.0)
     if replicas > 1 and candidates != 1:
-        batch = np.minimum(requests.tokens, room)
-        filled = cost(decodes, decodes * context, batch, batch * requests.pairs / requests.tokens)
-        iterations = requests.tokens / batch
-        work = iterations * filled
+        work, iterations = _prefill_work(requests, decodes, cost, budget)
         behind = 1.0 - alone * float(iterations.sum()) / float(work.sum())
         replica = assign_replicas(times, work, requests.steps * alone, behind, replicas, candidates, in_turn, seed)
     else:
@@ -410,13 +355,12 @@ def follow_path(
     order = np.argsort(replica, kind="stable")
     part = requests.take(order)
     queue = _Queue(times[order] + APART_S * 1e2 * replica[order], part, cost, budget, slots, kv_tokens)
-    queue.settle(decodes, context)
+    queue.settle(decodes, context, alone)
     first, end, arrived = queue.first, queue.end, queue.arrived
     steps = part.steps
     keep = part.weight > 0.0
     tpot = np.where(steps > 0.0, (end - first) / np.maximum(steps, 1.0), np.nan)
     return Followed(
-        part.times[keep],
         part.weight[keep],
         (first - arrived)[keep],
         tpot[keep],
@@ -465,7 +409,7 @@ def follow_queue(
     ttft = waited + service[rows]
     seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
     return Followed(
-        requests.times[rows], requests.weight[rows], ttft, np.full(ttft.size, np.nan), ttft, waited,
+        requests.weight[rows], ttft, np.full(ttft.size, np.nan), ttft, waited,
         float(service.sum()) / (seconds * servers),
     )  # fmt: skip
 
@@ -498,9 +442,13 @@ class _Queue:
         # the first request of a replica or of a block finds it empty
         self._first_of = np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3
         self._crowded = False
+        self._left = np.zeros(arrived.size)
+        self._left_context = 0.0
 
-    def settle(self, decodes: float, context: float) -> None:
+    def settle(self, decodes: float, context: float, duration: float) -> None:
         """Rounds of substitution from the steady number of decodes."""
+        if self.part.level.any():
+            self._start_with(decodes, context, duration)
         n = np.full(self.arrived.size, decodes)
         held = n * context
         for _ in range(ROUNDS):
@@ -572,6 +520,22 @@ class _Queue:
             heappush(inside, (now + stay[k], own))
         self.admitted = np.array(admitted)
 
+    def _start_with(self, decodes: float, context: float, duration: float) -> None:
+        """Decodes that were there when a stretch began, at each arrival: as many as are left after that time.
+
+        What is left of the steps of one that is under way has the survival E[(D - k)^+]/E[D].
+        """
+        start = np.maximum.accumulate(np.where(self._first_of, self.arrived, -np.inf))
+        steps = np.sort(self.part.steps)
+        total = max(float(steps.sum()), 1e-300)
+        taken = np.linspace(0.0, float(steps[-1]) + 1.0, 256)
+        beyond = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
+        place = np.searchsorted(steps, taken)
+        survival = (beyond[place] - taken * (steps.size - place)) / total
+        level = self.part.level[np.minimum(self.part.block, self.part.level.size - 1)]
+        self._left = level * decodes * np.interp((self.arrived - start) / duration, taken, survival)
+        self._left_context = context
+
     def _running(self, at: Array) -> tuple[Array, Array]:
         """Decodes and the sum of their contexts [tokens] on the own replica at the times `at` [s]."""
         came, went = np.argsort(self.first, kind="stable"), np.argsort(self.end, kind="stable")
@@ -581,4 +545,5 @@ class _Queue:
         held_in = np.concatenate(([0.0], np.cumsum(context[came])))[begun]
         held_out = np.concatenate(([0.0], np.cumsum(context[went])))[ended]
         most = min(self.slots, 0.9 * self.budget)
-        return np.clip((begun - ended).astype(np.float64), 0.0, most), np.maximum(held_in - held_out, 0.0)
+        number = np.clip((begun - ended) + self._left, 0.0, most)
+        return number, np.maximum(held_in - held_out, 0.0) + self._left * self._left_context

@@ -1,0 +1,357 @@
+"""Stretches of a trace at another rate: few requests that stand for all the ways in which its copies may meet.
+
+A rate above the trace's own is that many users: copies of the trace, each shifted by a time nobody knows. Whether their bursts
+meet decides the tail of every latency, so many draws of the shifts are looked at, most of them in their busiest minutes: how much
+work falls into a minute of a draw follows from the cumulated work of the trace alone, and only the minutes chosen are made into
+requests.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.workload.trace import LONG_S, SHIFT_S, Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["MOST_DRAWS", "Stretches", "stretches"]
+
+MOST_DRAWS = 32
+"""Draws of the shifts looked at, where there are few copies."""
+
+MOST_SHIFTS = 4096
+"""Shifts in all of them together: many copies even out, so that few draws do."""
+
+CLASSES = np.array(
+    [0.3, 0.5, 0.65, 0.75, 0.8, 0.85, 0.89, 0.92, 0.94, 0.955, 0.965, 0.975, 0.98, 0.985, 0.99, 0.9925, 0.995, 0.998]
+)
+"""Shares of the requests below which classes end that meet alike [1]."""
+
+TOGETHER = 10
+"""Minutes over which swings of the traffic go together."""
+
+FEWEST = 30
+"""Requests of a class that say what such requests go through."""
+
+BLOCK_REQUESTS, BLOCKS_S = 240.0, (20.0, 120.0)
+"""Requests of a stretch that is taken or left, and the lengths it has at least and at most [s]."""
+
+WARM_UP_S = 10.0
+"""Time before a stretch that is run but not counted [s]."""
+
+LONGEST_WARM_UP_S = 300.0
+"""The same where work waits before it [s]."""
+
+EMPTY_S = 0.2
+"""Backlog of a server that is as good as empty [s]."""
+
+OVERHEAD = 1.3
+"""Requests of a stretch and its warm-up over those of the stretch, about [1]."""
+
+MOST_BINS = 400_000
+"""Sums taken to see where the draws are busy."""
+
+DENSE = 0.6
+"""Share of requests kept from which every request is looked at [1]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretches:
+    """Requests of the stretches chosen.
+
+    Attributes
+    ----------
+    times : ndarray, shape (requests,)
+        Arrival times, not decreasing, draws one after another [s].
+    rows : ndarray of int, shape (requests,)
+        Which request of the trace each is.
+    weight : ndarray, shape (requests,)
+        How many it stands for; 0 in a warm-up.
+    run : ndarray of int, shape (requests,)
+        Stretches without a gap, ascending.
+    level : ndarray, shape (runs,)
+        Requests in the half minute before each run over their mean there.
+    counts, met : ndarray, shape (draws, bins)
+        Requests of all the traffic in every bin of time of every draw, and what they meet as far as fluids tell [s].
+    block_bins : int
+        Bins of a minute.
+    """
+
+    times: Floats
+    rows: Ints
+    weight: Floats
+    run: Ints
+    level: Floats
+    counts: Floats
+    met: Floats
+    block_bins: int
+
+    def deviation(self, levels: Floats) -> Floats:
+        r"""Relative standard deviation of the share of requests beyond each level's quantile in another hour of such traffic.
+
+        Between the draws where there are several; else between the minutes of the trace, which is the bootstrap over minutes
+        in its linear limit: with :math:`n_b` requests of minute b, :math:`e_b` of them beyond,
+        :math:`\sqrt{\sum_{b,c} (e_b - p n_b)(e_c - p n_c)} / (p \sum_b n_b)` over minutes b and c no further than
+        :data:`TOGETHER` apart.
+        """
+        order = np.argsort(self.met, axis=None)
+        below = np.cumsum(self.counts.ravel()[order])
+        found = np.empty(len(levels))
+        for k, level in enumerate(levels.tolist()):
+            edge = self.met.ravel()[order[min(int(np.searchsorted(below, level * below[-1])), below.size - 1)]]
+            beyond = self.counts * (self.met > edge)
+            share = float(beyond.sum() / below[-1])
+            if share <= 0.0:
+                found[k] = 0.0
+            elif beyond.shape[0] > 1:
+                found[k] = float(np.std(beyond.sum(axis=1) / self.counts.sum(axis=1), ddof=1)) / share
+            else:
+                starts = np.arange(0, beyond.shape[1], self.block_bins)
+                off = np.add.reduceat((beyond - share * self.counts)[0], starts)
+                variance = float(off @ off) + 2.0 * sum(
+                    float(off[j:] @ off[:-j]) for j in range(1, min(TOGETHER, off.size - 1) + 1)
+                )
+                found[k] = math.sqrt(max(variance, float(off @ off))) / (share * below[-1])
+        return found
+
+
+def stretches(
+    trace: Trace,
+    work_s: Floats,
+    servers: float,
+    rate_per_s: float,
+    *,
+    growth: str = "users",
+    keep: float = 1.0,
+    even: bool = False,
+    most: int,
+) -> Stretches:
+    """About `most` requests of the traffic at a rate.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    work_s
+        How long each of its requests keeps a server busy [s], shape (requests,).
+    servers
+        Servers that work on all the traffic.
+    rate_per_s
+        Rate of all traffic [1/s].
+    growth
+        As :meth:`planner.workload.trace.Trace.at_rate` takes it.
+    keep
+        Share of the requests wanted [1]: the stream of some of the replicas of a pool.
+    even
+        Whether they are evenly spread over each copy, as a gateway that balances gives them to replicas; else chosen at random.
+    most
+        About how many requests, those of warm-ups included.
+    """
+    copies, span = trace.copies(rate_per_s), float(trace.times_s[-1])
+    rng = np.random.Generator(np.random.PCG64(20231117))
+    number = max(int(np.ceil(copies - 1e-9)), 1)
+    share = np.minimum(copies - np.arange(number), 1.0)
+    expected = trace.requests * copies * keep
+    draws = 1 if number == 1 or growth == "use" else int(np.clip(MOST_SHIFTS // number, 2, MOST_DRAWS))
+    length = float(np.clip(BLOCK_REQUESTS * span / expected, *BLOCKS_S))
+    blocks = max(round(span / length), 1)
+    fine = int(np.clip(MOST_BINS / (draws * number * blocks), 4, length))
+    bins = blocks * fine
+    step = span / bins
+    reach = 0 if growth == "use" else bins if span <= LONG_S else int(SHIFT_S / step)
+    moved = (rng.random((number, MOST_DRAWS))[:, :draws].T * reach).astype(np.int64)
+    moved[:, 0] = 0
+    place = np.minimum((trace.times_s / step).astype(np.int64), bins - 1)
+    count, busy = (
+        _overlaid(np.bincount(place, x, bins), moved, share) for x in (np.ones(trace.requests), work_s / servers)
+    )
+    wait = _backlog(busy, step)
+    met = _met(wait, busy, fine)
+    weight = _chosen(count, met, fine, keep, most)
+    draw, first, last = _runs(weight > 0.0)
+    low = _starts(wait, draw, first * fine, last[:-1] * fine, step) if weight.size > 1 else first * fine
+    run_draw = draw
+    times, rows, run = _requests(
+        trace.times_s, span, low * step, last * fine * step, moved[draw] * step, keep * share, even, rng
+    )
+    if growth == "use" and number > 1:
+        times = np.clip(times + rng.random(times.size) - 0.5, (low * step)[run], (last * fine * step)[run])
+    order = np.lexsort((times, run))
+    times, rows, run = times[order], rows[order], run[order]
+    block = np.clip((times / (span / blocks)).astype(np.int64), 0, blocks - 1)
+    own = np.where(block >= first[run], weight[run_draw[run], block], 0.0)
+    if np.any(weight != 1.0):
+        own = _settled(own, met[run_draw[run], np.clip((times / step).astype(np.int64), 0, bins - 1)], met, count)
+    past = max(int(30.0 / step), 1)
+    sums = np.cumsum(np.concatenate((count[:, -past:], count), axis=1), axis=1)
+    level = (sums[run_draw, np.minimum(low + past, bins + past - 1)] - sums[run_draw, low]) / (past * count.mean())
+    return Stretches(times + run_draw[run] * span, rows, own, run, level, count, met, max(int(np.ceil(60.0 / step)), 1))
+
+
+def _overlaid(amount: Floats, moved: Ints, share: Floats) -> Floats:
+    """What the copies of every draw bring together in each bin, shape (draws, bins)."""
+    twice = np.concatenate((amount, amount))
+    found = np.zeros((moved.shape[0], amount.size))
+    for d, shifts in enumerate(moved.tolist()):
+        for shift, part in zip(shifts, share.tolist(), strict=True):
+            start = (amount.size - shift) % amount.size
+            found[d] += part * twice[start : start + amount.size]
+    return found
+
+
+def _backlog(busy: Floats, step: float) -> Floats:
+    """Work that waits at the end of each bin as if it were a fluid [s], shape (draws, bins)."""
+    sums = np.cumsum(busy - step, axis=1)
+    found: Floats = sums - np.minimum(np.minimum.accumulate(sums, axis=1), 0.0)
+    return found
+
+
+def _met(wait: Floats, busy: Floats, fine: int) -> Floats:
+    """What a request meets in each bin, as far as fluids tell: the backlog; where nothing waits, how busy it has been [s]."""
+    width = max(fine // 4, 1)
+    sums = np.cumsum(np.pad(busy, ((0, 0), (width, 0))), axis=1)
+    found: Floats = wait + 1e-3 * (sums[:, width:] - sums[:, :-width])
+    return found
+
+
+def _settled(weight: Floats, own: Floats, met: Floats, count: Floats) -> Floats:
+    """Weights under which requests that meet so much are as frequent as in all draws together, class by class."""
+    order = np.argsort(met, axis=None)
+    below = np.cumsum(count.ravel()[order])
+    edges = met.ravel()[order[np.searchsorted(below, CLASSES * below[-1])]]
+    mass = np.diff(CLASSES, prepend=0.0, append=1.0)
+    there = np.searchsorted(edges, own, side="right")
+    counted = weight > 0.0
+    number, sums = np.bincount(there[counted], minlength=mass.size), np.bincount(there, weight, mass.size)
+    # a class with few requests is joined to the one below
+    joined = np.arange(mass.size)
+    for k in range(mass.size - 1, 0, -1):
+        if number[k] < FEWEST:
+            joined[joined == k] = k - 1
+            number[k - 1] += number[k]
+    total, sums = np.bincount(joined, mass, mass.size), np.bincount(joined, sums, mass.size)
+    factor = total / np.maximum(sums, 1e-300) * float(weight.sum())
+    found: Floats = weight * factor[joined[there]]
+    return found
+
+
+def _chosen(count: Floats, met: Floats, fine: int, keep: float, most: int) -> Floats:
+    """Weight of every block, 0 for those left out, shape (draws, blocks).
+
+    A block is taken with a chance that grows with its requests, with those that meet one of the longest fifth of all backlogs and
+    with those that meet one of the longest twenty-fifth, systematically in order of its backlog; it stands for the reciprocal.
+    """
+    shape = (count.shape[0], -1, fine)
+    requests = count.reshape(shape).sum(axis=2).ravel()
+    if keep * float(requests.sum()) <= most:
+        return np.ones((count.shape[0], count.shape[1] // fine))
+    order = np.argsort(met, axis=None)
+    below = np.cumsum(count.ravel()[order])
+    size = requests / requests.sum()
+    for level, part in ((0.8, 0.5), (0.96, 1.0)):
+        edge = met.ravel()[order[np.searchsorted(below, level * below[-1])]]
+        there = (count * (met >= edge)).reshape(shape).sum(axis=2).ravel()
+        size = size + part * there / max(float(there.sum()), 1e-300)
+    worst = met.reshape(shape).max(axis=2).ravel()
+    order = np.argsort(-worst, kind="stable")
+    size, cost = size[order], keep * requests[order] * OVERHEAD
+    wanted = size.size * most / float(cost.sum())
+    for _ in range(4):
+        chance = _chances(size, max(wanted, 2.0))
+        wanted *= most / float(chance @ cost)
+    turn = np.floor(np.cumsum(chance) + 0.5)
+    taken = np.diff(turn, prepend=0.0) > 0.0
+    weight = np.zeros(size.size)
+    weight[order[taken]] = 1.0 / chance[taken]
+    weight *= float(requests.sum()) / float(weight @ requests)
+    return weight.reshape(count.shape[0], -1)
+
+
+def _chances(size: Floats, wanted: float) -> Floats:
+    """Chances proportional to sizes that sum to `wanted`, none above 1."""
+    chance = np.minimum(wanted * size / size.sum(), 1.0)
+    for _ in range(20):
+        sure = chance >= 1.0
+        left = wanted - float(sure.sum())
+        if sure.all() or left <= 0.0:
+            break
+        chance = np.where(sure, 1.0, np.minimum(left * size / max(float(size[~sure].sum()), 1e-300), 1.0))
+    return chance
+
+
+def _starts(wait: Floats, draw: Ints, first: Ints, last: Ints, step: float) -> Ints:
+    """Bin at which each run begins: a warm-up before its first block, and earlier where something waits then."""
+    low = np.empty(first.size, dtype=np.int64)
+    warm, most = int(np.ceil(WARM_UP_S / step)), int(np.ceil(LONGEST_WARM_UP_S / step))
+    end, owner = 0, -1
+    for k, (d, begin) in enumerate(zip(draw.tolist(), first.tolist(), strict=True)):
+        floor = max(begin - most, end if d == owner else 0, 0)
+        at = max(begin - warm, floor)
+        empty = np.flatnonzero(wait[d, floor : at + 1] <= EMPTY_S)
+        low[k] = floor + int(empty[-1]) if empty.size else floor
+        end, owner = (int(last[k]) if k < last.size else 0), d
+    return low
+
+
+def _runs(taken: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+    """Draw, first block and last block (exclusive) of every run of blocks taken."""
+    padded = np.pad(taken.astype(np.int8), ((0, 0), (1, 1)))
+    change = np.diff(padded, axis=1)
+    draw, first = np.nonzero(change > 0)
+    _, last = np.nonzero(change < 0)
+    return draw, first, last
+
+
+def _requests(
+    times: Floats,
+    span: float,
+    low: Floats,
+    high: Floats,
+    shifts: Floats,
+    keep: Floats,
+    even: bool,
+    rng: np.random.Generator,
+) -> tuple[Floats, Ints, Ints]:
+    """Times, rows and runs of the requests that copies bring between `low` and `high`, shifts of shape (runs, copies)."""
+    twice = np.concatenate((times, times + span))
+    start = (low[:, None] - shifts) % span
+    begin = np.searchsorted(twice, start).ravel()
+    end = np.searchsorted(twice, start + (high - low)[:, None]).ravel()
+    # a request of the copy at t comes at t + offset
+    offset = (low[:, None] - start).ravel()
+    part = np.broadcast_to(keep, shifts.shape).ravel()
+    run = np.repeat(np.arange(low.size), shifts.shape[1])
+    size = end - begin
+    if even and float(part.max()) < 1.0:
+        phase = rng.random(size.size)
+        from_, to = np.floor(begin * part + phase), np.floor(end * part + phase)
+        slot, j = _ranges((to - from_).astype(np.int64))
+        position = np.ceil((from_[slot] + j + 1 - phase[slot]) / part[slot]).astype(np.int64) - 1
+        position = np.clip(position, begin[slot], end[slot] - 1)
+    elif float(part.max()) >= DENSE:
+        slot, j = _ranges(size)
+        kept = rng.random(slot.size) < part[slot] if float(part.min()) < 1.0 else np.ones(slot.size, dtype=np.bool_)
+        slot, position = slot[kept], (begin[slot] + j)[kept]
+    else:
+        # each place drawn once or more often with the chance wanted
+        drawn = rng.poisson(-size * np.log1p(-part))
+        slot = np.repeat(np.arange(size.size), drawn)
+        place = (rng.random(slot.size) * size[slot]).astype(np.int64)
+        once = np.unique(slot * (int(size.max(initial=0)) + 1) + place)
+        slot, place = np.divmod(once, int(size.max(initial=0)) + 1)
+        position = begin[slot] + place
+    return twice[position] + offset[slot], position % times.size, run[slot]
+
+
+def _ranges(sizes: Ints) -> tuple[Ints, Ints]:
+    """0 .. size-1 for every size, and whose each is."""
+    whose = np.repeat(np.arange(sizes.size), sizes)
+    return whose, np.arange(whose.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
