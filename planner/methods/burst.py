@@ -66,6 +66,7 @@ class PoolArrivals:
         replicas: int,
         alike: bool,
         work_s: Callable[[PathRequests], NDArray[np.float64]],
+        life_s: float = 0.0,
         balanced: int = MOST_BALANCED,
     ) -> PoolPath | None:
         """The path of the pool's requests at a rate [1/s], and the replicas it is for; ``None`` where none is known.
@@ -82,6 +83,8 @@ class PoolArrivals:
             pool balanced by numbers in flight, `balanced` replicas at the same load do.
         work_s
             How long each request keeps a replica busy [s]: where it is busiest, the path is followed most closely.
+        life_s
+            How long it stays [s].
         """
         known = self._own_requests()
         if known is None:
@@ -100,10 +103,13 @@ class PoolArrivals:
             growth=self.growth,
             keep=followed / replicas,
             even=not alike,
+            life_s=life_s,
             most=MOST_REQUESTS if alike else MOST_REQUESTS * 3 // 4,
         )
         part = own.take(found.rows)
-        requests = replace(part, times=found.times, weight=found.weight, block=found.run, level=found.level)
+        requests = replace(
+            part, times=found.times, weight=found.weight, block=found.run, level=found.level, backlog=found.backlog
+        )
         return PoolPath(requests, followed, found)
 
     def _own_requests(self) -> tuple[PathRequests, Trace] | None:

@@ -93,7 +93,11 @@ class PrefillPool(PoolModel):
         if key not in self._runs:
             self._runs[key] = None
             busy = IDLE_LOAD * replicas * self.capacity_per_s < rate < replicas * self.capacity_per_s
-            path = self.arrivals.path(rate, replicas, not self.one_queue, self._service, MOST_SERVERS) if busy else None
+            path = (
+                self.arrivals.path(rate, replicas, not self.one_queue, self._service, balanced=MOST_SERVERS)
+                if busy
+                else None
+            )
             if path is not None:
                 service = self._service(path.requests)
                 run = follow_queue(path.requests, service, servers=path.followed, one_queue=self.one_queue)

@@ -113,6 +113,7 @@ class MixedPool(PoolModel):
             replicas,
             self.routing.by_rate_per_replica,
             lambda own: prefill_work(own, arrival_rate_per_s / replicas, self._iteration.time, self.token_budget),
+            self.law.mean(m.DECODE) * self._usual_iteration(arrival_rate_per_s / replicas),
         )
         if path is None:
             return None
@@ -259,6 +260,11 @@ class MixedPool(PoolModel):
 
     def _usual_running(self, rate: float) -> float:
         """Decodes of a replica at a rate, by Little's law with the mean iteration."""
+        running = rate * self.law.mean(m.DECODE) * self._usual_iteration(rate)
+        return min(running, 0.9 * self.token_budget, float(self.slots))
+
+    def _usual_iteration(self, rate: float) -> float:
+        """Mean iteration of a replica at a rate [s]."""
         decode, new = self.law.mean(m.DECODE), max(self.law.mean(m.NEW_INPUT), 1e-9)
         context = self.law.mean(m.KV) / decode if decode > 0.0 else 0.0
         pairs = self.law.mean(m.PAIRS) / new
@@ -266,7 +272,7 @@ class MixedPool(PoolModel):
         for _ in range(30):
             n, prefill = rate * decode * step, min(rate * new * step, self.token_budget)
             step = float(self._iteration.time(n, n * context, prefill, prefill * pairs)) or step
-        return min(rate * decode * step, 0.9 * self.token_budget, float(self.slots))
+        return step
 
     def _burst_waits(
         self, arrival_rate_per_s: float, replicas: int, running: float, levels: FloatArray, burst: Burst

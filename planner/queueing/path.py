@@ -55,8 +55,8 @@ class PathRequests:
         How many requests of the whole path it stands for, shape (requests,): 0 for those of a warm-up.
     block
         Stretch of the path it belongs to, shape (requests,), ascending: nothing waits at the start of each.
-    level
-        Decodes that run at the start of each stretch, relative to their mean, shape (stretches,); none where it is empty.
+    level, backlog
+        Decodes that run when each stretch begins, relative to their mean [1], and what waits then [s]; shape (stretches,).
     """
 
     times: Array
@@ -67,6 +67,7 @@ class PathRequests:
     weight: Array
     block: NDArray[np.int64]
     level: Array = field(default_factory=lambda: np.zeros(1))
+    backlog: Array = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(
@@ -92,6 +93,7 @@ class PathRequests:
         return PathRequests(
             self.times[rows], self.tokens[rows], self.pairs[rows], self.steps[rows], self.context[rows],
             self.weight[rows], self.block[rows], self.level,
+            self.backlog,
         )  # fmt: skip
 
 
@@ -400,7 +402,9 @@ def follow_queue(
     else:
         replica = assign_replicas(times, times, times, 0.0, servers, seed=seed)
         order = np.argsort(replica, kind="stable")
-        at, work = times[order] + APART_S * 1e2 * replica[order], service[order]
+        at, work = times[order] + APART_S * 1e2 * replica[order], service[order].copy()
+        first_of = np.diff(at, prepend=-np.inf) > APART_S * 5e-3
+        work[first_of] += requests.backlog[np.minimum(requests.block[order][first_of], requests.backlog.size - 1)]
         steps = np.concatenate(([0.0], work[:-1])) - np.diff(at, prepend=at[0])
         sums = np.cumsum(steps)
         waited = sums - np.minimum.accumulate(sums)
@@ -469,6 +473,12 @@ class _Queue:
         last = cost(n, held, batch, batch * density)
         full = np.where(whole > 0.0, cost(n, held, room, room * density), 0.0) if np.any(whole > 0.0) else 0.0
         work = whole * full + last * (rest / batch)
+        iterations = whole + rest / batch
+        if part.backlog.any():
+            # what waits when a stretch begins is served with its first request
+            behind = np.where(self._first_of, part.backlog[np.minimum(part.block, part.backlog.size - 1)], 0.0)
+            iterations = iterations * (1.0 + behind / work)
+            work = work + behind
         self._admit(n, held)
         steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.admitted, prepend=self.admitted[0])
         sums = np.cumsum(steps)
@@ -479,7 +489,7 @@ class _Queue:
         residual = np.where(idle, self._place * decode * -np.expm1(-n), 0.0)
         self._last = whole * full + last + residual
         self.first = begin + self._last
-        self._decode(begin, work, whole + rest / batch, decode)
+        self._decode(begin, work, iterations, decode)
         return self._running(begin)
 
     def _decode(self, begin: Array, work: Array, iterations: Array, decode: Array) -> None:

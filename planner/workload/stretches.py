@@ -44,8 +44,8 @@ FEWEST = 30
 BLOCK_REQUESTS, BLOCKS_S = 240.0, (20.0, 120.0)
 """Requests of a stretch that is taken or left, and the lengths it has at least and at most [s]."""
 
-WARM_UP_S = 10.0
-"""Time before a stretch that is run but not counted [s]."""
+WARM_UPS_S = (10.0, 30.0)
+"""Time before a stretch that is run but not counted: a life, but at least and at most this [s]."""
 
 LONGEST_WARM_UP_S = 300.0
 """The same where work waits before it [s]."""
@@ -77,8 +77,8 @@ class Stretches:
         How many it stands for; 0 in a warm-up.
     run : ndarray of int, shape (requests,)
         Stretches without a gap, ascending.
-    level : ndarray, shape (runs,)
-        Requests in the half minute before each run over their mean there.
+    level, backlog : ndarray, shape (runs,)
+        Requests in the half minute before each run over their mean there [1], and what waits when it begins [s].
     counts, met : ndarray, shape (draws, bins)
         Requests of all the traffic in every bin of time of every draw, and what they meet as far as fluids tell [s].
     block_bins : int
@@ -90,6 +90,7 @@ class Stretches:
     weight: Floats
     run: Ints
     level: Floats
+    backlog: Floats
     counts: Floats
     met: Floats
     block_bins: int
@@ -132,6 +133,7 @@ def stretches(
     growth: str = "users",
     keep: float = 1.0,
     even: bool = False,
+    life_s: float = 0.0,
     most: int,
 ) -> Stretches:
     """About `most` requests of the traffic at a rate.
@@ -152,10 +154,14 @@ def stretches(
         Share of the requests wanted [1]: the stream of some of the replicas of a pool.
     even
         Whether they are evenly spread over each copy, as a gateway that balances gives them to replicas; else chosen at random.
+    life_s
+        How long a request stays, so that the past shows in what it leaves [s].
     most
         About how many requests, those of warm-ups included.
     """
-    copies, span = trace.copies(rate_per_s), float(trace.times_s[-1])
+    copies = trace.copies(rate_per_s)
+    # a mean gap after the last request, where the copies go round
+    span = float(trace.times_s[-1]) * (1.0 + 1.0 / max(trace.requests - 1, 1))
     rng = np.random.Generator(np.random.PCG64(20231117))
     number = max(int(np.ceil(copies - 1e-9)), 1)
     share = np.minimum(copies - np.arange(number), 1.0)
@@ -171,16 +177,17 @@ def stretches(
     moved[:, 0] = 0
     place = np.minimum((trace.times_s / step).astype(np.int64), bins - 1)
     count, busy = (
-        _overlaid(np.bincount(place, x, bins), moved, share) for x in (np.ones(trace.requests), work_s / servers)
+        _overlaid(np.bincount(place, x, bins).astype(np.float64), moved, share)
+        for x in (np.ones(trace.requests), work_s / servers)
     )
     wait = _backlog(busy, step)
     met = _met(wait, busy, fine)
     weight = _chosen(count, met, fine, keep, most)
-    draw, first, last = _runs(weight > 0.0)
-    low = _starts(wait, draw, first * fine, last[:-1] * fine, step) if weight.size > 1 else first * fine
-    run_draw = draw
+    run_draw, first, last = _runs(weight > 0.0)
+    warm = float(np.clip(life_s, *WARM_UPS_S))
+    low = _starts(wait, run_draw, first * fine, last * fine, warm, step) if weight.size > 1 else first * fine
     times, rows, run = _requests(
-        trace.times_s, span, low * step, last * fine * step, moved[draw] * step, keep * share, even, rng
+        trace.times_s, span, low * step, last * fine * step, moved[run_draw] * step, keep * share, even, rng
     )
     if growth == "use" and number > 1:
         times = np.clip(times + rng.random(times.size) - 0.5, (low * step)[run], (last * fine * step)[run])
@@ -193,7 +200,18 @@ def stretches(
     past = max(int(30.0 / step), 1)
     sums = np.cumsum(np.concatenate((count[:, -past:], count), axis=1), axis=1)
     level = (sums[run_draw, np.minimum(low + past, bins + past - 1)] - sums[run_draw, low]) / (past * count.mean())
-    return Stretches(times + run_draw[run] * span, rows, own, run, level, count, met, max(int(np.ceil(60.0 / step)), 1))
+    backlog = np.where(low > 0, wait[run_draw, np.maximum(low - 1, 0)], 0.0)
+    return Stretches(
+        times + run_draw[run] * span,
+        rows,
+        own,
+        run,
+        level,
+        np.where(backlog > EMPTY_S, backlog, 0.0),
+        count,
+        met,
+        max(int(np.ceil(60.0 / step)), 1),
+    )
 
 
 def _overlaid(amount: Floats, moved: Ints, share: Floats) -> Floats:
@@ -272,32 +290,34 @@ def _chosen(count: Floats, met: Floats, fine: int, keep: float, most: int) -> Fl
     weight = np.zeros(size.size)
     weight[order[taken]] = 1.0 / chance[taken]
     weight *= float(requests.sum()) / float(weight @ requests)
-    return weight.reshape(count.shape[0], -1)
+    found: Floats = weight.reshape(count.shape[0], -1)
+    return found
 
 
 def _chances(size: Floats, wanted: float) -> Floats:
     """Chances proportional to sizes that sum to `wanted`, none above 1."""
-    chance = np.minimum(wanted * size / size.sum(), 1.0)
+    chance: Floats = np.minimum(wanted * size / size.sum(), 1.0)
     for _ in range(20):
         sure = chance >= 1.0
         left = wanted - float(sure.sum())
         if sure.all() or left <= 0.0:
             break
-        chance = np.where(sure, 1.0, np.minimum(left * size / max(float(size[~sure].sum()), 1e-300), 1.0))
+        rest = np.minimum(left * size / max(float(size[~sure].sum()), 1e-300), 1.0)
+        chance = np.asarray(np.where(sure, 1.0, rest), dtype=np.float64)
     return chance
 
 
-def _starts(wait: Floats, draw: Ints, first: Ints, last: Ints, step: float) -> Ints:
+def _starts(wait: Floats, draw: Ints, first: Ints, last: Ints, warm_s: float, step: float) -> Ints:
     """Bin at which each run begins: a warm-up before its first block, and earlier where something waits then."""
     low = np.empty(first.size, dtype=np.int64)
-    warm, most = int(np.ceil(WARM_UP_S / step)), int(np.ceil(LONGEST_WARM_UP_S / step))
+    warm, most = int(np.ceil(warm_s / step)), int(np.ceil(LONGEST_WARM_UP_S / step))
     end, owner = 0, -1
     for k, (d, begin) in enumerate(zip(draw.tolist(), first.tolist(), strict=True)):
         floor = max(begin - most, end if d == owner else 0, 0)
         at = max(begin - warm, floor)
         empty = np.flatnonzero(wait[d, floor : at + 1] <= EMPTY_S)
         low[k] = floor + int(empty[-1]) if empty.size else floor
-        end, owner = (int(last[k]) if k < last.size else 0), d
+        end, owner = int(last[k]), d
     return low
 
 
@@ -313,9 +333,9 @@ def _runs(taken: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
 def _requests(
     times: Floats,
     span: float,
-    low: Floats,
-    high: Floats,
-    shifts: Floats,
+    low: NDArray[np.floating],
+    high: NDArray[np.floating],
+    shifts: NDArray[np.floating],
     keep: Floats,
     even: bool,
     rng: np.random.Generator,
@@ -348,7 +368,8 @@ def _requests(
         once = np.unique(slot * (int(size.max(initial=0)) + 1) + place)
         slot, place = np.divmod(once, int(size.max(initial=0)) + 1)
         position = begin[slot] + place
-    return twice[position] + offset[slot], position % times.size, run[slot]
+    at: Floats = twice[position] + offset[slot]
+    return at, position % times.size, run[slot]
 
 
 def _ranges(sizes: Ints) -> tuple[Ints, Ints]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.queueing.path import PathRequests, assign_replicas, follow_path, follow_queue, sample_blocks
+from planner.queueing.path import PathRequests, assign_replicas, follow_path, follow_queue
 from planner.routing import find_routing
 
 ENGINE = IterationModel(t0=0.002, w=0.005, b=24e-6, c=5e-6, h=1e-6, g=5e-8, a=7e-10)
@@ -128,31 +128,6 @@ def test_routing_by_numbers_in_flight_evens_out() -> None:
         flying = [[np.sum((times <= t) & (times + work + life > t) & (replica == r)) for r in range(4)] for t in at]
         spread[routing] = float(np.mean(np.std(flying, axis=1)))
     assert spread["least"] < 0.6 * spread["p2c"] < 0.36 * spread["random"]
-
-
-def test_sampled_blocks_stand_for_the_whole() -> None:
-    times, inputs, outputs = _bursty(40_000, 5.0, 9, shape=6.0)
-    whole = PathRequests.of(times, inputs, outputs)
-    part = sample_blocks(whole, 15_000)
-    assert part.size < 22_000 and part.weight.sum() == pytest.approx(whole.size, rel=0.05)
-    assert sample_blocks(whole, 50_000) is whole
-    a, b = (follow_path(x, ENGINE.time, budget=2048, slots=256) for x in (whole, part))
-    assert b.quantiles("ttft_s", np.array([0.5, 0.99])) == pytest.approx(
-        a.quantiles("ttft_s", np.array([0.5, 0.99])), rel=0.2
-    )
-
-
-def test_the_sampling_interval_covers_another_hour_of_the_same_traffic() -> None:
-    """Sixty stretches of one process: the interval of each covers the long run's P99 about nine times in ten."""
-    runs = []
-    for seed in range(60):
-        times, inputs, outputs = _bursty(8000, 5.0, 100 + seed, shape=8.0)
-        runs.append(follow_path(PathRequests.of(times, inputs, outputs), ENGINE.time, budget=2048, slots=256))
-    truth = float(np.quantile(np.concatenate([r.ttft for r in runs]), 0.99))
-    intervals = [r.sampling("ttft_s", np.array([0.99])) for r in runs]
-    covered = np.mean([low[0] <= truth <= high[0] for low, high in intervals])
-    # few minutes make the tail, so it falls a little short of 0.9; sixty trials add 8 points
-    assert covered >= 0.75
 
 
 def test_growth_by_more_use_is_dearer_than_by_more_users_and_both_are_told() -> None:

@@ -1,0 +1,92 @@
+"""Stretches of many draws that stand for a trace at another rate: against all of it, and against laws written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.workload.stretches import Stretches, stretches
+from planner.workload.trace import Trace
+
+
+def _trace(size: int = 6000, seed: int = 3) -> Trace:
+    """Requests whose rate and prompts swing together every 20 s."""
+    rng = np.random.default_rng(seed)
+    swing = np.repeat(rng.gamma(2.0, 0.5, 1000), 20)
+    second = np.searchsorted(np.cumsum(swing) * 5.0, np.cumsum(rng.exponential(1.0, size)))
+    times = np.sort(second + rng.random(size))
+    inputs = np.ceil(rng.lognormal(np.where(swing[np.floor(times).astype(int)] > 1.3, 7.4, 6.6), 0.7))
+    return Trace(times - times[0], inputs, np.ones(size), np.zeros(size, dtype=np.int64))
+
+
+def _waits(found: Stretches, work: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Waits of one server that starts each run empty [s], and their weights (Lindley's recursion)."""
+    service, waits, wait = work[found.rows], np.empty(found.rows.size), 0.0
+    for k in range(found.rows.size):
+        new = k == 0 or found.run[k] != found.run[k - 1]
+        wait = (
+            found.backlog[found.run[k]]
+            if new
+            else max(wait + service[k - 1] - (found.times[k] - found.times[k - 1]), 0.0)
+        )
+        waits[k] = wait
+    return waits, found.weight
+
+
+def _quantile(waits: np.ndarray, weight: np.ndarray, level: float) -> float:
+    order = np.argsort(waits)
+    return float(waits[order][np.searchsorted(np.cumsum(weight[order]), level * weight.sum())])
+
+
+def test_all_of_one_copy_is_the_trace_itself() -> None:
+    trace = _trace()
+    found = stretches(trace, np.ones(trace.requests), 1.0, trace.rate_per_s, most=10**9)
+    assert np.array_equal(found.rows, np.arange(trace.requests)) and np.all(found.weight == 1.0)
+    assert found.times == pytest.approx(trace.times_s) and found.run.max() == 0
+
+
+@pytest.mark.parametrize(("even", "growth"), [(False, "users"), (True, "users"), (False, "use")])
+def test_a_share_of_copies_has_their_rate(even: bool, growth: str) -> None:
+    trace = _trace()
+    found = stretches(
+        trace, np.ones(trace.requests), 10.0, 6.0 * trace.rate_per_s, growth=growth, keep=0.2, even=even, most=10**9
+    )
+    draws = found.counts.shape[0]
+    assert draws == (1 if growth == "use" else 32)
+    # within four standard errors of a binomial
+    assert found.rows.size / draws == pytest.approx(1.2 * trace.requests, abs=4.0 * np.sqrt(1.2 * trace.requests))
+    assert np.all(np.diff(found.run) >= 0) and np.all(np.diff(found.times) >= -1e-6)
+    gaps = np.bincount(found.rows, minlength=trace.requests)
+    # every request is as likely as any other
+    assert gaps.mean() == pytest.approx(1.2 * draws, rel=0.02) and gaps.max() < 4 * 1.2 * draws + 10
+
+
+@pytest.mark.parametrize(("copies", "servers"), [(1.0, 1.0), (4.0, 5.0)])
+def test_few_requests_stand_for_all_draws(copies: float, servers: float) -> None:
+    """P50, P90 and P99 of the waits of one server in `servers`; the prompts take 0.7 of its time on average."""
+    trace = _trace(12_000)
+    work = trace.input_tokens * 0.7 * servers / (copies * trace.rate_per_s * trace.input_tokens.mean())
+    asked = {"keep": 1.0 / servers, "rate_per_s": copies * trace.rate_per_s}
+    all_of = stretches(trace, work, servers, most=10**9, **asked)
+    part = stretches(trace, work, servers, most=all_of.rows.size // 8 if copies > 1.0 else 5000, **asked)
+    assert part.rows.size < 0.6 * all_of.rows.size
+    # weights add up to what all draws hold
+    assert part.weight.sum() == pytest.approx(all_of.rows.size, rel=0.05)
+    for level, tolerance in ((0.5, 0.25), (0.9, 0.15), (0.99, 0.12)):
+        values = [_quantile(*_waits(x, work), level) for x in (all_of, part)]
+        assert values[1] == pytest.approx(values[0], rel=tolerance)
+
+
+def test_how_far_another_hour_is_off() -> None:
+    """Between draws where copies are shifted; between minutes of the one there is: bursts of a minute in both."""
+    trace = _trace(12_000)
+    level = np.array([0.5, 0.99])
+    work = trace.input_tokens * 0.7 / (trace.rate_per_s * trace.input_tokens.mean())
+    own = stretches(trace, work, 1.0, trace.rate_per_s, most=5000).deviation(level)
+    few = stretches(trace, work, 2.0, 2.0 * trace.rate_per_s, most=5000).deviation(level)
+    many = stretches(trace, work, 30.0, 30.0 * trace.rate_per_s, most=5000).deviation(level)
+    for found in (own, few, many):
+        assert 0.0 < found[0] < found[1]
+    assert many[0] < few[0]
+    even = Trace(np.arange(6000.0), np.ones(6000), np.ones(6000), np.zeros(6000, dtype=np.int64))
+    assert np.all(stretches(even, np.full(6000, 0.5), 1.0, 1.0, most=10**9).deviation(level) < 0.2)
