@@ -160,9 +160,9 @@ def test_bursts_add_and_more_replicas_never_hurt() -> None:
     for replicas in range(10, 30):
         found = bursty.prefill.predict(200.0, replicas, LEVELS).ttft_s
         calm = poisson.prefill.predict(200.0, replicas, LEVELS).ttft_s
-        # one path, split at random: other replicas get other requests, which moves a quantile by a few percent
+        # a sample of many draws of the path: other numbers of replicas see other requests, which moves a P99 by up to a tenth
         assert all(a >= 0.95 * b for a, b in zip(found, calm, strict=True))
-        assert before is None or all(a <= 1.05 * b for a, b in zip(found, before, strict=True))
+        assert before is None or all(a <= 1.15 * b for a, b in zip(found, before, strict=True))
         before = found
 
 
