@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 __all__ = [
     "CalibrationError",
@@ -74,13 +75,48 @@ class InputError(FleetOptError):
 
 
 class InfeasibleError(FleetOptError):
-    """No fleet in the searched space keeps the promises: which one binds, the best achievable, what would relax it."""
+    """No fleet in the searched space keeps the promises: which one binds, the best achievable, what would relax it.
+
+    Parameters
+    ----------
+    message, hint
+        As in :class:`FleetOptError`.
+    relaxations
+        What would help, a line each.
+    promise
+        The promise that no number of replicas keeps (:class:`planner.promise.Promise`); ``None`` = something else binds.
+    best_s
+        What the best fleet achieves of it, idle [s].
+    choices
+        What would make it possible and at what price (:class:`planner.choices.Choices`), where that was asked for.
+    """
 
     exit_code = 4
 
-    def __init__(self, message: str, hint: str | None = None, relaxations: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        relaxations: Sequence[str] = (),
+        promise: Any = None,
+        best_s: float | None = None,
+    ) -> None:
         super().__init__(message, hint)
         self.relaxations = tuple(relaxations)
+        self.promise, self.best_s = promise, best_s
+        self.choices: Any = None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "schema_version": 1,
+            "kind": "fleetopt-infeasible",
+            "message": self.message,
+            "relaxations": list(self.relaxations),
+            "promise": None if self.promise is None else self.promise.to_dict(),
+            "best_s": self.best_s,
+            "choices": None if self.choices is None else self.choices.to_dict(),
+        }
 
     def __str__(self) -> str:
         lines = [self.message] if self.hint is None else [self.message, self.hint]

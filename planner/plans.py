@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from planner.choices import Choices
 from planner.hardware import Parallelism
 from planner.notebook import InNotebooks
 from planner.promise import Slo
@@ -387,6 +388,8 @@ class Plan(InNotebooks):
         Fleets of other shapes that were asked for beside this one.
     remarks
         `assumptions`, `warnings` and `notes` for programs: the codes and values the sentences are made of.
+    choices
+        What other choices would cost; ``None`` where that was not asked for.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -405,6 +408,7 @@ class Plan(InNotebooks):
     shape: str = "colocated"
     alternatives: tuple[Alternative, ...] = ()
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
+    choices: Choices | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -479,6 +483,7 @@ class Plan(InNotebooks):
             "notes": list(self.notes),
             "explanation": list(self.explanation),
             "remarks": {kind: [r.to_dict() for r in of_kind] for kind, of_kind in self.remarks.items()},
+            "choices": None if self.choices is None else self.choices.to_dict(),
         }
 
     def to_rows(self) -> list[dict[str, object]]:

@@ -32,6 +32,7 @@ __all__ = [
     "Profile",
     "ReservedSlots",
     "estimated_profile",
+    "measured_profiles",
     "load_profile",
     "parse_profile",
     "profile",
@@ -592,6 +593,22 @@ def _files() -> Iterator[tuple[str, Path]]:
 def profile_names() -> tuple[str, ...]:
     """Names of all profiles there are, the user's first."""
     return tuple(name for name, _ in _files())
+
+
+def measured_profiles(model: ModelSpec) -> Iterator[Profile]:
+    """Profiles of a model, or of one of its shape, that rest on measurements; the user's first.
+
+    Examples
+    --------
+    >>> from planner.catalog import model
+    >>> [found.engine for found in measured_profiles(model("llama-3.1-8b")) if found.gpu == "h100-80gb"]
+    ['trtllm', 'trtllm']
+    """
+    for _, file in _files():
+        found = _unchanged(str(file), file.stat().st_mtime_ns)
+        name = _canonical(found)[1]
+        if found.provenance != "estimated" and (name == model.name or _same_shape(name, model)):
+            yield found
 
 
 def estimated_profile(

@@ -25,7 +25,7 @@ from planner.workload import pools as m
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
 
-__all__ = ["make_plan", "plan_of"]
+__all__ = ["fleet_of", "make_plan", "plan_of"]
 
 FEW_REPLICAS = 6
 """A fleet up to this size at the trace's own rate is worth a remark."""
@@ -49,6 +49,30 @@ def make_plan(inputs: PlanInputs, workload: Workload, in_memory: bool = False) -
         plain = {"osl_scale": 1.0, "drop_longer_than": None}
         plan = replace(plan, inputs={**plan.inputs, **plain}, workload={**plan.workload, "rows": rows})
     return plan
+
+
+def fleet_of(question: CompiledQuestion) -> Fleet:
+    """The fleet that :func:`plan_of` takes, without the words of a plan.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As :func:`make_plan`.
+    """
+    shape = question.search.shape
+    names = list(shape_names())
+    if shape in names:
+        return find_shape(shape).solve(question).fleet
+    fleets: list[Fleet] = []
+    failed: list[InfeasibleError | InputError] = []
+    for name in names:
+        try:
+            fleets.append(fleet_of(replace(question, search=replace(question.search, shape=name))))
+        except (InfeasibleError, InputError) as error:
+            failed.append(error)
+    if not fleets:
+        raise failed[0]
+    return min(fleets, key=lambda fleet: fleet.cost_usd_per_hour)
 
 
 def plan_of(question: CompiledQuestion) -> Plan:

@@ -12,10 +12,16 @@ from planner.units import format_count, format_duration, format_percent
 
 __all__ = ["beyond_stock", "infeasible", "of_fleet_wide", "unkept"]
 
+NOT_NEAR = 2.0
+"""Promise proposed over the least possible: at 1.05 times, fleets were nine times as dear as at twice."""
+
 
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
     shortfalls = found.shortfalls
+    if not problem.search.explained and found.beyond_stock is None:
+        broken = dict.fromkeys(s.promise.label for s in shortfalls)
+        return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best = _nearest_fleet(problem)
     if found.beyond_stock is not None:
         return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
@@ -56,7 +62,12 @@ def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> Inf
         f"{where}{p.label} <= {format_duration(p.limit_s)} cannot be kept by any number of replicas: "
         f"{idle} {format_duration(worst.best_s)}",
         "What would help:",
-        [f"relax {p.label} to {format_duration(1.05 * worst.best_s)} or more", *helps],
+        [
+            f"relax {p.label} to {format_duration(NOT_NEAR * worst.best_s)} or more: what is near the least possible is dear",
+            *helps,
+        ],
+        p,
+        worst.best_s,
     )
 
 

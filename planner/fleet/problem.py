@@ -454,7 +454,7 @@ class FleetProblem:
             return Found((one,), one, proof, 1, ())
         self.open_grid()
         top = len(self.states) - 1
-        if self.exact_bounds or one is None:
+        if self.search.explained and (self.exact_bounds or one is None):
             self._name_shortfalls()
         limit = self._limit()
         refined: set[tuple[int, int]] = set()

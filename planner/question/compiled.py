@@ -189,6 +189,8 @@ class Search:
         Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
     max_evaluations
         Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
+    explained
+        Whether a question without an answer is told why, which takes longer than finding that there is none.
     """
 
     shape: str = "colocated"
@@ -196,6 +198,7 @@ class Search:
     boundaries: tuple[float, ...] | None = None
     gammas: tuple[float, ...] = (1.0,)
     max_evaluations: int = 48
+    explained: bool = True
 
 
 @dataclass(frozen=True, slots=True)

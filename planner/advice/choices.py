@@ -1,0 +1,238 @@
+"""What each choice is worth: the options of a plan taken otherwise, one at a time, each sized and priced as a plan is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from planner.advice.within import within
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import model as find_model
+from planner.catalog.profiles import measured_profiles
+from planner.choices import Choice, Choices
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.assemble import fleet_of
+from planner.fleet.problem import gpus_by_type
+from planner.fleet.types import cheapest_types
+from planner.plans import Plan, PoolPlan
+from planner.promise import Promise
+from planner.question.compiled import compile_question
+from planner.question.options import OPTIONS, PlanInputs
+from planner.routing import ROUTINGS, find_routing
+from planner.units import format_count, format_duration
+from planner.workload.workload import Workload
+
+__all__ = ["choices_of", "ways_out"]
+
+LIMITS = (0.5, 0.7, 1.4, 2.0, 3.0)
+"""Limits of the promise tried around the plan's own, as factors."""
+
+LIMITS_BEYOND = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
+"""The same around the least that can be had, where the plan's own cannot."""
+
+NEAR_KNEE = 3.0
+"""Limits that cost more than this many times the knee's are not proposed."""
+
+GROWTH = 1.2
+"""Traffic of the row that asks what more of it costs."""
+
+OTHER_TYPES = 4
+"""GPU types tried beside the one asked for."""
+
+Progress = Callable[[int, int], None] | None
+
+
+def choices_of(
+    plan: Plan, inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress = None
+) -> Choices:
+    """The table of choices of a plan.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    inputs, workload
+        The question it answers.
+    seconds
+        Time allowed [s]; choices it does not reach are rows without a price.
+    progress
+        Told (done, all) after every choice.
+    """
+    promise = _binding(plan, inputs)
+    several = len(inputs.gpu) > 1 or "any" in inputs.gpu
+    types = [*_types(inputs, workload, plan)]
+    asked = [*_settings(inputs, plan), *(types if several else ()), *_risks(inputs, plan)]
+    asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
+    # types nobody asked for come last: they take longest
+    asked += () if several else types
+    rows = _sized(asked, inputs, workload, seconds, progress)
+    return Choices(tuple(rows), plan.cost_usd_per_hour, plan.gpus, seconds, promise)
+
+
+def ways_out(
+    error: InfeasibleError, inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress = None
+) -> Choices:
+    """What would make possible what is not, and at what price; parameters as of :func:`choices_of`.
+
+    Limits that cost more than :data:`NEAR_KNEE` times what the knee of their curve costs are left out.
+    """
+    asked = [*_settings(inputs, None), *_types(inputs, workload, None)]
+    promise = None
+    if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
+        promise = replace(error.promise, limit_s=error.best_s)
+        asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
+    rows = _sized(asked, inputs, workload, seconds, progress)
+    found = Choices(tuple(rows), None, None, seconds, promise)
+    costs = dict(found.curve)
+    if costs:
+        most = NEAR_KNEE * costs[found.knee_s or max(costs)]
+        rows = [c for c in rows if c.limit_s is None or c.cost_usd_per_hour is None or c.cost_usd_per_hour <= most]
+    # a setting that does not help is no way out; one that was not tried might be
+    rows = [c for c in rows if c.cost_usd_per_hour is not None or not c.reached]
+    return replace(found, rows=tuple(rows))
+
+
+def _sized(
+    asked: Sequence[Choice], inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress
+) -> list[Choice]:
+    """The choices with the fleets they take."""
+    tasks = [partial(_size, choice, inputs, workload) for choice in asked]
+    answers = within(seconds, tasks, progress)
+    return [a if a is not None else replace(c, reached=False) for c, a in zip(asked, answers, strict=True)]
+
+
+def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
+    """One choice with the fleet a plan would take with it."""
+    try:
+        question = compile_question(inputs.override(choice.changes), workload)
+        search = replace(question.search, explained=False)
+        fleet = fleet_of(replace(question, search=search))
+    except (InfeasibleError, InputError) as error:
+        return replace(choice, reason=error.message)
+    pools = fleet.pools
+    told = " + ".join(f"{p.bought:,} x TP{p.option.tp} {p.option.gpu.name}" for p in pools)
+    gpus = sum(gpus_by_type(pools).values())
+    return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told)
+
+
+# --- which choices there are, in the order of the table ---------------------------------------------------------------
+
+
+def _choice(kind: str, name: str, **changes: Any) -> Choice:
+    """A choice with its spelling on the command line."""
+    return Choice(kind, name, changes, " ".join(_flag(option, value) for option, value in changes.items()))
+
+
+def _flag(option: str, value: Any) -> str:
+    """``--gpu h200``; a list repeats the flag, nothing at all takes it away."""
+    spelling = OPTIONS[option].spellings[0]
+    if value in ({}, None):
+        return f"without {spelling}"
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return " ".join(f"{spelling} {item}" for item in items)
+
+
+def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
+    """Settings of the gateway and the engines."""
+    if plan is not None:
+        own = find_routing(inputs.routing).name
+        for routing in reversed(ROUTINGS.values()):
+            if routing.law is not None and routing.name != own:
+                yield _choice("routing", f"routing {routing.name}", routing=routing.name)
+        if len(plan.pools) > 1 and plan.baseline is not None:
+            yield _choice("pools", "one pool", pools=1)
+    if inputs.pools == 1:
+        yield _choice("pools", "two pools", pools=2)
+    if inputs.tp is not None and inputs.profile is None:
+        yield _choice("tp", "tensor parallelism searched", tp="all")
+    if inputs.inventory and plan is None:
+        yield _choice("inventory", "no limit on GPUs", inventory={})
+    if inputs.profile is None:
+        yield from _measured(inputs, plan)
+
+
+def _measured(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
+    """The nearest measured profile that the plan does not rest on."""
+    used = {p.profile for p in plan.pools} if plan else set()
+    devices = [p.gpu for p in plan.pools] if plan else [find_gpu(name).name for name in inputs.gpu]
+    groups = [p.tp for p in plan.pools] if plan else [inputs.tp or 1]
+    try:
+        model = find_model(inputs.model, like=inputs.like)
+    except InputError:
+        return
+    found = [p for p in measured_profiles(model) if p.name not in used and find_gpu(p.gpu).name in devices]
+    if found:
+        near = min(found, key=lambda p: abs(math.log2(p.tp / groups[0])))
+        yield _choice("profile", f"measured: {near.name} ({near.trust})", profile=near.name)
+
+
+def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
+    """Other GPU types: each one asked for by itself, else the cheapest by their bounds."""
+    if inputs.profile is not None:
+        return
+    asked = [find_gpu(name).name for name in inputs.gpu if name != "any"]
+    alone = set(asked) if plan is None else {p.gpu for p in plan.pools}
+    if len(asked) > 1 or "any" in inputs.gpu:
+        names = asked if "any" not in inputs.gpu else cheapest_types(compile_question(inputs, workload))
+        names = [name for name in names if {name} != alone]
+    else:
+        names = [n for n in cheapest_types(compile_question(inputs, workload), OTHER_TYPES + 1) if n not in asked]
+        names = names[:OTHER_TYPES]
+    yield from (_choice("gpu", f"{name} alone" if len(asked) > 1 else name, gpu=[name]) for name in names)
+
+
+def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
+    """More traffic, and the loss of a node."""
+    rate = float(f"{GROWTH * plan.arrival_rate_per_s:.4g}")
+    yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate)
+    spares = max(_on_a_node(pool) for pool in plan.pools)
+    if spares > inputs.redundancy:
+        noun = "replica" if spares == 1 else "replicas"
+        yield _choice("redundancy", f"a node may fail, {spares} {noun} spare", redundancy=spares)
+
+
+def _on_a_node(pool: PoolPlan) -> int:
+    """Replicas of a pool that one node can take down: all it can hold, or all there are."""
+    held = max(find_gpu(pool.gpu).gpus_per_node // pool.tp, 1)
+    return min(held, pool.replicas - pool.spares)
+
+
+def _binding(plan: Plan, inputs: PlanInputs) -> Promise:
+    """The promise that fixes the largest pool, else the first."""
+    by_size = sorted(plan.pools, key=lambda pool: -pool.cost_usd_per_hour)
+    for pool in by_size:
+        for promise in inputs.promises:
+            if pool.reason is not None and pool.reason.values.get("promise") == promise.label:
+                return promise
+    return inputs.promises[0]
+
+
+def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> Iterator[Choice]:
+    """The promise with other limits; others of its metric keep their ratio to it, all others stay."""
+    metric = promise.metric.removesuffix("_s")
+    alike = [p for p in inputs.promises if p.metric == promise.metric]
+    base = next((p for p in alike if p.quantile == promise.quantile), promise).limit_s
+    for limit in dict.fromkeys(map(_readable, limits)):
+        if limit == promise.limit_s:
+            continue
+        written = [_written(p, limit * p.limit_s / base) for p in alike]
+        changes: Mapping[str, Any] = {metric: written}
+        if promise.scope == "fleet":
+            changes = {**changes, "scope": "fleet"}
+        told = f"{promise.label} {format_duration(limit)}"
+        yield replace(_choice("promise", told, **changes), limit_s=limit)
+
+
+def _readable(seconds: float) -> float:
+    """Rounded up to two digits, so that what is printed is what was asked."""
+    scale = 10.0 ** (math.floor(math.log10(seconds)) - 1)
+    return float(f"{math.ceil(seconds / scale - 1e-9) * scale:.3g}")
+
+
+def _written(promise: Promise, limit_s: float) -> str:
+    """``p95=300ms``, or ``300ms`` at the usual level."""
+    text = f"{limit_s:.6g}s" if limit_s >= 1.0 else f"{1e3 * limit_s:.6g}ms"
+    return text if promise.quantile == 0.99 else f"p{100.0 * promise.quantile:.10g}={text}"

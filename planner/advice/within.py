@@ -1,0 +1,123 @@
+"""As many of a list of tasks as fit in a time, on every core."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+__all__ = ["within"]
+
+MOST_WORKERS = 8
+
+T = TypeVar("T")
+
+
+def within(
+    seconds: float, tasks: Sequence[Callable[[], T]], progress: Callable[[int, int], None] | None = None
+) -> list[T | None]:
+    """Answers of the tasks in their order; ``None`` for those that the time did not reach.
+
+    Tasks start in order, on as many processes as there are cores; what runs when the time is over is ended. Where the
+    process cannot be copied (no ``fork``, other threads, one core) they run here one after the other, and none is begun
+    that would take longer than is left, going by the mean so far.
+
+    Parameters
+    ----------
+    seconds
+        Time allowed [s].
+    tasks
+        What to do; answers must be picklable.
+    progress
+        Told (done, all) after every task.
+    """
+    tell = progress or (lambda done, total: None)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(cores, len(tasks), MOST_WORKERS)
+    # a copy of a process with threads may hold their locks for ever; macOS libraries do not survive a copy
+    if workers < 2 or threading.active_count() > 1 or sys.platform != "linux":
+        return _here(seconds, tasks, tell)
+    return _copied(seconds, tasks, workers, tell)
+
+
+def _here(seconds: float, tasks: Sequence[Callable[[], T]], tell: Callable[[int, int], None]) -> list[T | None]:
+    """One after the other, in this process."""
+    start = time.monotonic()
+    answers: list[T | None] = []
+    for task in tasks:
+        spent = time.monotonic() - start
+        if spent + spent / max(len(answers), 1) > seconds:
+            break
+        answers.append(task())
+        tell(len(answers), len(tasks))
+    return answers + [None] * (len(tasks) - len(answers))
+
+
+def _copied(
+    seconds: float, tasks: Sequence[Callable[[], T]], workers: int, tell: Callable[[int, int], None]
+) -> list[T | None]:
+    """On copies of this process, each given the next task when it has answered."""
+    from multiprocessing import get_context
+    from multiprocessing.connection import Connection, wait
+
+    end = time.monotonic() + seconds
+    context = get_context("fork")
+    answers: list[T | None] = [None] * len(tasks)
+    waiting = iter(range(len(tasks)))
+    busy: dict[Any, Any] = {}
+
+    def give(pipe: Connection) -> None:
+        """The next task; a worker without one is told to end."""
+        task = next(waiting, None)
+        pipe.send(task)
+        if task is None:
+            busy.pop(pipe).join()
+
+    try:
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            worker = context.Process(target=_work, args=(theirs, [*busy, ours], tasks), daemon=True)
+            worker.start()
+            theirs.close()
+            busy[ours] = worker
+            give(ours)
+        done = 0
+        while busy and (left := end - time.monotonic()) > 0.0:
+            for ready in wait([*busy], left):
+                assert isinstance(ready, Connection)
+                task, answer, failure = ready.recv()
+                if failure is not None:
+                    raise failure
+                answers[task] = answer
+                done += 1
+                tell(done, len(tasks))
+                give(ready)
+    finally:
+        for worker in busy.values():
+            worker.terminate()
+        for worker in busy.values():
+            worker.join()
+    return answers
+
+
+def _work(pipe: Any, of_parent: Sequence[Any], tasks: Sequence[Callable[[], Any]]) -> None:
+    """Answer tasks by number until told to end, or until the parent is gone."""
+    # Ctrl-C reaches the whole group: the parent ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # copied with the rest; open here, they would hide that the parent has closed its own
+    for end in of_parent:
+        end.close()
+    try:
+        while (task := pipe.recv()) is not None:
+            try:
+                answer = (task, tasks[task](), None)
+            except Exception as error:
+                answer = (task, None, error)
+            pipe.send(answer)
+    except (EOFError, BrokenPipeError):
+        return

@@ -1,0 +1,47 @@
+"""GPU types worth sizing, of all the catalog knows a price of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from planner.catalog.load import gpus
+from planner.errors import InputError
+from planner.fleet.problem import FleetProblem
+from planner.question.compiled import CompiledQuestion
+
+__all__ = ["MOST_TYPES", "cheapest_types"]
+
+MOST_TYPES = 8
+"""Types that ``--gpu any`` searches."""
+
+
+def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:
+    """The GPU types on which one pool could be cheapest: least estimated cost first.
+
+    Parameters
+    ----------
+    question
+        What is asked; the GPU types it names do not matter.
+    most
+        How many.
+
+    Returns
+    -------
+    tuple of str
+        Canonical names. A type needs a price, room for the model, and to keep the promises for one request alone.
+    """
+    one_pool = replace(question, search=replace(question.search, pools=1))
+    found = []
+    for name in gpus():
+        try:
+            problem = FleetProblem(replace(one_pool, engines=replace(question.engines, gpu=(name,), profile=None)))
+        except InputError:
+            continue
+        # what the pool is guessed to cost, where the method guesses; it is no less than the bound
+        cost = float(np.min((problem.option_guides if problem.method.guided else problem.option_bounds)[:, 0, -1]))
+        if math.isfinite(max(cost, float(problem.bounds[0, -1]))):
+            found.append((cost, name))
+    return tuple(name for _, name in sorted(found)[:most])
