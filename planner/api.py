@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from planner.errors import InputError
+from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.remarks import Remark
+from planner.units import parse_duration
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
@@ -51,6 +52,8 @@ def plan(
     slo: Slo | float | str | Sequence[float | str] | None = None,
     config: str | Path | None = None,
     scenario: str | None = None,
+    choices: float | str = 0.0,
+    progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | None = None,
     isl: int | str | None = None,
@@ -115,6 +118,10 @@ def plan(
         Promises; a bare number is a P99 TTFT [s].
     config, scenario
         A configuration or plan file whose options are the base, and one of its scenarios.
+    choices
+        Time for sizing what other choices would cost (``plan.choices``, or ``error.choices`` of an InfeasibleError) [s].
+    progress
+        Told (done, all) after every choice sized.
 
     Returns
     -------
@@ -266,7 +273,19 @@ def plan(
         question, folder = saved.inputs(scenario, data), saved.folder
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
+    seconds = parse_duration(choices, "choices")
+    try:
+        found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
+    except InfeasibleError as error:
+        if seconds > 0.0:
+            from planner.advice.choices import ways_out
+
+            error.choices = ways_out(error, question, loaded, seconds, progress)
+        raise
+    if seconds > 0.0:
+        from planner.advice.choices import choices_of
+
+        found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
     chosen = tuple(_chosen(question, told))
     return replace(
         found,
@@ -489,7 +508,7 @@ def compare_policies(
     from planner.catalog.load import model as find_model
     from planner.catalog.profiles import profile as find_profile
     from planner.simulate import compare
-    from planner.units import parse_duration, parse_fraction
+    from planner.units import parse_fraction
 
     limits = (parse_duration(ttft, "ttft"), parse_duration(tbt, "tbt"), parse_duration(tbt_strict, "tbt_strict"))
     share = parse_fraction(strict_share, "strict_share")
@@ -693,7 +712,7 @@ def schedule(
     from planner.question.compiled import compile_question
     from planner.question.files import load_question, question_of
     from planner.studies.schedule import Elasticity, fleet_to_schedule, make_schedule
-    from planner.units import parse_duration, parse_fraction
+    from planner.units import parse_fraction
     from planner.workload.hours import hourly_rates
 
     elasticity = Elasticity(
@@ -883,7 +902,7 @@ def wait(
     WaitSettings
     """
     from planner.advice.wait import wait_settings
-    from planner.units import parse_duration, parse_fraction
+    from planner.units import parse_fraction
 
     covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
     return wait_settings(_replica(workload, locals()), replicas, types, segments, covered, risk)
@@ -956,7 +975,6 @@ def calibrate(
     """
     from planner.calibrate import run
     from planner.calibrate.load_generators import Assumed
-    from planner.units import parse_duration
 
     seconds = None if max_seconds is None else parse_duration(max_seconds, "max_seconds")
     paths = () if files is None else [files] if isinstance(files, (str, Path)) else files

@@ -118,6 +118,10 @@ class InfeasibleError(FleetOptError):
             "choices": None if self.choices is None else self.choices.to_dict(),
         }
 
+    def to_rows(self) -> list[dict[str, object]]:
+        """What would make it possible, a row each."""
+        return [] if self.choices is None else [choice.to_dict() for choice in self.choices.rows]
+
     def __str__(self) -> str:
         lines = [self.message] if self.hint is None else [self.message, self.hint]
         return "\n".join([*lines, *(f"  - {r}" for r in self.relaxations)])

@@ -8,6 +8,7 @@ import re
 from planner.errors import InputError
 
 __all__ = [
+    "format_band",
     "format_bytes",
     "format_count",
     "format_duration",
@@ -95,6 +96,13 @@ def parse_fraction(text: str | float, name: str = "fraction") -> float:
     return _parse(text, {"": 1.0, "%": 0.01}, "a fraction", name, "0.3 or 30%")
 
 
+_DURATIONS = (
+    (1e-6, "ns", 1e9), (1e-3, "us", 1e6), (1.0, "ms", 1e3), (600.0, "s", 1.0), (7200.0, "min", 1.0 / 60.0),
+    (math.inf, "h", 1.0 / 3600.0),
+)  # fmt: skip
+"""(below this many seconds, unit, units of a second)."""
+
+
 def format_duration(seconds: float) -> str:
     """Three significant digits and the unit people read.
 
@@ -103,12 +111,23 @@ def format_duration(seconds: float) -> str:
     """
     if math.isinf(seconds):
         return "never"
-    for limit, unit, scale in ((1e-6, "ns", 1e9), (1e-3, "us", 1e6), (1.0, "ms", 1e3), (600.0, "s", 1.0)):
-        if abs(seconds) < limit:
-            return f"{_significant(seconds * scale)} {unit}"
-    if abs(seconds) < 7200.0:
-        return f"{_significant(seconds / 60.0)} min"
-    return f"{_significant(seconds / 3600.0)} h"
+    unit, scale = next((unit, scale) for limit, unit, scale in _DURATIONS if abs(seconds) < limit)
+    return f"{_significant(seconds * scale)} {unit}"
+
+
+def format_band(seconds: float, low: float, high: float) -> str:
+    """A time with the band it may lie in, in one unit.
+
+    >>> format_band(0.341, 0.32, 0.38), format_band(0.9, 0.8, 1.25), format_band(2.0, 1.0, float("inf"))
+    ('341 ms (320-380)', '900 ms (800-1,250)', '2 s (1-never)')
+    """
+    told = format_duration(seconds)
+    number, _, unit = told.partition(" ")
+    if not unit:
+        return told
+    scale = next(scale for limit, name, scale in _DURATIONS if name == unit)
+    ends = [_significant(x * scale) if math.isfinite(x) else "never" for x in (low, high)]
+    return f"{number} {unit} ({'-'.join(ends)})"
 
 
 def format_bytes(value: float) -> str:

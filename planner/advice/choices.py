@@ -16,7 +16,7 @@ from planner.choices import Choice, Choices
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import gpus_by_type
-from planner.fleet.types import cheapest_types
+from planner.fleet.types import ANY, cheapest_types
 from planner.plans import Plan, PoolPlan
 from planner.promise import Promise
 from planner.question.compiled import compile_question
@@ -62,9 +62,9 @@ def choices_of(
         Told (done, all) after every choice.
     """
     promise = _binding(plan, inputs)
-    several = len(inputs.gpu) > 1 or "any" in inputs.gpu
+    several = len(inputs.gpu) > 1 or ANY in inputs.gpu
     types = [*_types(inputs, workload, plan)]
-    asked = [*_settings(inputs, plan), *(types if several else ()), *_risks(inputs, plan)]
+    asked = [*(types if several else ()), *_settings(inputs, plan), *_risks(inputs, plan)]
     asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
     # types nobody asked for come last: they take longest
     asked += () if several else types
@@ -79,11 +79,12 @@ def ways_out(
 
     Limits that cost more than :data:`NEAR_KNEE` times what the knee of their curve costs are left out.
     """
-    asked = [*_settings(inputs, None), *_types(inputs, workload, None)]
+    asked: list[Choice] = []
     promise = None
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
         promise = replace(error.promise, limit_s=error.best_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
+    asked += [*_settings(inputs, None), *_types(inputs, workload, None)]
     rows = _sized(asked, inputs, workload, seconds, progress)
     found = Choices(tuple(rows), None, None, seconds, promise)
     costs = dict(found.curve)
@@ -157,7 +158,7 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
 def _measured(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
     """The nearest measured profile that the plan does not rest on."""
     used = {p.profile for p in plan.pools} if plan else set()
-    devices = [p.gpu for p in plan.pools] if plan else [find_gpu(name).name for name in inputs.gpu]
+    devices = [p.gpu for p in plan.pools] if plan else [find_gpu(name).name for name in inputs.gpu if name != ANY]
     groups = [p.tp for p in plan.pools] if plan else [inputs.tp or 1]
     try:
         model = find_model(inputs.model, like=inputs.like)
@@ -166,17 +167,18 @@ def _measured(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
     found = [p for p in measured_profiles(model) if p.name not in used and find_gpu(p.gpu).name in devices]
     if found:
         near = min(found, key=lambda p: abs(math.log2(p.tp / groups[0])))
-        yield _choice("profile", f"measured: {near.name} ({near.trust})", profile=near.name)
+        told = f"measured times ({near.trust}, {near.engine or 'kernels'}, TP{near.tp})"
+        yield _choice("profile", told, profile=near.name)
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Other GPU types: each one asked for by itself, else the cheapest by their bounds."""
     if inputs.profile is not None:
         return
-    asked = [find_gpu(name).name for name in inputs.gpu if name != "any"]
+    asked = [find_gpu(name).name for name in inputs.gpu if name != ANY]
     alone = set(asked) if plan is None else {p.gpu for p in plan.pools}
-    if len(asked) > 1 or "any" in inputs.gpu:
-        names = asked if "any" not in inputs.gpu else cheapest_types(compile_question(inputs, workload))
+    if len(asked) > 1 or ANY in inputs.gpu:
+        names = asked if ANY not in inputs.gpu else cheapest_types(compile_question(inputs, workload))
         names = [name for name in names if {name} != alone]
     else:
         names = [n for n in cheapest_types(compile_question(inputs, workload), OTHER_TYPES + 1) if n not in asked]

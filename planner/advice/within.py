@@ -36,6 +36,7 @@ def within(
         Told (done, all) after every task.
     """
     tell = progress or (lambda done, total: None)
+    tell(0, len(tasks))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(cores, len(tasks), MOST_WORKERS)
     # a copy of a process with threads may hold their locks for ever; macOS libraries do not survive a copy

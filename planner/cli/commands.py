@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
-from typer.main import get_group
+from typer.main import get_command, get_group
+
+from planner.cli.output import whole_tables
 
 __all__ = ["COMMANDS", "Commands", "Once"]
 
@@ -35,6 +37,29 @@ class Once(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+def _wide() -> TyperOption:
+    """``--wide`` of every command that prints tables, as the framework makes it of a command that has nothing else."""
+    alone = typer.Typer(add_completion=False)
+
+    def command(
+        wide: Annotated[
+            bool,
+            typer.Option(
+                "--wide", help="Tables with all columns, whatever the width of the page.", callback=whole_tables,
+                is_eager=True, expose_value=False, rich_help_panel="Output",
+            ),
+        ] = False,
+    ) -> None:  # fmt: skip
+        pass
+
+    # names of annotations are looked up in the module, where those of a function are not
+    command.__annotations__ = get_type_hints(command, include_extras=True)
+    alone.command()(command)
+    found = get_command(alone).params[0]
+    assert isinstance(found, TyperOption)
+    return found
+
+
 class Built(MutableMapping[str, Any]):
     """Commands by name, each built when it is first asked for."""
 
@@ -54,6 +79,8 @@ class Built(MutableMapping[str, Any]):
             self._built[name] = command = get_group(alone).commands[name]
             for leaf in getattr(command, "commands", {name: command}).values():
                 leaf.__class__ = Once
+                if any(option.name == "output_format" for option in leaf.params):
+                    leaf.params.append(_wide())
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:

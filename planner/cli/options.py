@@ -33,9 +33,9 @@ REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_
 """Options of the commands that look at one kind of replica."""
 
 
-def told(help: str, *flags: str, panel: str | None = None) -> Any:
-    """An option of the command's own: what help says, its flags, where help shows it."""
-    return typer.Option(*flags, help=help, rich_help_panel=panel)
+def told(help: str, *flags: str, panel: str | None = None, envvar: str | None = None) -> Any:
+    """An option of the command's own: what help says, its flags, where help shows it, the variable that presets it."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, envvar=envvar)
 
 
 def _format(of: str = "") -> Any:

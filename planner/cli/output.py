@@ -6,15 +6,32 @@ import errno
 import io
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
 from planner.writing import write_text
 
-__all__ = ["ClosedStream", "emit", "emit_files", "format_of", "open_streams", "progress_bar", "say", "tell", "writer"]
+__all__ = [
+    "ClosedStream",
+    "emit",
+    "emit_files",
+    "format_of",
+    "open_streams",
+    "page_width",
+    "progress_bar",
+    "renderer",
+    "say",
+    "tell",
+    "whole_tables",
+    "writer",
+]
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -80,6 +97,38 @@ def open_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
+_wide = ContextVar("wide", default=False)
+
+
+def whole_tables(wide: bool) -> None:
+    """Take ``--wide`` of the command that runs."""
+    _wide.set(wide)
+
+
+def page_width(stream: Any = None) -> int | None:
+    """Characters of a line on stdout, or on `stream`: as ``COLUMNS`` says, else the terminal's; ``None`` = any number."""
+    if _wide.get():
+        return None
+    named = os.environ.get("COLUMNS", "")
+    if named.isdigit() and int(named) > 0:
+        return int(named)
+    try:
+        target = sys.stdout if stream is None else stream
+        return os.get_terminal_size(target.fileno()).columns if target.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def renderer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], str]:
+    """What makes text of a result: as :func:`writer`, without writing it. A table fits the page; one in a file is whole."""
+    from planner.report import formatter
+
+    name = output_format or format_of(output)
+    render = formatter(name, of)
+    width = page_width() if output is None else None
+    return partial(render, width=width) if name == "table" and width is not None else render
+
+
 def writer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], None]:
     """What writes the result of a command, made first: a format that does not exist is told before anything is computed.
 
@@ -90,9 +139,7 @@ def writer(output_format: str | None, output: Path | None, of: str = "") -> Call
     of
         ``plan`` or ``schedule``, which have formats of their own.
     """
-    from planner.report import formatter
-
-    render = formatter(output_format or format_of(output), of)
+    render = renderer(output_format, output, of)
     return lambda result: emit(render(result), output)
 
 
@@ -115,21 +162,49 @@ def tell(result: Any) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Lines for the reader, on stderr."""
+    """Lines for the reader, on stderr, folded at the width of its page."""
+    from planner.report.blocks import folded
+
+    width = page_width(sys.stderr)
     for line in lines:
-        print(line, file=sys.stderr)
+        print("\n".join(folded(part, width) for part in line.split("\n")), file=sys.stderr)
+
+
+PATIENCE_S = 1.0
+"""What takes longer shows that it is under way."""
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr while a terminal watches; silent otherwise. Call it with (done, all)."""
+    """What is under way, on stderr while a terminal watches, once it has taken a second; silent otherwise.
+
+    Call it with (done, all) where that is known; until then it counts the seconds.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    start, known = time.monotonic(), threading.Event()
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    def show(text: str) -> None:
+        print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+
+    def count() -> None:
+        while not known.wait(PATIENCE_S):
+            show(f"{title}: {time.monotonic() - start:.0f} s")
+
+    def tell(done: int, total: int) -> None:
+        if not known.is_set():
+            # ended, not left to itself: a process with threads cannot be copied
+            known.set()
+            counter.join()
+        if time.monotonic() - start > PATIENCE_S:
+            show(f"{title}: {done:,} of {total:,}")
+
+    counter = threading.Thread(target=count, daemon=True)
+    counter.start()
+    try:
+        yield tell
+    finally:
+        known.set()
+        counter.join()
+        show("")

@@ -17,6 +17,12 @@ Config = Annotated[
     opt.told("Configuration or plan file (YAML, JSON) whose options are the base.", panel=opt.OUTPUT)]  # fmt: skip
 Scenario = Annotated[str | None, opt.told("Scenario of the configuration file.", panel=opt.OUTPUT)]
 
+WITH_CHOICES = ("table", "markdown", "json", "yaml")
+"""Formats that hold what other choices would cost."""
+
+FOR_PROGRAMS = ("json", "yaml")
+"""Formats in which a question without an answer is a document too."""
+
 
 @opt.asks()
 def plan(
@@ -28,20 +34,36 @@ def plan(
             "Simulate the fleet and judge every promise (seconds; exit 6 when one fails).", "--verify", panel=opt.OUTPUT
         ),
     ] = False,
+    choices: Annotated[
+        str,
+        opt.told(
+            "Time for what other choices would cost, sized and priced beside the plan.",
+            "--options-seconds",
+            panel=opt.OUTPUT,
+            envvar="FLEETOPT_OPTIONS_SECONDS",
+        ),
+    ] = "1.4",
+    no_choices: Annotated[
+        bool, opt.told("Without what other choices would cost.", "--no-options", panel=opt.OUTPUT)
+    ] = False,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
     """The cheapest fleet that keeps the promises: pools, replicas, engine settings, cost, and how sure.
 
+    Below it what other choices would cost: routing, precision, GPU, engine, more traffic, a node's failure, other limits.
+
     Example: fleetopt plan --cdf azure.csv --slo 0.5
     """
     from planner import api
-    from planner.cli.output import say, tell, writer
-    from planner.errors import InputError
+    from planner.cli.output import format_of, progress_bar, say, tell, writer
+    from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
 
     write = writer(output_format, output, of="plan")
+    # a file to deploy has no room for what was not chosen
+    seconds = "0" if no_choices or (output_format or format_of(output)) not in WITH_CHOICES else choices
     if config is not None and load_question(config).classes:
         if verify or scenario is not None:
             option = "--verify" if verify else "--scenario"
@@ -55,7 +77,15 @@ def plan(
         )
         say(f"assumed: {line}" for line in tiers.assumptions)
         return
-    result = api.plan(given.pop("cdf"), config=config, scenario=scenario, **given)
+    asked = {"config": config, "scenario": scenario, "choices": seconds, **given}
+    try:
+        with progress_bar("planning") as progress:
+            result = api.plan(asked.pop("cdf"), progress=progress, **asked)
+    except InfeasibleError as error:
+        # a file is written after success alone
+        if output is None and (error.choices is not None or output_format in FOR_PROGRAMS):
+            write(error)
+        raise
     write(result)
     tell(result)
     if verify:

@@ -179,10 +179,9 @@ def _compare(
     output: Path | None,
 ) -> None:
     from planner import api
-    from planner.cli.output import emit, format_of, progress_bar, say
-    from planner.report import formatter
+    from planner.cli.output import emit, progress_bar, renderer, say
 
-    render = formatter(output_format or format_of(output))
+    render = renderer(output_format, output)
     with progress_bar("simulating") as bar:
         result = api.compare_policies(names, rates, workload, progress=bar, **given)
     if not result.complete:

@@ -13,6 +13,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.pool import Pool, broken
 from planner.fleet.shapes import find_shape, shape_names
+from planner.fleet.types import with_types
 from planner.methods import find_method
 from planner.methods.base import same_band
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan
@@ -59,6 +60,7 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
     InputError, InfeasibleError
         As :func:`make_plan`.
     """
+    question = with_types(question)
     shape = question.search.shape
     names = list(shape_names())
     if shape in names:
@@ -77,6 +79,7 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
 
 def plan_of(question: CompiledQuestion) -> Plan:
     """The cheapest fleet of the shape asked for; of all shapes, with the dearer one beside it, where that is asked for."""
+    question = with_types(question)
     names = list(shape_names())
     shape = question.search.shape
     if shape in names:

@@ -12,7 +12,10 @@ from planner.errors import InputError
 from planner.fleet.problem import FleetProblem
 from planner.question.compiled import CompiledQuestion
 
-__all__ = ["MOST_TYPES", "cheapest_types"]
+__all__ = ["ANY", "MOST_TYPES", "cheapest_types", "with_types"]
+
+ANY = "any"
+"""Stands for a GPU type that the search chooses."""
 
 MOST_TYPES = 8
 """Types that ``--gpu any`` searches."""
@@ -45,3 +48,24 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
         if math.isfinite(max(cost, float(problem.bounds[0, -1]))):
             found.append((cost, name))
     return tuple(name for _, name in sorted(found)[:most])
+
+
+def with_types(question: CompiledQuestion) -> CompiledQuestion:
+    """The question with the types that :data:`ANY` stands for.
+
+    Raises
+    ------
+    InputError
+        The model fits on no type with a price.
+    """
+    engines = question.engines
+    if ANY not in engines.gpu:
+        return question
+    found = cheapest_types(question)
+    if not found:
+        raise InputError(
+            f"gpu: no GPU type with a price holds {engines.model} and its longest request within the promises",
+            "Name one (--gpu) to see what binds.",
+        )
+    named = [name for name in engines.gpu if name != ANY]
+    return replace(question, engines=replace(engines, gpu=tuple(dict.fromkeys([*named, *found]))))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from planner.report.markdown import rows_to_markdown
-from planner.report.table import rows_to_table
+from planner.report.table import fitting, rows_to_table
 
-__all__ = ["Block", "Table", "Text", "cell", "rows_table", "to_markdown", "to_terminal"]
+__all__ = ["Block", "Table", "Text", "cell", "folded", "rows_table", "to_markdown", "to_terminal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,15 @@ class Table:
         Columns that align left, the others right.
     near
         Follows the block above without an empty line in a terminal.
+    drop
+        Columns that a narrow page leaves out, the first to go first.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: Collection[str] = ()
     near: bool = False
+    drop: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Text:
     lines
         What it says.
     style
-        In a document: ``heading``, ``bold``, ``bullets``, or as it is.
+        In a document: ``heading``, ``bold``, ``bullets``, or as it is. ``command``: a line for a shell, continued with a
+        backslash where it is folded.
     title
         In a document: the heading above.
     label
@@ -61,19 +66,33 @@ class Text:
 
 Block = Table | Text
 
-_STYLES = {"heading": "## {}", "bold": "**{}**", "bullets": "- {}", "": "{}"}
+_STYLES = {"heading": "## {}", "bold": "**{}**", "bullets": "- {}", "command": "    {}", "": "{}"}
 
 
-def to_terminal(blocks: Sequence[Block]) -> str:
-    """Blocks with an empty line between them."""
+def to_terminal(blocks: Sequence[Block], width: int | None = None) -> str:
+    """Blocks with an empty line between them, on a page of that many characters; ``None`` = any number."""
     out = ""
     for block in blocks:
         if isinstance(block, Table):
-            text = rows_to_table([*block.columns], [[*r] for r in block.rows], set(block.columns) - set(block.left))
+            text = rows_to_table(block.columns, block.rows, block.left, width, block.drop)
+            kept = fitting(block.columns, block.rows, block.left, width, block.drop)
+            if gone := [name for k, name in enumerate(block.columns) if k not in kept]:
+                text += "\n" + folded(f"left out for the width: {', '.join(gone)} (--wide)", width)
+        elif block.only == "document":
+            text = ""
         else:
-            text = "" if block.only == "document" else "\n".join(block.label + line for line in block.lines)
+            text = "\n".join(folded(block.label + line, width, block.style == "command") for line in block.lines)
         out += ("\n" if block.near else "\n\n") * bool(out and text) + text
     return out
+
+
+def folded(line: str, width: int | None, command: bool = False) -> str:
+    """A line on as many lines as it takes, the further ones indented; those of a command end in a backslash."""
+    if width is None or len(line) <= width:
+        return line
+    inner = width - 2 * command
+    parts = textwrap.wrap(line, inner, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return (" \\\n" if command else "\n").join(parts)
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -91,7 +110,8 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 def rows_table(rows: Sequence[dict[str, object]]) -> Table:
     """Any rows; the columns are the union of all keys in order of appearance."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    return Table(columns, [[cell(row.get(c)) for c in columns] for row in rows])
+    words = {c for c in columns if any(isinstance(row.get(c), str) for row in rows)}
+    return Table(columns, [[cell(row.get(c)) for c in columns] for row in rows], words, drop=columns[:0:-1])
 
 
 def cell(value: object) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
-from planner.fleet.shapes import find_shape, shape_names, standing_fleet
+from planner.fleet.shapes import standing_fleet
 from planner.notebook import InNotebooks
 from planner.plans import json_number
 from planner.question.compiled import CompiledQuestion
@@ -432,15 +433,4 @@ def fleet_to_schedule(question: CompiledQuestion, pools: Sequence[SavedPool]) ->
     InputError, InfeasibleError
         As :func:`planner.fleet.assemble.make_plan`.
     """
-    if pools:
-        return standing_fleet(question, pools)
-    shapes = [question.search.shape] if question.search.shape in shape_names() else list(shape_names())
-    fleets, reasons = [], []
-    for name in shapes:
-        try:
-            fleets.append(find_shape(name).solve(question).fleet)
-        except (InfeasibleError, InputError) as error:
-            reasons.append(error)
-    if not fleets:
-        raise reasons[0]
-    return min(fleets, key=lambda fleet: fleet.cost_usd_per_hour)
+    return standing_fleet(question, pools) if pools else fleet_of(question)

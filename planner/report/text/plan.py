@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.report.blocks import Block, Table, Text
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.report.text import choices
+from planner.units import format_band, format_count, format_duration, format_percent, format_usd
 
 __all__ = ["blocks"]
 
 
 def blocks(plan: Plan) -> list[Block]:
-    """Headline, pools, what they save and why, settings; a document also keeps what was assumed."""
+    """Headline, pools, why, how to start the engines, other choices; a document also keeps what was assumed."""
     question, answer, cost = headline(plan)
     columns, rows = pool_table(plan)
     return [
         Text([question], "heading"),
         Text([answer], "bold", near=True),
         Text([cost], near=True),
-        Table(columns, rows, {"pool", "total tokens"}),
+        Table(columns, rows, {"pool", "total tokens"}, drop=DROPPED),
         Text([savings(plan)]),
         Text(plan.explanation, "bullets", "Why", near=True),
+        *(() if plan.choices is None else choices.blocks(plan.choices)),
         Text(plan.assumptions, "bullets", "Assumed", only="document"),
         Text(plan.warnings, "bullets", "Warnings", only="document"),
-        Text([engine_flags(pool) for pool in plan.pools], only="terminal"),
+        Text([engine_flags(pool) for pool in plan.pools], "command", only="terminal"),
         Text(plan.notes, "bullets", "Notes", label="note: ", near=True),
         Text([f"fleetopt {plan.version}, method `{plan.method}`"], only="document"),
     ]
@@ -40,26 +42,35 @@ def engine_flags(pool: PoolPlan) -> str:
 
 
 def gpu_phrase(pool: PoolPlan) -> str:
-    """``"40 GPUs = 5 replicas x TP8 of h100-80gb"``."""
-    gpus = f"{pool.gpus:,} GPU{'s' if pool.gpus != 1 else ''}"
+    """``"5 replicas x TP8 of h100-80gb"``."""
     replicas = f"{pool.replicas:,} replica{'s' if pool.replicas != 1 else ''}"
     spares = f" ({pool.spares} of them spare)" if pool.spares else ""
-    return f"{gpus} = {replicas} x {pool.parallel} of {pool.gpu}{spares}"
+    return f"{replicas} x {pool.parallel} of {pool.gpu}{spares}"
 
 
 def headline(plan: Plan) -> list[str]:
-    """The question and the answer, three lines."""
+    """The question, what to buy for how much, and of what; three lines."""
     promises = ", ".join(f"{p.label} <= {format_duration(p.limit_s)}" for p in plan.slo.promises)
     name = plan.workload.get("name", "workload")
     requests = plan.workload.get("requests")
     known = f" ({format_count(float(requests))} requests)" if isinstance(requests, (int, float)) else ""
     model = plan.inputs.get("model", "")
-    tokens = plan.cost_usd_per_million_tokens
+    hourly = plan.cost_usd_per_hour
     return [
         f"{name}{known} at {format_count(plan.arrival_rate_per_s)} requests/s, {model}: {promises}",
-        " + ".join(gpu_phrase(p) for p in plan.pools),
-        f"{format_usd(plan.cost_usd_per_hour)}/hour, {format_usd(plan.cost_usd_per_year)}/year, "
-        f"${format_count(tokens)} per million tokens",
+        f"{plan.gpus:,} GPU{'s' if plan.gpus != 1 else ''}, {format_usd(round(choices.HOURS_PER_MONTH * hourly))}/month, "
+        f"{format_usd(round(plan.cost_usd_per_year))}/year: {' + '.join(gpu_phrase(p) for p in plan.pools)}",
+        f"{format_usd(hourly)}/hour, ${format_count(plan.cost_usd_per_million_tokens)} per million tokens; "
+        + "; ".join(prices(plan)),
+    ]
+
+
+def prices(plan: Plan) -> list[str]:
+    """What a GPU costs and whose price that is, by type."""
+    told = {str(r.values["gpu"]): r.values for r in plan.remarks.get("assumptions", ()) if r.code == "gpu_price"}
+    return [
+        f"{gpu} at {format_usd(float(str(v['price'])))} per GPU and hour{v['source'] or ' (--price)'}"
+        for gpu, v in told.items()
     ]
 
 
@@ -81,6 +92,9 @@ def savings(plan: Plan) -> str:
 COLUMNS = (
     "pool", "total tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
 )  # fmt: skip
+
+DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", "total tokens", "load")
+"""Columns that a narrow page leaves out, the first to go first."""
 
 
 def pool_cells(pool: PoolPlan) -> list[str]:
@@ -107,10 +121,9 @@ def pool_cells(pool: PoolPlan) -> list[str]:
 
 def latency_cell(value: LatencyValue) -> str:
     """``"341 ms (320-380)"`` with the promise it is held against kept for the header."""
-    text = format_duration(value.value_s)
     if value.low_s < value.value_s < value.high_s:
-        text += f" ({format_duration(value.low_s)} - {format_duration(value.high_s)})"
-    return text
+        return format_band(value.value_s, value.low_s, value.high_s)
+    return format_duration(value.value_s)
 
 
 def reported(plan: Plan) -> list[tuple[str, float]]:

@@ -1,0 +1,98 @@
+"""What other choices would cost, below a plan or in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.choices import Choice, Choices
+from planner.plans import HOURS_PER_YEAR
+from planner.report.blocks import Block, Table, Text
+from planner.units import format_count, format_duration, format_percent, format_usd
+
+__all__ = ["HOURS_PER_MONTH", "blocks"]
+
+HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
+
+COLUMNS = ("otherwise", "GPUs", "$/month", "$/year", "change", "fleet", "write")
+DROPPED = ("fleet", "$/year")
+
+TOO_DEAR = 20.0
+"""A choice that costs more than this many times the plan is told, not priced: nobody takes it."""
+
+
+def blocks(choices: Choices) -> list[Block]:
+    """The choices sized as a table, what has no fleet and what was not reached as lines."""
+    priced = [c for c in choices.rows if c.cost_usd_per_hour is not None and not _too_dear(c, choices)]
+    rows = [_cells(c, choices.cost_usd_per_hour) for c in priced]
+    found: list[Block] = []
+    if rows and choices.cost_usd_per_hour is not None:
+        rows.insert(0, _plan_cells(choices.cost_usd_per_hour, choices.gpus or 0))
+        found.append(Text(["Other choices, one at a time"], title="Other choices", only="document"))
+    if rows:
+        columns = list(COLUMNS)
+        if choices.cost_usd_per_hour is None:
+            columns[0], rows = "possible with", [[*row[:4], *row[5:]] for row in rows]
+            columns.remove("change")
+        found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED))
+    lines = [*_curve(choices), *_without(choices), *_not_reached(choices)]
+    return [*found, Text(lines, near=True)]
+
+
+def _plan_cells(cost: float, gpus: int) -> list[str]:
+    return ["this plan", format_count(gpus), _month(cost), _year(cost), "", "", ""]
+
+
+def _cells(choice: Choice, base: float | None) -> list[str]:
+    cost = choice.cost_usd_per_hour or 0.0
+    change = "" if base is None else _change(cost / base - 1.0)
+    return [choice.name, format_count(choice.gpus or 0), _month(cost), _year(cost), change, choice.fleet, choice.flags]
+
+
+def _month(cost: float) -> str:
+    return format_usd(round(HOURS_PER_MONTH * cost))
+
+
+def _year(cost: float) -> str:
+    return format_usd(round(HOURS_PER_YEAR * cost))
+
+
+def _change(share: float) -> str:
+    """``-25%``; nothing where the price is the plan's."""
+    return "same" if abs(share) < 5e-5 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
+
+
+def _too_dear(choice: Choice, choices: Choices) -> bool:
+    base = choices.cost_usd_per_hour
+    return base is not None and (choice.cost_usd_per_hour or 0.0) > TOO_DEAR * base
+
+
+def _curve(choices: Choices) -> Sequence[str]:
+    """Where the cost of the promise bends."""
+    at, costs = choices.knee_s, dict(choices.curve)
+    if choices.promise is None or len(costs) < 3:
+        return []
+    label = choices.promise.label
+    if at is None:
+        return [] if min(costs.values()) == max(costs.values()) else [f"{label}: no knee; every step costs about alike"]
+    where = f"{format_duration(at)}, {_month(costs[at])}/month"
+    return [f"{label}: the knee is at {where}: tighter costs more and more, looser saves little"]
+
+
+def _without(choices: Choices) -> Sequence[str]:
+    """Choices without a fleet, and those nobody would take."""
+    told = []
+    for choice in choices.rows:
+        if choice.reason is not None:
+            told.append(f"{choice.name}: {choice.reason}")
+        elif choice.cost_usd_per_hour is not None and _too_dear(choice, choices):
+            told.append(f"{choice.name}: more than {TOO_DEAR:g} times the plan ({format_count(choice.gpus or 0)} GPUs)")
+    return told
+
+
+def _not_reached(choices: Choices) -> Sequence[str]:
+    """What the time did not allow, with the flag that shows it."""
+    left = [c.flags for c in choices.rows if not c.reached]
+    if not left:
+        return []
+    more = f"--options-seconds {2 * max(choices.seconds, 5.0):.0f}"
+    return [f"not reached in {choices.seconds:g} s ({more} waits for them): {', '.join(left)}"]
