@@ -11,7 +11,7 @@ import typer
 
 from planner._version import __version__
 from planner.cli.commands import Commands
-from planner.cli.output import open_streams
+from planner.cli.output import open_streams, say
 from planner.errors import FleetOptError
 
 app = typer.Typer(
@@ -54,7 +54,7 @@ def run(arguments: list[str] | None = None) -> None:
         # the framework itself exits with 2 on wrong usage and with 130 when interrupted
         app(args=arguments)
     except FleetOptError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say([f"error: {error}"])
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # the reader of the pipe has gone: nothing to report, and nothing left to flush

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.report.markdown import rows_to_markdown
 from planner.report.table import fitting, rows_to_table
+from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["Block", "Table", "Text", "cell", "folded", "rows_table", "to_markdown", "to_terminal"]
+__all__ = ["Block", "Table", "Text", "cell", "folded", "label", "rows_table", "to_markdown", "to_terminal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +109,70 @@ def to_markdown(blocks: Sequence[Block]) -> str:
     return "\n\n".join(parts)
 
 
-def rows_table(rows: Sequence[dict[str, object]]) -> Table:
-    """Any rows; the columns are the union of all keys in order of appearance."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    words = {c for c in columns if any(isinstance(row.get(c), str) for row in rows)}
-    return Table(columns, [[cell(row.get(c)) for c in columns] for row in rows], words, drop=columns[:0:-1])
+def rows_table(rows: Sequence[Mapping[str, object]], first: Sequence[str] = ()) -> Table:
+    """Any rows as people read them: columns named and values written by the unit that ends their key.
+
+    Parameters
+    ----------
+    rows
+        Of :meth:`to_rows`; a half width ``..._ci95`` goes into the cell of its value.
+    first
+        Keys in front, the most wanted first: a narrow page leaves columns out from the right. Keys without a value in
+        any row are left out.
+    """
+    present = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    keys = [k for k in dict.fromkeys([*first, *present]) if k in present and not k.endswith("_ci95")]
+    words = {label(k) for k in keys if any(isinstance(row.get(k), str) for row in rows)}
+    cells = [[_with_interval(k, row) for k in keys] for row in rows]
+    return Table([label(k) for k in keys], cells, words)
 
 
-def cell(value: object) -> str:
-    """One value of a row: four significant digits, a dash for nothing."""
+def _with_interval(key: str, row: Mapping[str, object]) -> str:
+    """A value, with its half width where the row has one."""
+    text, half = cell(row.get(key), key), row.get(f"{key}_ci95")
+    return f"{text} ±{cell(half, key)}" if isinstance(half, float) and half > 0.0 else text
+
+
+_QUANTILE = re.compile(r"(?:(ttft|tpot|tbt|e2e)_p([\d.]+)|p([\d.]+)_(ttft|tpot|tbt|e2e))_s")
+_MONEY = {"cost_usd_per_hour": "$/hour", "cost_usd_per_million_tokens": "$/million tokens"}
+_ABBREVIATED = ("ttft", "tpot", "tbt", "e2e", "gpu", "gpus", "tp", "kv")
+
+
+def label(key: str) -> str:
+    """What a column of rows is called.
+
+    >>> [label(k) for k in ("ttft_p99_s", "arrival_rate_per_s", "cost_usd_per_hour", "tpot_mean_s", "replicas")]
+    ['P99 TTFT', 'arrival rate/s', '$/hour', 'mean TPOT', 'replicas']
+    """
+    if found := _QUANTILE.fullmatch(key):
+        metric, level = (found[1], found[2]) if found[1] else (found[4], found[3])
+        return f"P{level} {metric.upper()}"
+    if key in _MONEY:
+        return _MONEY[key]
+    if key.endswith("_mean_s"):
+        return f"mean {key.removesuffix('_mean_s').upper()}"
+    name = key.removesuffix("_per_s") + "/s" if key.endswith("_per_s") else key.removesuffix("_s")
+    words = name.replace("_tokens", ", tokens").replace("_", " ").split(" ")
+    words = ["GPUs" if w == "gpus" else w.upper() if w in _ABBREVIATED else w for w in words]
+    return " ".join(words).replace("per 1000", "per 1,000")
+
+
+def cell(value: object, key: str = "") -> str:
+    """One value of a row, in the unit its key ends with; a dash for nothing.
+
+    >>> cell(0.2331, "ttft_p99_s"), cell(True), cell(10760.0, "cost_usd_per_hour"), cell(None), cell(0.41527)
+    ('233 ms', 'yes', '$10,760', '-', '0.415')
+    """
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if key in _MONEY:
+        return format_usd(value) if value >= 1.0 else f"${format_count(value)}"
+    if key.endswith("_s") and not key.endswith("_per_s"):
+        return format_duration(value)
+    if key == "saving":
+        return format_percent(value)
+    return format_count(value)

@@ -16,6 +16,9 @@ GAP = "  "
 NARROWEST = 16
 """A column of words is never folded to less than this."""
 
+LONGEST_WORD = 48
+"""Words longer than this, addresses mostly, are broken where a page has no room for them."""
+
 
 def fitting(
     columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str], width: int | None, drop: Sequence[str]
@@ -31,7 +34,8 @@ def fitting(
     width
         Characters; ``None`` = any number.
     drop
-        Columns that may be left out, the first to go first; those that are absent are passed over.
+        Columns that may be left out, the first to go first; those that are absent are passed over. All others but the
+        first column follow, from the right, where these are not enough.
 
     Returns
     -------
@@ -40,6 +44,7 @@ def fitting(
     """
     kept = list(range(len(columns)))
     going = [columns.index(name) for name in drop if name in columns]
+    going += [k for k in range(len(columns) - 1, 0, -1) if k not in going]
     while width is not None and going and sum(_least(columns, rows, left, kept)) + len(GAP) * (len(kept) - 1) > width:
         kept.remove(going.pop(0))
     return kept
@@ -57,7 +62,7 @@ def _least(
     found = []
     for k, width in zip(kept, _widths(columns, rows, kept), strict=True):
         words = [word for row in rows for word in row[k].split()]
-        longest = max((len(word) for word in [columns[k], *words]), default=1)
+        longest = min(max((len(word) for word in [columns[k], *words]), default=1), LONGEST_WORD)
         found.append(min(width, max(longest, NARROWEST)) if columns[k] in left else width)
     return found
 

@@ -17,7 +17,7 @@ def blocks(schedule: Schedule) -> list[Block]:
         Text([answer], "bold", near=True),
         Text([cost], near=True),
         Table(COLUMNS, summary(schedule), {""}),
-        Table(*by_hour(schedule), {"time"}),
+        Table(*by_hour(schedule), {"time"}, drop=[*(f"{p.name} load" for p in schedule.pools), "starting"]),
     ]
 
 
@@ -30,8 +30,8 @@ def headline(schedule: Schedule) -> list[str]:
         f"{format_count(min(rates))} to {format_count(max(rates))} requests/s over a {period} (mean "
         f"{format_count(sum(rates) / len(rates))}); replicas start {format_duration(e.startup_s)} ahead, "
         f"held {e.dwell_hours} h at least" + (f", {format_percent(e.buffer)} buffer" if e.buffer else ""),
-        f"{schedule.peak_replicas:,} replicas at the peak, {schedule.mean_replicas:.1f} on average "
-        f"(peak {schedule.peak_gpus:,} GPUs)",
+        f"{schedule.peak_gpus:,} GPU{'s' if schedule.peak_gpus != 1 else ''} at the peak ({schedule.peak_replicas:,} "
+        f"replica{'s' if schedule.peak_replicas != 1 else ''}, {schedule.mean_replicas:.1f} on average)",
         f"{format_usd(schedule.cost_usd)} per {period} scaled, {format_usd(schedule.static_cost_usd)} static: "
         f"{format_percent(schedule.saving)} saved; a perfect autoscaler pays {format_usd(schedule.perfect_cost_usd)}",
     ]

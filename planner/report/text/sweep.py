@@ -1,0 +1,35 @@
+"""A what-if: a row per point, what was changed in front."""
+
+from __future__ import annotations
+
+from planner.report.blocks import Block, Table, rows_table
+from planner.report.text.choices import HOURS_PER_MONTH
+from planner.studies.what_if import Sweep
+from planner.units import format_usd
+
+__all__ = ["blocks"]
+
+FIRST = ("gpus", "cost_usd_per_hour", "fleet", "load")
+
+
+def blocks(sweep: Sweep) -> list[Block]:
+    """GPUs and the price of a month and a year behind the changes."""
+    changed = list(dict.fromkeys(name for point in sweep.points for name in point.changes))
+    rows = sweep.to_rows()
+    if all(row["feasible"] for row in rows):
+        rows = [{k: v for k, v in row.items() if k != "feasible"} for row in rows]
+    table = rows_table(rows, [*changed, "feasible", *FIRST, "reason"])
+    costs = [None if p.plan is None else p.plan.cost_usd_per_hour for p in sweep.points]
+    if all(cost is None for cost in costs):
+        return [table]
+    at = table.columns.index("$/hour")
+    priced = [_prices(cost) for cost in costs]
+    cells = [[*row[:at], *money, *row[at:]] for row, money in zip(table.rows, priced, strict=True)]
+    return [Table([*table.columns[:at], "$/month", "$/year", *table.columns[at:]], cells, table.left)]
+
+
+def _prices(usd_per_hour: float | None) -> list[str]:
+    """What a point costs in a month and in a year."""
+    if usd_per_hour is None:
+        return ["-", "-"]
+    return [format_usd(round(hours * usd_per_hour)) for hours in (HOURS_PER_MONTH, 12.0 * HOURS_PER_MONTH)]
