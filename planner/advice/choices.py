@@ -114,7 +114,7 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
     except (InfeasibleError, InputError) as error:
         return replace(choice, reason=error.message)
     pools = fleet.pools
-    told = " + ".join(f"{p.bought:,} x TP{p.option.tp} {p.option.gpu.name}" for p in pools)
+    told = " + ".join(f"{p.bought:,} x {p.option.parallel} {p.option.gpu.name}" for p in pools)
     gpus = sum(gpus_by_type(pools).values())
     return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told)
 
@@ -198,7 +198,7 @@ def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
 
 def _on_a_node(pool: PoolPlan) -> int:
     """Replicas of a pool that one node can take down: all it can hold, or all there are."""
-    held = max(find_gpu(pool.gpu).gpus_per_node // pool.tp, 1)
+    held = max(find_gpu(pool.gpu).gpus_per_node // pool.parallel.gpus, 1)
     return min(held, pool.replicas - pool.spares)
 
 
