@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.profiles import Profile
+from planner.choices import Choice, Choices
 from planner.fleet.fleet import Verdict
 from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction
@@ -25,7 +26,7 @@ from planner.workload.workload import Provenance, Workload
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 RESULTS = (
-    Alternative, Arrivals, Elasticity, EngineSettings, Evaluation, Finding, Grouping, IterationModel, LatencyValue, Plan, PoolPlan,
+    Alternative, Arrivals, Choice, Choices, Elasticity, EngineSettings, Evaluation, Finding, Grouping, IterationModel, LatencyValue, Plan, PoolPlan,
     Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport, Sweep, SweepPoint, TieredPlan,
     Verdict, Workload,
 )  # fmt: skip

@@ -1,0 +1,133 @@
+"""What other choices cost: each row is the price that choosing it gives; the time is kept; the order is fixed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+import planner as fo
+from planner.advice.within import within
+from planner.choices import Choice, knee
+from planner.cli.main import run
+from planner.errors import InfeasibleError, InputError
+
+QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0}
+NEVER = {**QUICK, "slo": 0.01, "pools": 1}
+PATIENT = 300.0
+
+
+def chosen(choice: Choice, **asked: object) -> float | None:
+    """The price that making the choice gives."""
+    metric = {"ttft", "tpot", "e2e"} & set(choice.changes)
+    base = {k: v for k, v in asked.items() if not (k == "slo" and metric)}
+    try:
+        return fo.plan("azure", **{**base, **choice.changes}).cost_usd_per_hour  # type: ignore[arg-type]
+    except (InfeasibleError, InputError):
+        return None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [QUICK, {**QUICK, "pools": 1, "gpu": ["h100", "l40s"], "slo": [4.0, "p90=1s"]}],
+    ids=["one type", "two types, two promises"],
+)
+def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
+    plan = fo.plan("azure", choices=PATIENT, **asked)  # type: ignore[arg-type]
+    assert plan.choices is not None
+    assert all(row.reached for row in plan.choices.rows)
+    kinds = {row.kind for row in plan.choices.rows}
+    assert kinds >= {"routing", "gpu", "traffic", "redundancy", "promise"}
+    for row in plan.choices.rows:
+        assert (row.cost_usd_per_hour is None) == (row.reason is not None)
+        assert row.cost_usd_per_hour == chosen(row, **asked), row
+    again = fo.plan("azure", choices=PATIENT, **asked)  # type: ignore[arg-type]
+    assert again.choices == plan.choices
+    assert plan.to_dict()["choices"] == json.loads(json.dumps(plan.choices.to_dict()))
+
+
+def test_the_measured_profile_beside_the_estimate_is_named() -> None:
+    plan = fo.plan("azure", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
+    assert plan.choices is not None
+    row = next(row for row in plan.choices.rows if row.kind == "profile")
+    assert row.changes == {"profile": "llama-3.1-8b-h100-80gb-tp1-trtllm"}
+
+
+def test_no_time_leaves_rows_without_a_price() -> None:
+    plan = fo.plan("azure", choices=1e-9, **QUICK)  # type: ignore[arg-type]
+    assert plan.choices is not None
+    assert plan.choices.rows
+    assert not any(row.reached or row.cost_usd_per_hour for row in plan.choices.rows)
+    assert fo.plan("azure", **QUICK).choices is None  # type: ignore[arg-type]
+
+
+def test_a_node_that_fails_leaves_enough() -> None:
+    """Eight replicas fit a node of eight GPUs: fewer than that many may all stand on one, more lose eight at most."""
+    for rate, spare in ((1.0, 1), (300.0, 8)):
+        plan = fo.plan("azure", choices=PATIENT, **{**QUICK, "rate": rate, "pools": 1})  # type: ignore[arg-type]
+        assert plan.choices is not None
+        row = next(r for r in plan.choices.rows if r.kind == "redundancy")
+        assert row.changes == {"redundancy": spare}
+        assert min(plan.replicas, 8) == spare
+
+
+def test_the_way_out_is_no_limit_far_beyond_the_knee() -> None:
+    with pytest.raises(InfeasibleError) as failed:
+        fo.plan("azure", choices=PATIENT, **NEVER)  # type: ignore[arg-type]
+    found = failed.value.choices
+    assert found is not None
+    assert failed.value.best_s is not None
+    limits = [row for row in found.rows if row.kind == "promise"]
+    assert limits
+    assert all(row.limit_s is not None and row.limit_s > failed.value.best_s for row in limits)
+    costs = [row.cost_usd_per_hour for row in limits]
+    at_knee = dict(found.curve)[found.knee_s or max(dict(found.curve))]
+    assert all(cost is not None and cost <= 3.0 * at_knee for cost in costs)
+    for row in limits:
+        assert row.cost_usd_per_hour == chosen(row, **NEVER)
+
+
+def test_an_infeasible_question_is_a_document_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    quick = ["--method", "mgc", "--kv", "reserved", "--pools", "1", "--options-seconds", "60"]
+    asked = ["plan", "--slo", "10ms", *quick]
+    with pytest.raises(SystemExit) as end:
+        run([*asked, "--format", "json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert (end.value.code, shown["kind"]) == (4, "fleetopt-infeasible")
+    assert shown["promise"]["metric"] == "ttft_s"
+    assert {row["kind"] for row in shown["choices"]["rows"]} >= {"promise"}
+    with pytest.raises(SystemExit) as end:
+        run([*asked, "-o", str(tmp_path / "plan.yaml")])
+    assert end.value.code == 4
+    assert not list(tmp_path.iterdir())
+
+
+def test_any_gpu_is_at_most_as_dear_as_each() -> None:
+    best = fo.plan("azure", gpu="any", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
+    assert best.choices is not None
+    alone = [row for row in best.choices.rows if row.kind == "gpu"]
+    assert len(alone) >= 6
+    priced = [row.cost_usd_per_hour for row in alone if row.cost_usd_per_hour is not None]
+    assert min(priced) >= best.cost_usd_per_hour * (1.0 - 1e-12)
+
+
+def test_a_knee_is_where_the_curve_bends_most() -> None:
+    assert knee([(1.0, 100.0), (2.0, 11.0), (4.0, 10.0), (8.0, 9.5)]) == 2.0
+    assert knee([(1.0, 10.0), (2.0, 10.0)]) is None
+
+
+def test_within_keeps_the_time_and_the_order() -> None:
+    start = time.monotonic()
+    answers = within(1.0, [lambda k=k: k * k for k in range(5)] + [lambda: time.sleep(60.0) or 99])  # type: ignore[misc]
+    assert answers[:5] == [0, 1, 4, 9, 16] or time.monotonic() - start >= 0.9
+    assert answers[5] is None or time.monotonic() - start >= 59.0
+
+
+def test_a_failure_in_a_task_is_the_callers() -> None:
+    def fails() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        within(30.0, [fails, fails])
