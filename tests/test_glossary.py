@@ -26,9 +26,9 @@ from planner.workload.workload import Provenance, Workload
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 RESULTS = (
-    Alternative, Arrivals, Choice, Choices, Elasticity, EngineSettings, Evaluation, Finding, Grouping, IterationModel, LatencyValue, Plan, PoolPlan,
-    Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport, Sweep, SweepPoint, TieredPlan,
-    Verdict, Workload,
+    Alternative, Arrivals, Choice, Choices, Elasticity, EngineSettings, Evaluation, Finding, Grouping, IterationModel,
+    LatencyValue, Plan, PoolPlan, Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport, Sweep,
+    SweepPoint, TieredPlan, Verdict, Workload,
 )  # fmt: skip
 # what ARCHITECTURE's vocabulary promises beyond the fields
 WORDS = (

@@ -140,7 +140,7 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
     """Settings of the gateway and the engines."""
     if plan is not None:
         own = find_routing(inputs.routing).name
-        for routing in reversed(ROUTINGS.values()):
+        for routing in reversed([*ROUTINGS.values()]):
             if routing.law is not None and routing.name != own:
                 yield _choice("routing", f"routing {routing.name}", routing=routing.name)
         if len(plan.pools) > 1 and plan.baseline is not None:

@@ -115,10 +115,11 @@ def _work(pipe: Any, of_parent: Sequence[Any], tasks: Sequence[Callable[[], Any]
         end.close()
     try:
         while (task := pipe.recv()) is not None:
+            answer, failure = None, None
             try:
-                answer = (task, tasks[task](), None)
+                answer = tasks[task]()
             except Exception as error:
-                answer = (task, None, error)
-            pipe.send(answer)
+                failure = error
+            pipe.send((task, answer, failure))
     except (EOFError, BrokenPipeError):
         return

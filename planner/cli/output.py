@@ -122,11 +122,10 @@ def page_width(stream: Any = None) -> int | None:
 def renderer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], str]:
     """What makes text of a result: as :func:`writer`, without writing it. A table fits the page; one in a file is whole."""
     from planner.report import formatter
+    from planner.report.table import render as page
 
     name = output_format or format_of(output)
-    render = formatter(name, of)
-    width = page_width() if output is None else None
-    return partial(render, width=width) if name == "table" and width is not None else render
+    return partial(page, width=page_width() if output is None else None) if name == "table" else formatter(name, of)
 
 
 def writer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], None]:
