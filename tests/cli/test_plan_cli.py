@@ -52,7 +52,8 @@ def test_formats_and_output_files(tmp_path: Path) -> None:
     assert yaml.safe_load(fleetopt(*base, "--format", "yaml", cwd=tmp_path).stdout)["pools"] == data["pools"]
     assert fleetopt(*base, "--format", "csv", cwd=tmp_path).stdout.startswith("pool,low_tokens,high_tokens")
     assert "| pool |" in fleetopt(*base, "--format", "markdown", cwd=tmp_path).stdout
-    assert "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 1" in fleetopt(*base, "--format", "vllm", cwd=tmp_path).stdout
+    started = fleetopt(*base, "--format", "vllm", cwd=tmp_path).stdout
+    assert "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 1" in started
     done = fleetopt(*base, "--format", "json", "-o", "plan.json", cwd=tmp_path)
     assert done.stdout == ""
     assert json.loads((tmp_path / "plan.json").read_text()) == data
