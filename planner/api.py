@@ -74,6 +74,7 @@ def plan(
     pp: int | None = None,
     dp: int | None = None,
     ep: int | None = None,
+    speculate: str | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
@@ -183,6 +184,9 @@ def plan(
     ep
         GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp >
         1, else 1. [whole number]
+    speculate
+        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
+        draft or ngram. Default: none. [text]
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method
@@ -639,6 +643,7 @@ def schedule(
     pp: int | None = None,
     dp: int | None = None,
     ep: int | None = None,
+    speculate: str | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,

@@ -96,6 +96,8 @@ class EngineSettings:
         Share of GPU memory the engine may take.
     kv_cache_dtype, batching
         KV element dtype; ``"mixed"`` (prefill and decode share iterations) or ``"exclusive"``.
+    speculative
+        How to speculate, as vLLM's ``--speculative-config`` takes it (JSON); empty = not at all.
     reasons
         Setting -> why this value.
     """
@@ -110,6 +112,7 @@ class EngineSettings:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
+    speculative: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def parallel_flags(self) -> list[str]:
@@ -123,6 +126,10 @@ class EngineSettings:
             words.append("--enable-expert-parallel")
         return words
 
+    def speculation_flags(self) -> list[str]:
+        """How vLLM is told to speculate."""
+        return ["--speculative-config", self.speculative] if self.speculative else []
+
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         return {
@@ -133,6 +140,7 @@ class EngineSettings:
             "pipeline_parallel_size": self.pipeline_parallel_size,
             "data_parallel_size": self.data_parallel_size,
             "expert_parallel_size": self.expert_parallel_size,
+            "speculative": self.speculative,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "kv_cache_dtype": self.kv_cache_dtype,
             "batching": self.batching,

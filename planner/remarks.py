@@ -90,6 +90,12 @@ SENTENCES: Mapping[str, str] = {
     "spot": "{pool}: {spot:,} of the {replicas:,} replicas on spot at {price:usd} per GPU and hour",
     "larger_groups": "a latency promise, not throughput, fixes the replicas: larger tensor-parallel groups may be cheaper "
     "(--tp all)",
+    "speculation_gains": "{pool}: speculation yields {tokens:.2f} tokens a step{assumed}; median TPOT {tpot_s:duration} at load "
+    "{load:.2f}, {plain_s:duration} without it; a replica sustains {capacity:count}/s, {plain_capacity:count}/s without: it gains "
+    "at every load",
+    "speculation_crosses": "{pool}: speculation yields {tokens:.2f} tokens a step{assumed}; median TPOT {tpot_s:duration} at load "
+    "{load:.2f}, {plain_s:duration} without it; a replica sustains {capacity:count}/s, {plain_capacity:count}/s without: it loses "
+    "from load {crossing:.2f} on",
     "cost_of_bursts": "bursts cost {extra:,} of the {replicas:,} replicas: Poisson arrivals would need {calm:,} "
     "(--burst poisson); --routing jsq shares them better",
     "other_growth": "traffic beyond the trace's own taken as more {growth} needs {needed:,} replicas, as more {now} {replicas:,} "

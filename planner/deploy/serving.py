@@ -246,6 +246,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
                 f"pool {one.name}: a replica of {pools[-1].gpus} GPUs spans nodes of {device.gpus_per_node}",
                 "Start it with the engine's own launcher; files for one node at a time are written here.",
             )
+        if settings.get("speculative") and "speculative" not in host.flags:
+            notes.append(f"{host.title} is not told to speculate here: {settings['speculative']}")
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
             notes.append(
                 f"{host.title} takes the KV dtype {settings['kv_cache_dtype']} in its own configuration file only"
@@ -350,7 +352,12 @@ def start_command(
         "max_model_len": settings["max_model_len"],
         "memory_utilization": f"{settings['gpu_memory_utilization']:g}",
         "kv_dtype": host.kv_dtypes.get(settings["kv_cache_dtype"], ""),
+        "speculative": settings.get("speculative", ""),
     }
+    if host.dp_inside_tp and pool.dp > 1:
+        # its sizes and settings are those of all copies together
+        values |= {name: int(str(values[name])) * pool.dp for name in ("tp", "slots", "token_budget")}
+        values["attention_dp"] = True
     command = [word.replace("{model}", weights) for word in host.launch]
     for name, value in values.items():
         if value and name in host.flags:

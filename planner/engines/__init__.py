@@ -52,6 +52,9 @@ class Engine:
         Where its server shows its metrics.
     kv_dtypes
         Our dtype of the KV cache -> the value of its flag; what is missing cannot be set on the command line.
+    dp_inside_tp
+        Whether copies of the attention share the GPUs that its tensor-parallel size counts, and its other settings are those of all
+        copies together.
     quantizes
         Dtypes its server can turn 16-bit weights into while it loads them.
     """
@@ -71,6 +74,7 @@ class Engine:
     always: tuple[str, ...] = ()
     metrics_path: str = "/metrics"
     kv_dtypes: Mapping[str, str] = field(default_factory=dict)
+    dp_inside_tp: bool = False
     quantizes: tuple[str, ...] = ()
 
 

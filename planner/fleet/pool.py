@@ -5,18 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.burst import PoolArrivals
+from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.remarks import Remark
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.workload.pools import PoolLaw
 
-__all__ = ["Pool", "PoolSize", "Shortfall", "broken", "evaluate_pool", "replica_for", "smallest_near", "smallest_pool"]
+__all__ = [
+    "Pool",
+    "PoolSize",
+    "Shortfall",
+    "broken",
+    "evaluate_pool",
+    "pool_model",
+    "replica_for",
+    "smallest_near",
+    "smallest_pool",
+]
 
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
@@ -136,8 +147,22 @@ def replica_for(
     if setup is None:
         return None
     arrivals = PoolArrivals(question.traffic.arrivals, law.share, law.requests, question.traffic.growth)
-    model = method.pool(law, option, setup, engines.chunk, question.routing, arrivals)
-    return setup, model if option.copies == 1 else InCopies(model, option.copies)
+    return setup, pool_model(question, option, setup, law, arrivals)
+
+
+def pool_model(
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolArrivals
+) -> PoolModel:
+    """The latency model of a pool of such replicas."""
+    method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
+    if speculation is None:
+        model = method.pool(law, option, setup, chunk, question.routing, arrivals)
+    else:
+        in_steps = law_in_steps(law, speculation)
+        arrivals = replace(arrivals, requests=in_steps.requests, _paths={})
+        inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
+        model = InSteps(inner, speculation.tokens_per_step)
+    return model if option.copies == 1 else InCopies(model, option.copies)
 
 
 def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | None:

@@ -30,6 +30,7 @@ PARAMETER_UNITS: Mapping[str, str] = {
     "m": "row",
     "h_m": "s/sequence",
     "e_m": "s/token",
+    "rows": "token",
 }
 """Unit of every parameter of :class:`IterationModel`."""
 
@@ -57,6 +58,8 @@ class IterationModel:
 
     For a mixture of experts the weights read depend on how many experts the batch touches:
     w(T) = w + w_experts (1 - (1 - expert_share)^T), expert_share = experts per token / experts.
+
+    A server that speculates brings `rows` tokens of every decode into the batch: T = rows n + C.
 
     Parameters
     ----------
@@ -90,6 +93,8 @@ class IterationModel:
         Per decode beside a prompt [s/sequence]; only with m > 0.
     e_m
         Longest context or prompt, walked by one thread block [s/token]; only with m > 0.
+    rows
+        Tokens a decode brings into the batch: 1, or 1 + draft tokens of a server that speculates [tokens].
 
     Raises
     ------
@@ -129,6 +134,7 @@ class IterationModel:
     m: float = 0.0
     h_m: float = 0.0
     e_m: float = 0.0
+    rows: float = 1.0
 
     def __post_init__(self) -> None:
         problems = []
@@ -216,7 +222,7 @@ class IterationModel:
         new = np.asarray(prefill_tokens, dtype=np.float64)
         pairs = np.asarray(prefill_pairs, dtype=np.float64)
         longest = np.asarray(context_max, dtype=np.float64)
-        tokens = n + new
+        tokens = self.rows * n + new
         rounded = tokens
         if self.tau > 1:
             stairs = self.tau * np.ceil(tokens / self.tau)
@@ -235,7 +241,7 @@ class IterationModel:
 
     def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float, end: float) -> float:
         # Same expression on Python floats: a simulator calls this once per iteration.
-        tokens = n + new
+        tokens = self.rows * n + new
         if tokens <= 0.0:
             return 0.0
         rounded = tokens
@@ -276,6 +282,28 @@ class IterationModel:
         touched = 1.0 if math.isinf(tokens) else 1.0 - (1.0 - self.expert_share) ** tokens
         return replace(self, w=self.w + self.w_experts * touched, w_experts=0.0, expert_share=0.0)
 
+    def in_units(self, unit: float) -> IterationModel:
+        """The same times with every number of tokens counted in units of `unit` tokens.
+
+        >>> one = IterationModel(t0=1e-3, b=1e-6, g=1e-9, a=1e-10)
+        >>> round(one.time(5, 2000, 300, 40000), 9), round(one.in_units(10.0).time(5, 200, 30, 400), 9)
+        (0.001311, 0.001311)
+        """
+        u = unit
+        return replace(
+            self,
+            b=self.b * u,
+            c=self.c * u,
+            tau=max(1, round(self.tau / u)),
+            g=self.g * u,
+            e=self.e * u,
+            a=self.a * u * u,
+            m=self.m / u,
+            e_m=self.e_m * u,
+            expert_share=1.0 - (1.0 - self.expert_share) ** u,
+            rows=self.rows / u,
+        )
+
     @property
     def additive(self) -> IterationModel:
         """The same model with decode and prefill attention as kernels of their own.
@@ -302,6 +330,8 @@ class IterationModel:
             del values["w_experts"], values["expert_share"]
         if self.m == 0.0:
             del values["m"], values["h_m"], values["e_m"]
+        if self.rows == 1.0:
+            del values["rows"]
         return values
 
     @classmethod

@@ -13,6 +13,7 @@ from planner.methods.burst import PoolArrivals
 from planner.promise import Promise
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
+from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
 
 __all__ = ["InCopies", "Method", "PoolModel", "Prediction", "same_band", "unstable"]
@@ -193,6 +194,10 @@ class Method:
         """A rate no copy of a replica of pools with these feature sums exceeds [1/s], shape (pools,)."""
         budget = engine.token_budget if self.shares_budget else math.inf
         memory = engine.kv_tokens(1) if engine.kv == "paged" else math.inf
+        if engine.speculation is not None:
+            # as many steps as the tokens take at least
+            moments = moments.copy()
+            moments[..., [m.DECODE, m.KV]] /= engine.speculation.tokens_per_step
         return capacity_upper_bound(moments, engine.profile.iteration, budget, slots, memory)
 
     def sizes_exactly(self, engines: Sequence[EngineOption], promises: Sequence[Promise]) -> bool:

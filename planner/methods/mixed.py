@@ -15,7 +15,7 @@ from planner.methods.base import Method, PoolModel, Prediction, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
-from planner.queueing.path import follow_path, prefill_work
+from planner.queueing.path import PathRequests, follow_path, prefill_work
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
@@ -58,7 +58,7 @@ class MixedPool(PoolModel):
         iteration: IterationModel,
         slots: int,
         kv_tokens: float,
-        token_budget: int,
+        token_budget: float,
         routing: Routing,
         arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
@@ -108,22 +108,32 @@ class MixedPool(PoolModel):
         load = arrival_rate_per_s / (replicas * self._capacity)
         if load >= 1.0 or load < IDLE_LOAD:
             return None
+        # a batch is counted in units of what a decode brings into it
+        rows, time = self._iteration.rows, self._iteration.time
+        budget = self.token_budget / rows
+
+        def cost(n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray) -> FloatArray:
+            return np.asarray(time(n, kv, rows * new, pairs))
+
+        def counted(own: PathRequests) -> PathRequests:
+            return replace(own, tokens=own.tokens / rows)
+
         path = self.arrivals.path(
             arrival_rate_per_s,
             replicas,
             self.routing.by_rate_per_replica,
-            lambda own: prefill_work(own, arrival_rate_per_s / replicas, self._iteration.time, self.token_budget),
+            lambda own: prefill_work(counted(own), arrival_rate_per_s / replicas, cost, budget),
             self.law.mean(m.DECODE) * self._usual_iteration(arrival_rate_per_s / replicas),
         )
         if path is None:
             return None
         run = follow_path(
-            path.requests,
-            self._iteration.time,
+            counted(path.requests),
+            cost,
             replicas=path.followed,
             candidates=self.routing.candidates,
             in_turn=self.routing.in_turn,
-            budget=self.token_budget,
+            budget=budget,
             slots=self.slots,
             kv_tokens=self.kv_tokens,
         )
@@ -202,8 +212,8 @@ class MixedPool(PoolModel):
         context = self.law.mean(m.KV) / decode if decode > 0.0 else 0.0
         new = max(self.law.mean(m.NEW_INPUT), 1e-9)
         pairs = self.law.mean(m.PAIRS) / new
-        running = min(at.running_mean, 0.9 * self.token_budget)
-        room = self.token_budget - running
+        running = min(at.running_mean, 0.9 * self.token_budget / self._iteration.rows)
+        room = self.token_budget - self._iteration.rows * running
         if self.routing.pooled:
             short, long, usual = self._burst_waits(arrival_rate_per_s, replicas, running, levels, burst)
         else:
@@ -261,7 +271,7 @@ class MixedPool(PoolModel):
     def _usual_running(self, rate: float) -> float:
         """Decodes of a replica at a rate, by Little's law with the mean iteration."""
         running = rate * self.law.mean(m.DECODE) * self._usual_iteration(rate)
-        return min(running, 0.9 * self.token_budget, float(self.slots))
+        return min(running, 0.9 * self.token_budget / self._iteration.rows, float(self.slots))
 
     def _usual_iteration(self, rate: float) -> float:
         """Mean iteration of a replica at a rate [s]."""
@@ -281,7 +291,7 @@ class MixedPool(PoolModel):
         decode, new = self.law.mean(m.DECODE), max(self.law.mean(m.NEW_INPUT), 1e-9)
         context = self.law.mean(m.KV) / decode if decode > 0.0 else 0.0
         pairs = self.law.mean(m.PAIRS) / new
-        room = self.token_budget - running
+        room = self.token_budget - self._iteration.rows * running
         full_s = float(self._iteration.time(running, running * context, room, room * pairs))
         slow_service = 1.0 / self._capacity
         fast_service = min(full_s * new / room, slow_service)

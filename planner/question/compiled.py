@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.errors import InputError
+from planner.iteration.speculation import Speculation
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
@@ -152,6 +153,7 @@ class Engines:
     pp: int | None = None
     dp: int | None = None
     ep: int | None = None
+    speculate: Speculation | None = None
     profile: str | None = None
     kv: tuple[str, ...] = ("paged",)
     token_budget: int | None = None
@@ -330,6 +332,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             pp=inputs.pp,
             dp=inputs.dp,
             ep=inputs.ep,
+            speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
             profile=inputs.profile,
             kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
             token_budget=inputs.token_budget,

@@ -114,6 +114,16 @@ def _too_few_up(name: str, value: float) -> Iterator[str]:
         )
 
 
+def _speculation(name: str, value: str) -> Iterator[str]:
+    """What is wrong with a speculation as written."""
+    from planner.iteration.speculation import Speculation
+
+    try:
+        Speculation.parse(value)
+    except InputError as error:
+        yield f"{name}: {error.message}"
+
+
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
     """A question: all options of a plan. ``None`` means "decide for me and say so"."""
@@ -154,6 +164,9 @@ class PlanInputs:
     ep: int | None = _option(None, of.COUNT, HARDWARE,
         "GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut.", "tp x dp where dp > 1, else 1",
         check=_AT_LEAST_1, bought=True)
+    speculate: str | None = _option(None, of.TEXT, HARDWARE,
+        "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
+        "none", check=_speculation)
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from planner.catalog.kv import kv_capacity_tokens
+from planner.catalog.kv import BLOCK_TOKENS, kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
@@ -16,11 +16,13 @@ from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
+from planner.iteration.speculation import Speculation
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
+from planner.replica.speculation import Draft, draft_of, speculating
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
@@ -81,6 +83,10 @@ class EngineOption:
         Share of GPU memory.
     max_model_len
         Longest request the top pool must admit [tokens].
+    speculation, draft
+        How it speculates and what proposing costs; ``None`` = not at all. `profile` then has the iteration of its steps.
+    plain
+        The profile without speculation.
 
     Notes
     -----
@@ -98,6 +104,9 @@ class EngineOption:
     max_num_seqs: int | None
     memory_utilization: float
     max_model_len: int
+    speculation: Speculation | None = None
+    draft: Draft | None = None
+    plain: Profile | None = None
 
     @property
     def label(self) -> str:
@@ -118,7 +127,7 @@ class EngineOption:
         """KV capacity of a copy when it may run that many sequences [tokens]."""
         if self.profile.kv_tokens is not None:
             return self.profile.kv_tokens
-        return kv_capacity_tokens(
+        room = kv_capacity(
             self.model,
             self.gpu,
             self.parallel,
@@ -126,6 +135,10 @@ class EngineOption:
             token_budget=self.token_budget,
             memory_utilization=self.memory_utilization,
         )
+        if self.draft is None or room.kv_bytes <= 0.0:
+            return room.tokens
+        left = max(room.kv_bytes - self.draft.weight_bytes, 0.0) / room.kv_bytes / (1.0 + self.draft.kv_share)
+        return BLOCK_TOKENS * math.floor(room.tokens * left / BLOCK_TOKENS)
 
     def slots_upper_bound(self, high_tokens: float) -> float:
         """No more slots than this for a pool that admits up to `high_tokens`."""
@@ -230,10 +243,26 @@ def engine_options(
                 share = engines.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = engines.max_num_seqs and max(1, engines.max_num_seqs // way.pp)
-                options.append(EngineOption(gpu, model, profile, way, price, kv, budget, seqs, share, max_len))
+                option = EngineOption(gpu, model, profile, way, price, kv, budget, seqs, share, max_len)
+                options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
+
+
+def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
+    """The same engine with speculative decoding."""
+    if not rules.shares_budget:
+        raise InputError("speculate: only the mixed method knows it", "Take --method mixed.")
+    small = find_model(speculate.draft_model) if speculate.draft_model else None
+    if speculate.method == "mtp" and not option.model.experts and not option.model.kv_lora_rank:
+        raise InputError(
+            f"speculate: {option.model.name} has no layers for multi-token prediction", "Take eagle3, draft or ngram."
+        )
+    draft = draft_of(speculate, option.gpu, option.model, option.parallel, small)
+    iteration = speculating(option.profile.iteration, speculate, draft, option.model, option.gpu)
+    profile = replace(option.profile, iteration=iteration)
+    return replace(option, profile=profile, speculation=speculate, draft=draft, plain=option.profile)
 
 
 def _longest_admitted(engines: Engines, model: ModelSpec, named: Profile | None, longest_tokens: float) -> int:
@@ -441,6 +470,7 @@ def _settings(
         pipeline_parallel_size=spread.pp,
         data_parallel_size=spread.dp,
         expert_parallel_size=spread.ep,
+        speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
         batching="mixed" if mixed else "exclusive",

@@ -62,6 +62,7 @@ class MixedReplica:
         self.model = model
         # the contexts' sum is at least the longest of them: e matters only beyond g
         self.e = model.e if model.e > model.g else 0.0
+        self.rows = model.rows
         self.slots = slots
         self.token_budget = token_budget
         self.block = block
@@ -159,7 +160,7 @@ class MixedReplica:
     def stretch_time(self, j: int, n: int, k0: float) -> float:
         """Duration of `j` decode iterations of `n` sequences that hold `k0` tokens before the first [s]."""
         model = self.model
-        base = self.linear_time(n) + model.h * n
+        base = self.linear_time(self.rows * n) + model.h * n
         g_sum = model.g * (j * k0 + n * (j * (j + 1) / 2))
         if self.e == 0.0:
             return j * base + g_sum
@@ -172,7 +173,7 @@ class MixedReplica:
         """Smallest j in 1..most with at least `duration` in the first j iterations (or most)."""
         model = self.model
         if self.e == 0.0:
-            base = self.linear_time(n) + model.h * n
+            base = self.linear_time(self.rows * n) + model.h * n
             slope = model.g * n
             first = base + model.g * k0 + slope / 2
             guess = (
@@ -192,10 +193,10 @@ class MixedReplica:
             low, high = (low, middle) if self.stretch_time(middle, n, k0) >= duration else (middle, high)
         return high
 
-    def linear_time(self, tokens: int) -> float:
+    def linear_time(self, tokens: float) -> float:
         """t0 + max(w, staircase) + c T [s]."""
-        if tokens < len(self.linear):
-            return self.linear[tokens]
+        if self.rows == 1.0 and tokens < len(self.linear):
+            return self.linear[int(tokens)]
         return self.model.additive.time(0, 0.0, tokens, 0.0)
 
     def longest_context(self) -> int:
@@ -248,6 +249,8 @@ class MixedReplica:
         longest, emitted_before = self.longest, queue.emitted
         h, g, a, x, e = model.h, model.g, model.a, model.x, self.e
         m, h_m, e_m = model.m, model.h_m, model.e_m
+        rows = self.rows
+        whole = rows == 1.0
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
         table_size = len(linear)
         inf = math.inf
@@ -309,7 +312,7 @@ class MixedReplica:
                         need = self.decodes if single else residues[-self.step % block]
                     heappush(evicted, victim)
                 n = self.decodes
-            budget = budget_limit - n
+            budget = budget_limit - n if whole else math.floor(budget_limit - rows * n)
             chunk_tokens = 0
             pairs = 0.0
             reached = 0  # the furthest position a chunk comes to
@@ -386,8 +389,8 @@ class MixedReplica:
                         self.partial_length = length
             # --- the iteration, or a run of them
             if chunk_tokens:
-                tokens = n + chunk_tokens
-                duration = linear[tokens] if tokens < table_size else self.linear_time(tokens)
+                tokens = rows * n + chunk_tokens
+                duration = linear[int(tokens)] if whole and tokens < table_size else self.linear_time(tokens)
                 if n:
                     if self.free < inf:
                         self.free -= n if single else residues[-self.step % block]

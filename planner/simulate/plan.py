@@ -260,6 +260,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         question.routing.name,
         rules,
         0.0 if method.free_prefill else option.profile.api_overhead_s,
+        option.speculation,
     )
 
 

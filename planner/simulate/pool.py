@@ -17,7 +17,7 @@ from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import SampledTraffic, Traffic
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from planner.simulate.arrivals import Arrival
 
@@ -116,6 +116,18 @@ def simulate(
     return result_of(runs, engines, numbers, traffic, quantiles)
 
 
+def in_steps(
+    engines: PoolEngines, inputs: NDArray[Any], outputs: NDArray[Any], cached: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Lengths as the replicas count them: tokens, or what a step of speculative decoding yields."""
+    if engines.speculation is None:
+        return inputs, outputs, cached
+    unit = engines.tokens_per_step
+    inputs = np.maximum(np.rint(inputs / unit), 1.0).astype(np.int64)
+    steps = np.rint(engines.speculation.steps(outputs - 1.0)).astype(np.int64)
+    return inputs, steps + 1, np.minimum(np.rint(cached / unit).astype(np.int64), inputs - 1)
+
+
 def _run(
     traffic: Traffic,
     engines: PoolEngines,
@@ -135,7 +147,7 @@ def _run(
             run.rejected += held.size - kept.times_s.size
             if engines.rules.rule_exact and kept.cached_tokens.any():
                 raise InputError("the policies preset has no prefix cache; use mixed or paged")
-            lengths = (kept.input_tokens, kept.output_tokens, kept.cached_tokens)
+            lengths = in_steps(engines, kept.input_tokens, kept.output_tokens, kept.cached_tokens)
             table.add(run.sent, *(column.tolist() for column in lengths))
             run.extend(kept)
             yield from kept.times_s.tolist()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from planner.errors import InputError, did_you_mean
 from planner.iteration.model import IterationModel
+from planner.iteration.speculation import Speculation
 from planner.routing import find_routing
 from planner.simulate.drive import Replica
 from planner.simulate.fast import MixedReplica
@@ -114,6 +115,9 @@ class PoolEngines:
         A name of :data:`PRESETS`.
     api_overhead_s
         Added to TTFT and E2E of every request [s].
+    speculation
+        How they speculate; every step then yields the mean number of tokens, not a random one. `iteration` is that of such
+        steps.
     """
 
     replicas: int
@@ -124,6 +128,7 @@ class PoolEngines:
     routing: str = "random"
     preset: str = "mixed"
     api_overhead_s: float = 0.0
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         find_routing(self.routing)
@@ -138,8 +143,15 @@ class PoolEngines:
             problems.append(f"api_overhead_s must not be negative, got {self.api_overhead_s!r}")
         if rules.block and not isinstance(self.iteration, IterationModel):
             problems.append("iteration: a table of durations is for the slots preset only")
+        if self.speculation is not None and (rules.block == 0 or rules.rule_exact):
+            problems.append(f"preset {self.preset} does not speculate: use mixed or paged")
         if problems:
             raise InputError.from_problems(problems)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens a decode yields in an iteration."""
+        return 1.0 if self.speculation is None else self.speculation.tokens_per_step
 
     @property
     def rules(self) -> Preset:
@@ -157,8 +169,11 @@ class PoolEngines:
             return SlotReplica(table, self.iteration, slots, budget, rules.shared_chunk)
         assert isinstance(self.iteration, IterationModel)
         if not rules.rule_exact:
-            blocks = rules.blocks(self.kv_tokens)
-            return MixedReplica(table, self.iteration, slots, budget, blocks, rules.block, rules.reserve)
+            # counted in what a step yields, contexts grow by one a step
+            unit = self.tokens_per_step
+            iteration = self.iteration if unit == 1.0 else self.iteration.in_units(unit)
+            blocks = rules.blocks(self.kv_tokens / unit)
+            return MixedReplica(table, iteration, slots, budget / unit, blocks, rules.block, rules.reserve)
         from planner.simulate.durations import Canonical
         from planner.simulate.engine import Node
         from planner.simulate.policies.mixed import Mixed

@@ -383,7 +383,7 @@ def capacity_upper_bound(
     share = moments[..., SHARE]
     safe = np.where(share > 0.0, share, 1.0)
     mean = moments / safe[..., None]
-    tokens = mean[..., NEW_INPUT] + mean[..., DECODE]
+    tokens = mean[..., NEW_INPUT] + iteration.rows * mean[..., DECODE]
     m = np.asarray(max_num_seqs, dtype=np.float64) / (mean[..., DECODE] + 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         m = np.minimum(m, np.where(tokens > 0.0, token_budget / tokens, np.inf))

@@ -13,6 +13,7 @@ from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.pool import Pool, PoolSize, Shortfall, evaluate_pool, replica_for, smallest_near, smallest_pool
 from planner.fleet.problem import FleetProblem, Found, engine_choices, least_by_hardware
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
+from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
 from planner.methods.base import Prediction
 from planner.plans import SearchReport
@@ -242,6 +243,9 @@ class Colocated(Fleet):
         )
         if open_tp and larger and not self.method.free_prefill:
             yield Remark("larger_groups")
+        for pool in self.pools:
+            if told := speculation_remark(self.question, pool):
+                yield told
         if smooth := self._without_bursts():
             yield smooth
 

@@ -431,6 +431,10 @@ def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray)
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
     """One engine per GPU type and group: token budgets play no part here."""
     budget = question.engines.token_budget or DEFAULT_TOKEN_BUDGETS[0]
+    if question.engines.speculate is not None:
+        raise InputError(
+            "speculate: prefill and decode pools that speculate are not modelled", "Take --shape colocated."
+        )
     found = engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
     whole = [option for option in found if option.copies == 1]
     if not whole:

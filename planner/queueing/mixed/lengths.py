@@ -143,6 +143,8 @@ class LengthLaw:
         Share of the prompt found in the prefix cache, in [0, 1): one for all rows, or one per row.
     attention : float
         Cost of a query-key pair over that of a prefill token, ``a/(b + c)`` [tokens/pair].
+    rows : float
+        Tokens a decode brings into a batch: prompt tokens to compute are counted in units of so many.
 
     Attributes
     ----------
@@ -160,6 +162,7 @@ class LengthLaw:
         weight: ArrayLike | None,
         cached_share: ArrayLike,
         attention: float = 0.0,
+        rows: float = 1.0,
     ) -> None:
         prompt = _row_vector("input_tokens", input_tokens)
         output = _row_vector("output_tokens", output_tokens)
@@ -182,8 +185,8 @@ class LengthLaw:
             raise ValueError(f"cached_share: {float(cached.max())!r} is not in [0, 1)")
         new = (1 - cached) * prompt
         steps = np.maximum(output - 1, 0.0)
-        self.prompt, self.tokens, self.steps, self.probability = prompt, new, steps, p
-        self.mean_prefill = float(p @ new)
+        self.prompt, self.tokens, self.steps, self.probability = prompt, new / rows, steps, p
+        self.mean_prefill = float(p @ new) / rows
         if not self.mean_prefill > 0:
             raise ValueError("input_tokens: the mean must be positive")
         # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter

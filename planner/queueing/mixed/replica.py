@@ -159,6 +159,8 @@ class MixedReplica:
         [s/sequence], longest context [s/token], see :class:`planner.iteration.model.IterationModel`; m = 0 = kernels apart.
     w_experts, expert_share : float
         Streaming all routed experts [s], share of them that one token uses: the floor is that of the experts touched.
+    rows : float
+        Tokens a decode brings into the batch, more than one where it speculates [tokens].
     input_tokens, output_tokens : array_like, shape (rows,)
         Lengths of the requests [tokens].
     weight : array_like or None
@@ -207,6 +209,7 @@ class MixedReplica:
         e_m: float = 0.0,
         w_experts: float = 0.0,
         expert_share: float = 0.0,
+        rows: float = 1.0,
         input_tokens: ArrayLike,
         output_tokens: ArrayLike,
         weight: ArrayLike | None = None,
@@ -235,6 +238,8 @@ class MixedReplica:
                 raise ValueError(f"{name}: {value!r} is not a finite number >= 0")
         if not t0 + w + b + c > 0:
             raise ValueError("t0: an iteration must take time; all of t0, w, b, c are 0")
+        if not (math.isfinite(rows) and rows > 0.0):
+            raise ValueError(f"rows: {rows!r} is not a finite number > 0")
         if not tau >= 1:
             raise ValueError(f"tau: {tau!r} is not >= 1")
         if not (math.isfinite(token_budget) and token_budget >= 1):
@@ -243,11 +248,15 @@ class MixedReplica:
             raise ValueError(f"max_num_seqs: {max_num_seqs!r} is not a finite number >= 1")
         if not kv_tokens > 0:
             raise ValueError(f"kv_tokens: {kv_tokens!r} is not > 0")
-        self.token_budget = float(token_budget)
+        # a batch is counted in units of what a decode brings into it, so that a decode is one
+        b, c, tau, expert_share = b * rows, c * rows, max(tau / rows, 1.0), 1.0 - (1.0 - expert_share) ** rows
+        self.token_budget = float(token_budget) / rows
         self.max_num_seqs = float(max_num_seqs)
         self.kv_tokens = float(kv_tokens)
         self.api_overhead_s = float(api_overhead_s)
-        self._law = LengthLaw(input_tokens, output_tokens, weight, cached_share, a / (b + c) if b + c > 0 else 0.0)
+        self._law = LengthLaw(
+            input_tokens, output_tokens, weight, cached_share, a * rows / (b + c) if b + c > 0 else 0.0, rows
+        )
         self._sums = PromptSums(self._law, self.token_budget)
         self._a, self._g = float(a), float(g)
         self._cost = BatchCost(
@@ -259,7 +268,7 @@ class MixedReplica:
             alpha=float(a * self._law.mean_pairs / self._law.mean_prefill),
             tau=float(tau),
             x=float(x),
-            most=float(tau * math.ceil(token_budget / tau)),
+            most=float(tau * math.ceil(self.token_budget / tau)),
             joined_per_decode=float(a * m * self._law.context + h_m) if m > 0.0 else 0.0,
             read=float(g * self._law.context),
             w_experts=float(w_experts),

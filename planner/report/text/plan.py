@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.report.blocks import Block, Table, Text
 from planner.report.text import choices
@@ -33,7 +35,7 @@ def blocks(plan: Plan) -> list[Block]:
 def engine_flags(pool: PoolPlan) -> str:
     """How the engines of a pool are started."""
     s = pool.settings
-    beyond = "".join(f" {flag}" for flag in s.parallel_flags())
+    beyond = "".join(f" {flag}" for flag in (*s.parallel_flags(), *map(shlex.quote, s.speculation_flags())))
     return (
         f"{pool.name}: --max-model-len {s.max_model_len} --max-num-seqs {s.max_num_seqs} "
         f"--max-num-batched-tokens {s.max_num_batched_tokens} --tensor-parallel-size {s.tensor_parallel_size}{beyond} "
