@@ -75,6 +75,9 @@ def plan(
     dp: int | None = None,
     ep: int | None = None,
     speculate: str | None = None,
+    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    api_overhead: float | str | None = None,
+    request_time: float | str | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
@@ -187,6 +190,15 @@ def plan(
     speculate
         Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
         draft or ngram. Default: none. [text]
+    engine
+        Engine that serves: its host's time is in iterations and TTFT. Default: that of the profile, vllm for an
+        estimate. [text]
+    api_overhead
+        Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
+        [time [s]: 0.5 or 500ms]
+    request_time
+        Time of the host that each request takes from the iterations. Default: the profile's or the engine's. [time
+        [s]: 0.5 or 500ms]
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method
@@ -644,6 +656,9 @@ def schedule(
     dp: int | None = None,
     ep: int | None = None,
     speculate: str | None = None,
+    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    api_overhead: float | str | None = None,
+    request_time: float | str | None = None,
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,

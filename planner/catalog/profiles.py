@@ -111,6 +111,8 @@ class Profile:
         KV cache of one copy as its engine reported it; ``None`` = computed from the model and the GPU [tokens].
     api_overhead_s
         Time outside the engine's iterations that a request's first token waits for [s].
+    request_s
+        Time of the host that each request takes from the iterations [s].
     reserved
         Slots rule of the ``reserved`` KV policy; ``None`` = KV capacity / longest context.
     replica_usd_per_hour
@@ -147,6 +149,7 @@ class Profile:
     covered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kv_tokens: int | None = None
     api_overhead_s: float = 0.0
+    request_s: float = 0.0
     reserved: ReservedSlots | None = None
     replica_usd_per_hour: float | None = None
     settings: Mapping[str, str | float | bool] = field(default_factory=dict)
@@ -388,6 +391,7 @@ FIELDS: Mapping[str, Field] = {
     "covered": Field(_covered, default={}),
     "kv_tokens": Field(_whole),
     "api_overhead_s": Field(_number, default=0.0),
+    "request_s": Field(_number, default=0.0),
     "reserved": Field(_reserved),
     "replica_usd_per_hour": Field(_number),
     "settings": Field(_settings, default={}),
@@ -656,6 +660,7 @@ def estimated_profile(
         band=prior_band(gpu, model, host.name),
         engine=host.name,
         api_overhead_s=host.api_overhead_s,
+        request_s=host.request_s,
         source="roofline estimate: data-sheet peaks times the shares of them that kernels reach, and the engine's host time",
     )
 
@@ -676,7 +681,11 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
     if own not in engines() and found.provenance == "fitted":
         return found  # a server of another engine: its host is in it
     if own in engines():
-        return found if found.api_overhead_s else replace(found, api_overhead_s=find_engine(own).api_overhead_s)
+        known = find_engine(own)
+        # a server's own figure; files of before it was kept have it among their settings
+        stated = found.request_s or found.settings.get("request_s", known.request_s)
+        request_s = float(stated) if isinstance(stated, (int, float)) else known.request_s
+        return replace(found, api_overhead_s=found.api_overhead_s or known.api_overhead_s, request_s=request_s)
     from planner.iteration.constants import CONSTANTS
 
     host = find_engine(engine)
@@ -687,7 +696,14 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
     )
     overhead = found.api_overhead_s or host.api_overhead_s
     note = f"Host time of {host.title} added to measured kernels."
-    return replace(found, iteration=iteration, api_overhead_s=overhead, engine=host.name, notes=(*found.notes, note))
+    return replace(
+        found,
+        iteration=iteration,
+        api_overhead_s=overhead,
+        request_s=found.request_s or host.request_s,
+        engine=host.name,
+        notes=(*found.notes, note),
+    )
 
 
 def profile(
@@ -696,6 +712,7 @@ def profile(
     gpu: GpuSpec | str | None = None,
     model: ModelSpec | str | None = None,
     tp: int | Parallelism = 1,
+    engine: str | None = None,
 ) -> Profile:
     """Find a profile by path or name, or the best one for a model on a replica.
 
@@ -708,6 +725,9 @@ def profile(
     tp
         GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`; used when `name` is
         ``None``.
+    engine
+        Engine that serves; those measured with another are passed over, kernels gain its host time. ``None`` = whatever was
+        measured, else vLLM.
 
     Returns
     -------
@@ -743,11 +763,15 @@ def profile(
         gpu_name, model_name = _canonical(found)
         if not found.automatic or (gpu_name, found.parallel, found.weight_dtype, found.kv_dtype) != wanted:
             continue
+        own = (found.engine or "").lower()
+        if engine is not None and own != engine and (own in engines() or found.provenance == "fitted"):
+            continue
         if model_name == network.name:
-            return served_by(found)
+            return served_by(found, engine or DEFAULT_ENGINE)
         if same_shape is None and _same_shape(model_name, network):
             same_shape = found
-    return served_by(same_shape) if same_shape else estimated_profile(device, network, spread)
+    host = engine or DEFAULT_ENGINE
+    return served_by(same_shape, host) if same_shape else estimated_profile(device, network, spread, host)
 
 
 @lru_cache(maxsize=256)

@@ -62,6 +62,7 @@ class MixedPool(PoolModel):
         routing: Routing,
         arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
+        request_s: float = 0.0,
     ) -> None:
         self.slots, self.kv_tokens, self.api_overhead_s = slots, kv_tokens, api_overhead_s
         self.routing = routing
@@ -69,6 +70,8 @@ class MixedPool(PoolModel):
         self.law = law
         self.token_budget = token_budget
         self._iteration = iteration
+        # where attention is free the host's work on a request is left out along a path
+        self._request_pairs = request_s / iteration.a if iteration.a > 0.0 else 0.0
         self._replica = MixedReplica(
             **iteration.to_dict(),
             input_tokens=law.input_tokens,
@@ -78,6 +81,7 @@ class MixedPool(PoolModel):
             max_num_seqs=slots,
             kv_tokens=kv_tokens,
             cached_share=law.cached_share,
+            request_s=request_s,
             api_overhead_s=api_overhead_s,
         )
         limit = self._replica.max_throughput()
@@ -117,6 +121,16 @@ class MixedPool(PoolModel):
 
         def counted(own: PathRequests) -> PathRequests:
             return replace(own, tokens=own.tokens / rows)
+
+        # a batch is counted in units of what a decode brings into it
+        rows, time = self._iteration.rows, self._iteration.time
+        budget = self.token_budget / rows
+
+        def cost(n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray) -> FloatArray:
+            return np.asarray(time(n, kv, rows * new, pairs))
+
+        def counted(own: PathRequests) -> PathRequests:
+            return replace(own, tokens=own.tokens / rows, pairs=own.pairs + self._request_pairs)
 
         path = self.arrivals.path(
             arrival_rate_per_s,
@@ -367,6 +381,7 @@ class Mixed(Method):
             routing,
             arrivals,
             profile.api_overhead_s,
+            profile.request_s,
         )
 
 

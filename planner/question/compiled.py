@@ -154,6 +154,9 @@ class Engines:
     dp: int | None = None
     ep: int | None = None
     speculate: Speculation | None = None
+    engine: str | None = None
+    api_overhead_s: float | None = None
+    request_s: float | None = None
     profile: str | None = None
     kv: tuple[str, ...] = ("paged",)
     token_budget: int | None = None
@@ -333,6 +336,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             dp=inputs.dp,
             ep=inputs.ep,
             speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
+            engine=inputs.engine,
+            api_overhead_s=inputs.api_overhead,
+            request_s=inputs.request_time,
             profile=inputs.profile,
             kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
             token_budget=inputs.token_budget,

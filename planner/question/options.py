@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from planner.engines import engines
 from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
 from planner.promise import Promise, Slo
@@ -167,6 +168,15 @@ class PlanInputs:
     speculate: str | None = _option(None, of.TEXT, HARDWARE,
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
         "none", check=_speculation)
+    engine: str | None = _option(None, of.TEXT, HARDWARE,
+        "Engine that serves: its host's time is in iterations and TTFT.", "that of the profile, vllm for an estimate",
+        choices=tuple(sorted(engines())))
+    api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
+        "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",
+        check=_NOT_NEGATIVE)
+    request_time: float | None = _option(None, of.DURATION, HARDWARE,
+        "Time of the host that each request takes from the iterations.", "the profile's or the engine's",
+        check=_NOT_NEGATIVE)
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,

@@ -238,7 +238,11 @@ def engine_options(
                 hint = error.hint
                 continue
             for way, kv in itertools.product(ways, engines.kv):
-                profile = named or find_profile(gpu=gpu, model=model, tp=way)
+                profile = named or find_profile(gpu=gpu, model=model, tp=way, engine=engines.engine)
+                if engines.api_overhead_s is not None:
+                    profile = replace(profile, api_overhead_s=engines.api_overhead_s)
+                if engines.request_s is not None:
+                    profile = replace(profile, request_s=engines.request_s)
                 price = _price_rule(purchase, gpu, profile)
                 share = engines.memory_utilization
                 # the engine's setting is that of all stages together

@@ -43,6 +43,8 @@ class MixedReplica:
         KV memory [blocks]; inf = unlimited.
     block
         Tokens per block.
+    request_s
+        Time of the host that each request takes from the iteration that admits it [s].
     reserve
         True: a prompt holds its memory from admission on. False: block by block with its chunks (admission still asks that
         all of it fits).
@@ -57,12 +59,14 @@ class MixedReplica:
         memory_blocks: float = math.inf,
         block: int = 1,
         reserve: bool = True,
+        request_s: float = 0.0,
     ) -> None:
         self.table = table
         self.model = model
         # the contexts' sum is at least the longest of them: e matters only beyond g
         self.e = model.e if model.e > model.g else 0.0
         self.rows = model.rows
+        self.request_s = request_s
         self.slots = slots
         self.token_budget = token_budget
         self.block = block
@@ -249,7 +253,7 @@ class MixedReplica:
         longest, emitted_before = self.longest, queue.emitted
         h, g, a, x, e = model.h, model.g, model.a, model.x, self.e
         m, h_m, e_m = model.m, model.h_m, model.e_m
-        rows = self.rows
+        rows, request_s = self.rows, self.request_s
         whole = rows == 1.0
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
         table_size = len(linear)
@@ -314,7 +318,7 @@ class MixedReplica:
                 n = self.decodes
             budget = budget_limit - n if whole else math.floor(budget_limit - rows * n)
             chunk_tokens = 0
-            pairs = 0.0
+            pairs = host = 0.0
             reached = 0  # the furthest position a chunk comes to
             blocked = False  # by memory
             if self.partial >= 0 and budget > 0:
@@ -371,6 +375,7 @@ class MixedReplica:
                     else:
                         queue.position += 1
                     residents[request] = -1
+                    host += request_s
                     left = length - past
                     chunk = left if left <= budget else int(budget)
                     if reserve:
@@ -390,7 +395,7 @@ class MixedReplica:
             # --- the iteration, or a run of them
             if chunk_tokens:
                 tokens = rows * n + chunk_tokens
-                duration = linear[int(tokens)] if whole and tokens < table_size else self.linear_time(tokens)
+                duration = host + (linear[int(tokens)] if whole and tokens < table_size else self.linear_time(tokens))
                 if n:
                     if self.free < inf:
                         self.free -= n if single else residues[-self.step % block]

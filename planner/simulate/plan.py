@@ -261,6 +261,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         rules,
         0.0 if method.free_prefill else option.profile.api_overhead_s,
         option.speculation,
+        option.profile.request_s if method.shares_budget else 0.0,
     )
 
 

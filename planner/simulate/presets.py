@@ -115,6 +115,8 @@ class PoolEngines:
         A name of :data:`PRESETS`.
     api_overhead_s
         Added to TTFT and E2E of every request [s].
+    request_s
+        Time of the host that each request takes from the iterations of mixed and paged [s].
     speculation
         How they speculate; every step then yields the mean number of tokens, not a random one. `iteration` is that of such
         steps.
@@ -129,6 +131,7 @@ class PoolEngines:
     preset: str = "mixed"
     api_overhead_s: float = 0.0
     speculation: Speculation | None = None
+    request_s: float = 0.0
 
     def __post_init__(self) -> None:
         find_routing(self.routing)
@@ -173,7 +176,9 @@ class PoolEngines:
             unit = self.tokens_per_step
             iteration = self.iteration if unit == 1.0 else self.iteration.in_units(unit)
             blocks = rules.blocks(self.kv_tokens / unit)
-            return MixedReplica(table, iteration, slots, budget / unit, blocks, rules.block, rules.reserve)
+            return MixedReplica(
+                table, iteration, slots, budget / unit, blocks, rules.block, rules.reserve, self.request_s
+            )
         from planner.simulate.durations import Canonical
         from planner.simulate.engine import Node
         from planner.simulate.policies.mixed import Mixed
