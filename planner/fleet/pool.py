@@ -159,7 +159,7 @@ def pool_model(
         model = method.pool(law, option, setup, chunk, question.routing, arrivals)
     else:
         in_steps = law_in_steps(law, speculation)
-        arrivals = replace(arrivals, requests=in_steps.requests, _paths={})
+        arrivals = replace(arrivals, requests=in_steps.requests, _found={})
         inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
         model = InSteps(inner, speculation.tokens_per_step)
     return model if option.copies == 1 else InCopies(model, option.copies)

@@ -120,16 +120,6 @@ class MixedPool(PoolModel):
             return np.asarray(time(n, kv, rows * new, pairs))
 
         def counted(own: PathRequests) -> PathRequests:
-            return replace(own, tokens=own.tokens / rows)
-
-        # a batch is counted in units of what a decode brings into it
-        rows, time = self._iteration.rows, self._iteration.time
-        budget = self.token_budget / rows
-
-        def cost(n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray) -> FloatArray:
-            return np.asarray(time(n, kv, rows * new, pairs))
-
-        def counted(own: PathRequests) -> PathRequests:
             return replace(own, tokens=own.tokens / rows, pairs=own.pairs + self._request_pairs)
 
         path = self.arrivals.path(
