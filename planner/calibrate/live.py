@@ -8,12 +8,13 @@ import math
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
+from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.errors import CalibrationError
 
 __all__ = ["LiveServer", "Load", "LoadResult", "Server", "Timing", "summary"]
@@ -29,7 +30,6 @@ LOW_TOKEN, HIGH_TOKEN = 1000, 20000
 
 EVENT_BYTES = 4096
 EVENTS_TOO_MANY = 4
-TRIMMED = 0.05
 PROBE_TOKENS = 16
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
@@ -79,7 +79,7 @@ class Load:
     concurrency
         Requests in flight [requests].
     requests
-        Requests measured; each worker sends one more first, which does not count [requests].
+        Requests measured at most; each worker sends one more first [requests].
     """
 
     input_tokens: int
@@ -174,24 +174,33 @@ class _Client:
             body |= {"ignore_eos": True, "min_tokens": output_tokens, "stream_options": {"include_usage": True}}
         return json.dumps(body).encode()
 
-    def request(self, input_tokens: int, output_tokens: int, seconds: float) -> Timing:
-        """Send one request and time its stream, all within `seconds` [s]."""
-        body = self._body(input_tokens, output_tokens)
-        started = time.perf_counter()
-        first = last = 0.0
-        chunks = 0
-        prompt: float = input_tokens
+    def request(self, stream: Stream, seconds: float, began: Callable[[], None] | None = None) -> Timing:
+        """Send one request and write down when its events come, all within `seconds` [s].
+
+        Parameters
+        ----------
+        stream
+            What to ask for; filled in as it goes, so that what came before a cut is not lost.
+        seconds
+            Longest time [s].
+        began
+            Called at the first event.
+        """
+        body = self._body(stream.asked_input, stream.asked_output)
+        stream.sent_s = time.perf_counter()
+        events_s = stream.events_s
+        prompt: float = stream.asked_input
         output: float | None = None
         finished = False
-        most = EVENTS_TOO_MANY * output_tokens + 64
-        size = LARGEST_BODY + EVENT_BYTES * output_tokens
+        most = EVENTS_TOO_MANY * stream.asked_output + 64
+        size = LARGEST_BODY + EVENT_BYTES * stream.asked_output
         with self.connection.events("/v1/completions", body, seconds, size) as events:
             for now, data in events:
                 if data == b"[DONE]":
                     finished = True
                     continue
                 # the first event tells whether this is OpenAI's stream; later ones are looked at where they must be
-                plain = chunks > 0 and data.startswith(b'{"') and b'"choices":[{' in data and b'"usage":{' not in data
+                plain = events_s and data.startswith(b'{"') and b'"choices":[{' in data and b'"usage":{' not in data
                 if not plain or b'"error"' in data:
                     event = self._event(data)
                     usage = event.get("usage")
@@ -200,20 +209,25 @@ class _Client:
                         output = _count(usage.get("completion_tokens")) or output
                     if not event.get("choices"):
                         continue
-                first = first or now
-                last = now
-                chunks += 1
-                if chunks > most:
-                    raise HttpError(f"the stream goes on after {chunks} events, {output_tokens} tokens were asked for")
+                events_s.append(now)
+                if len(events_s) == 1 and began is not None:
+                    began()
+                if len(events_s) > most:
+                    raise HttpError(
+                        f"the stream goes on after {len(events_s)} events, {stream.asked_output} tokens were asked for"
+                    )
         if not finished:
             raise HttpError("the connection was dropped before the end of the stream")
+        chunks = len(events_s)
         count = output if output is not None else float(chunks)
         if count < 2.0:
             raise HttpError(f"{count:g} tokens came back: nothing to time")
-        if chunks < 2 or last <= first:
+        if chunks < 2 or events_s[-1] <= events_s[0]:
             raise HttpError(f"{count:g} tokens came back in one event: the server does not stream")
+        stream.input_tokens, stream.output_tokens = prompt, count
         # events of several tokens: the first brought as many as the others
-        return Timing(first - started, (last - first) / (count - count / chunks), prompt, count, chunks)
+        tpot_s = (events_s[-1] - events_s[0]) / (count - count / chunks)
+        return Timing(stream.ttft_s, tpot_s, prompt, count, chunks)
 
     def _event(self, data: bytes) -> dict[str, Any]:
         event = parse_json(data, "the stream is not OpenAI's: an event of it")
@@ -256,6 +270,7 @@ class LiveServer:
         self.seed = seed
         self.born = time.monotonic()
         self.loads = 0
+        self.interrupted = False
         self.dialect, self.first = self._probe()
 
     @property
@@ -270,7 +285,8 @@ class LiveServer:
         while True:
             client = _Client(self.server, self.endpoint, dialect, self.seed)
             try:
-                return dialect, client.request(32, PROBE_TOKENS, max(0.05, min(self.server.timeout_s, self.left_s)))
+                stream = Stream(0, 32, PROBE_TOKENS, 0.0)
+                return dialect, client.request(stream, max(0.05, min(self.server.timeout_s, self.left_s)))
             except HttpError as error:
                 if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
@@ -286,12 +302,11 @@ class LiveServer:
             finally:
                 client.connection.close()
 
-    def run(self, load: Load, most_seconds: float = math.inf) -> LoadResult:
+    def run(self, load: Load, most_seconds: float = math.inf, window_s: float = math.inf) -> LoadResult:
         """Send one load and time what comes back.
 
-        Every worker sends one request that does not count (cut to a different length each, so that the workers do not run
-        in step), then its share of the measured ones, and goes on until all are done, so that the number in flight stays
-        the same. What is done when the time is up counts, if it is enough.
+        Every worker begins in the middle of a request's life (:func:`~planner.calibrate.window.first_lengths`), then sends
+        whole ones; what happens between the last first token of the ramp and the end counts.
 
         Parameters
         ----------
@@ -299,38 +314,42 @@ class LiveServer:
             What to send.
         most_seconds
             Cut it after this time, or at the deadline [s].
+        window_s
+            End it so long after its ramp, should its requests take longer [s].
         """
         self.loads += 1
         seed = self.seed + 1_000_003 * self.loads
         until = min(self.deadline, time.monotonic() + most_seconds)
         started, cpu = time.monotonic(), time.process_time()
-        crew = _Crew(self, load, seed, until)
-        crew.run()
+        crew = _Crew(self, load, seed, until, window_s)
+        self.interrupted = crew.run()
         seconds, cpu = time.monotonic() - started, time.process_time() - cpu
         with crew.lock:
-            found, reasons = list(crew.timings), list(crew.reasons)
-        events = crew.tokens
+            streams, reasons, done = list(crew.streams), list(crew.reasons), crew.done
+        events = sum(len(s.events_s) for s in streams)
+        found = steady_state(streams, load.concurrency)
+        good = max(done, found.starts) if isinstance(found, Steady) else done
+        per_event = found.tokens_per_event if isinstance(found, Steady) else 1.0
         common: dict[str, Any] = {
-            "measured": len(found),
+            "measured": good,
             "failed": len(reasons),
             "seconds": seconds,
-            "client_s_per_token": cpu / events if events else 0.0,
-            "tokens_per_event": _mean([t.output_tokens / t.events for t in found]) if found else 1.0,
+            "client_s_per_token": cpu / (events * per_event) if events else 0.0,
+            "tokens_per_event": per_event,
             "started_s": started - self.born,
         }
-        reason = reasons[-1] if reasons else ("cut: time was up" if crew.cut else "")
-        few = len(found) < max(2, load.concurrency // 2)
-        if few or len(reasons) > FAILED_SHARE * (len(reasons) + len(found)):
-            return LoadResult(load, None, reason=reason or "too few requests finished", **common)
+        reason = reasons[-1] if reasons else ""
+        if isinstance(found, str) or len(reasons) > FAILED_SHARE * (len(reasons) + good):
+            return LoadResult(load, None, reason=reason or str(found), **common)
         if cpu > BUSY_CLIENT * seconds:
             told = f"this client was busy for {100 * cpu / seconds:.0f}% of the time: it was measured, not the server"
             return LoadResult(load, None, reason=told, **common)
         point = ServerPoint(
-            input_tokens=_mean([t.prompt_tokens for t in found]),
-            output_tokens=_mean([t.output_tokens for t in found]),
+            input_tokens=found.input_tokens,
+            output_tokens=found.output_tokens,
             concurrency=float(load.concurrency),
-            tpot_s=_mean([t.tpot_s for t in found]),
-            ttft_s=_mean([t.ttft_s for t in found]),
+            tpot_s=found.tpot_s,
+            ttft_s=found.ttft_s,
         )
         return LoadResult(load, point, reason=reason, **common)
 
@@ -338,55 +357,77 @@ class LiveServer:
 class _Crew:
     """The workers of one load."""
 
-    def __init__(self, live: LiveServer, load: Load, seed: int, until: float) -> None:
+    def __init__(self, live: LiveServer, load: Load, seed: int, until: float, window_s: float) -> None:
         self.load = load
         self.until = until
+        self.window_s = window_s
         self.share = -(-load.requests // load.concurrency)
-        self.timings: list[Timing] = []
+        self.streams: list[Stream] = []
         self.reasons: list[str] = []
-        self.tokens = 0
-        self.cut = False
+        self.done = 0
         self.lock = threading.Lock()
         self.stop = threading.Event()
+        self.ramp = threading.Event()
+        self.ramping = load.concurrency
         self.remaining = load.concurrency
         self.clients = [_Client(live.server, live.endpoint, live.dialect, seed + i) for i in range(load.concurrency)]
 
-    def run(self) -> None:
-        """Start all, wait for the last or for the time, and end them."""
+    def run(self) -> bool:
+        """Start all, wait for the last or for the time, and end them; whether somebody interrupted it."""
         threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(self.load.concurrency)]
-        for thread in threads:
-            thread.start()
-        self.cut = not self.stop.wait(max(0.0, self.until - time.monotonic()))
+        interrupted = False
+        try:
+            for thread in threads:
+                thread.start()
+            while not self.stop.is_set() and not self.ramp.wait(min(0.2, max(0.0, self.until - time.monotonic()))):
+                if time.monotonic() >= self.until:
+                    break
+            self.stop.wait(max(0.0, min(self.window_s, self.until - time.monotonic())))
+        except KeyboardInterrupt:
+            interrupted = True
         self.stop.set()
         for client in self.clients:
             client.connection.abort()
         ending = time.monotonic() + ENDING_S
         for thread in threads:
-            thread.join(max(0.0, ending - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, ending - time.monotonic()))
+        return interrupted
+
+    def _began(self) -> None:
+        """A worker's first request has its first token."""
+        with self.lock:
+            self.ramping -= 1
+            if self.ramping == 0:
+                self.ramp.set()
 
     def _work(self, worker: int) -> None:
         client = self.clients[worker]
         done = failed = 0
-        warm = reported = False
+        opening, reported = True, False
+        load = self.load
         try:
             while not self.stop.is_set():
-                output = self.load.output_tokens
-                if not warm and self.load.concurrency > 1:
-                    output = max(2, round(output * (worker + 1) / self.load.concurrency))
+                lengths = (load.input_tokens, load.output_tokens)
+                if opening:
+                    lengths = first_lengths(worker, load.concurrency, *lengths)
+                stream = Stream(worker, *lengths, 0.0, opening)
+                with self.lock:
+                    self.streams.append(stream)
                 try:
-                    left = max(0.01, self.until - time.monotonic())
-                    timing = client.request(self.load.input_tokens, output, left)
+                    client.request(stream, max(0.01, self.until - time.monotonic()), self._began if opening else None)
                     with self.lock:
-                        self.tokens += int(timing.output_tokens)
-                        if warm and done < self.share:
-                            self.timings.append(timing)
-                    done += warm
-                    warm = True
+                        self.done += not opening
+                    done += not opening
+                    opening = False
                 except HttpError as error:
                     if self.stop.is_set() or time.monotonic() >= self.until:
                         break
                     failed += 1
                     with self.lock:
+                        # what a broken stream showed counts for nothing, and the next one begins where it was to begin
+                        self.streams.remove(stream)
+                        self.ramping += opening and bool(stream.events_s)
                         self.reasons.append(str(error))
                     self.stop.wait(0.02)
                 if not reported and (done >= self.share or failed >= self.share + 1):
@@ -398,12 +439,6 @@ class _Crew:
         finally:
             with contextlib.suppress(OSError):
                 client.connection.close()
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Mean without the largest twentieth: a stalled connection is not the engine's doing."""
-    kept = sorted(values)[: max(1, math.ceil(len(values) * (1.0 - TRIMMED)))]
-    return math.fsum(kept) / len(kept)
 
 
 def summary(results: Sequence[LoadResult]) -> dict[str, int]:

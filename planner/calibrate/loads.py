@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times, loop_times
+from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
+from planner.calibrate.window import window_s
 from planner.documents import load_document
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
@@ -43,6 +44,11 @@ LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 RESERVE = 0.03
 """Share of the time kept for ending [1]."""
+FORM_SD, FORM_REACH = 0.05, math.log(4.0)
+"""What the form itself may miss a load by [1], and how far apart loads are that it misses alike, in logarithms of lengths
+and requests in flight: without it the cheapest loads would be believed to tell about the dearest."""
+AGAIN_AT = (0.35, 0.7)
+"""When one load is sent again, to see whether the machine still does what it did: shares of the time [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class OperatingRange:
             raise InputError(f"max_requests={self.max_requests} is too few: 20 are the least for a fit")
 
     @classmethod
-    def for_plan(cls, path: str | Path, max_requests: int = 1000) -> OperatingRange:
+    def for_plan(cls, path: str | Path, max_requests: int = 1000, pool: str | None = None) -> OperatingRange:
         """The range in which a plan will run: lengths around the means of its pools, up to the sequences of a full replica.
 
         Parameters
@@ -87,27 +93,33 @@ class OperatingRange:
             Plan file.
         max_requests
             Bound of all requests together [requests].
+        pool
+            Only this pool of it.
 
         Raises
         ------
         InputError
-            When the file is no plan, or states no lengths.
+            When the file is no plan, or states no lengths, or has no such pool.
         """
         data = load_document(path)
         pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
         if not isinstance(pools, list) or not pools:
             raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
         typical = []
-        for number, pool in enumerate(pools):
+        for number, one in enumerate(pools):
             try:
-                isl, osl = float(pool["mean_input_tokens"]), float(pool["mean_output_tokens"])
-                slots, load = float(pool["slots"]), float(pool["load"])
-                running = slots * float(pool["slot_occupancy"]) / max(load, LEAST_LOAD) * FULL_LOAD
+                if pool is not None and one["name"] != pool:
+                    continue
+                isl, osl = float(one["mean_input_tokens"]), float(one["mean_output_tokens"])
+                slots, load = float(one["slots"]), float(one["load"])
+                running = slots * float(one["slot_occupancy"]) / max(load, LEAST_LOAD) * FULL_LOAD
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: pools[{number}] does not say what runs in it ({error})") from None
             if not (isl >= 1.0 and osl >= 1.0 and slots >= 1.0 and math.isfinite(isl + osl + running)):
                 raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
             typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
+        if not typical:
+            raise InputError(f"{path}: there is no pool {pool!r}")
         longest = [max(t[k] for t in typical) for k in range(3)]
         return cls(
             max_input=max(32, round(2.0 * longest[0])),
@@ -199,6 +211,25 @@ def measure_range(
     Fedorov, "Theory of Optimal Experiments", 1972, section 2.7 (criteria linear in the covariance).
     """
     results: list[LoadResult] = []
+    try:
+        _measure_into(results, live, reach, prior, rules, progress)
+    except KeyboardInterrupt:
+        # what is measured is there, and is fitted by whoever asked
+        if not results:
+            raise
+        live.interrupted = True
+    return tuple(results)
+
+
+def _measure_into(
+    results: list[LoadResult],
+    live: LiveServer,
+    reach: OperatingRange,
+    prior: IterationModel | None,
+    rules: Rules,
+    progress: Progress | None,
+) -> None:
+    """Load after load, until nothing is left to do or to do it in."""
     tried: dict[Load, int] = {}
     total, sent = live.left_s, 0
     speed = _Speed(live.first.tpot_s, live.first.ttft_s / live.first.prompt_tokens)
@@ -207,14 +238,18 @@ def measure_range(
         left = live.left_s - RESERVE * total
         limit = min(left, LOAD_SHARE * total)
         load = _next_load(reach, fit, speed, results, tried, limit) if left > 0.0 else None
+        if load is not None and len(results) > len(AGAIN_AT) and _due(results, 1.0 - left / total):
+            load = results[len(AGAIN_AT)].load
         if load is None or sent + load.sent > reach.max_requests or (number > ENOUGH_LOADS and _settled(fit)):
             break
         if progress is not None:
             progress(round(total - live.left_s), round(total), f"{load}, {_told(fit, results)}")
         tried[load] = tried.get(load, 0) + 1
-        result = live.run(load, 1.5 * limit)
+        result = live.run(load, 1.5 * limit, speed.window_s(load))
         results.append(result)
         sent += result.measured + result.failed + load.concurrency
+        if live.interrupted:
+            return
         if result.point is not None:
             speed = speed.after(result.point)
             fit = _fit(results, prior, rules)
@@ -226,7 +261,6 @@ def measure_range(
             )
     if progress is not None:
         progress(round(total), round(total), "done")
-    return tuple(results)
 
 
 def _settled(fit: ServerFit | None) -> bool:
@@ -285,12 +319,23 @@ class _Speed:
         extra = max(0.0, point.tpot_s - self.tpot_s) / (point.concurrency - 1.0)
         return _Speed(self.tpot_s, self.prompt_s, max(extra, 0.5 * self.per_sequence_s))
 
-    def seconds(self, load: Load) -> float:
-        """How long a load takes [s]."""
+    def life_s(self, load: Load) -> float:
+        """How long one of its requests takes: every other one's prompt holds it up once [s]."""
         token_s = self.tpot_s + self.per_sequence_s * (load.concurrency - 1)
-        # prompts of all workers share the machine
-        one = load.output_tokens * token_s + load.input_tokens * self.prompt_s * (0.5 + 0.5 * load.concurrency)
-        return one * (load.requests / load.concurrency + 1.0)
+        return load.output_tokens * token_s + load.input_tokens * self.prompt_s * load.concurrency
+
+    def window_s(self, load: Load) -> float:
+        """How long to watch a load once it runs [s]."""
+        token_s = self.tpot_s + self.per_sequence_s * (load.concurrency - 1)
+        return window_s(load.concurrency, load.output_tokens, token_s, self.life_s(load))
+
+    def seconds(self, load: Load) -> float:
+        """How long a load takes: its prompts go in one after another, then it is watched [s]."""
+        life = self.life_s(load)
+        if load.concurrency == 1:
+            return life * (1.0 + load.requests)
+        ramp = load.concurrency * (load.input_tokens + 0.5 * load.output_tokens) * self.prompt_s
+        return ramp + min(self.window_s(load), life * load.requests / load.concurrency)
 
     def shortened(self, input_tokens: int, output_tokens: int, level: int, limit: float) -> tuple[int, int, int]:
         """The shape made shorter, then sparser, until it fits the time."""
@@ -332,21 +377,9 @@ def _most_telling(
     if fit is None:
         middle = [i for i, c in enumerate(ordered) if new[i] and c.concurrency > 1] or list(range(len(ordered)))
         return min((ordered[i] for i in middle), key=lambda c: (tried.get(c, 0), speed.seconds(c)))
-    points = [ServerPoint(c.input_tokens, c.output_tokens, c.concurrency, 1.0) for c in ordered]
-    reference = reach.reference()
-    loads = Loads([*points, *reference], measured=False).with_experts(fit.iteration)
-    slope = log_times(fit.theta[None], loads, fit.rules)[1][0][: len(points) + len(reference)]
-    mine, wanted = slope[: len(points)], slope[len(points) :]
-    common = wanted @ fit.covariance @ mine.T
-    own = np.einsum("pi,ij,pj->p", mine, fit.covariance, mine)
-    gain = (common**2).mean(axis=0) / (own + POINT_SD**2)
-    tpot, ttft = loop_times(fit.theta[None], Loads(points, measured=False).with_experts(fit.iteration), fit.rules)
-    seconds = np.array(
-        [
-            (c.requests / c.concurrency + 1.0) * float(ttft[0, i] + c.output_tokens * tpot[0, i])
-            for i, c in enumerate(ordered)
-        ]
-    )
+    measured = [r.point for r in results if r.point is not None]
+    gain = _gain(fit, ordered, reach.reference(), measured)
+    seconds = np.array([speed.seconds(c) for c in ordered])
     again = np.array([0.5 ** tried.get(c, 0) for c in ordered])
     worth = gain / (seconds + 0.1) * again
     if len(shapes) < ENOUGH_SHAPES:
@@ -354,3 +387,44 @@ def _most_telling(
         if len(results) >= ENOUGH_SHAPES and new.any():
             worth = np.where(new, worth, 0.0)
     return ordered[int(np.argmax(worth))]
+
+
+def _gain(
+    fit: ServerFit, candidates: Sequence[Load], reference: Sequence[ServerPoint], measured: Sequence[ServerPoint]
+) -> FloatArray:
+    """By how much each load would lower the mean variance of log TPOT over the reference loads, shape (candidates,).
+
+    The variance has two parts: that of the parameters, and what the form misses, a Gaussian field over the logarithms of
+    lengths and requests in flight that the measured loads pin down around them.
+    """
+    points = [ServerPoint(c.input_tokens, c.output_tokens, c.concurrency, 1.0) for c in candidates]
+    loads = Loads([*points, *reference], measured=False).with_experts(fit.iteration)
+    slope = log_times(fit.theta[None], loads, fit.rules)[1][0][: len(points) + len(reference)]
+    place, known = _places([*points, *reference]), _places(measured)
+    pinned = _alike(place, known)
+    inner = np.linalg.inv(_alike(known, known) + POINT_SD**2 * np.eye(len(measured)))
+    mine, wanted = slice(0, len(points)), slice(len(points), None)
+    common = slope[wanted] @ fit.covariance @ slope[mine].T
+    common += _alike(place[wanted], place[mine]) - pinned[wanted] @ inner @ pinned[mine].T
+    own = np.einsum("pi,ij,pj->p", slope[mine], fit.covariance, slope[mine])
+    own += FORM_SD**2 - np.einsum("pi,ij,pj->p", pinned[mine], inner, pinned[mine])
+    gain: FloatArray = (common**2).mean(axis=0) / (own + POINT_SD**2)
+    return gain
+
+
+def _places(points: Sequence[ServerPoint]) -> FloatArray:
+    return np.log([[p.input_tokens, p.output_tokens, p.concurrency] for p in points]) / FORM_REACH
+
+
+def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Covariance of what the form misses two sets of loads by."""
+    apart: FloatArray = ((one[:, None] - other[None]) ** 2).sum(axis=-1)
+    covariance: FloatArray = FORM_SD**2 * np.exp(-0.5 * apart)
+    return covariance
+
+
+def _due(results: Sequence[LoadResult], spent: float) -> bool:
+    """Whether the load that is repeated is to be sent now."""
+    first = results[len(AGAIN_AT)].load
+    sent = sum(r.load == first for r in results) - 1
+    return sent < len(AGAIN_AT) and spent > AGAIN_AT[sent]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.calibrate.closed_loop import ServerPoint
     from planner.calibrate.facts import ServerFacts
     from planner.calibrate.files import Measurements
+    from planner.calibrate.launch import Launch
     from planner.calibrate.live import LiveServer, LoadResult, Server
     from planner.calibrate.load_generators import Assumed
     from planner.calibrate.loads import OperatingRange, Progress
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from planner.calibrate.servers import ServerFit
     from planner.catalog.profiles import Profile
 
-__all__ = ["calibrate", "calibrate_device", "calibrate_files", "calibrate_server", "refit"]
+__all__ = ["calibrate", "calibrate_device", "calibrate_files", "calibrate_launched", "calibrate_server", "refit"]
 
 CPU_PRIOR_WIDTH = 3.0
 CACHED_SHARE = 0.05
@@ -55,6 +56,7 @@ SERVER_SECONDS = 300.0
 def calibrate(
     *,
     server: Server | str | None = None,
+    launch: Launch | None = None,
     files: Sequence[str | Path] = (),
     gpu: str | None = None,
     model: str | None = None,
@@ -63,6 +65,7 @@ def calibrate(
     reach: OperatingRange | None = None,
     scheduling: str | None = None,
     token_budget: float | None = None,
+    engine: str | None = None,
     where: Mapping[str, str] | None = None,
     points: int | None = None,
     assumed: Assumed | None = None,
@@ -78,6 +81,8 @@ def calibrate(
     ----------
     server
         Address (or :class:`~planner.calibrate.live.Server`) of an OpenAI-compatible server to measure.
+    launch
+        Engine to start here, to measure and to stop, instead of a server that runs already.
     files
         Measurements to read instead: results of load generators, raw points, CSVs of iterations or server points. With
         neither, this machine's device is measured.
@@ -89,6 +94,8 @@ def calibrate(
         What the measuring of a server is for.
     scheduling, token_budget
         How the server runs prompts; ``None`` = chosen by the error of left-out shapes.
+    engine
+        Name of the engine a server runs, where it does not say.
     where
         Of files: keep CSV rows whose column equals the value.
     points
@@ -127,19 +134,28 @@ def calibrate(
         raise InputError("a server and files are two sources of measurements", "Give one of them.")
     if max_seconds is not None and not 0.0 < max_seconds < 1e6:
         raise InputError(f"max_seconds must be positive, got {max_seconds!r}")
+    if launch is not None and (server is not None or files):
+        raise InputError(
+            "an engine to start and a server or files are two sources of measurements", "Give one of them."
+        )
     if files:
         return calibrate_files(
             files, gpu=gpu, model=model, tp=tp, where=where, points=points, assumed=assumed, scheduling=scheduling,
             token_budget=token_budget, force=force, command=command, source=source,
         )  # fmt: skip
-    if server is not None:
+    if launch is not None:
+        one = calibrate_launched(
+            launch, reach, gpu=gpu, model=model, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
+            max_seconds=max_seconds or SERVER_SECONDS, force=force, command=command, progress=progress,
+        )  # fmt: skip
+    elif server is not None:
         if isinstance(server, str):
             from planner.calibrate.live import Server
 
             server = Server(server, model or "")
         one = calibrate_server(
             server, reach, gpu=gpu, model=model, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
-            max_seconds=max_seconds or SERVER_SECONDS, force=force, command=command, progress=progress,
+            engine=engine, max_seconds=max_seconds or SERVER_SECONDS, force=force, command=command, progress=progress,
         )  # fmt: skip
     else:
         one = calibrate_device(
@@ -436,6 +452,60 @@ def _header(profile: Profile) -> dict[str, Any]:
     return {k: getattr(profile, k) for k in keys if getattr(profile, k) is not None}
 
 
+def calibrate_launched(
+    launch: Launch,
+    reach: OperatingRange | None = None,
+    *,
+    model: str | None = None,
+    tp: int = 1,
+    token_budget: float | None = None,
+    timeout_s: float = 60.0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Calibration:
+    """Start an engine, measure it, stop it.
+
+    Parameters
+    ----------
+    launch
+        What to start.
+    reach
+        What the measuring is for.
+    model
+        Of the catalog; what the engine loads when ``None``.
+    timeout_s
+        Longest silence of a request [s].
+    tp, token_budget, progress, options
+        See :func:`calibrate_server`; tp and budget are those of the launch where it sets them.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    CalibrationError
+        As :func:`calibrate_server`, and when the engine does not start.
+    """
+    from planner.calibrate.launch import launched
+    from planner.calibrate.live import Server
+
+    known = _network(model or launch.model, required=model is not None)
+    if progress is not None:
+        progress(0, 1, f"starting {launch.engine.title}")
+    with launched(launch) as running:
+        said = {**running.said, **{k: v for k, v in launch.settings.items() if not isinstance(v, str)}}
+        one = calibrate_server(
+            Server(running.url, launch.served_name, timeout_s=timeout_s), reach,
+            model=None if known is None else model or launch.model, tp=int(said.get("tp", tp)),
+            token_budget=token_budget or said.get("token_budget"), slots=None if "slots" not in said else int(said["slots"]),
+            kv_tokens=running.said.get("kv_tokens"), engine=launch.engine.name, progress=progress, **options,
+        )  # fmt: skip
+    return replace(
+        one, notes=(*one.notes, f"{launch.engine.title} was started here and answered after {running.seconds:.0f} s")
+    )
+
+
 def calibrate_server(
     server: Server,
     reach: OperatingRange | None = None,
@@ -445,6 +515,9 @@ def calibrate_server(
     tp: int = 1,
     scheduling: str | None = None,
     token_budget: float | None = None,
+    slots: int | None = None,
+    kv_tokens: int | None = None,
+    engine: str | None = None,
     max_seconds: float = SERVER_SECONDS,
     force: bool = False,
     command: str | None = None,
@@ -461,6 +534,9 @@ def calibrate_server(
     gpu, model, tp
         What it runs on, for the estimate the fit starts from and the profile's name; `model` defaults to the server's own
         name for it. Where the catalog knows neither, no estimate holds the fit.
+    slots, kv_tokens, engine
+        Sequences at once, size of the KV cache [tokens] and name of the engine, where they are known; else what the server
+        says.
     scheduling, token_budget, max_seconds, force, command, progress
         See :func:`calibrate`.
 
@@ -489,12 +565,15 @@ def calibrate_server(
     network = _network(model or server.model, required=model is not None)
     live = LiveServer(server, deadline)
     facts = facts or read_facts(server.endpoint, asking)
+    facts = replace(
+        facts, engine=engine or facts.engine, slots=slots or facts.slots, kv_tokens=kv_tokens or facts.kv_tokens
+    )  # fmt: skip
     prior = _server_prior(spec, network, tp, facts.engine) if spec is not None and network is not None else None
     budget = token_budget or facts.token_budget
     kind = scheduling or SCHEDULING_OF.get(facts.engine or "")
     rules = Rules(kind or "mixed", budget or DEFAULT_BUDGET)
     results = measure_range(live, _within(reach or OperatingRange(), facts), prior, rules, progress=progress)
-    counters = read_counters(server.endpoint, asking)
+    counters = read_counters(server.endpoint, min(asking, max(0.2, live.left_s)))
     measured = [r.point for r in results if r.point is not None]
     failures = [f"{r.load}: {r.reason}" for r in results if r.point is None]
     try:
@@ -582,6 +661,8 @@ def _notes(
         f"{counts['requests']} requests measured in {counts['loads']} loads, {counts['requests_failed']} failed",
         f"this client spent up to {cost * 1e6:.0f} us of its processor per token",
     ]
+    if live.interrupted:
+        notes.append("interrupted: fitted to what was measured until then")
     if many > 1.2:
         notes.append(f"the server sends up to {many:.1f} tokens per event: TPOT is that of tokens, not of events")
     if facts.counters.running:

@@ -15,6 +15,7 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
+    from planner.calibrate.launch import Launch
     from planner.calibrate.live import Server
     from planner.calibrate.loads import OperatingRange
     from planner.calibrate.result import CalibrationSet
@@ -24,6 +25,7 @@ __all__ = ["calibrate"]
 SOURCE = "What to measure"
 MACHINE = "This machine"
 SERVER = "A running server"
+LAUNCH = "An engine to start"
 FILES = "Files"
 
 
@@ -50,6 +52,29 @@ def calibrate(
             "--served-model-name", help="The server's name for the model, where --model is another. Default: what it serves.",
             rich_help_panel=SERVER,
         ),
+    ] = None,
+    launch: Annotated[
+        bool,
+        typer.Option(
+            "--launch", help="Start the engine here with the flags of the plan given by --for, measure it, stop it.",
+            rich_help_panel=LAUNCH,
+        ),
+    ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="vllm or sglang: the one to start, or the one that runs.", rich_help_panel=LAUNCH),
+    ] = None,
+    engine_command: Annotated[
+        str,
+        typer.Option("--engine-command", help="How it is started here: /path/to/venv/bin/vllm.", rich_help_panel=LAUNCH),
+    ] = "",
+    engine_args: Annotated[
+        str,
+        typer.Option("--engine-args", help="Further flags of the engine, in quotes.", rich_help_panel=LAUNCH),
+    ] = "",
+    pool: Annotated[
+        str | None,
+        typer.Option("--pool", help="Pool of the plan whose engine is measured, where it has several.", rich_help_panel=LAUNCH),
     ] = None,
     files: Annotated[
         list[Path] | None,
@@ -115,8 +140,12 @@ def calibrate(
         str, typer.Option("--api-key-env", help="Environment variable with the server's key.", rich_help_panel=SERVER)
     ] = "OPENAI_API_KEY",
     start_wait: Annotated[
-        str, typer.Option("--start-wait", help="How long to wait for a server that is starting.", rich_help_panel=SERVER)
-    ] = "30s",
+        str | None,
+        typer.Option(
+            "--start-wait", help="How long to wait for a server that is starting. Default 30 s, 15 min with --launch.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     timeout: Annotated[
         str, typer.Option("--timeout", help="Longest silence of a request.", rich_help_panel=SERVER)
     ] = "60s",
@@ -165,24 +194,34 @@ def calibrate(
     seconds = None if max_seconds is None else parse_duration(max_seconds, "--max-seconds")
     if seconds is not None and seconds <= 0.0:
         raise InputError("--max-seconds must be positive")
-    if server is not None and files:
-        raise InputError("--server and --from are two sources of measurements", "Give one of them.")
+    given = [name for name, on in (("--server", server), ("--launch", launch), ("--from", files)) if on]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
     command = shlex.join(["fleetopt", *sys.argv[1:]]) if len(sys.argv) > 1 else "fleetopt calibrate"
-    reach = None
-    target = None
-    if server is not None:
+    reach = target = start = None
+    if server is not None or launch:
         from planner.calibrate.live import Server
         from planner.calibrate.loads import OperatingRange
 
         reach = (
             OperatingRange(max_input, max_output, max_concurrency, max_requests)
             if for_plan is None
-            else OperatingRange.for_plan(for_plan, max_requests)
+            else OperatingRange.for_plan(for_plan, max_requests, pool)
         )
-        target = Server(
-            server, served_model or model or "", os.environ.get(api_key_env) or None,
-            parse_duration(timeout, "--timeout"), parse_duration(start_wait, "--start-wait"),
-        )  # fmt: skip
+        silence_s = parse_duration(timeout, "--timeout")
+        wait_s = None if start_wait is None else parse_duration(start_wait, "--start-wait")
+        if server is not None:
+            key = os.environ.get(api_key_env) or None
+            target = Server(
+                server, served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s
+            )  # fmt: skip
+        else:
+            start = _launch(
+                engine, model, served_model, for_plan, pool, tp, token_budget, engine_command, engine_args, wait_s
+            )
+    if dry_run and start is not None:
+        emit(shlex.join(start.line(8000)), None)
+        return
     if dry_run:
         emit(_what_would_be(target, reach, files or [], seconds, model, gpu, tp, device, points), None)
         return
@@ -191,7 +230,8 @@ def calibrate(
 
     with _progress("measuring") as show:
         result = run(
-            server=target, files=files or (), gpu=gpu, model=model if served_model or target is None else None, tp=tp,
+            server=target, launch=start, files=files or (), gpu=gpu, tp=tp, engine=engine,
+            model=model if served_model or (target is None and start is None) else None,
             device=device, reach=reach, scheduling=scheduling, token_budget=token_budget, where=_pairs(select or []),
             points=points, assumed=Assumed(isl, osl, concurrency), max_seconds=seconds, force=force, command=command,
             source=source, progress=show,
@@ -206,6 +246,38 @@ def calibrate(
         label = f"{calibration.profile.name}: " if len(result.calibrations) > 1 else ""
         say(f"note: {label}{line}" for line in calibration.notes)
         say(f"warning: {label}{line}" for line in calibration.warnings)
+
+
+def _launch(
+    engine: str | None,
+    model: str | None,
+    served_model: str | None,
+    for_plan: Path | None,
+    pool: str | None,
+    tp: int | None,
+    token_budget: int | None,
+    command: str,
+    arguments: str,
+    wait_s: float | None,
+) -> Launch:
+    """What is to be started, from the options."""
+    from planner.calibrate.launch import Launch, plan_settings
+    from planner.engines import DEFAULT_ENGINE
+    from planner.engines import engine as find_engine
+    from planner.errors import InputError
+
+    if model is None:
+        raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")
+    settings = plan_settings(for_plan, pool) if for_plan is not None else {}
+    settings |= {k: float(v) for k, v in (("tp", tp), ("token_budget", token_budget)) if v is not None}
+    try:
+        words, more = shlex.split(command), shlex.split(arguments)
+    except ValueError as error:
+        raise InputError(f"--engine-command, --engine-args: {error}") from None
+    patience = {} if wait_s is None else {"wait_s": wait_s}
+    return Launch(
+        find_engine(engine or DEFAULT_ENGINE), model, served_model or "", settings, tuple(words), tuple(more), **patience
+    )  # fmt: skip
 
 
 def _what_would_be(

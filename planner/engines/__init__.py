@@ -38,6 +38,8 @@ class Engine:
         Defaults of its server on an 80 GB GPU: tokens of one iteration [tokens], sequences at once, share of the device.
     flags
         Our setting -> the engine's command-line flag.
+    logged
+        Our setting -> pattern of the line of its log that says it, the number in the first group.
     source
         Where the times come from.
     image
@@ -67,6 +69,7 @@ class Engine:
     max_num_seqs: int
     memory_utilization: float
     flags: Mapping[str, str] = field(default_factory=dict)
+    logged: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     image: str = ""
     launch: tuple[str, ...] = ()

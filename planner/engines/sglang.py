@@ -27,6 +27,12 @@ ENGINE = Engine(
         "memory_utilization": "--mem-fraction-static",
         "kv_dtype": "--kv-cache-dtype",
         "quantization": "--quantization",
+        "served_name": "--served-model-name",
+    },
+    logged={
+        "token_budget": r"chunked_prefill_size=(\d+)",
+        "slots": r"max_running_requests=(\d+)",
+        "kv_tokens": r"max_total_num_tokens=(\d+)",
     },
     source="assumed as vLLM's",
     image="lmsysorg/sglang:latest",

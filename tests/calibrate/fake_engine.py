@@ -39,10 +39,18 @@ class FakeEngine:
         What GET answers, by path; everything else is 404.
     burst
         Tokens per event of a stream.
+    port
+        To listen on; any free one when 0.
     """
 
     def __init__(
-        self, model: IterationModel, fault: str = "", *, pages: dict[str, str] | None = None, burst: int = 1
+        self,
+        model: IterationModel,
+        fault: str = "",
+        *,
+        pages: dict[str, str] | None = None,
+        burst: int = 1,
+        port: int = 0,
     ) -> None:
         self.model = model
         self.pages = pages or {}
@@ -70,7 +78,7 @@ class FakeEngine:
             def do_GET(self) -> None:
                 engine.page(self)
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.http import Endpoint
 from planner.calibrate.live import Load, LoadResult, Timing
+from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.iteration.model import IterationModel
 
 
 @dataclass
 class _Request:
-    arrived: float
+    stream: Stream
     left_prompt: int
     left_output: int
     context: int
-    first: float = 0.0
 
 
 class VirtualServer:
@@ -37,6 +36,7 @@ class VirtualServer:
     """
 
     endpoint = Endpoint.parse("http://virtual")
+    interrupted = False
 
     def __init__(
         self, model: IterationModel, seconds: float, *, overhead_s: float = 0.01, budget: int = 8192, slots: int = 10**6
@@ -45,31 +45,31 @@ class VirtualServer:
         self.left_s = seconds
         self.first = Timing(model.time(0, 0, 32, 32 * 16.5) + overhead_s, model.time(1, 32), 32, 16, 16)
 
-    def run(self, load: Load, most_seconds: float = math.inf) -> LoadResult:
-        """Simulate a load; workers start at different lengths, the first request of each does not count."""
-        now = 0.0
-        worker_of: dict[int, int] = {}
+    def run(self, load: Load, most_seconds: float = math.inf, window_s: float = math.inf) -> LoadResult:
+        """Simulate a load, workers begin in the middle of a life."""
+        now, stop = 0.0, min(most_seconds, self.left_s)
+        ramping = load.concurrency
         finished = [0] * load.concurrency
-        timings: list[tuple[float, float]] = []
+        streams: list[Stream] = []
         waiting: list[_Request] = []
         running: list[_Request] = []
         share = -(-load.requests // load.concurrency)
 
         def start(worker: int) -> None:
-            output = load.output_tokens
-            if finished[worker] == 0 and load.concurrency > 1:
-                output = max(2, round(output * (worker + 1) / load.concurrency))
-            request = _Request(now, load.input_tokens, output, load.input_tokens)
-            worker_of[id(request)] = worker
-            waiting.append(request)
+            lengths = (load.input_tokens, load.output_tokens)
+            opening = finished[worker] == 0
+            if opening:
+                lengths = first_lengths(worker, load.concurrency, *lengths)
+            streams.append(Stream(worker, *lengths, now, opening))
+            waiting.append(_Request(streams[-1], lengths[0], lengths[1], lengths[0]))
 
         for worker in range(load.concurrency):
             start(worker)
-        while min(finished) <= share and now < min(most_seconds, self.left_s):
-            while waiting and len(running) < self.slots and waiting[0].arrived + self.overhead_s <= now:
+        while min(finished) <= share and now < stop:
+            while waiting and len(running) < self.slots and waiting[0].stream.sent_s + self.overhead_s <= now:
                 running.append(waiting.pop(0))
             if not running:
-                now = waiting[0].arrived + self.overhead_s
+                now = waiting[0].stream.sent_s + self.overhead_s
                 continue
             decodes = [r for r in running if r.left_prompt == 0]
             room = self.budget - len(decodes)
@@ -85,20 +85,20 @@ class VirtualServer:
             for r, chunk in chunks:
                 r.left_prompt -= chunk
             for r in (*decodes, *(r for r, _ in chunks if r.left_prompt == 0)):
-                r.first = r.first or now
+                if not r.stream.events_s and r.stream.opening:
+                    ramping -= 1
+                    stop = stop if ramping else min(stop, now + window_s)
+                r.stream.events_s.append(now)
                 r.left_output -= 1
                 r.context += 1
                 if r.left_output == 0:
                     running.remove(r)
-                    worker = worker_of.pop(id(r))
-                    if finished[worker]:
-                        tokens_after = load.output_tokens - 1
-                        timings.append((r.first - r.arrived, (now - r.first) / tokens_after))
-                    finished[worker] += 1
-                    start(worker)
+                    r.stream.input_tokens, r.stream.output_tokens = r.stream.asked_input, r.stream.asked_output
+                    finished[r.stream.worker] += 1
+                    start(r.stream.worker)
         self.left_s = max(0.0, self.left_s - now)
-        if len(timings) < max(2, load.concurrency // 2):
-            return LoadResult(load, None, len(timings), 0, "cut", now)
-        ttft, tpot = (statistics.fmean(t[i] for t in timings) for i in (0, 1))
-        point = ServerPoint(load.input_tokens, load.output_tokens, load.concurrency, tpot, ttft)
-        return LoadResult(load, point, len(timings), 0, "", now)
+        found = steady_state(streams, load.concurrency)
+        if not isinstance(found, Steady):
+            return LoadResult(load, None, 0, 0, found, now)
+        point = ServerPoint(load.input_tokens, load.output_tokens, load.concurrency, found.tpot_s, found.ttft_s)
+        return LoadResult(load, point, found.starts, 0, "", now)

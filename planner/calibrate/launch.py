@@ -1,0 +1,318 @@
+"""Start the engine that is to be measured, wait until it answers, read what it says of itself, stop it whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from planner.calibrate.http import Connection, Endpoint, HttpError, without_credentials
+from planner.documents import load_document
+from planner.engines import Engine
+from planner.errors import CalibrationError, InputError
+
+__all__ = ["Launch", "Running", "launched", "plan_settings"]
+
+HOST = "127.0.0.1"
+STOPPING_S = 20.0
+"""How long an engine may take to end by itself before it is killed [s]."""
+ASKING_S = 2.0
+EVERY_S = 0.5
+LOG_TAIL = 64 * 2**10
+LINES_SHOWN = 3
+
+SETTINGS: Mapping[str, str] = {
+    "max_model_len": "max_model_len",
+    "max_num_seqs": "slots",
+    "max_num_batched_tokens": "token_budget",
+    "tensor_parallel_size": "tp",
+    "gpu_memory_utilization": "memory_utilization",
+    "kv_cache_dtype": "kv_dtype",
+}
+"""What a plan calls a setting, and what an engine's table of flags does."""
+
+PLAIN_DTYPES = ("bf16", "fp16", "auto")
+"""Of the KV cache: what engines take from the model by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start an engine.
+
+    Parameters
+    ----------
+    engine
+        Which one.
+    model
+        What it loads: a folder with ``config.json``, or a name it can find.
+    served_name
+        The name it serves it under; the engine's own choice when empty.
+    settings
+        Our setting (a key of the engine's ``flags``) -> value.
+    command
+        Start of the command line where the engine is not where it usually is: replaces its program.
+    arguments
+        Further arguments, as they are.
+    wait_s
+        Longest time until it answers [s].
+    """
+
+    engine: Engine
+    model: str
+    served_name: str = ""
+    settings: Mapping[str, str | float] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    wait_s: float = 900.0
+
+    def line(self, port: int) -> list[str]:
+        """The whole command line.
+
+        Parameters
+        ----------
+        port
+            It is to listen on.
+
+        Raises
+        ------
+        InputError
+            For an engine that cannot be started from here, or a setting it has no flag for.
+
+        Examples
+        --------
+        >>> from planner.engines import engine
+        >>> Launch(engine("vllm"), "m", settings={"tp": 2}).line(8000)[-4:]
+        ['--port', '8000', '--tensor-parallel-size', '2']
+        """
+        if not self.engine.launch:
+            raise InputError(
+                f"{self.engine.title} cannot be started from here", "Start it, and measure it with --server URL."
+            )
+        filled = [word.replace("{model}", self.model) for word in self.engine.launch]
+        if self.command:
+            filled = [*self.command, *filled[1:]]
+        filled += ["--host", HOST, "--port", str(port), *self.engine.always]
+        wanted = {**self.settings, **({"served_name": self.served_name} if self.served_name else {})}
+        for name, value in wanted.items():
+            if name not in self.engine.flags:
+                raise InputError(f"{self.engine.title} has no flag for {name}")
+            said = self.engine.kv_dtypes.get(str(value), str(value)) if name == "kv_dtype" else value
+            filled += [self.engine.flags[name], said if isinstance(said, str) else f"{said:.10g}"]
+        return [*filled, *self.arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An engine that answers.
+
+    Parameters
+    ----------
+    url
+        Where.
+    log
+        File of its output.
+    said
+        What its log says of it: ``token_budget``, ``slots``, ``kv_tokens``, where it does.
+    seconds
+        How long it took to start [s].
+    """
+
+    url: str
+    log: Path
+    said: Mapping[str, int]
+    seconds: float
+
+
+def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | float]:
+    """The engine settings of a plan's pool, in the words of an engine's table of flags.
+
+    Parameters
+    ----------
+    path
+        Plan file.
+    pool
+        Its name; may be left out where there is one pool.
+
+    Raises
+    ------
+    InputError
+        No plan, no such pool, or several and none named.
+    """
+    data = load_document(path)
+    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
+    if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
+        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
+    names = [str(p.get("name")) for p in pools]
+    if pool is None and len(pools) > 1:
+        raise InputError(
+            f"{path}: one engine can be started, the plan has {len(pools)} pools", f"Name one: --pool {names[0]}."
+        )
+    if pool is not None and pool not in names:
+        raise InputError(f"{path}: there is no pool {pool!r}", f"It has: {', '.join(names)}.")
+    chosen = pools[0 if pool is None else names.index(pool)].get("settings")
+    if not isinstance(chosen, dict):
+        raise InputError(f"{path}: pools: no settings of an engine in it")
+    found: dict[str, str | float] = {}
+    for key, name in SETTINGS.items():
+        value = chosen.get(key)
+        plain = isinstance(value, bool) or value in PLAIN_DTYPES
+        if isinstance(value, (int, float, str)) and not plain:
+            found[name] = value
+    return found
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def launched(launch: Launch, *, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """The engine while the block runs; it and all it started are gone afterwards, also after Ctrl-C, SIGTERM or an error.
+
+    Parameters
+    ----------
+    launch
+        What to start.
+    environment
+        Variables set for it besides those there are.
+
+    Raises
+    ------
+    CalibrationError
+        It is not installed, ended by itself, or did not answer in time; with the end of its log.
+    """
+    port = free_port()
+    line = launch.line(port)
+    if shutil.which(line[0]) is None:
+        raise CalibrationError(
+            f"{launch.engine.title} is not installed here: there is no {line[0]!r}",
+            "Install it, or say how it is started here: --engine-command '/path/to/venv/bin/vllm'.",
+        )
+    handle, name = tempfile.mkstemp(prefix=f"fleetopt-{launch.engine.name}-", suffix=".log")
+    log = Path(name)
+    started = time.monotonic()
+    with _signals_end_it(), os.fdopen(handle, "wb") as out:
+        process = subprocess.Popen(
+            _dying_with_us(line), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+        try:
+            _wait(process, launch, Endpoint.parse(f"http://{HOST}:{port}"), log, started + launch.wait_s)
+            yield Running(f"http://{HOST}:{port}", log, _said(launch.engine, log), time.monotonic() - started)
+        except BaseException:
+            _stop(process)
+            raise
+        _stop(process)
+        log.unlink(missing_ok=True)
+
+
+def _dying_with_us(line: Sequence[str]) -> list[str]:
+    """The command so that the kernel ends it should this process be killed outright, where the system can."""
+    program = shutil.which("setpriv") if sys.platform == "linux" else None
+    return [program, "--pdeathsig", "TERM", *line] if program else list(line)
+
+
+@contextlib.contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise here, so that what was started is stopped; only the main thread may set that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    chosen = [s for s in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if s is not None]
+    before: dict[signal.Signals, Any] = {s: signal.signal(s, end) for s in chosen}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def _wait(process: subprocess.Popen[bytes], launch: Launch, endpoint: Endpoint, log: Path, until: float) -> None:
+    """Until the engine is healthy.
+
+    Raises
+    ------
+    CalibrationError
+        When it ends, or the time does.
+    """
+    while True:
+        connection = Connection(endpoint, ASKING_S)
+        try:
+            connection.get("/health", ASKING_S)
+            return
+        except HttpError:
+            connection.close()
+        if process.poll() is not None:
+            raise CalibrationError(
+                f"{launch.engine.title} ended with exit code {process.returncode} before it answered: {_end_of(log)}",
+                f"Its log is {log}.",
+            )
+        if time.monotonic() >= until:
+            raise CalibrationError(
+                f"{launch.engine.title} did not answer within {launch.wait_s:g} s: {_end_of(log)}",
+                f"Give it longer with --start-wait; its log is {log}.",
+            )
+        time.sleep(EVERY_S)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the engine and everything it started: asked first, killed when it does not listen."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, how)
+        until = time.monotonic() + STOPPING_S
+        while time.monotonic() < until:
+            ended = process.poll() is not None
+            if ended and not _group_lives(process.pid):
+                return
+            time.sleep(0.05)
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _said(engine: Engine, log: Path) -> dict[str, int]:
+    """What the log says of the engine, the last word of it."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = {}
+    for name, pattern in engine.logged.items():
+        matches = re.findall(pattern, text)
+        if matches:
+            found[name] = int(matches[-1].replace(",", ""))
+    return found
+
+
+def _end_of(log: Path) -> str:
+    """The last lines of a log that say what went wrong, else the last ones at all, on one line and without credentials."""
+    with log.open("rb") as source:
+        source.seek(max(0, log.stat().st_size - LOG_TAIL))
+        lines = [line.strip() for line in source.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"(?i)error|exception|not found|no module", line)]
+    shown = " | ".join(line[-240:] for line in (telling or lines)[-LINES_SHOWN:])
+    return without_credentials(shown) or "it wrote nothing"
