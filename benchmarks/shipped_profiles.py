@@ -27,7 +27,7 @@ def servers(path: Path) -> None:
     for calibration in calibrate_files([path], source=SERVER_SOURCE).calibrations:
         profile, fit = calibration.profile, calibration.server_fit
         low, high = fit.covered["decodes"]
-        if fit.tpot_error > LARGEST_SERVER_ERROR or low == high:
+        if fit.tpot_error is None or fit.tpot_error > LARGEST_SERVER_ERROR or low == high:
             continue
         name = f"{profile.model}-{profile.gpu}-tp{profile.tp}-{profile.engine}"
         if profile.weight_dtype not in profile.model and profile.weight_dtype != "bf16":

@@ -364,7 +364,7 @@ class Mixed(Method):
         profile = engine.profile
         return MixedPool(
             law,
-            profile.iteration,
+            engine.iteration_for(law),
             setup.slots,
             setup.kv_tokens,
             engine.token_budget,

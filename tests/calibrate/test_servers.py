@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import planner as fo
 from planner.calibrate.closed_loop import Rules, ServerPoint, closed_loop_tpot
 from planner.calibrate.files import read_measurements
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit, server_limits
 from planner.catalog import gpu, model
+from planner.catalog.profiles import profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
@@ -186,3 +189,14 @@ def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
     assert np.median(errors) <= 0.08
     assert 0.80 <= np.mean(inside) <= 0.96  # 56 draws of three points: their own scatter is +-4%
     assert np.median(halves) <= 2.5 * np.median(errors)
+
+
+def test_the_time_a_request_takes_the_engine_counts_in_a_plan(tmp_path: Path) -> None:
+    """Capacity with and without it differ by just that time per request, in the closed form and so in the replay."""
+    base = profile("qwen3-32b-fp8-h100-80gb-tp8-trtllm")
+    seconds_each = []
+    for request_s in (0.02, 0.0):
+        path = save_profile(replace(base, name="x", settings={"request_s": request_s}), tmp_path / "x.yaml")
+        made = fo.plan(isl=1000, osl=100, rate=20, ttft=2.0, profile=str(path), pools=1)
+        seconds_each.append(1.0 / made.pools[0].capacity_per_s)
+    assert seconds_each[0] - seconds_each[1] == pytest.approx(0.02, rel=0.02)
