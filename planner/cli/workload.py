@@ -128,7 +128,9 @@ def import_(
     )
     given = [_labelled(file) for file in files]
     with _progress([path for _, path in given]) as progress:
-        workload, reports = import_files(given, read, input_format=input_format, name=name, progress=progress)
+        workload, reports = import_files(
+            given, read, input_format=input_format, name=name, progress=progress, keep_requests=False
+        )
     if compressible:
         workload = workload.with_compressible(_numbers(compressible, "--compressible"))
     if rate is not None:

@@ -172,18 +172,22 @@ def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.
         return None
     elapsed = times - times[0]
     gap = np.diff(elapsed)
-    index = np.zeros(gap.size, dtype=np.int64)
+    index = np.zeros(gap.size, dtype=np.int32)
     if not math.isinf(window_s):
-        window = np.floor(elapsed / window_s).astype(np.int64)
-        inside = (window[1:] == window[:-1]) & (window[1:] < int(elapsed[-1] // window_s))
+        last = int(elapsed[-1] // window_s)
+        window = np.floor_divide(elapsed, window_s, out=elapsed)
+        inside = (window[1:] == window[:-1]) & (window[1:] < last)
         if not inside.any():
             return None
         # compact window ids: a trace of a year with few requests has far more windows than gaps
-        _, index = np.unique(window[1:][inside], return_inverse=True)
+        of_gap = window[1:][inside]
+        index = np.cumsum(np.diff(of_gap, prepend=of_gap[0]) != 0, dtype=np.int32)
+        del elapsed, window, of_gap
         gap = gap[inside]
     count = np.bincount(index)
     mean = np.bincount(index, gap) / count
-    spread = np.bincount(index, (gap - mean[index]) ** 2)
+    gap -= mean[index]
+    spread = np.bincount(index, gap**2)
     use = (count >= 2) & (mean > 0.0)
     return (spread[use] / mean[use] ** 2, count[use]) if use.any() else None
 
@@ -253,16 +257,17 @@ def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
 
 
 def count_dispersion(times: NDArray[np.float64], window_s: float) -> tuple[float, float, int] | None:
-    """Index of dispersion of counts [1], peak over mean [1] and the number of full windows; ``None`` with fewer than two."""
+    """Of sorted times: index of dispersion of counts [1], peak over mean [1], full windows; ``None`` with fewer than two."""
     elapsed = times - times[0]
     windows = int(elapsed[-1] // window_s)
     if windows < 2:
         return None
-    position = np.floor(elapsed / window_s).astype(np.int64)
-    position = position[position < windows]
-    ids, counts = np.unique(position, return_counts=True)
+    position = np.floor_divide(elapsed, window_s, out=elapsed)
+    position = position[: np.searchsorted(position, windows)]
+    # times are sorted: a window's requests stand together, and a trace of a year has far more windows than requests
+    counts = np.diff(np.flatnonzero(np.diff(position, prepend=-1)), append=position.size)
     mean = counts.sum() / windows
-    variance = float(np.sum((counts - mean) ** 2) + (windows - ids.size) * mean**2) / windows
+    variance = float(np.sum((counts - mean) ** 2) + (windows - counts.size) * mean**2) / windows
     return float(variance / mean), float(counts.max() / mean), windows
 
 

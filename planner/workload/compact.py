@@ -173,9 +173,12 @@ def _outputs_of_groups(
     spans = list(
         zip(np.minimum.reduceat(totals, ends).tolist(), np.maximum.reduceat(totals, ends).tolist(), strict=True)
     )
+    del totals
     values, place = np.unique(outputs, return_inverse=True)
+    del outputs
     keys, entry = np.unique(group * values.size + place.ravel(), return_inverse=True)
-    mass = np.bincount(entry.ravel(), weight)
+    del place
+    mass = np.bincount(entry.ravel(), weight).astype(np.float64)
     mean = np.bincount(entry.ravel(), weight * inputs) / mass
     of = keys // values.size
     start = np.flatnonzero(np.diff(of, prepend=-1))
@@ -247,7 +250,7 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
         row, weight, group = row[order], weight[order], group[order]
     law = _outputs_of_groups(workload, row, weight, group)
     columns: list[tuple[Floats, Floats, Floats]] = []
-    sizes = []
+    sizes: list[int] = []
     for a, b in zip(law.start, np.append(law.start[1:], law.output.size), strict=True):
         k = len(sizes)
         points = _bin_points(
@@ -335,9 +338,12 @@ class _Reference:
         for chunk in CHUNKS:
             steps = (workload.prefill_chunks(chunk) + workload.output_tokens)[row]
             once = weight * steps
-            sums.append((np.bincount(place, once, share.size), np.bincount(place, once * steps, share.size)))
+            steps *= once
+            sums.append((np.bincount(place, once, share.size), np.bincount(place, steps, share.size)))
         inputs, rank = np.unique(workload.input_tokens, return_inverse=True)
+        del once, steps
         by_input = np.bincount(place * inputs.size + rank.ravel()[row], weight, share.size * inputs.size)
+        del row, place, rank
         by_input = by_input.reshape(share.size, inputs.size)
         pools = []
         for low, high in _pools(workload):

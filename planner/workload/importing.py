@@ -11,7 +11,9 @@ import numpy as np
 
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
+from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuilder
+from planner.workload.path import Path as TrafficPath
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
@@ -120,6 +122,7 @@ def import_files(
     input_format: str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
+    keep_requests: bool = True,
 ) -> tuple[Workload, list[ImportReport]]:
     """One workload of one or more files, the traces among them superposed in time.
 
@@ -131,6 +134,8 @@ def import_files(
         What is said about the files; each category overrides the one in it.
     input_format, name, progress
         As in :func:`read_workload`.
+    keep_requests
+        Whether the workload keeps the requests one by one, for a replay, or only what came in each second.
 
     Raises
     ------
@@ -156,7 +161,7 @@ def import_files(
         else:
             workload, report = found
             return (workload if name is None else workload.renamed(name)), [report]
-    return workload_from_traces(traces, options, name=name)
+    return workload_from_traces(traces, options, name=name, keep_requests=keep_requests)
 
 
 def _is_metrics(path: str | Path) -> bool:
@@ -168,7 +173,8 @@ def read_trace(
 ) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of a file as collected, or a workload when the file holds a distribution."""
     source = Source(resolve_workload(path), progress)
-    found = _choose(source, input_format).read(source, options)
+    form = _choose(source, input_format)
+    found = (read_bulk(source, form, options) if source.size >= LARGE_BYTES else None) or form.read(source, options)
     if options.where and not (isinstance(found, TraceBuilder) and found.selects):
         raise InputError(
             f"{source.name}: this format has no columns to select requests by", "Import it without --where."
@@ -201,7 +207,7 @@ def _choose(source: Source, input_format: str | None) -> Format:
 
 
 def workload_from_traces(
-    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None
+    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None, keep_requests: bool = True
 ) -> tuple[Workload, list[ImportReport]]:
     """One workload of the requests of one or more traces (superposed in time where all have absolute times).
 
@@ -213,6 +219,8 @@ def workload_from_traces(
         Leave to drop bad rows.
     name
         Name of the workload; ``None`` = of the first file.
+    keep_requests
+        As in :func:`import_files`; without them the traces are used up.
 
     Raises
     ------
@@ -246,16 +254,26 @@ def workload_from_traces(
     )
     if names and any(len(t.category) != len(t.inputs) or "" in t.categories for t in traces):
         names = ["", *names]
-    inputs = np.concatenate([np.frombuffer(t.inputs) for t in traces])
-    outputs = np.concatenate([np.frombuffer(t.outputs) for t in traces])
-    category = np.concatenate([_category(t, names) for t in traces])
+    requests = sum(len(t.inputs) for t in traces)
+    category = _joined([_category(t, names) for t in traces])
+    inputs = _joined([np.frombuffer(t.inputs) for t in traces])
+    outputs = _joined([np.frombuffer(t.outputs) for t in traces])
     sessions, assumed = _sessions(traces, inputs, outputs, category)
     relative = sessions is not None and any(t.calls.relative(np.frombuffer(t.times)) for t in traces)
     notes = [note for trace in traces for note in _notes(trace, relative)] + assumed
-    arrivals = Arrivals(assumed=SINCE_SESSION) if relative else _arrivals(traces)
-    recorded = None if relative else _recorded(traces, inputs, outputs, category)
+    reports = [_report(trace, relative) for trace in traces]
+    arrivals, times = (Arrivals(assumed=SINCE_SESSION), None) if relative else _arrivals(traces)
+    path, recorded = None, None
+    if keep_requests:
+        recorded = _recorded(times, inputs, outputs, category)
+    elif times is not None and float(np.ptp(times)) > 0.0:
+        path = TrafficPath.of_columns(times - times.min(), inputs, outputs)
+    del times
+    if not keep_requests:
+        # of millions of requests every column counts
+        for trace in traces:
+            trace.forget()
     inputs, outputs, category, counts = _merge_equal(inputs, outputs, category)
-    requests = sum(len(t.inputs) for t in traces)
     workload = Workload.from_arrays(
         inputs,
         outputs,
@@ -273,9 +291,10 @@ def workload_from_traces(
             exact=True,
         ),
         recorded=recorded,
+        path=path,
         sessions=sessions,
     )
-    return workload, [_report(trace, relative) for trace in traces]
+    return workload, reports
 
 
 def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -291,6 +310,14 @@ def _merge_equal(
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
+    most, kinds = int(outputs.max()) + 1, int(category.max()) + 1
+    if (float(inputs.max()) + 1.0) * most * kinds < 2.0**63:
+        # counts are whole numbers: one key sorts faster than three columns
+        keys, counts = np.unique(
+            (inputs.astype(np.int64) * most + outputs.astype(np.int64)) * kinds + category, return_counts=True
+        )
+        rest = keys // kinds
+        return (rest // most).astype(float), (rest % most).astype(float), keys % kinds, counts.astype(float)
     order = np.lexsort((category, outputs, inputs))
     inputs, outputs, category = inputs[order], outputs[order], category[order]
     new = np.ones(inputs.size, dtype=bool)
@@ -300,24 +327,20 @@ def _merge_equal(
     return inputs[start], outputs[start], category[start], counts
 
 
-def _times(traces: Sequence[TraceBuilder]) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Times of every trace [s], coarse clocks spread, on one clock where all are absolute, else each from its own start."""
-    times = [spread_ticks(np.frombuffer(t.times))[0] for t in traces]
-    if len(traces) > 1 and not all(t.clock.absolute for t in traces):
-        times = [moments - moments.min() for moments in times]
-    return times
+def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """One column of all; of millions of requests it is not copied where there is one."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _recorded(
-    traces: Sequence[TraceBuilder],
+    times: np.ndarray[tuple[int], np.dtype[np.float64]] | None,
     inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Trace | None:
-    """The requests in order of arrival; ``None`` where some have no time or all have the same."""
-    if any(len(t.times) != len(t.inputs) for t in traces):
+    """The requests in order of arrival; ``None`` without times or where all have the same."""
+    if times is None:
         return None
-    times = np.concatenate(_times(traces))
     order = np.argsort(times, kind="stable")
     elapsed = times[order] - times[order[0]]
     return Trace(elapsed, inputs[order], outputs[order], category[order]) if elapsed[-1] > 0.0 else None
@@ -347,15 +370,27 @@ def _sessions(
     return joined(found), notes
 
 
-def _arrivals(traces: Sequence[TraceBuilder]) -> Arrivals:
+def _arrivals(
+    traces: Sequence[TraceBuilder],
+) -> tuple[Arrivals, np.ndarray[tuple[int], np.dtype[np.float64]] | None]:
+    """The process, and the times of all requests [s]; ``None`` where some requests have none.
+
+    Coarse clocks are spread; times are on one clock where all are absolute, else each file's from its own start.
+    """
     timed = [t for t in traces if t.times]
     if not timed:
         rates = [t.rate_per_s for t in traces]
         total = sum(r for r in rates if r is not None) if rates and all(r is not None for r in rates) else None
-        return Arrivals(rate_per_s=total, assumed=POISSON_ASSUMED)
+        return Arrivals(rate_per_s=total, assumed=POISSON_ASSUMED), None
     if len(timed) < len(traces):
-        return Arrivals(assumed="some of the files have no times: rate not known, Poisson assumed")
-    return arrivals_from_times(np.concatenate(_times(timed)), absolute=bool(all(t.clock.absolute for t in timed)))
+        return Arrivals(assumed="some of the files have no times: rate not known, Poisson assumed"), None
+    absolute = all(t.clock.absolute for t in traces)
+    of_files = [spread_ticks(np.frombuffer(t.times))[0] for t in traces]
+    if len(traces) > 1 and not absolute:
+        of_files = [moments - moments.min() for moments in of_files]
+    times = _joined(of_files)
+    complete = all(len(t.times) == len(t.inputs) for t in traces)
+    return arrivals_from_times(times, absolute=bool(absolute)), times if complete else None
 
 
 def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:

@@ -67,13 +67,15 @@ class Path:
         >>> Path.of(t).counts.tolist(), Path.of(t).input_tokens.round().tolist()
         ([2, 0, 1], [30.0, 0.0, 5.0])
         """
-        second = np.floor(trace.times_s).astype(np.int64)
-        length = int(second[-1]) + 1
+        return cls.of_columns(trace.times_s, trace.input_tokens, trace.output_tokens)
+
+    @classmethod
+    def of_columns(cls, times_s: Floats, input_tokens: Floats, output_tokens: Floats) -> Path:
+        """As :meth:`of`, of times from the first request on [s] in any order and lengths [tokens], shape (requests,)."""
+        second = np.floor(times_s).astype(np.int64)
+        length = int(second.max()) + 1
         counts = np.bincount(second, minlength=length)
-        sums = [
-            np.bincount(second, tokens, length).astype(np.float64)
-            for tokens in (trace.input_tokens, trace.output_tokens)
-        ]
+        sums = [np.bincount(second, tokens, length).astype(np.float64) for tokens in (input_tokens, output_tokens)]
         if length > LONGEST_S:
             stretches = length // STRETCH_S
             work = (sums[0] + sums[1])[: stretches * STRETCH_S].reshape(stretches, STRETCH_S).sum(axis=1)

@@ -88,6 +88,14 @@ class Source:
         """How messages name the file."""
         return STANDARD_INPUT if self.path.name == STANDARD_INPUT else str(self.path)
 
+    @property
+    def size(self) -> int:
+        """Size of the file [bytes]; 0 where it cannot be known."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
     def _raw(self) -> IO[bytes]:
         try:
             return self.path.open("rb")

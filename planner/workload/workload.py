@@ -183,7 +183,7 @@ class Workload:
         outputs = np.array(output_tokens, dtype=np.float64).ravel()
         rows = inputs.size
         totals = inputs + outputs if total_tokens is None else np.array(total_tokens, dtype=np.float64).ravel()
-        lowers = totals.copy() if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
+        lowers = totals if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
         weights = np.full(rows, 1.0 / max(rows, 1)) if weight is None else np.array(weight, dtype=np.float64).ravel()
         index, names = _category_index(category, categories, rows)
         problems = []
@@ -208,7 +208,8 @@ class Workload:
         order = np.flatnonzero(keep)
         order = order[np.argsort(totals[order], kind="stable")]
         weights = weights[order]
-        exact = bool(np.array_equal(lowers[order], totals[order]))
+        exact = bool(np.array_equal(lowers, totals))
+        totals, lowers = totals[order], totals[:0] if exact else lowers[order]
         record = provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact)
         process = arrivals or Arrivals()
         if arrival_rate_per_s is not None:
@@ -217,14 +218,14 @@ class Workload:
             name=name,
             input_tokens=inputs[order],
             output_tokens=outputs[order],
-            total_tokens=totals[order],
+            total_tokens=totals,
             weight=weights / weights.sum(),
             category=index[order],
             categories=names,
             compressible=_compressible(compressible, names),
             arrivals=process,
             provenance=record,
-            lower_tokens=lowers[order],
+            lower_tokens=totals if exact else lowers,
             recorded=recorded,
             path=path,
             sessions=sessions,

@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.workload.calls import CallColumns
 
 if TYPE_CHECKING:
+    from planner.workload.formats.rows import CsvColumns
     from planner.workload.report import ImportReport
     from planner.workload.source import Head, Source
     from planner.workload.workload import Workload
@@ -100,6 +101,8 @@ class Format:
         (source, options) -> collector of requests, or a workload with its report when the file holds a distribution.
     last_resort
         Whether it also fits files of more particular formats and is asked after them.
+    fields
+        Names of its columns where every row is one request and nothing else needs looking at; ``None`` = only `read` can.
     """
 
     name: str
@@ -108,6 +111,7 @@ class Format:
     recognise: Callable[[Head], bool]
     read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
     last_resort: bool = False
+    fields: CsvColumns | None = None
 
 
 def parse_count(value: object) -> int:
@@ -157,6 +161,11 @@ class Clock:
     absolute: bool | None = None
     _scale: float | None = None
     _minutes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def scale(self) -> float | None:
+        """Seconds in a unit of the numbers read so far [s]; ``None`` where none was read, or times as text."""
+        return self._scale
 
     def read(self, value: object) -> float:
         """Seconds; ValueError when `value` is no time."""
@@ -283,6 +292,10 @@ class TraceBuilder:
         self.unreadable += 1
         if len(self.examples) < MAX_PROBLEMS:
             self.examples.append(f"{self.path}:{line}: {problem}")
+
+    def forget(self) -> None:
+        """Let go of the columns; what was counted stays."""
+        self.inputs, self.outputs, self.times, self.category = array("d"), array("d"), array("d"), array("i")
 
     def label(self, category: str) -> None:
         """Put all requests into one category."""

@@ -66,4 +66,5 @@ FORMAT = Format(
     ("parquet",),
     lambda head: True,
     _read,
+    fields=FIELDS,
 )

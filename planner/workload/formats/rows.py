@@ -16,7 +16,7 @@ from planner.workload.source import normal_name
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["CsvColumns", "Drop", "dig", "found_at", "iterate_json", "read_csv", "read_rows", "table_format"]
+__all__ = ["CsvColumns", "Drop", "dig", "found_at", "iterate_json", "read_csv", "read_rows", "table_format", "unit_of"]
 
 csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 
@@ -95,7 +95,8 @@ def table_format(
             builder = read_json_records(source, options, name, fields, drop, unpack)
         return builder.without_users() if load_generator else builder
 
-    return Format(name, title, kinds, recognise, read, last_resort)
+    plain = drop is None and unpack is None and not load_generator
+    return Format(name, title, kinds, recognise, read, last_resort, fields if plain else None)
 
 
 def read_csv(
@@ -188,7 +189,7 @@ def read_rows(
         if (at := index(role, known, False)) is not None
     }
     if at_time is not None and builder.clock.unit is None:
-        builder.clock.unit = _unit_of(header[at_time])
+        builder.clock.unit = unit_of(header[at_time])
     row: list[Any] = []
 
     def cell(name: str) -> Any:
@@ -215,10 +216,10 @@ def read_rows(
         builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category, call)
 
 
-def _unit_of(column: str) -> str | None:
+def unit_of(column: str) -> str | None:
     """Unit that the name of a time column ends with.
 
-    >>> _unit_of("arrival_ms"), _unit_of("timestamp")
+    >>> unit_of("arrival_ms"), unit_of("timestamp")
     ('ms', None)
     """
     _, underscore, unit = column.strip().lower().rpartition("_")
@@ -432,11 +433,11 @@ def read_json_records(
                 elif not timed:
                     timed = True
                     if builder.clock.unit is None:
-                        builder.clock.unit = _unit_of(time_key)
+                        builder.clock.unit = unit_of(time_key)
             category = None
             if categories:
                 _, category = found_at(record, categories)
-                category = "" if category is None else str(category)
+                category = "" if category is None else str(category).strip()
             call = {role: found_at(record, known)[1] for role, known in of_calls.items()} if of_calls else None
             builder.add(line, sent, got, time, category, call)
     if timed and untimed:

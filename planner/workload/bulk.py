@@ -1,0 +1,226 @@
+"""Files too large to read row by row: DuckDB reads their columns on all cores, to the same requests in the same order."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.workload.formats.base import MAX_TOKENS, Clock, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import CsvColumns, found_at, unit_of
+from planner.workload.source import normal_name
+
+if TYPE_CHECKING:
+    from planner.workload.formats.base import Format
+    from planner.workload.source import Source
+
+__all__ = ["LARGE_BYTES", "read_bulk"]
+
+LARGE_BYTES = 32 << 20
+"""Files from this size on are read by columns where DuckDB is installed [bytes]."""
+
+_ISO = r"^(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d(?:\.\d+)?)\s?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?$"
+
+
+def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
+    """The requests of a table, read by columns.
+
+    Parameters
+    ----------
+    source
+        A CSV, JSON lines or Parquet file.
+    form
+        Its format.
+    options
+        What is said about the file.
+
+    Returns
+    -------
+    TraceBuilder or None
+        What the format's own reader collects, to the last count; ``None`` where only that reader can do it or say what is
+        wrong: DuckDB is not installed, the format is no plain table, or a row cannot be read.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        return None
+    kind = source.head().kind
+    if form.fields is None or kind not in ("csv", "jsonl", "parquet"):
+        return None
+    with duckdb.connect(config={"threads": _cores(), "memory_limit": "300MB"}) as engine:
+        try:
+            table = _Table.of(engine, source, kind)
+            return None if table is None else _collect(engine, table, source, form, options)
+        except duckdb.Error:
+            # the row reader says what is wrong with it, and where
+            return None
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Table:
+    """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
+
+    def __init__(self, relation: str, names: Sequence[str], types: Sequence[str], first: Any = None) -> None:
+        self.relation, self.first = relation, first
+        self._columns = {normal_name(n): (n, t) for n, t in zip(names, types, strict=True)}
+        self.twice = len(self._columns) != len(names)
+
+    @classmethod
+    def of(cls, engine: Any, source: Source, kind: str) -> _Table | None:
+        """The table in a file; ``None`` where its beginning is out of the ordinary."""
+        path = _quoted(str(source.path), "'")
+        if kind == "parquet":
+            relation = f"read_parquet({path})"
+        elif kind == "csv":
+            if source.head().text.lstrip("\ufeff").startswith("#"):
+                return None
+            relation = (
+                f"read_csv({path}, header=true, all_varchar=true, delim={_quoted(source.head().delimiter, chr(39))}, "
+                "quote='\"', escape='\"', null_padding=false, strict_mode=true, sample_size=1)"
+            )
+        else:
+            record = source.head().record
+            if not isinstance(record, dict):
+                return None
+            return cls(f"read_ndjson_objects({path})", (), (), record)
+        described = engine.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+        return cls(relation, [row[0] for row in described], [row[1] for row in described])
+
+    def field(self, candidates: Sequence[str]) -> tuple[str, str, str] | None:
+        """Expression, type and name of the first of these fields that the file has."""
+        if self.first is not None:
+            path, value = found_at(self.first, tuple(candidates))
+            steps = [_steps(path)] if value is not None else [_steps(c) for c in candidates]
+            found = [f"json_extract_string(json, {_quoted(s, chr(39))})" for s in steps]
+            # what the first record lacks, a later one may have
+            return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", path) if found else None
+        for name in candidates:
+            if (column := self._columns.get(normal_name(name))) is not None:
+                return _quoted(column[0], '"'), column[1], column[0]
+        return None
+
+
+def _steps(path: str) -> str:
+    """JSON path of a dotted one."""
+    return "$" + "".join(f'."{part}"' for part in path.split("."))
+
+
+def _quoted(text: str, mark: str) -> str:
+    return mark + text.replace(mark, mark * 2) + mark
+
+
+def _collect(engine: Any, table: _Table, source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
+    """All requests of a table; ``None`` where a row cannot be read."""
+    fields: CsvColumns = form.fields  # type: ignore[assignment]
+    own = options.columns
+
+    def of(role: str, known: Sequence[str]) -> tuple[str, str, str] | None:
+        return table.field((own[role],) if role in own else known)
+
+    sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
+    time, label = of("time", fields.time), of("category", fields.category)
+    wanted = [(name, table.field((name,)), value) for name, value in options.where.items()]
+    missing = any(role in own and found is None for role, found in (("time", time), ("category", label)))
+    if (
+        sent is None
+        or (got is None and total is None)
+        or table.twice
+        or missing
+        or any(f is None for _, f, _ in wanted)
+    ):
+        return None
+    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit))
+    builder.selects = True
+
+    keep: list[str] = []
+    for name, found, value in wanted:
+        assert found is not None
+        here = f"trim(coalesce(CAST({found[0]} AS VARCHAR), '')) = {_quoted(value, chr(39))}"
+        others = engine.execute(
+            f"SELECT count(*) FROM {table.relation} WHERE NOT ({here})" + "".join(f" AND {k}" for k in keep)
+        ).fetchone()[0]
+        if others:
+            builder.dropped[f"not {name}={value}"] += others
+        keep.append(here)
+    where = f" WHERE {' AND '.join(keep)}" if keep else ""
+
+    number = "try_cast({} AS DOUBLE)"
+    inputs = number.format(sent[0])
+    outputs = number.format(got[0]) if got is not None else f"{number.format(total[0])} - {inputs}"  # type: ignore[index]
+    columns = [_count(inputs), _count(outputs)]
+    if time is not None:
+        if builder.clock.unit is None:
+            builder.clock.unit = unit_of(time[2])
+        first = engine.execute(f"SELECT {time[0]} FROM {table.relation}{where} LIMIT 1").fetchone()
+        seconds = None if first is None else _seconds(builder.clock, time[0], time[1], first[0])
+        if seconds is None:
+            return None
+        columns.append(seconds)
+    names: list[str] = []
+    if label is not None:
+        text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
+        # in order of appearance, as the row reader numbers them
+        names = [r[0] for r in engine.execute(f"SELECT DISTINCT {text} FROM {table.relation}{where}").fetchall()]
+        listed = ", ".join(_quoted(n, "'") for n in names)
+        columns.append(f"CAST(list_position([{listed}], {text}) - 1 AS INTEGER)" if names else "0")
+    query = ", ".join(f"{expression} AS c{k}" for k, expression in enumerate(columns))
+    found_columns = engine.execute(f"SELECT {query} FROM {table.relation}{where}").fetchnumpy()
+    arrays = [found_columns[f"c{k}"] for k in range(len(columns))]
+    if any(np.ma.is_masked(a) for a in arrays):
+        return None
+    arrays = [np.ma.getdata(a) for a in arrays]
+    some = (arrays[0] + arrays[1]) > 0
+    if not some.all():
+        builder.dropped["no tokens at all"] += int(np.count_nonzero(~some))
+        arrays = [a[some] for a in arrays]
+    builder.inputs, builder.outputs = (array("d", a.astype(np.float64).tobytes()) for a in arrays[:2])
+    if time is not None:
+        if np.any(~(np.abs(arrays[2]) <= 1e11)):
+            return None
+        builder.times = array("d", arrays[2].astype(np.float64).tobytes())
+    if label is not None:
+        builder.category = array("i", arrays[-1].astype(np.intc).tobytes())
+        builder.categories = {name: k for k, name in enumerate(names)}
+    return builder
+
+
+def _count(number: str) -> str:
+    """A whole number of tokens, NULL where it is none."""
+    return f"CASE WHEN ({number}) BETWEEN 0 AND {MAX_TOKENS} AND ({number}) = floor({number}) THEN CAST({number} AS INTEGER) END"
+
+
+def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:
+    """A time in seconds as :class:`Clock` reads it, NULL where it is none; ``None`` where only that can read it."""
+    if kind.startswith("TIMESTAMP"):
+        moment = f"{expression} AT TIME ZONE 'UTC'" if "ZONE" in kind else f"CAST({expression} AS TIMESTAMP)"
+        expression, kind, first = f"strftime({moment}, '%Y-%m-%d %H:%M:%S.%f')", "VARCHAR", "2000-01-01 00:00:00.0"
+    try:
+        clock.read(first)
+    except (ValueError, OverflowError, IndexError):
+        return None
+    if isinstance(first, str) and clock.scale is None:
+        start = (
+            f"epoch(try_cast(replace(regexp_extract(trim({expression}), '{_ISO}', 1), 'T', ' ') || ':00' AS TIMESTAMP))"
+        )
+        rest = f"try_cast(regexp_extract(trim({expression}), '{_ISO}', 2) AS DOUBLE)"
+        zone = f"replace(regexp_extract(trim({expression}), '{_ISO}', 3), ':', '')"
+        offset = (
+            f"CASE WHEN {zone} IN ('', 'Z', 'z', 'UTC') THEN 0.0 ELSE (CASE left({zone}, 1) WHEN '-' THEN 60.0 ELSE -60.0 END) * "
+            f"(try_cast({zone}[2:3] AS INTEGER) * 60 + coalesce(try_cast({zone}[4:5] AS INTEGER), 0)) END"
+        )
+        return f"CASE WHEN {rest} < 61 THEN {start} + {rest} + {offset} END"
+    scale = clock.scale
+    if scale is None:
+        return None
+    if scale == 1e-9 and clock.absolute:
+        whole = f"try_cast({expression} AS BIGINT)"
+        return f"({whole} // 1000000000) + ({whole} % 1000000000) * 1e-9::DOUBLE"
+    return f"try_cast({expression} AS DOUBLE) * {scale!r}::DOUBLE"
