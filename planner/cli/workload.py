@@ -51,7 +51,10 @@ def list_shipped(output_format: opt.Format = None, output: opt.OutputFile = None
 
 @app.command("import")
 def import_(
-    files: Annotated[list[str], typer.Argument(help="Files, or CATEGORY=FILE; several traces are merged in time.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time."),
+    ],
     output: opt.OutputFile = None,
     input_format: InputFormat = None,
     columns: Annotated[
@@ -96,7 +99,8 @@ def import_(
     """A workload file from the data people have: traces, logs, benchmark results, server histograms.
 
     Formats: fleetopt, azure, burstgpt, splitwise, litellm, langfuse, vllm-bench, guidellm, aiperf, inference-perf, prometheus,
-    otel, mooncake, sharegpt, fleetsim-cdf, openai, generic, parquet; gzip is understood.
+    otel, mooncake, sharegpt, fleetsim-cdf, openai, generic, parquet; packed by gzip, bzip2, xz or Zstandard. Tables of 32 MB
+    and more are read by DuckDB where it is installed; addresses (s3://, gs://, https://) take the extra `remote`.
 
     Example: fleetopt workload import conv=conv.csv code=code.csv --compressible conv=1,code=0 -o mine.csv
     """
@@ -284,7 +288,8 @@ def _load(path: str, input_format: str | None, output_share: str | None) -> Work
 
 def _labelled(text: str) -> tuple[str | None, str]:
     label, equals, path = text.partition("=")
-    return (label, path) if equals and not Path(text).exists() else (None, text)
+    # an address may hold an equals sign of its own
+    return (label, path) if equals and "://" not in label and not Path(text).exists() else (None, text)
 
 
 def _weighted(text: str) -> tuple[str, float | None]:

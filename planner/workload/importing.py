@@ -14,6 +14,7 @@ from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_t
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuilder
 from planner.workload.path import Path as TrafficPath
+from planner.workload.remote import expand
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
@@ -129,7 +130,7 @@ def import_files(
     Parameters
     ----------
     files
-        (category or ``None``, path or shipped name).
+        (category or ``None``, path, pattern such as ``logs/*.csv``, address or shipped name).
     options
         What is said about the files; each category overrides the one in it.
     input_format, name, progress
@@ -146,6 +147,7 @@ def import_files(
         # two scrapes: the first is the earlier one
         options = replace(options, baseline=Source(resolve_workload(files[0][1])))
         files = files[1:]
+    files = [(category, one) for category, path in files for one in expand(path)]
     traces: list[TraceBuilder] = []
     for category, path in files:
         found = read_trace(

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from planner.errors import InputError, did_you_mean
+from planner.workload.remote import fetched, is_address
 
 __all__ = ["STANDARD_INPUT", "resolve_workload", "shipped_folder", "shipped_names", "shipped_path", "standard_input"]
 
@@ -44,7 +45,8 @@ def resolve_workload(path: str | Path) -> Path:
     Parameters
     ----------
     path
-        An existing path, the name of a shipped workload, or ``-``: standard input, kept in a file until the end.
+        An existing path, the name of a shipped workload, the address of an object, or ``-``: standard input, kept in a
+        file until the end.
 
     Returns
     -------
@@ -61,6 +63,8 @@ def resolve_workload(path: str | Path) -> Path:
     """
     if str(path) == "-":
         return standard_input()
+    if is_address(path):
+        return fetched(str(path))
     given = Path(path).expanduser()
     if given.is_dir():
         raise InputError(f"{path}: is a folder, not a file")

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InputError
+from planner.workload.remote import came_from
 from planner.workload.resolve import STANDARD_INPUT
 
 __all__ = ["Head", "Source", "normal_name"]
@@ -24,7 +26,7 @@ LONG_HEAD_BYTES = 1 << 22
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
 
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
 
 Progress = Callable[[int, int], None]
 
@@ -86,7 +88,7 @@ class Source:
     @property
     def name(self) -> str:
         """How messages name the file."""
-        return STANDARD_INPUT if self.path.name == STANDARD_INPUT else str(self.path)
+        return STANDARD_INPUT if self.path.name == STANDARD_INPUT else came_from(self.path)
 
     @property
     def size(self) -> int:
@@ -102,9 +104,27 @@ class Source:
         except OSError as error:
             raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
 
-    def _is_gzip(self) -> bool:
-        with self._raw() as raw:
-            return raw.read(2) == b"\x1f\x8b"
+    def _unpacked(self, raw: IO[bytes]) -> Any:
+        """The file as it was before it was packed."""
+        start = raw.read(6)
+        raw.seek(0)
+        if start[:2] == b"\x1f\x8b":
+            return gzip.GzipFile(fileobj=raw)
+        if start[:3] == b"BZh":
+            import bz2
+
+            return bz2.BZ2File(raw)
+        if start == b"\xfd7zXZ\x00":
+            return lzma.LZMAFile(raw)
+        if start[:4] == b"\x28\xb5\x2f\xfd":
+            try:
+                import zstandard
+            except ImportError as error:
+                raise InputError(
+                    f"{self.name}: packed with Zstandard", "pip install zstandard, or unpack it."
+                ) from error
+            return zstandard.ZstdDecompressor().stream_reader(raw)
+        return raw
 
     def head(self) -> Head:
         """Look at the beginning once.
@@ -150,8 +170,9 @@ class Source:
     def _beginning(self, size: int) -> bytes:
         with self._raw() as raw:
             try:
-                return gzip.GzipFile(fileobj=raw).read(size) if self._is_gzip() else raw.read(size)
-            except (OSError, EOFError, zlib.error):
+                beginning: bytes = self._unpacked(raw).read(size)
+                return beginning
+            except _DAMAGED:
                 # a truncated archive may still show its beginning; reading on will say what is wrong
                 return self._salvage(size)
 
@@ -161,17 +182,19 @@ class Source:
             try:
                 return decoder.decompress(raw.read(size), size)
             except zlib.error as error:
-                raise InputError(f"{self.name}: not a readable gzip file: {error}") from error
+                raise InputError(f"{self.name}: not a readable packed file: {error}") from error
 
     def _damaged(self, where: str, after: str) -> InputError:
         """What to say of an archive that ends or breaks off."""
-        return InputError(f"{self.name}{where}: the gzip file is truncated or damaged after {after}", "Copy it again.")
+        return InputError(
+            f"{self.name}{where}: the packed file is truncated or damaged after {after}", "Copy it again."
+        )
 
     @contextmanager
     def _open(self) -> Iterator[tuple[io.TextIOWrapper, IO[bytes]]]:
         self.head()
         with self._raw() as raw:
-            binary: Any = gzip.GzipFile(fileobj=raw) if self._is_gzip() else raw
+            binary = self._unpacked(raw)
             text = io.TextIOWrapper(
                 io.BufferedReader(_Adapter(binary), 1 << 18), self._encoding or "utf-8", "replace", newline=""
             )

@@ -1,0 +1,132 @@
+"""Files that lie elsewhere, or are many: object-store addresses and patterns (``s3://bucket/logs/*.parquet``)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    import tempfile
+
+__all__ = ["came_from", "expand", "fetched", "is_address", "shown"]
+
+_ADDRESS = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
+_KEPT: dict[str, tuple[tempfile.TemporaryDirectory[str], Path]] = {}  # removed when the program ends
+_SPARE_BYTES = 1 << 30  # left free on the disk that copies are made on
+
+
+def is_address(path: str | Path) -> bool:
+    """Whether this is an address and not a path of this machine.
+
+    >>> is_address("s3://logs/day.parquet"), is_address("C:/logs/day.csv"), is_address("day.csv")
+    (True, False, False)
+    """
+    return bool(_ADDRESS.match(str(path)))
+
+
+def shown(address: str) -> str:
+    """An address as messages and plans may show it: without a user's name, password, signature or key.
+
+    >>> shown("https://me:secret@logs.example/day.csv?X-Signature=abc")
+    'https://logs.example/day.csv'
+    """
+    scheme, _, rest = address.partition("://")
+    place = rest.split("?", 1)[0].split("#", 1)[0]
+    host, slash, path = place.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def came_from(path: Path) -> str:
+    """What messages call a file: the address that it is a copy of, else its path."""
+    return next((shown(address) for address, (_, copy) in _KEPT.items() if copy == path), str(path))
+
+
+def expand(path: str | Path) -> list[str]:
+    """The files that a pattern stands for, in order of their names; a path without one stands for itself.
+
+    Raises
+    ------
+    InputError
+        Nothing matches; an object store that cannot be listed.
+    """
+    text = str(path)
+    import glob
+
+    if not any(mark in text for mark in "*?[") or (not is_address(text) and Path(text).exists()):
+        return [text]
+    if is_address(text):
+        system, inner = _system(text)
+        try:
+            found = [str(system.unstrip_protocol(name)) for name in system.glob(inner)]
+        except Exception as error:
+            raise _refused(text, error) from error
+    else:
+        found = [name for name in glob.glob(str(Path(text).expanduser()), recursive=True) if Path(name).is_file()]
+    if not found:
+        raise InputError(f"{shown(text) if is_address(text) else text}: no file matches this pattern")
+    return sorted(found)
+
+
+def fetched(address: str) -> Path:
+    """A copy of what lies at an address, kept until the program ends.
+
+    Raises
+    ------
+    InputError
+        Without fsspec or the driver of that store, nothing there, no access, no room on the disk.
+    """
+    import shutil
+    import tempfile
+
+    if address in _KEPT:
+        return _KEPT[address][1]
+    system, inner = _system(address)
+    folder = tempfile.TemporaryDirectory(prefix="fleetopt-")
+    copy = Path(folder.name) / (Path(shown(address)).name or "download")
+    try:
+        size = system.info(inner).get("size") or 0
+        if size + _SPARE_BYTES > shutil.disk_usage(folder.name).free:
+            raise InputError(
+                f"{shown(address)}: {size:,} bytes do not fit on the disk of temporary files",
+                "Aggregate it where it lies: fleetopt workload sql.",
+            )
+        system.get_file(inner, str(copy))
+    except InputError:
+        folder.cleanup()
+        raise
+    except Exception as error:
+        folder.cleanup()
+        raise _refused(address, error) from error
+    _KEPT[address] = folder, copy
+    return copy
+
+
+def _system(address: str) -> tuple[Any, str]:
+    """The store of an address, and the place in it."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise InputError(
+            f"{shown(address)}: reading addresses needs fsspec", "pip install 'fleetopt[remote]'"
+        ) from error
+    try:
+        system, inner = url_to_fs(address)
+    except Exception as error:
+        raise _refused(address, error) from error
+    return system, str(inner)
+
+
+def _refused(address: str, error: Exception) -> InputError:
+    """What to say of a store that does not give: the kind of error, for its text may hold the address with its key."""
+    if isinstance(error, FileNotFoundError):
+        why = "nothing is there"
+    elif isinstance(error, PermissionError):
+        why = "no access"
+    elif isinstance(error, ImportError):
+        why = f"its driver is not installed ({getattr(error, 'name', None) or 'see fsspec'})"
+    else:
+        why = f"cannot be read ({type(error).__name__})"
+    return InputError(f"{shown(address)}: {why}", "Credentials are read where the store's own tools read them.")
