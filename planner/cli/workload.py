@@ -99,7 +99,7 @@ def import_(
     """A workload file from the data people have: traces, logs, benchmark results, server histograms.
 
     Formats: fleetopt, azure, burstgpt, splitwise, litellm, langfuse, vllm-bench, guidellm, aiperf, inference-perf, prometheus,
-    otel, mooncake, sharegpt, fleetsim-cdf, openai, generic, parquet; packed by gzip, bzip2, xz or Zstandard. Tables of 32 MB
+    otel, mooncake, sharegpt, fleetsim-cdf, openai, sql, generic, parquet; packed by gzip, bzip2, xz or Zstandard. Tables of 32 MB
     and more are read by DuckDB where it is installed; addresses (s3://, gs://, https://) take the extra `remote`.
 
     Example: fleetopt workload import conv=conv.csv code=code.csv --compressible conv=1,code=0 -o mine.csv
@@ -172,6 +172,43 @@ def import_(
 
 
 _FEW_ROWS = 1000  # a trace with fewer distinct requests is kept as it is
+
+
+@app.command()
+def sql(
+    dialect: Annotated[str, opt.told("bigquery, snowflake, athena, spark, clickhouse, duckdb or postgres.")],
+    table: Annotated[str, opt.told("Table of the requests, one per row.")],
+    input_tokens: Annotated[str, opt.told("Column of the input tokens.", "--input")] = "input_tokens",
+    output_tokens: Annotated[str, opt.told("Column of the output tokens.", "--output")] = "output_tokens",
+    time: Annotated[str | None, opt.told("Column of the arrival time; without it the result has no rate.")] = None,
+    time_unit: Annotated[str | None, opt.told("Unit where times are numbers: s, ms, us, ns.")] = None,
+    category: Annotated[str | None, opt.told("Column of the category.")] = None,
+    where: Annotated[
+        list[str] | None, opt.told("Only requests whose column has this value: model=gpt-x. Repeat.")
+    ] = None,
+    resolution: Annotated[str, opt.told("Width of the cells that lengths are summed in.")] = "3%",
+    output: opt.OutputFile = None,
+) -> None:
+    """The query to run where the logs are: its small result, saved as CSV, imports like a trace.
+
+    Example: fleetopt workload sql --dialect bigquery --table logs.requests --time created_at > query.sql
+    """
+    from planner.cli.output import emit
+    from planner.units import parse_fraction
+    from planner.workload.query import find_dialect, query
+
+    text = query(
+        find_dialect(dialect),
+        table,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        time=time,
+        time_unit=time_unit,
+        category=category,
+        where=_pairs(where, "--where"),
+        resolution=parse_fraction(resolution, "--resolution"),
+    )
+    emit(text, output)
 
 
 @app.command()

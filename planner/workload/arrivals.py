@@ -13,7 +13,7 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["DISPERSION_WINDOWS_S", "Arrivals", "arrivals_from_times", "spread_ticks"]
+__all__ = ["DISPERSION_WINDOWS_S", "Arrivals", "arrivals_from_counts", "arrivals_from_times", "spread_ticks"]
 
 DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
 """Windows over which counts are taken [s]."""
@@ -256,19 +256,23 @@ def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
     return times + tick * np.random.Generator(np.random.PCG64(0)).random(times.size), tick
 
 
-def count_dispersion(times: NDArray[np.float64], window_s: float) -> tuple[float, float, int] | None:
-    """Of sorted times: index of dispersion of counts [1], peak over mean [1], full windows; ``None`` with fewer than two."""
-    elapsed = times - times[0]
-    windows = int(elapsed[-1] // window_s)
+def count_dispersion(
+    elapsed: NDArray[np.float64], counts: NDArray[np.float64], window_s: float, span_s: float
+) -> tuple[float, float, int] | None:
+    """Of requests by second: index of dispersion of counts [1], peak over mean [1], full windows; ``None`` with fewer than two.
+
+    `elapsed` are the seconds in which something came, increasing, `counts` what came in each; windows are whole seconds.
+    """
+    windows = int(span_s // window_s)
     if windows < 2:
         return None
-    position = np.floor_divide(elapsed, window_s, out=elapsed)
-    position = position[: np.searchsorted(position, windows)]
-    # times are sorted: a window's requests stand together, and a trace of a year has far more windows than requests
-    counts = np.diff(np.flatnonzero(np.diff(position, prepend=-1)), append=position.size)
-    mean = counts.sum() / windows
-    variance = float(np.sum((counts - mean) ** 2) + (windows - counts.size) * mean**2) / windows
-    return float(variance / mean), float(counts.max() / mean), windows
+    position = np.floor_divide(elapsed, window_s)
+    inside = int(np.searchsorted(position, windows))
+    # only windows in which something came are listed: a trace of a year can have far more of them than requests
+    sums = np.add.reduceat(counts[:inside], np.flatnonzero(np.diff(position[:inside], prepend=-1.0)))
+    mean = float(sums.sum()) / windows
+    variance = (float(np.sum((sums - mean) ** 2)) + (windows - sums.size) * mean**2) / windows
+    return variance / mean, float(sums.max()) / mean, windows
 
 
 def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
@@ -312,24 +316,68 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
     >>> round(arrivals_from_times([0.0, 1.0, 2.0, 3.0]).scv, 12)
     0.0
     """
-    moments = np.sort(np.asarray(times, dtype=np.float64))
+    moments = np.asarray(times, dtype=np.float64)
+    if np.any(moments[1:] < moments[:-1]):
+        moments = np.sort(moments)
     span = float(moments[-1] - moments[0]) if moments.size else 0.0
     if span <= 0.0:
         return Arrivals(assumed="no time span: rate not known, Poisson assumed")
     window = SCV_WINDOW_S if span >= 2.0 * SCV_WINDOW_S else math.inf
     scv = interarrival_scv(moments, window)
-    dispersion = []
-    for width in DISPERSION_WINDOWS_S:
-        found = count_dispersion(moments, width)
-        if found is not None and found[2] >= _MIN_WINDOWS:
-            dispersion.append((width, found[0]))
-    peak = count_dispersion(moments, _PEAK_WINDOW_S)
+    second = np.floor(moments - moments[0])
+    first = np.flatnonzero(np.diff(second, prepend=-1.0))
+    dispersion, peak = _by_windows(second[first], np.diff(first, append=second.size).astype(np.float64), span)
     return Arrivals(
         rate_per_s=moments.size / span,
         scv=scv,
         scv_window_s=window if math.isfinite(window) else span,
-        dispersion=tuple(dispersion),
+        dispersion=dispersion,
         hourly_profile=_profile(moments, absolute),
-        peak_over_mean=peak[1] if peak is not None else None,
+        peak_over_mean=peak,
         assumed=None if scv is not None else POISSON_ASSUMED,
     )
+
+
+_SPREAD = 1_000_000
+"""Requests laid over their seconds to see the gaps between them."""
+
+
+def arrivals_from_counts(seconds: ArrayLike, counts: ArrayLike) -> Arrivals:
+    """Everything that counts by second say about the arrival process.
+
+    Parameters
+    ----------
+    seconds
+        Seconds since 1970-01-01 UTC in which something came, increasing, shape (n,).
+    counts
+        Requests in each, > 0, shape (n,).
+
+    Returns
+    -------
+    Arrivals
+        As :func:`arrivals_from_times`; requests lie at random within their second.
+
+    >>> arrivals_from_counts([0.0, 1.0, 2.0, 3.0], [2.0, 2.0, 2.0, 2.0]).rate_per_s
+    2.0
+    """
+    moments, many = np.asarray(seconds, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    total, span = float(many.sum()), float(moments[-1] - moments[0]) + 1.0
+    # of more requests a whole share of every second: its gaps are longer by that factor, and as uneven
+    each = np.maximum(np.rint(many * min(1.0, _SPREAD / total)), 1.0).astype(np.int64)
+    within = np.random.Generator(np.random.PCG64(0)).random(int(each.sum()))
+    laid = arrivals_from_times(np.repeat(moments, each) + within, absolute=bool(moments[0] >= 5e8))
+    dispersion, peak = _by_windows(moments - moments[0], many, span)
+    return replace(laid, rate_per_s=total / span, dispersion=dispersion, peak_over_mean=peak)
+
+
+def _by_windows(
+    elapsed: NDArray[np.float64], counts: NDArray[np.float64], span_s: float
+) -> tuple[tuple[tuple[float, float], ...], float | None]:
+    """Dispersion over every window that fits often enough, and the busiest minute over the mean one [1]."""
+    dispersion = []
+    for width in DISPERSION_WINDOWS_S:
+        found = count_dispersion(elapsed, counts, width, span_s)
+        if found is not None and found[2] >= _MIN_WINDOWS:
+            dispersion.append((width, found[0]))
+    peak = count_dispersion(elapsed, counts, _PEAK_WINDOW_S, span_s)
+    return tuple(dispersion), None if peak is None else peak[1]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.workload.formats.base import MAX_TOKENS, Clock, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import CsvColumns, found_at, unit_of
+from planner.workload.formats.base import MAX_TOKENS, Clock, CsvColumns, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import found_at, unit_of
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
 
     sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
     time, label = of("time", fields.time), of("category", fields.category)
+    if any(table.field(known) is not None for known in fields.of_calls(own).values()):
+        return None  # requests that come back are more than a table
     wanted = [(name, table.field((name,)), value) for name, value in options.where.items()]
     missing = any(role in own and found is None for role, found in (("time", time), ("category", label)))
     if (

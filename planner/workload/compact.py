@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.workload.law import distinct
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def _edges(workload: Workload, bins: int) -> Floats:
     atoms = workload.lower_tokens == totals
     alone: Floats = np.zeros(0)
     if atoms.any():
-        places, inverse = np.unique(totals[atoms], return_inverse=True)
-        mass = np.bincount(inverse.ravel(), workload.weight[atoms])
+        places, inverse = distinct(totals[atoms])
+        mass = np.bincount(inverse, workload.weight[atoms])
         heavy = places[mass > 0.5 / bins]
         # totals are whole numbers: a bin of width one is an atom
         alone = np.concatenate([heavy, heavy - 1.0])
@@ -174,12 +175,14 @@ def _outputs_of_groups(
         zip(np.minimum.reduceat(totals, ends).tolist(), np.maximum.reduceat(totals, ends).tolist(), strict=True)
     )
     del totals
-    values, place = np.unique(outputs, return_inverse=True)
+    values, place = distinct(outputs)
     del outputs
-    keys, entry = np.unique(group * values.size + place.ravel(), return_inverse=True)
+    place += group * values.size
+    keys, entry = distinct(place.astype(np.float64))
     del place
-    mass = np.bincount(entry.ravel(), weight).astype(np.float64)
-    mean = np.bincount(entry.ravel(), weight * inputs) / mass
+    mass = np.bincount(entry, weight).astype(np.float64)
+    mean = np.bincount(entry, weight * inputs) / mass
+    keys = keys.astype(np.int64)
     of = keys // values.size
     start = np.flatnonzero(np.diff(of, prepend=-1))
     return _GroupLaws(group[ends], start, least, spans, values[keys % values.size], mass, mean)
@@ -340,9 +343,9 @@ class _Reference:
             once = weight * steps
             steps *= once
             sums.append((np.bincount(place, once, share.size), np.bincount(place, steps, share.size)))
-        inputs, rank = np.unique(workload.input_tokens, return_inverse=True)
+        inputs, rank = distinct(workload.input_tokens)
         del once, steps
-        by_input = np.bincount(place * inputs.size + rank.ravel()[row], weight, share.size * inputs.size)
+        by_input = np.bincount(place * inputs.size + rank[row], weight, share.size * inputs.size)
         del row, place, rank
         by_input = by_input.reshape(share.size, inputs.size)
         pools = []
@@ -363,7 +366,7 @@ class _Reference:
                 below, above = inputs[np.minimum(at, inputs.size - 1)]
                 bracket = float(below), float(above)
             pools.append((low, high, moments, bracket))
-        totals = np.unique(workload.total_tokens)
+        totals = distinct(workload.total_tokens)[0]
         bands = {(b, g): workload.band_fractions(b, g) for b in ROUND_BOUNDARIES for g in (1.1, 1.5, 2.0)}
         return cls(pools, totals, np.asarray(workload.cdf(totals)), bands)
 

@@ -70,11 +70,16 @@ class Path:
         return cls.of_columns(trace.times_s, trace.input_tokens, trace.output_tokens)
 
     @classmethod
-    def of_columns(cls, times_s: Floats, input_tokens: Floats, output_tokens: Floats) -> Path:
-        """As :meth:`of`, of times from the first request on [s] in any order and lengths [tokens], shape (requests,)."""
+    def of_columns(
+        cls, times_s: Floats, input_tokens: Floats, output_tokens: Floats, requests: Floats | None = None
+    ) -> Path:
+        """As :meth:`of`, of times from the first request on [s] in any order and lengths [tokens], shape (requests,).
+
+        With `requests` every entry stands for so many that came in one second, their tokens summed.
+        """
         second = np.floor(times_s).astype(np.int64)
         length = int(second.max()) + 1
-        counts = np.bincount(second, minlength=length)
+        counts = np.bincount(second, requests, length)
         sums = [np.bincount(second, tokens, length).astype(np.float64) for tokens in (input_tokens, output_tokens)]
         if length > LONGEST_S:
             stretches = length // STRETCH_S

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
-from planner.workload.law import PiecewiseLaw
+from planner.workload.law import PiecewiseLaw, distinct
 from planner.workload.path import Path as TrafficPath
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
@@ -618,13 +618,18 @@ class Workload:
         return result
 
     def sorted_column(self, of: str) -> tuple[Floats, Floats]:
-        """Points of the input, output or total in increasing order [tokens], and the weight up to each [1]."""
+        """Points of the input, output or total in increasing order [tokens], and the weight up to each [1]; those of recorded
+        requests are distinct."""
         key = f"sorted:{of}"
         if key not in self._cache:
             values = self._column(of)
-            order = np.argsort(values, kind="stable")
-            cumulative = np.cumsum(self.weight[order])
-            self._cache[key] = (values[order], cumulative / cumulative[-1])
+            if self.provenance.exact:
+                points, place = distinct(values)
+                cumulative = np.cumsum(np.bincount(place, self.weight))
+            else:
+                order = np.argsort(values, kind="stable")
+                points, cumulative = values[order], np.cumsum(self.weight[order])
+            self._cache[key] = (points, cumulative / cumulative[-1])
         cached: tuple[Floats, Floats] = self._cache[key]
         return cached
 

@@ -54,8 +54,7 @@ def test_scv_by_window_equals_the_definition_written_out() -> None:
 
 def test_empty_windows_count() -> None:
     # ten requests in the first of 100 windows: mean 0.1, variance 0.1 x 9.9
-    times = np.append(np.linspace(0.0, 0.9, 10), 100.0)
-    found = count_dispersion(times, 1.0)
+    found = count_dispersion(np.array([0.0, 100.0]), np.array([10.0, 1.0]), 1.0, 100.0)
     assert found is not None
     assert found[0] == pytest.approx(9.9)
     assert found[2] == 100

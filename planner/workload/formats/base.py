@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,21 @@ from planner.errors import InputError
 from planner.workload.calls import CallColumns
 
 if TYPE_CHECKING:
-    from planner.workload.formats.rows import CsvColumns
     from planner.workload.report import ImportReport
     from planner.workload.source import Head, Source
     from planner.workload.workload import Workload
 
-__all__ = ["JSON", "MAX_PROBLEMS", "MAX_TOKENS", "Clock", "Format", "ReadOptions", "TraceBuilder", "parse_count"]
+__all__ = [
+    "JSON",
+    "MAX_PROBLEMS",
+    "MAX_TOKENS",
+    "Clock",
+    "CsvColumns",
+    "Format",
+    "ReadOptions",
+    "TraceBuilder",
+    "parse_count",
+]
 
 JSON = ("json", "jsonl", "array")
 """Kinds of a JSON file."""
@@ -81,6 +90,39 @@ class ReadOptions:
             if str("" if found is None else found).strip() != wanted:
                 return f"not {name}={wanted}"
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class CsvColumns:
+    """Names of the columns of a CSV, first match wins.
+
+    Parameters
+    ----------
+    input, output, time, category, total
+        Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
+    time_unit
+        Unit of numeric times; ``None`` = from their size.
+    session, cached, duration, blocks
+        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s],
+        and hashes of the prompt's blocks; all may be absent.
+    """
+
+    input: Sequence[str]
+    output: Sequence[str]
+    time: Sequence[str] = ()
+    category: Sequence[str] = ()
+    total: Sequence[str] = ()
+    time_unit: str | None = None
+    session: Sequence[str] = ()
+    cached: Sequence[str] = ()
+    duration: Sequence[str] = ()
+    blocks: Sequence[str] = ()
+
+    def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Candidates by role of what is known of sessions, the user's own names first; roles without any left out."""
+        own = {role: (columns[role],) for role in ("session", "cached", "duration") if role in columns}
+        known = {role: tuple(getattr(self, role)) for role in ("session", "cached", "duration", "blocks")}
+        return {role: names for role, names in {**known, **own}.items() if names}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from planner.workload.formats.rows import CsvColumns, table_format
+from planner.workload.formats.base import CsvColumns
+from planner.workload.formats.rows import table_format
 
 __all__ = ["FORMAT"]
 

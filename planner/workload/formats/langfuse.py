@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from planner.workload.formats.base import JSON
-from planner.workload.formats.rows import CsvColumns, found_at, table_format
+from planner.workload.formats.base import JSON, CsvColumns
+from planner.workload.formats.rows import found_at, table_format
 from planner.workload.source import Head
 
 __all__ = ["FORMAT"]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from planner.workload.formats.base import JSON
-from planner.workload.formats.rows import CsvColumns, table_format
+from planner.workload.formats.base import JSON, CsvColumns
+from planner.workload.formats.rows import table_format
 
 __all__ = ["FORMAT"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import JSON
-from planner.workload.formats.rows import CsvColumns, dig, table_format
+from planner.workload.formats.base import JSON, CsvColumns
+from planner.workload.formats.rows import dig, table_format
 from planner.workload.source import Head
 
 __all__ = ["FORMAT"]

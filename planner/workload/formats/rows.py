@@ -4,54 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.base import Clock, CsvColumns, Format, ReadOptions, TraceBuilder
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["CsvColumns", "Drop", "dig", "found_at", "iterate_json", "read_csv", "read_rows", "table_format", "unit_of"]
+__all__ = ["Drop", "dig", "found_at", "iterate_json", "read_csv", "read_rows", "table_format", "unit_of"]
 
 csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
-
-
-@dataclass(frozen=True, slots=True)
-class CsvColumns:
-    """Names of the columns of a CSV, first match wins.
-
-    Parameters
-    ----------
-    input, output, time, category, total
-        Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
-    time_unit
-        Unit of numeric times; ``None`` = from their size.
-    session, cached, duration, blocks
-        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s],
-        and hashes of the prompt's blocks; all may be absent.
-    """
-
-    input: Sequence[str]
-    output: Sequence[str]
-    time: Sequence[str] = ()
-    category: Sequence[str] = ()
-    total: Sequence[str] = ()
-    time_unit: str | None = None
-    session: Sequence[str] = ()
-    cached: Sequence[str] = ()
-    duration: Sequence[str] = ()
-    blocks: Sequence[str] = ()
-
-    def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Candidates by role of what is known of sessions, the user's own names first; roles without any left out."""
-        own = {role: (columns[role],) for role in ("session", "cached", "duration") if role in columns}
-        known = {role: tuple(getattr(self, role)) for role in ("session", "cached", "duration", "blocks")}
-        return {role: names for role, names in {**known, **own}.items() if names}
 
 
 _PATIENCE = 1000  # records without a time after which a file is taken to have none

@@ -1,0 +1,132 @@
+"""The result of ``fleetopt workload sql``: cells of lengths and seconds, each with its counts and sums, as CSV."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
+from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
+from planner.workload.path import Path
+from planner.workload.query import RESULT
+from planner.workload.report import ImportReport
+from planner.workload.source import normal_name
+from planner.workload.workload import Provenance, Workload
+
+if TYPE_CHECKING:
+    from planner.workload.source import Head, Source
+
+__all__ = ["FORMAT"]
+
+_NAMES = tuple(normal_name(name) for name in RESULT)
+_MOST = 10.0**15
+
+
+def _recognise(head: Head) -> bool:
+    """All columns of the result, in any order."""
+    return set(_NAMES) <= set(head.columns)
+
+
+def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    """The workload, or all problems at once."""
+    laws: list[tuple[float, ...]] = []
+    seconds: list[tuple[float, ...]] = []
+    labels: list[str] = []
+    problems: list[str] = []
+    with source.open_text() as text:
+        reader = csv.reader(text, delimiter=source.head().delimiter)
+        header = [normal_name(cell) for cell in next(reader, [])]
+        at = [header.index(name) for name in _NAMES]
+        for row in reader:
+            if not any(row):
+                continue
+            where = f"{source.name}:{reader.line_num}"
+            try:
+                cells = [row[k].strip() for k in at]
+                numbers = tuple(float(cells[k] or "0") for k in (1, 3, 4, 5, 6, 7))
+            except (IndexError, ValueError):
+                problems.append(f"{where}: not a row of {','.join(RESULT)}")
+                continue
+            if not all(0.0 <= n <= _MOST for n in numbers) or numbers[1] < 1.0 or cells[0] not in ("law", "second"):
+                problems.append(f"{where}: part {cells[0]!r} with numbers that a count of requests cannot have")
+            elif cells[0] == "law":
+                laws.append(numbers)
+                labels.append(cells[2])
+            else:
+                seconds.append(numbers)
+    if not laws and not problems:
+        problems.append(f"{source.name}: no row of part 'law': was the query cut short?")
+    if problems:
+        shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
+        raise InputError.from_problems(shown)
+    cells_of = np.array(laws)
+    requests = float(cells_of[:, 1].sum())
+    came = np.array(seconds).reshape(-1, 6)
+    if seconds and float(came[:, 1].sum()) != requests:
+        raise InputError(
+            f"{source.name}: {requests:,.0f} requests by length and {came[:, 1].sum():,.0f} by second",
+            "Export the whole result: consoles often keep the first rows only.",
+        )
+    inputs, outputs, weight, origin = _points(cells_of)
+    if max(inputs.max(), outputs.max()) > MAX_TOKENS:
+        raise InputError(f"{source.name}: requests of more than {MAX_TOKENS:,} tokens")
+    arrivals, path = _arrivals(came)
+    names = labels if options.category is None else [options.category] * len(labels)
+    title = source.path.name.split(".")[0]
+    workload = Workload.from_arrays(
+        inputs,
+        outputs,
+        weight=weight,
+        category=[names[k] for k in origin] if any(names) else None,
+        arrivals=arrivals,
+        name=title,
+        provenance=Provenance(name=title, source=source.path.name, requests=round(requests), exact=True),
+        path=path,
+    )
+    note = f"summed up by a query: {len(laws):,} cells of lengths" + (f", {len(seconds):,} seconds" if seconds else "")
+    span = float(np.ptp(came[:, 0])) + 1.0 if seconds else None
+    return workload, ImportReport(
+        source.name,
+        FORMAT.name,
+        len(laws) + len(seconds),
+        round(requests),
+        rate_per_s=arrivals.rate_per_s,
+        span_s=span,
+        notes=tuple(filter(None, [note, arrivals.assumed])),
+    )
+
+
+def _points(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Lengths and weights of every cell: its longest request, and the mean of the others; and each point's cell."""
+    _, count, sent, got, longest_input, longest_total = cells.T
+    alone = count < 2.0
+    # of the longest prompt and the longest total one request is made: both bounds of the cell are met
+    top_output = np.where(alone, got, np.maximum(longest_total - longest_input, 0.0))
+    top_input = np.where(alone, sent, longest_input)
+    rest = np.maximum(count - 1.0, 1.0)
+    others = ~alone
+    cell = np.arange(count.size)
+    return (
+        np.concatenate([top_input, np.maximum(sent - top_input, 0.0)[others] / rest[others]]),
+        np.concatenate([top_output, np.maximum(got - top_output, 0.0)[others] / rest[others]]),
+        np.concatenate([np.ones(count.size), rest[others]]),
+        np.concatenate([cell, cell[others]]),
+    )
+
+
+def _arrivals(came: np.ndarray) -> tuple[Arrivals, Path | None]:
+    """The process by seconds, and the path."""
+    if came.shape[0] < 2:
+        return Arrivals(assumed=POISSON_ASSUMED), None
+    came = came[np.argsort(came[:, 0], kind="stable")]
+    elapsed = came[:, 0] - came[0, 0]
+    if np.any(np.diff(elapsed) <= 0.0):
+        raise InputError("a second comes twice in the result", "Export the result of one run of the query.")
+    counts = came[:, 1]
+    return arrivals_from_counts(came[:, 0], counts), Path.of_columns(elapsed, came[:, 2], came[:, 3], counts)
+
+
+FORMAT = Format("sql", "result of `fleetopt workload sql`", ("csv",), _recognise, _read)

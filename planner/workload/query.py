@@ -1,0 +1,170 @@
+"""The query instead of the data: SQL that sums up a log where it lies, and what its result is called.
+
+Its result has one row per cell of (category, input, output) and one per second; both keep their sums, so that means are
+exact, and every cell its longest request.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.errors import InputError, did_you_mean
+
+__all__ = ["DIALECTS", "RESULT", "Dialect", "find_dialect", "query"]
+
+RESULT = ("part", "second_utc", "category", "requests", "input_sum", "output_sum", "longest_input", "longest_total")
+"""Columns of the result. ``part`` is ``law`` (a cell of lengths) or ``second`` (what came in one)."""
+
+_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an engine spells what the query needs.
+
+    Parameters
+    ----------
+    name
+        What ``--dialect`` calls it.
+    epoch
+        Whole seconds since 1970 of a time ``{0}``.
+    integer, text
+        Its names of 64-bit integers and text.
+    mark
+        What goes around names that are not plain.
+    escapes
+        Whether a backslash escapes in its texts.
+    """
+
+    name: str
+    epoch: str
+    integer: str = "BIGINT"
+    text: str = "VARCHAR"
+    mark: str = '"'
+    escapes: bool = False
+
+
+DIALECTS: Mapping[str, Dialect] = {
+    d.name: d
+    for d in (
+        Dialect("bigquery", "UNIX_SECONDS(CAST({0} AS TIMESTAMP))", "INT64", "STRING", "`", True),
+        Dialect("snowflake", "DATE_PART(EPOCH_SECOND, {0})", escapes=True),
+        Dialect("athena", "CAST(FLOOR(TO_UNIXTIME({0})) AS BIGINT)"),
+        Dialect("spark", "UNIX_TIMESTAMP({0})", "BIGINT", "STRING", "`", True),
+        Dialect("clickhouse", "toInt64(toUnixTimestamp({0}))", "Int64", "String", "`", True),
+        Dialect("duckdb", "CAST(FLOOR(EPOCH({0})) AS BIGINT)"),
+        Dialect("postgres", "CAST(FLOOR(EXTRACT(EPOCH FROM {0})) AS BIGINT)", "BIGINT", "TEXT"),
+    )
+}
+"""The dialects by name."""
+
+
+def find_dialect(name: str) -> Dialect:
+    """The dialect called `name`, or an InputError."""
+    if name not in DIALECTS:
+        raise InputError(f"unknown dialect {name!r}{did_you_mean(name, DIALECTS)}", f"Known: {', '.join(DIALECTS)}.")
+    return DIALECTS[name]
+
+
+def query(
+    dialect: Dialect,
+    table: str,
+    *,
+    input_tokens: str,
+    output_tokens: str,
+    time: str | None = None,
+    time_unit: str | None = None,
+    category: str | None = None,
+    where: Mapping[str, str] | None = None,
+    resolution: float = 0.03,
+) -> str:
+    """The SQL.
+
+    Parameters
+    ----------
+    dialect
+        Of the engine it is for.
+    table
+        Where the requests are, one per row: a name, with dots between its parts.
+    input_tokens, output_tokens, time, category
+        Names of the columns; without `time` the result has no rate.
+    time_unit
+        ``s``, ``ms``, ``us`` or ``ns`` where times are numbers; ``None`` = a time of the engine's own.
+    where
+        Values that columns must have.
+    resolution
+        Width of a cell relative to its length [1], within (0, 1).
+
+    Returns
+    -------
+    str
+        One statement without a semicolon.
+
+    Raises
+    ------
+    InputError
+        A resolution out of its range, an unknown unit, an empty name.
+
+    >>> print(query(DIALECTS["duckdb"], "logs", input_tokens="i", output_tokens="o").splitlines()[0])
+    WITH each AS (
+    """
+    if not 0.0 < resolution < 1.0:
+        raise InputError(f"--resolution: must be within 0 and 100%, got {resolution:g}")
+    if time_unit is not None and time_unit not in _UNITS:
+        raise InputError(f"--time-unit: {time_unit!r} is none of {', '.join(_UNITS)}")
+    sent, got = (_name(dialect, c) for c in (input_tokens, output_tokens))
+    second = "0"
+    if time is not None:
+        moment = _name(dialect, time)
+        second = dialect.epoch.format(moment)
+        if time_unit is not None:
+            second = f"CAST(FLOOR({moment} / {_UNITS[time_unit]}) AS {dialect.integer})"
+    label = "''" if category is None else f"COALESCE(CAST({_name(dialect, category)} AS {dialect.text}), '')"
+    kept = [f"{sent} >= 0", f"{got} >= 0", f"{sent} + {got} > 0"]
+    kept += [f"CAST({_name(dialect, c)} AS {dialect.text}) = {_literal(dialect, v)}" for c, v in (where or {}).items()]
+    if time is not None:
+        kept.append(f"{_name(dialect, time)} IS NOT NULL")
+    step = repr(round(math.log1p(resolution), 9))
+
+    def cell(column: str) -> str:
+        # 0 has a cell of its own
+        return f"CASE WHEN {column} < 1 THEN -1 ELSE CAST(FLOOR(LN({column}) / {step}) AS {dialect.integer}) END"
+
+    names = RESULT
+    law = ("'law'", "0", "k", "COUNT(*)", "SUM(i)", "SUM(o)", "MAX(i)", "MAX(i + o)")
+    lines = [
+        "WITH each AS (",
+        f"  SELECT {sent} AS i, {got} AS o, {label} AS k, {second} AS s",
+        f"  FROM {'.'.join(_name(dialect, part) for part in table.split('.'))}",
+        f"  WHERE {' AND '.join(kept)}",
+        "), cells AS (",
+        f"  SELECT i, o, k, {cell('i')} AS ci,",
+        f"    {cell('o')} AS co",
+        "  FROM each",
+        ")",
+        "SELECT " + ", ".join(f"{what} AS {name}" for what, name in zip(law, names, strict=True)),
+        "FROM cells GROUP BY k, ci, co",
+    ]
+    if time is not None:
+        lines += ["UNION ALL", "SELECT 'second', s, '', COUNT(*), SUM(i), SUM(o), 0, 0", "FROM each GROUP BY s"]
+    return "\n".join(lines) + "\n"
+
+
+def _name(dialect: Dialect, name: str) -> str:
+    """A name of the table's; plain ones stay bare, for some engines change the case of those."""
+    if not name or "\x00" in name:
+        raise InputError("a table or column has an empty name")
+    return (
+        name if _PLAIN.fullmatch(name) else dialect.mark + name.replace(dialect.mark, dialect.mark * 2) + dialect.mark
+    )
+
+
+def _literal(dialect: Dialect, value: str) -> str:
+    """A text value."""
+    if dialect.escapes:
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + value.replace("'", "''") + "'"
