@@ -127,7 +127,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
 
     sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
     time, label = of("time", fields.time), of("category", fields.category)
-    if any(table.field(known) is not None for known in fields.of_calls(own).values()):
+    if any((found := table.field(known)) is not None and found[2] for known in fields.of_calls(own).values()):
         return None  # requests that come back are more than a table
     wanted = [(name, table.field((name,)), value) for name, value in options.where.items()]
     missing = any(role in own and found is None for role, found in (("time", time), ("category", label)))

@@ -55,7 +55,7 @@ FILES = {
     "semicolons.csv": csv("ts;isl;osl;category", SECONDS, delimiter=";"),
     "quoted.csv": csv("timestamp,input_tokens,output_tokens,category", SECONDS).replace(" code", '"a ""b"", c"'),
     "mooncake.jsonl": "".join(
-        json.dumps({"timestamp": round(t * 1e3), "input_length": i, "output_length": o, "hash_ids": [1, 2]}) + "\n"
+        json.dumps({"timestamp": round(t * 1e3), "input_length": i, "output_length": o}) + "\n"
         for t, i, o in zip(SECONDS, columns()["input"], columns()["output"], strict=True)
     ),
 }  # fmt: skip
@@ -135,6 +135,14 @@ def test_selected_requests(tmp_path: Path) -> None:
     assert found is not None
     assert found.inputs == rows.inputs
     assert found.dropped == rows.dropped
+
+
+def test_requests_that_come_back_are_more_than_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    record = {"timestamp": 5, "input_length": 600, "output_length": 4, "hash_ids": [1, 2]}
+    path.write_text((json.dumps(record) + "\n") * 3)
+    form = next(f for f in formats("jsonl") if f.name == "mooncake")
+    assert read_bulk(Source(path), form, ReadOptions()) is None
 
 
 def test_own_names(tmp_path: Path) -> None:
