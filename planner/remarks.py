@@ -88,8 +88,6 @@ SENTENCES: Mapping[str, str] = {
     "caveat": "{text}",
     "small_fleet": "a fleet of this size is what the trace's own {rate:count} requests/s need; try --rate 1000",
     "spot": "{pool}: {spot:,} of the {replicas:,} replicas on spot at {price:usd} per GPU and hour",
-    "larger_groups": "a latency promise, not throughput, fixes the replicas: larger tensor-parallel groups may be cheaper "
-    "(--tp all)",
     "speculation_gains": "{pool}: speculation yields {tokens:.2f} tokens a step{assumed}; median TPOT {tpot_s:duration} at load "
     "{load:.2f}, {plain_s:duration} without it; a replica sustains {capacity:count}/s, {plain_capacity:count}/s without: it gains "
     "at every load",

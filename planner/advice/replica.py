@@ -17,7 +17,7 @@ from planner.fleet.problem import engine_choices
 from planner.methods import find_method
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.replica.engine import EngineOption, set_up
+from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
@@ -147,13 +147,15 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         Not one request fits into the memory of a replica.
     """
     given = {k: v for k, v in options.items() if v is not None}
-    inputs = PlanInputs.from_dict({**given, "ttft": _NO_PROMISE})
+    # one kind of replica: what is not given is as the engine starts by itself
+    inputs = PlanInputs.from_dict({"token_budget": USUAL_TOKEN_BUDGET, **given, "ttft": _NO_PROMISE})
     if len(inputs.gpu) > 1:
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
         )
-    if inputs.tp_options:
-        raise InputError("tp: several sizes: this command looks at one kind of replica", "Ask once per size.")
+    for name, values in (("tp", inputs.tp_options), ("token_budget", inputs.token_budget), ("max_num_seqs", inputs.max_num_seqs)):
+        if len(values) > 1:
+            raise InputError(f"{name}: several values: this command looks at one kind of replica", "Ask once per value.")
     question = compile_question(inputs, workload)
     option = engine_choices(question)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))

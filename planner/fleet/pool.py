@@ -32,6 +32,9 @@ __all__ = [
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
 
+ROUGH = 1000
+"""Numbers of replicas are told apart to one in so many."""
+
 NEAR = 6
 """Steps from a guessed number of replicas before the general search takes over."""
 
@@ -53,12 +56,27 @@ class PoolSize:
         Why one fewer would not do.
     trials
         What was tried on the way: (replicas, value held against each promise), ascending.
+    needed
+        The same number before it was rounded up to a whole one [1].
     """
 
     replicas: int
     prediction: Prediction
     binding: Remark
     trials: tuple[tuple[float, tuple[float, ...]], ...] = ()
+    needed: float = math.nan
+
+    def steepness(self, promises: Sequence[Promise]) -> float:
+        """How fast the logarithm of the worst value over its limit falls with the logarithm of the replicas, near the answer."""
+        points = [
+            (math.log(n), math.log(worst))
+            for n, values in self.trials
+            if 0.0 < (worst := max(v / p.limit_s for v, p in zip(values, promises, strict=True))) < math.inf
+        ]
+        near = sorted(points, key=lambda point: abs(point[1]))[:2]
+        if len(near) < 2:
+            return 1.0
+        return max(-(near[0][1] - near[1][1]) / (near[0][0] - near[1][0]), 0.3)
 
     def held_at(self, replicas: float) -> tuple[float, ...] | None:
         """Values against the promises at a fractional number of replicas, from the trials: log-log interpolation.
@@ -183,10 +201,10 @@ def smallest_pool(
     levels: tuple[float, ...] | None = None,
     start: int | None = None,
 ) -> PoolSize | Shortfall:
-    """Find the smallest number of replicas: bracket from the utilization cap upwards, then secant steps on whole numbers.
+    """Find the smallest number of replicas: secant steps on whole numbers, from the answer for Poisson arrivals where bursts are dear.
 
-    Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined; a
-    handful of predictions finds it at any rate.
+    Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined, and
+    predictions at it and at one fewer decide; of more than a thousand, a number within one in a thousand is taken.
 
     Parameters
     ----------
@@ -219,30 +237,62 @@ def smallest_pool(
             trials[n] = (prediction, _excess(prediction, latency))
         return trials[n][1]
 
-    if excess(floor) <= 0.0:
-        why = _why_cap(by_cap, floor, least, promises)
-        return PoolSize(floor, trials[floor][0], why, _tried(trials, latency))
-    low = floor
-    high = min(max(start or 0, low + max(1, round(0.3 * low))), MAX_REPLICAS)
+    # a third more replicas take about a third off the logarithm where nothing better is known
+    slope, n = 1.0, floor
+    calm = model.without_bursts()
+    if start is not None:
+        n = max(start, floor)
+    elif calm is not None:
+        quick = smallest_pool(calm, arrival_rate_per_s, promises, least, levels)
+        if isinstance(quick, Shortfall):
+            return quick
+        n, slope = quick.replicas, quick.steepness(latency)
+    low, high = 0, 0
     checked_idle = False
-    while excess(high) > 0.0:
-        # hardly any progress by a third more replicas: perhaps no number helps
-        if not checked_idle and (high >= 4 * floor or excess(high) > 0.7 * excess(low)):
-            checked_idle = True
-            idle = model.predict(FEW_PER_REPLICA, 1, levels)
-            if (hopeless := broken(idle, latency)) is not None:
-                return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
-        if high >= MAX_REPLICAS:
-            missed = broken(trials[high][0], latency)
-            assert missed is not None
-            return Shortfall(missed, trials[high][0].held(missed.metric, missed.quantile))
-        low, high = high, min(max(high + 1, round(1.6 * high)), MAX_REPLICAS)
-    while high - low > 1:
-        high, low = _narrow(excess, low, high)
+    while True:
+        if excess(n) <= 0.0:
+            high = n
+            if n == floor:
+                why = _why_cap(by_cap, floor, least, promises)
+                return PoolSize(floor, trials[floor][0], why, _tried(trials, latency), min(fewest, floor))
+        else:
+            # hardly any progress by more replicas: perhaps no number helps
+            if not checked_idle and (n >= 4 * floor or (low and excess(n) > 0.7 * excess(low))):
+                checked_idle = True
+                idle = model.predict(FEW_PER_REPLICA, 1, levels)
+                if (hopeless := broken(idle, latency)) is not None:
+                    return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
+            if n >= MAX_REPLICAS:
+                missed = broken(trials[n][0], latency)
+                assert missed is not None
+                return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
+            low = n
+        if low and high and high - low <= max(1, high // ROUGH):
+            break
+        n = _next(excess, low, high, slope, floor)
     missed = broken(trials[low][0], latency)
     assert missed is not None
     why = Remark("promise", {"promise": missed.label})
-    return PoolSize(high, trials[high][0], why, _tried(trials, latency))
+    above, below = min(max(trials[low][1], 1e-9), 700.0), max(-trials[high][1], 1e-9)
+    needed = low + (high - low) * above / (above + below)
+    return PoolSize(high, trials[high][0], why, _tried(trials, latency), needed)
+
+
+def _next(excess: Callable[[int], float], low: int, high: int, slope: float, floor: int) -> int:
+    """The number to try next: `low` breaks and `high` keeps (0 = not known yet), `slope` = fall of the excess by log n."""
+    if not high:
+        # aim beyond the root, so that the bracket closes
+        step = 1.2 * min(excess(low), 3.0) / max(slope, 0.3)
+        return min(max(low + 1, round(low * math.exp(min(step, 0.7)))), MAX_REPLICAS)
+    if not low:
+        step = 1.2 * max(excess(high), -3.0) / max(slope, 0.3)
+        return max(floor, min(high - 1, round(high * math.exp(max(step, -0.7)))))
+    a, b = min(excess(low), 5.0), max(excess(high), -5.0)
+    root = math.exp(math.log(low) + (math.log(high) - math.log(low)) * a / (a - b))
+    # next to the end that is nearer to the root, on its far side
+    side = max(1.0, 0.04 * (high - low))
+    n = math.floor(root - 0.3 * side) if -b > a else math.ceil(root + 0.3 * side)
+    return max(low + 1, min(high - 1, n))
 
 
 def smallest_near(
@@ -283,20 +333,6 @@ def _excess(prediction: Prediction, promises: Sequence[Promise]) -> float:
     if prediction.load >= 1.0:
         worst = math.inf
     return math.log(worst) if 0.0 < worst < math.inf else math.copysign(700.0, worst - 1.0)
-
-
-def _narrow(excess: Callable[[int], float], low: int, high: int) -> tuple[int, int]:
-    """One step from a bracket (low breaks, high keeps) to a smaller one: secant, and its neighbour to close it."""
-    share = excess(low) / (excess(low) - excess(high))
-    # a latency falls steeply at first and then flattens: the secant lands above the root, so step a little below it
-    guess = low + max(1, min(high - low - 1, round(0.9 * share * (high - low))))
-    if excess(guess) <= 0.0:
-        below = guess - max(1, round(0.1 * (guess - low)))
-        return (guess, low) if below <= low else ((below, low) if excess(below) <= 0.0 else (guess, below))
-    above = guess + max(1, round(0.25 * (high - guess)))
-    if above >= high:
-        return high, guess
-    return (above, guess) if excess(above) <= 0.0 else (high, above)
 
 
 def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark:

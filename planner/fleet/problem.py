@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import gpu as find_gpu
-from planner.fleet.pool import Pool, Shortfall, replica_for, smallest_pool
+from planner.fleet.pool import Pool, Shortfall, broken, evaluate_pool, replica_for, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.search import Labelled, PathSearch, SearchOutcome, cheapest_path, cheapest_within
 from planner.fleet.surrogate import guess_rate
@@ -29,6 +29,19 @@ FloatArray = NDArray[np.float64]
 
 FEW_REPLICAS = 8
 """Up to this many replicas in one pool, splits are only sized when the guess favours them."""
+
+TTFT_DOUBT, OTHER_DOUBT = 0.12, 0.5
+"""Share by which the guess of an option's replicas may be low against another's: 20 engines on six questions were within 8%
+of each other for a TTFT, within a half for a TPOT."""
+
+MOST_RIVALS = 4
+"""Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
+
+RIVAL = 0.08
+"""Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
+
+WORTH_SIZING = 0.05
+"""The same of a fleet of other pools."""
 
 PROMPT_BINS = 40
 """Log-spaced bins of prompt lengths for the surrogate's long prompt."""
@@ -77,7 +90,7 @@ def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
     longest = question.traffic.workload.max_total
     method = find_method(question.method)
-    return engine_options(question.engines, question.purchase, question.promises.latency, longest, method)
+    return engine_options(question.engines, question.purchase, longest, method)
 
 
 def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:
@@ -103,9 +116,13 @@ class FleetProblem:
         What is asked.
     options
         Engine options of every pool; default all that the question leaves open.
+    keep_rivals
+        Whether the cheapest fleet of several pools is wanted beside the answer.
     """
 
-    def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
+    def __init__(
+        self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None, keep_rivals: bool = False
+    ) -> None:
         self.question = question
         self.search, self.engines, self.kept = question.search, question.engines, question.promises
         self.workload, self.rate = question.traffic.workload, question.traffic.rate_per_s
@@ -123,6 +140,11 @@ class FleetProblem:
         self.shortfalls: list[Shortfall] = []
         self._pools: dict[tuple[int, int, int], Pool | None] = {}
         self._models: dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
+        self._cheapest: dict[tuple[int, int], Pool | None] = {}
+        self._passed_over: dict[tuple[int, int], float] = {}
+        self._refused: dict[tuple[int, int, int], int] = {}
+        self._factor = 1.1
+        self.keep_rivals, self.rival_split = keep_rivals, None
         self._edge_bounds()
 
     # --- the grid -------------------------------------------------------------------------------------------------
@@ -136,6 +158,8 @@ class FleetProblem:
         self.states = states
         self._pools = {(0, top, k): v for (_, _, k), v in self._pools.items()}
         self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
+        self._cheapest = {(0, top): v for v in self._cheapest.values()}
+        self._passed_over = {(0, top): v for v in self._passed_over.values()}
         self._edge_bounds()
 
     def _unbeatable(self, one: Pool) -> bool:
@@ -192,6 +216,7 @@ class FleetProblem:
         self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
         if self.method.guided:
             self.option_guides = self.option_bounds.copy()
+            self._needs = self.option_bounds.copy()
             edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
             long_prompt = self._prompt_quantile(i, j, share, edges)
             # the lower end of the bin: nothing shorter is the promised quantile
@@ -205,7 +230,10 @@ class FleetProblem:
         cap = self.kept.utilization_cap
         for k, option in enumerate(self.options):
             high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
-            slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
+            if option.kv == "paged":
+                slots = np.full(high.shape, max(option.slots_upper_bound(option.max_model_len), 1e-9))
+            else:
+                slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
             if self.exact_bounds:
                 needed = self.method.replicas(pools, chunks, option, slots[j], self.rate, self.promises, cap)
                 needed = np.maximum(np.ceil(needed / option.copies), self.least_replicas(option, pools))
@@ -226,7 +254,10 @@ class FleetProblem:
                 guess = option.copies * guess_rate(
                     pools, long_prompt, option.profile.iteration, option.token_budget, x / option.copies, self.promises
                 )
-                self.option_guides[k, i, j] = self._cost_at(option, share, np.minimum(guess, cap * x))
+                guess = np.minimum(guess, cap * x)
+                self.option_guides[k, i, j] = self._cost_at(option, share, guess)
+                with np.errstate(divide="ignore"):
+                    self._needs[k, i, j] = np.where(hopeless, math.inf, self.rate * share / guess)
         self.bounds = np.min(self.option_bounds, axis=0)
 
     def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
@@ -282,8 +313,11 @@ class FleetProblem:
         replica = replica_for(self.question, option, law, high)
         return None if replica is None else (law, *replica)
 
-    def candidate(self, i: int, j: int, k: int) -> Pool | None:
-        """The cheapest pool of option `k` between two states; ``None`` when no size keeps the promises."""
+    def candidate(self, i: int, j: int, k: int, start: int | None = None) -> Pool | None:
+        """The cheapest pool of option `k` between two states; ``None`` when no size keeps the promises.
+
+        `start` is a number of replicas thought to be enough.
+        """
         key = (i, j, k)
         if key in self._pools:
             return self._pools[key]
@@ -295,7 +329,7 @@ class FleetProblem:
             rate = self.rate * law.share
             self.evaluations += 1
             least = int(self.least_replicas(option, law.moments))
-            size = smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels)
+            size = smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
@@ -312,18 +346,71 @@ class FleetProblem:
         return (i, j, k) in self._pools and self._pools[i, j, k] is None
 
     def best(self, i: int, j: int) -> Pool | None:
-        """The cheapest pool between two states over all options, bounds first."""
+        """The cheapest pool between two states over all options."""
+        if (i, j) not in self._cheapest:
+            self._cheapest[i, j] = self._choose(i, j)
+        return self._cheapest[i, j]
+
+    def _choose(self, i: int, j: int) -> Pool | None:
+        """Size the option of the least guess; of the others those that keep the promises at less than it costs.
+
+        One prediction says so, as latency does not rise with the replicas. Where a guess orders the search, an option that
+        is guessed to need clearly more is passed over; its bound then stays in what is unproven.
+        """
+        guided = self.method.guided and self._limit() is not None
+        needs = self._needs if self.method.guided else self.option_bounds
+        costs = needs[:, i, j] * [o.price.least_usd_per_replica_hour for o in self.options] if guided else needs[:, i, j]
         best: Pool | None = None
-        for k in np.argsort(self.option_bounds[:, i, j], kind="stable"):
+        scale = 1.0
+        for k in np.argsort(np.where(np.isfinite(costs), costs, np.inf), kind="stable").tolist():
             bound = float(self.option_bounds[k, i, j])
             if math.isinf(bound) or (best is not None and bound >= best.cost_usd_per_hour):
-                break
-            if best is not None and self._capacity_bound(i, j, int(k)) >= best.cost_usd_per_hour:
                 continue
-            found = self.candidate(i, j, int(k))
-            if found is not None and (best is None or found.cost_usd_per_hour < best.cost_usd_per_hour):
-                best = found
+            if best is None:
+                best = self.candidate(i, j, k)
+                if best is not None and guided:
+                    scale = best.size.needed / max(float(needs[k, i, j]), 1e-12)
+                continue
+            most = self.options[k].price.most_below(best.cost_usd_per_hour)
+            if guided and float(needs[k, i, j]) * scale > most * (1.0 + self.doubt):
+                self._pass_over(i, j, bound)
+                continue
+            if most >= 1 and self._capacity_bound(i, j, k) < best.cost_usd_per_hour and self._keeps_with(i, j, k, most):
+                found = self.candidate(i, j, k, most)
+                if found is not None and found.cost_usd_per_hour < best.cost_usd_per_hour:
+                    best = found
+                    if guided:
+                        scale = best.size.needed / max(float(needs[k, i, j]), 1e-12)
         return best
+
+    def _pass_over(self, i: int, j: int, bound: float) -> None:
+        """Remember that an option of a pool with this bound was not looked at."""
+        self._passed_over[i, j] = min(bound, self._passed_over.get((i, j), math.inf))
+
+    def _keeps_with(self, i: int, j: int, k: int, replicas: int, calmly: bool = True) -> bool:
+        """Whether so many replicas of an option keep the promises; Poisson arrivals, which are quicker, may say no first."""
+        built = self.build(i, j, k)
+        if built is None:
+            return False
+        law, _, model = built
+        if replicas < self.least_replicas(self.options[k], law.moments):
+            return False
+        self.evaluations += 1
+        rate = self.rate * law.share
+        calm = model.without_bursts() if calmly and self.question.traffic.bursts else None
+        keeps = all(
+            broken(evaluate_pool(m, rate, replicas, self.levels), self.promises) is None
+            for m in (calm, model)
+            if m is not None
+        )
+        if not keeps:
+            self._refused[i, j, k] = replicas
+        return keeps
+
+    @property
+    def doubt(self) -> float:
+        """How far the guess of one option may be off against that of another [1]."""
+        return TTFT_DOUBT if all(p.metric == "ttft_s" for p in self.promises) else OTHER_DOUBT
 
     def _capacity_bound(self, i: int, j: int, k: int) -> float:
         """Lower bound of one option's cost from the method's own maximum throughput."""
@@ -353,7 +440,7 @@ class FleetProblem:
         """Search all fleets of at most ``search.pools`` pools."""
         if self.fleet_promises:
             return self._solve_fleet_scope()
-        fleet = self._solve_pool_scope()
+        fleet = self._solve_bursty() if self._shadowed else self._solve_pool_scope()
         return fleet if self._fits(fleet.pools) else self._solve_within_stock(fleet)
 
     def _fits(self, pools: Sequence[Pool]) -> bool:
@@ -447,6 +534,108 @@ class FleetProblem:
             pools.append(Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas)))
         return cost, tuple(pools)
 
+    @property
+    def _shadowed(self) -> bool:
+        """Whether Poisson arrivals, whose predictions are quick, say where to look before bursts decide."""
+        arrivals = self.question.traffic.arrivals
+        return self.method.guided and arrivals is not None and bool(arrivals.dispersion) and self._limit() is not None
+
+    def _solve_bursty(self) -> Found:
+        """Search under Poisson arrivals; size what was best there, and nearly so, as the bursts have it.
+
+        Bursts cost every engine about the same factor: the first pool sized gives it. Bounds are those of the search.
+        """
+        calm = FleetProblem(
+            replace(self.question, traffic=replace(self.question.traffic, bursts=False)), self.options, keep_rivals=True
+        )
+        first = calm.solve()
+        self.evaluations, self.shortfalls = calm.evaluations, calm.shortfalls
+        if not first.pools:
+            return first
+        if len(calm.states) > 2:
+            self.open_grid()
+        top = len(self.states) - 1
+        paths = [(0, top)] if first.one_pool is not None else []
+        for path in (first.outcome.path, calm.rival_split):
+            if path is not None and len(path) > 2 and path not in paths:
+                paths.append(path)
+        best: tuple[float, tuple[int, ...], tuple[Pool, ...]] | None = None
+        one: Pool | None = None
+        cheapest, dearer = math.inf, 1.0
+        for path in paths:
+            guess = math.fsum(p.cost_usd_per_hour for p in calm.pools_of(path))
+            if best is not None and guess * dearer > best[0] * (1.0 + WORTH_SIZING):
+                continue
+            pools = []
+            for i, j in itertools.pairwise(path):
+                if self._empty(i, j):
+                    continue
+                found = self._choose_near(i, j, calm)
+                if found is None:
+                    break
+                pools.append(found)
+            else:
+                cost = math.fsum(p.cost_usd_per_hour for p in pools)
+                if path == (0, top):
+                    one = pools[0]
+                if cost < cheapest * (1.0 - 1e-9):
+                    cheapest, dearer, best = cost, cost / guess, (cost, path, tuple(pools))
+        if best is None:
+            # what keeps the promises under Poisson arrivals does not under bursts: look everywhere
+            return self._solve_pool_scope()
+        bound = min(first.outcome.lower_bound, best[0])
+        proven = bound >= best[0] * (1.0 - 1e-12)
+        outcome = SearchOutcome(best[1], best[0], bound, self.evaluations, proven)
+        return Found(best[2], one, outcome, first.candidates, tuple(self.shortfalls))
+
+    def _choose_near(self, i: int, j: int, calm: FleetProblem) -> Pool | None:
+        """The cheapest pool between two states of the options that are nearly the cheapest under Poisson arrivals."""
+        if (i, j) in self._cheapest:
+            return self._cheapest[i, j]
+        ranked = calm.ranked(i, j)
+        best: Pool | None = None
+        for cost, k, needed in ranked[:MOST_RIVALS]:
+            if best is None:
+                best = self.candidate(i, j, k, max(1, math.ceil(needed * self._factor)))
+                if best is not None:
+                    self._factor, first = best.size.needed / needed, best.cost_usd_per_hour / cost
+                continue
+            most = self.options[k].price.most_below(best.cost_usd_per_hour)
+            if cost * first > best.cost_usd_per_hour * (1.0 + RIVAL) or needed * self._factor > most * (1.0 + RIVAL):
+                continue
+            if most >= 1 and self._keeps_with(i, j, k, most, calmly=False):
+                found = self.candidate(i, j, k, most)
+                if found is not None and found.cost_usd_per_hour < best.cost_usd_per_hour:
+                    best = found
+        self._cheapest[i, j] = best
+        return best
+
+    def ranked(self, i: int, j: int) -> list[tuple[float, int, float]]:
+        """Options of a pool by their cost before rounding: (cost [USD/hour], option, replicas), the guess where none is known.
+
+        Guesses are scaled by what is known of the pool's cheapest option.
+        """
+        best = self.best(i, j)
+        if best is None:
+            return []
+        own = self.options.index(best.option)
+        scale = best.size.needed / max(float(self._needs[own, i, j]), 1e-12)
+        found = []
+        for k, option in enumerate(self.options):
+            pool = self._pools.get((i, j, k))
+            guess = float(self._needs[k, i, j]) * scale
+            if pool is None and ((i, j, k) in self._pools or not math.isfinite(guess)):
+                continue
+            needed = guess if pool is None else pool.size.needed
+            refused = self._refused.get((i, j, k), 0)
+            found.append((max(needed, refused) * option.price.least_usd_per_replica_hour, k, max(needed, refused)))
+        return sorted(found)
+
+    def pools_of(self, path: Sequence[int]) -> list[Pool]:
+        """The cheapest pool of every edge of a path that serves anybody."""
+        found = (self.best(i, j) for i, j in itertools.pairwise(path) if not self._empty(i, j))
+        return [pool for pool in found if pool is not None]
+
     def _solve_pool_scope(self) -> Found:
         one = self.best(0, 1)
         if one is not None and self._unbeatable(one):
@@ -502,6 +691,11 @@ class FleetProblem:
             if path is not None:
                 search.consider(path)
         outcome = search.run()
+        if self.keep_rivals and search.guide is not None:
+            # the cheapest fleet of several pools, for what decides beside what was searched for
+            others = search.guide.copy()
+            others[0, top] = np.inf
+            self.rival_split = cheapest_path(others, self.search.pools)[1]
         pools: list[Pool] = []
         if outcome.path is not None:
             for i, j in zip(outcome.path, outcome.path[1:], strict=False):

@@ -143,7 +143,7 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Engines the fleet may be built of; what is ``None`` is chosen. Fields as in the options of ``fleetopt plan``."""
+    """Engines the fleet may be built of; what is ``None`` or empty is chosen. Fields as in the options of ``fleetopt plan``."""
 
     gpu: tuple[str, ...] = ("h100",)
     model: str = "llama-3.1-8b"
@@ -159,8 +159,8 @@ class Engines:
     request_s: float | None = None
     profile: str | None = None
     kv: tuple[str, ...] = ("paged",)
-    token_budget: int | None = None
-    max_num_seqs: int | None = None
+    token_budget: tuple[int, ...] = ()
+    max_num_seqs: tuple[int, ...] = ()
     max_model_len: int | None = None
     chunk: int = 512
     memory_utilization: float = 0.9

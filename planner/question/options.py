@@ -151,7 +151,7 @@ class PlanInputs:
     like: str | None = _option(None, of.TEXT, HARDWARE,
         "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused")
     tp: int | None = _option(None, of.TP, HARDWARE,
-        "GPUs of a tensor-parallel group: 2; or 1,2,4 or all to let every pool choose.", "the smallest that fits",
+        "GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4.", "every pool the cheapest of a node's",
         check=_EACH_AT_LEAST_1, bought=True)
     tp_options: tuple[int, ...] = _option((), of.TP_SIZES, HARDWARE,
         "The sizes that `tp` lists, as a plan file writes them.", "", flags=(),
@@ -199,10 +199,11 @@ class PlanInputs:
         "Share of the band that can be compressed.", "by category", check=_SHARE)
     route_on: str = _option("total", of.TEXT, SEARCH,
         "total (an oracle for the output) or input.", choices=("total", "input"))
-    token_budget: int | None = _option(None, of.TOKENS, SEARCH,
-        "Tokens per iteration (max_num_batched_tokens).", "chosen from the promises", check=_AT_LEAST_1, bought=True)
-    max_num_seqs: int | None = _option(None, of.TOKENS, SEARCH,
-        "Slots per replica.", "the memory-safe number", check=_AT_LEAST_1, bought=True)
+    token_budget: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
+        "Tokens per iteration (max_num_batched_tokens), or a list to choose from.", "every pool the cheapest of 512 to 8192",
+        check=_EACH_AT_LEAST_1, bought=True)
+    max_num_seqs: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
+        "Slots per replica, or a list to choose from.", "the memory-safe number", check=_EACH_AT_LEAST_1, bought=True)
     max_model_len: int | None = _option(None, of.TOKENS, SEARCH,
         "Longest request admitted, tokens.", "the workload's longest", check=_AT_LEAST_1)
     chunk: int = _option(512, of.TOKENS, SEARCH,
@@ -264,6 +265,9 @@ class PlanInputs:
             value = getattr(self, f.name)
             if f.name == "promises":
                 value = [p.to_dict() for p in value]
+            elif f.name in _OPEN_OR_ONE and len(value) < 2:
+                # as files before lists had it
+                value = value[0] if value else None
             elif isinstance(value, tuple):
                 value = list(value)
             elif isinstance(value, Mapping):
@@ -295,6 +299,9 @@ class PlanInputs:
         """
         return replace(self, **_changes(changes, where, self.promises, self.cdf))
 
+
+_OPEN_OR_ONE = ("token_budget", "max_num_seqs")
+"""Lists that are mostly empty (the search chooses) or one value."""
 
 # fmt: off
 _WRITTEN_PROMISES = {

@@ -12,7 +12,7 @@ from planner.promise import Promise
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
 __all__ = [
-    "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES", "RATE",
+    "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES", "RATE",
     "SHARES", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
 ]  # fmt: skip
 
@@ -104,12 +104,23 @@ def _list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tuple[floa
     return read
 
 
+def _whole_list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tuple[int, ...]]:
+    """Reads ``512,1024``, one number, or a list of either as sorted distinct whole numbers."""
+    read_one = _whole(parse)
+
+    def read(value: Any, name: str) -> tuple[int, ...]:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        parts = [part for item in items for part in (item.split(",") if isinstance(item, str) else [item])]
+        return tuple(sorted({read_one(part, name) for part in parts}))
+
+    return read
+
+
 def _tp_sizes(value: Any, name: str) -> tuple[int, ...]:
     """``"all"``, ``"1,2,4"`` or one size as sizes of tensor-parallel groups."""
-    if value == "all":
+    if value in ("all", ["all"]):
         return ALL_TP
-    items = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
-    return tuple(sorted({_whole(parse_number)(item, "tp") for item in items}))
+    return _whole_list(parse_number)(value, "tp")
 
 
 def _by_gpu(value: Any, name: str) -> dict[str, float]:
@@ -212,8 +223,9 @@ TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), "int | str", int)
 FRACTION = Kind("share: 0.3 or 30%", parse_fraction, "float | str")
 DURATION = Kind("time [s]: 0.5 or 500ms", parse_duration, "float | str")
 GPUS = Kind("names", _names, "str | Sequence[str]", list, many=True)
-TP = Kind("whole number, a list of them, or all", _tp_sizes, "int | str | Sequence[int]", many=True)
+TP = Kind("whole number, a list of them, or all", _tp_sizes, "int | str | Sequence[int]", list, many=True)
 TP_SIZES = Kind("list of whole numbers", _tp_sizes, "Sequence[int]", many=True)
+BUDGETS = Kind("tokens, a list: 1024,2048", _whole_list(parse_tokens), "int | str | Sequence[int]", list, many=True)
 TOKEN_LIST = Kind("tokens, a list", _list(parse_tokens), "float | str | Sequence[float]", many=True)
 GAMMAS = Kind("numbers, a list", _list(parse_number), "float | str | Sequence[float]", many=True)
 GPU_PRICES = Kind("GPU=number [USD/hour]", _by_gpu, "Mapping[str, float]", list, many=True)

@@ -47,11 +47,11 @@ __all__ = [
 MAX_NUM_SEQS_LIMIT = 1024
 """vLLM's own default of ``max_num_seqs`` on large GPUs: more slots than this are never proposed."""
 
-DEFAULT_TOKEN_BUDGETS = (2048,)
-"""Without a promise on TPOT: a quarter of vLLM's server default, which keeps decode stalls four times shorter."""
+TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
+"""Budgets tried: powers of two, multiples of every GEMM tile, up to vLLM's server default."""
 
-TPOT_TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
-"""Budgets tried when TPOT or E2E is promised: powers of two, multiples of every GEMM tile."""
+USUAL_TOKEN_BUDGET = 2048
+"""Where no common budget is shared, and it decides nothing but the memory set aside."""
 
 SLOT_STEP = 64
 """Proposed slots are rounded up to a multiple of this where memory does not decide."""
@@ -208,7 +208,7 @@ def full_iteration_time(iteration: IterationModel, slots: float, mean_context: f
 
 
 def engine_options(
-    engines: Engines, purchase: Purchase, promises: Sequence[Promise], longest_tokens: float, rules: EngineRules
+    engines: Engines, purchase: Purchase, longest_tokens: float, rules: EngineRules
 ) -> list[EngineOption]:
     """Every (GPU, way to spread the model, token budget) the search may use.
 
@@ -216,8 +216,6 @@ def engine_options(
     ----------
     engines, purchase
         What is open, and prices.
-    promises
-        Decide which token budgets are worth trying.
     longest_tokens
         Longest request of the workload [tokens].
     rules
@@ -239,14 +237,14 @@ def engine_options(
     for gpu_name, model_name, named in pairs:
         gpu, model = find_gpu(gpu_name), find_model(model_name, like=engines.like)
         max_len = _longest_admitted(engines, model, named, longest_tokens)
-        for budget in token_budgets(engines, promises, rules):
+        for budget in token_budgets(engines, rules):
             try:
                 ways = (named.parallel,) if named else _spreads(engines, model, gpu, max_len, budget)
             except InputError as error:
                 problems.append(error.message)
                 hint = error.hint
                 continue
-            for way, kv in itertools.product(ways, engines.kv):
+            for way, kv, given_seqs in itertools.product(ways, engines.kv, engines.max_num_seqs or (None,)):
                 profile = named or find_profile(gpu=gpu, model=model, tp=way, engine=engines.engine)
                 if engines.api_overhead_s is not None:
                     profile = replace(profile, api_overhead_s=engines.api_overhead_s)
@@ -255,7 +253,7 @@ def engine_options(
                 price = _price_rule(purchase, gpu, profile)
                 share = engines.memory_utilization
                 # the engine's setting is that of all stages together
-                seqs = engines.max_num_seqs and max(1, engines.max_num_seqs // way.pp)
+                seqs = given_seqs and max(1, given_seqs // way.pp)
                 option = EngineOption(gpu, model, profile, way, price, kv, budget, seqs, share, max_len)
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
@@ -452,22 +450,23 @@ def set_up(
         float(kv),
         slots.overflow_probability,
         slots.preemptions_per_1000,
-        _settings(option, slots, high_tokens, engines, token_budgets(engines, promises, rules), rules.shares_budget),
+        _settings(option, slots, high_tokens, engines, rules.shares_budget),
         slots.warnings,
     )
 
 
 def _settings(
-    option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, budgets: Sequence[int], mixed: bool
+    option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, mixed: bool
 ) -> EngineSettings:
     """Engine settings of a pool, each with its reason."""
     model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
-    if engines.token_budget:
+    budgets = engines.token_budget or TOKEN_BUDGETS
+    if len(budgets) == 1:
         budget_why = "as given"
-    elif len(budgets) > 1:
-        budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the TPOT and E2E promises"
+    elif mixed:
+        budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the promises"
     else:
-        budget_why = "a quarter of vLLM's server default: shorter decode stalls, same throughput"
+        budget_why = "of no effect where every sequence prefills a chunk of its own"
     spread = option.parallel
     beyond = {
         "pipeline_parallel_size": spread.pp > 1 and "the layers over that many groups",
@@ -502,13 +501,13 @@ def group_why(engines: Engines, spread: Parallelism, held: str) -> str:
     """Why the tensor-parallel group has its size."""
     if engines.tp:
         return "as given"
-    if engines.tp_options:
-        return f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
     if spread.dp > 1:
         return "attention is copied, not cut; the cheapest of the ways to spread the model that were compared"
     if spread.pp > 1:
         return f"a whole node a stage: one node does not hold {held}"
-    return f"the smallest group that holds {held}"
+    if engines.tp_options:
+        return f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
+    return f"the cheapest of the groups in a node that hold {held}"
 
 
 _SLOT_REASONS = {
@@ -527,12 +526,9 @@ _GUARD_WARNINGS = {
 }
 
 
-def token_budgets(engines: Engines, promises: Sequence[Promise], rules: EngineRules) -> tuple[int, ...]:
-    """Token budgets worth trying: the one given, several where TPOT or E2E is promised, else one."""
-    if engines.token_budget:
-        return (engines.token_budget,)
-    wants = any(p.metric in ("tpot_s", "e2e_s") for p in promises)
-    return TPOT_TOKEN_BUDGETS if wants and rules.shares_budget else DEFAULT_TOKEN_BUDGETS
+def token_budgets(engines: Engines, rules: EngineRules) -> tuple[int, ...]:
+    """Token budgets to choose from: those given, else several where prefill and decode share one."""
+    return engines.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
 
 
 def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, limits: Sequence[float]) -> int:

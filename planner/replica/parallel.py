@@ -77,9 +77,9 @@ def spreads(
 ) -> tuple[Parallelism, ...]:
     """The ways a search compares: what was asked for, else what the model needs.
 
-    With nothing asked for: the smallest tensor-parallel group that holds one longest request; a mixture of experts also
-    with copied attention and spread experts, on as many GPUs and on a whole node; what fits in no node, on several, by
-    pipeline stages or, experts, by spreading them.
+    With nothing asked for: every tensor-parallel group of a node that holds one longest request; a mixture of experts also
+    with copied attention and spread experts, on as many GPUs as the smallest and on a whole node; what fits in no node, on
+    several, by pipeline stages or, experts, by spreading them.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def spreads(
         return _as_asked(model, gpu, given, tp_options, holds, longest_request_tokens)
     choices = parallel_choices(model, gpu)
     try:
-        plain = Parallelism(smallest())
+        plain = smallest()
     except InputError:
         # the smallest of each kind that holds it: stages of whole nodes, experts over nodes
         node = gpu.gpus_per_node
@@ -150,9 +150,9 @@ def spreads(
             raise
         return tuple(staged + over_nodes)
     copied = [
-        p for p in choices if p.pp == p.tp == 1 and p.dp > 1 and p.gpus in (plain.gpus, gpu.gpus_per_node) and holds(p)
+        p for p in choices if p.pp == p.tp == 1 and p.dp > 1 and p.gpus in (plain, gpu.gpus_per_node) and holds(p)
     ]
-    return (plain, *copied)
+    return (*(Parallelism(t) for t in tensor_parallel_sizes(model, gpu) if t >= plain), *copied)
 
 
 def _check_group(model: ModelSpec, gpu: GpuSpec, tp: int) -> None:

@@ -137,6 +137,19 @@ class PriceRule:
         """Cost when `needed` replicas must serve, spares included [USD/hour]."""
         return self.cost_usd_per_hour(self.bought(needed))
 
+    def most_below(self, cost_usd_per_hour: float) -> int:
+        """The largest need that costs less; 0 where even one replica does not.
+
+        >>> PriceRule(gpus_per_replica=2, usd_per_gpu_hour=3.0).most_below(12.0)
+        1
+        """
+        below = cost_usd_per_hour * (1.0 - 1e-9)
+        low, high = 0, math.floor(below / max(self.least_usd_per_replica_hour, 1e-300)) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.cost_of_need(middle) < below else (low, middle)
+        return low
+
     @property
     def least_usd_per_replica_hour(self) -> float:
         """Price of a replica with as much spot as the cap allows, a lower bound of any replica's share [USD/hour]."""

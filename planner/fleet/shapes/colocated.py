@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.catalog.kv import tensor_parallel_sizes
 from planner.errors import InputError
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
@@ -234,15 +233,6 @@ class Colocated(Fleet):
 
     def notes(self) -> Iterator[Remark]:
         """Findings worth knowing."""
-        engines = self.question.engines
-        open_tp = engines.tp is None and not engines.tp_options and engines.profile is None
-        by_latency = [p for p in self.pools if p.size.binding.code == "promise"]
-        larger = any(
-            p.option.copies == 1 and max(tensor_parallel_sizes(p.option.model, p.option.gpu)) > p.option.tp
-            for p in by_latency
-        )
-        if open_tp and larger and not self.method.free_prefill:
-            yield Remark("larger_groups")
         for pool in self.pools:
             if told := speculation_remark(self.question, pool):
                 yield told
@@ -344,7 +334,7 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
     """The question with nothing of the engine left open: GPU, group, budget and slots are the plan's."""
     engines = question.engines
     # the engine's setting is that of one copy of the attention
-    slots = engines.max_num_seqs if engines.kv == ("reserved",) else max(1, saved.slots // saved.dp)
+    slots = engines.max_num_seqs if engines.kv == ("reserved",) else (max(1, saved.slots // saved.dp),)
     return replace(
         question,
         engines=replace(
@@ -355,7 +345,7 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
             dp=saved.dp,
             ep=saved.ep,
             tp_options=(),
-            token_budget=saved.token_budget,
+            token_budget=(saved.token_budget,),
             max_num_seqs=slots,
         ),
     )

@@ -30,7 +30,7 @@ from planner.queueing.disaggregated import DecodeNodes, PrefillNodes, end_to_end
 from planner.queueing.memory import slot_law
 from planner.remarks import Remark
 from planner.replica.engine import (
-    DEFAULT_TOKEN_BUDGETS,
+    USUAL_TOKEN_BUDGET,
     MAX_NUM_SEQS_LIMIT,
     MODEL_LEN_STEP,
     UNLIMITED_BUDGET,
@@ -430,7 +430,7 @@ def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray)
 
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
     """One engine per GPU type and group: token budgets play no part here."""
-    budget = question.engines.token_budget or DEFAULT_TOKEN_BUDGETS[0]
+    budget = question.engines.token_budget[:1] or (USUAL_TOKEN_BUDGET,)
     if question.engines.speculate is not None:
         raise InputError(
             "speculate: prefill and decode pools that speculate are not modelled", "Take --shape colocated."
