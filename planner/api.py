@@ -88,10 +88,12 @@ def plan(
     boundaries: float | str | Sequence[float] | None = None,
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
-    route_on: Literal["total", "input"] | None = None,
-    token_budget: int | str | None = None,
-    max_num_seqs: int | str | None = None,
+    route_on: Literal["input", "total"] | None = None,
+    compress: bool | None = None,
+    token_budget: int | str | Sequence[int] | None = None,
+    max_num_seqs: int | str | Sequence[int] | None = None,
     max_model_len: int | str | None = None,
+    max_output: int | str | None = None,
     chunk: int | str | None = None,
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
@@ -176,8 +178,8 @@ def plan(
         Family (model_type) whose arithmetic to take for a config.json of an unknown architecture. Default: refused.
         [text]
     tp
-        GPUs of a tensor-parallel group: 2; or 1,2,4 or all to let every pool choose. Default: the smallest that
-        fits. [whole number, a list of them, or all]
+        GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4. Default: every pool the cheapest of a
+        node's. [whole number, a list of them, or all]
     pp
         Pipeline stages, each a tensor-parallel group. Default: 1; more where no node holds the model. [whole
         number]
@@ -220,13 +222,21 @@ def plan(
     p_c
         Share of the band that can be compressed. Default: by category. [share: 0.3 or 30%]
     route_on
-        total (an oracle for the output) or input. Default: total. [text]
+        What a gateway sends requests to pools by: their input, or total (an oracle for the output). Default: input.
+        [text]
+    compress
+        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total).
+        Default: told, not chosen. [true or false]
     token_budget
-        Tokens per iteration (max_num_batched_tokens). Default: chosen from the promises. [tokens: 8192, 8k or 8Ki]
+        Tokens per iteration (max_num_batched_tokens), or a list to choose from. Default: every pool the cheapest of
+        512 to 8192. [tokens, a list: 1024,2048]
     max_num_seqs
-        Slots per replica. Default: the memory-safe number. [tokens: 8192, 8k or 8Ki]
+        Slots per replica, or a list to choose from. Default: the memory-safe number. [tokens, a list: 1024,2048]
     max_model_len
-        Longest request admitted, tokens. Default: the workload's longest. [tokens: 8192, 8k or 8Ki]
+        Longest request admitted, tokens. Default: the longest prompt and output of the workload, within the model's
+        context. [tokens: 8192, 8k or 8Ki]
+    max_output
+        Longest output a pool keeps room for, tokens. Default: the workload's longest. [tokens: 8192, 8k or 8Ki]
     chunk
         Prefill chunk of methods occupancy and mgc, tokens. Default: 512. [tokens: 8192, 8k or 8Ki]
     memory_utilization
@@ -669,10 +679,12 @@ def schedule(
     boundaries: float | str | Sequence[float] | None = None,
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
-    route_on: Literal["total", "input"] | None = None,
-    token_budget: int | str | None = None,
-    max_num_seqs: int | str | None = None,
+    route_on: Literal["input", "total"] | None = None,
+    compress: bool | None = None,
+    token_budget: int | str | Sequence[int] | None = None,
+    max_num_seqs: int | str | Sequence[int] | None = None,
     max_model_len: int | str | None = None,
+    max_output: int | str | None = None,
     chunk: int | str | None = None,
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,

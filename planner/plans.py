@@ -19,6 +19,7 @@ __all__ = [
     "Alternative",
     "EngineSettings",
     "LatencyValue",
+    "Oracle",
     "Plan",
     "PoolPlan",
     "SearchReport",
@@ -369,6 +370,48 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Oracle:
+    """The cheapest fleet of a gateway that knows output lengths and rewrites prompts, beside a plan that asks for neither.
+
+    Parameters
+    ----------
+    cost_usd_per_hour
+        What it would cost; a guess where `pools` is empty [USD/hour].
+    saving
+        Share of the plan's cost that it would save [1]; negative where it would cost more.
+    boundary_tokens, gamma
+        Where it cuts, and how far above that prompts are compressed [tokens, 1].
+    compressed_share
+        Share of all requests whose prompt is rewritten [1].
+    p_c
+        Probability that a prompt of the band can be compressed; ``None`` = by category.
+    pools
+        Its pools, where it is cheaper.
+    """
+
+    cost_usd_per_hour: float
+    saving: float
+    boundary_tokens: float
+    gamma: float
+    compressed_share: float
+    p_c: float | None
+    pools: tuple[PoolPlan, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "saving": self.saving,
+            "boundary_tokens": self.boundary_tokens,
+            "gamma": self.gamma,
+            "compressed_share": self.compressed_share,
+            "p_c": self.p_c,
+            "guess": not self.pools,
+            "pools": [p.to_dict() for p in self.pools],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(InNotebooks):
     """The cheapest fleet found, with everything needed to trace, check and re-run it.
 
@@ -398,6 +441,8 @@ class Plan(InNotebooks):
         `assumptions`, `warnings` and `notes` for programs: the codes and values the sentences are made of.
     choices
         What other choices would cost; ``None`` where that was not asked for.
+    oracle
+        What a gateway that knows outputs and compresses prompts would take; ``None`` where that was not asked or is the plan.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -417,6 +462,7 @@ class Plan(InNotebooks):
     alternatives: tuple[Alternative, ...] = ()
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
     choices: Choices | None = None
+    oracle: Oracle | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -483,6 +529,7 @@ class Plan(InNotebooks):
             "saving": self.saving,
             "shape": self.shape,
             "alternatives": [a.to_dict() for a in self.alternatives],
+            "oracle": None if self.oracle is None else self.oracle.to_dict(),
             "pools": [p.to_dict() for p in self.pools],
             "baseline": None if self.baseline is None else [p.to_dict() for p in self.baseline],
             "search": self.search.to_dict(),

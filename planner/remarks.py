@@ -80,6 +80,8 @@ SENTENCES: Mapping[str, str] = {
     "length_split": "lengths: {split}",
     "no_compression": "compression not proposed: no category of the workload is known to be compressible "
     "(--p-c gives a share)",
+    "room": "pools keep room for their longest prompt and an output of {output:,} tokens (--max-output); a client that sends no "
+    "max_tokens may go on to --max-model-len",
     "oracle": "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)",
     "kv_transfer": "KV cache over {gbps:g} Gbit/s per GPU plus {base_s:duration}: {kib_per_token:,.0f} KiB per token, "
     "{mean_s:duration} for a prompt of mean length (--kv-transfer-gbps, --kv-transfer-base); transfers do not delay each other",
@@ -96,9 +98,15 @@ SENTENCES: Mapping[str, str] = {
     "from load {crossing:.2f} on",
     "cost_of_bursts": "bursts cost {extra:,} of the {replicas:,} replicas: Poisson arrivals would need {calm:,} "
     "(--burst poisson); --routing jsq shares them better",
-    "other_growth": "traffic beyond the trace's own taken as more {growth} needs {needed:,} replicas, as more {now} {replicas:,} "
-    "(--growth {growth})",
-    "other_growth_fails": "traffic beyond the trace's own taken as more {growth} keeps {promise} at no size (--growth {growth})",
+    "other_growth": "traffic beyond the trace's own taken as more {growth} would break {promise}: {value_s:duration} with this "
+    "fleet (--growth {growth} sizes for it)",
+    "oracle_compresses": "a gateway that knows output lengths and shortens prompts of up to {gamma:g} x {boundary:count} tokens "
+    "({compressed:percent} of requests, each succeeding with p_c {p_c}) would take {usd_per_hour:usd}/hour, {saving:percent} less "
+    "(--compress)",
+    "oracle_saves": "a gateway that knows output lengths and cuts at {boundary:count} tokens would take {usd_per_hour:usd}/hour, "
+    "{saving:percent} less (--route-on total)",
+    "oracle_saves_nothing": "knowing output lengths and compressing prompts saves nothing here (the best cut: {boundary:count} "
+    "tokens, gamma {gamma:g}; --compress)",
     "at_no_size": "{pools} of the pools examined keep {promise} <= {limit_s:duration} at no size (the nearest, idle, needs "
     "{best_s:duration})",
     "full_occupancy": "a pool up to {boundary:count} tokens has {slots} slots, its iterations take {iteration_s:duration} when "
@@ -108,6 +116,8 @@ SENTENCES: Mapping[str, str] = {
     "other_shape_fails": "{shape} does not keep the promises: {reason}",
     "other_shape": "{best}: {best_usd_per_hour:usd}/hour; {shape} would cost {usd_per_hour:usd}/hour ({saved:percent} saved)",
     # warnings
+    "admits_less": "{pool}: admits {admitted:,} tokens, its longest prompt with the longest output has {room:,}: {cut:.2%} of the "
+    "requests seen would be cut",
     "profile_band": "{pool}: if iterations take {band:percent} longer than the {provenance} profile says, a promise breaks at "
     "any number of replicas; calibrate before buying (fleetopt calibrate)",
     "pool": "{pool}: {warning}",

@@ -153,9 +153,15 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
         )
-    for name, values in (("tp", inputs.tp_options), ("token_budget", inputs.token_budget), ("max_num_seqs", inputs.max_num_seqs)):
+    for name, values in (
+        ("tp", inputs.tp_options),
+        ("token_budget", inputs.token_budget),
+        ("max_num_seqs", inputs.max_num_seqs),
+    ):
         if len(values) > 1:
-            raise InputError(f"{name}: several values: this command looks at one kind of replica", "Ask once per value.")
+            raise InputError(
+                f"{name}: several values: this command looks at one kind of replica", "Ask once per value."
+            )
     question = compile_question(inputs, workload)
     option = engine_choices(question)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))

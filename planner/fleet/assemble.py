@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from planner._version import __version__
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
@@ -16,7 +18,7 @@ from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.types import with_types
 from planner.methods import find_method
 from planner.methods.base import same_band
-from planner.plans import Alternative, LatencyValue, Plan, PoolPlan
+from planner.plans import Alternative, LatencyValue, Oracle, Plan, PoolPlan
 from planner.question.compiled import CompiledQuestion, Engines, compile_question
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
@@ -141,6 +143,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
                 *solved.notes,
                 *_notes(fleet),
                 *fleet.notes(),
+                _oracle_note(question, solved),
                 solved.unproven,
             )
             if note is not None
@@ -163,7 +166,34 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         version=__version__,
         shape=shape,
         remarks=remarks,
+        oracle=_oracle(question, solved),
     )
+
+
+def _oracle(question: CompiledQuestion, solved: Solved) -> Oracle | None:
+    """The public record of what a gateway that knows outputs would take."""
+    if solved.oracle is None:
+        return None
+    fleet, cost, boundary, gamma, compressed = solved.oracle
+    saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
+    pools = () if fleet is None else pool_plans(fleet)
+    return Oracle(cost, saving, boundary, gamma, compressed, question.traffic.p_c, pools)
+
+
+def _oracle_note(question: CompiledQuestion, solved: Solved) -> Remark | None:
+    """What it would take and save, in words."""
+    if solved.oracle is None:
+        return None
+    fleet, cost, boundary, gamma, compressed = solved.oracle
+    if fleet is None:
+        return Remark("oracle_saves_nothing", {"boundary": boundary, "gamma": gamma})
+    saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
+    values = {"boundary": boundary, "gamma": gamma, "usd_per_hour": cost, "saving": saving}
+    if gamma > 1.0:
+        p_c = question.traffic.p_c
+        sure = "by category" if p_c is None else f"{p_c:g}"
+        return Remark("oracle_compresses", {**values, "compressed": compressed, "p_c": sure})
+    return Remark("oracle_saves", values)
 
 
 def _once(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
@@ -341,6 +371,8 @@ def _warnings(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     """What the reader must know before trusting the numbers, by pool."""
     for pool, plan in zip(fleet.pools, plans, strict=True):
         law, profile = pool.law, pool.option.profile
+        if (less := _admits_less(fleet, pool)) is not None:
+            yield less
         if plan.replicas_high is None:
             yield Remark("profile_band", {"pool": pool.name, "band": profile.band, "provenance": profile.provenance})
         decode = law.mean(m.DECODE)
@@ -352,6 +384,16 @@ def _warnings(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     if not fleet.linked:
         for pool in fleet.pools:
             yield from _impossible(pool)
+
+
+def _admits_less(fleet: Fleet, pool: Pool) -> Remark | None:
+    """A pool without room for its longest prompt and the longest output together, and whom of those seen that cuts."""
+    traffic, law, admitted = fleet.question.traffic, pool.law, pool.setup.settings.max_model_len
+    room = float(np.max(law.input_tokens)) + traffic.workload.quantile(1.0, "output")
+    if fleet.linked or traffic.sees_output or admitted >= room:
+        return None
+    cut = float(np.sum(law.weight[law.input_tokens + law.output_tokens > admitted]))
+    return Remark("admits_less", {"pool": pool.name, "admitted": admitted, "room": round(room), "cut": cut})
 
 
 def _impossible(pool: Pool) -> Iterator[Remark]:

@@ -169,22 +169,26 @@ class Fleet:
         return [found[k], *(p for j, p in enumerate(found) if self.linked and j != k)]
 
     def other_growth(self) -> Remark | None:
-        """What the same pools take where growth means the other thing, if that is another number of replicas."""
+        """The promise this fleet breaks where growth means the other thing, if it breaks one."""
         traffic = self.question.traffic
         own = None if traffic.arrivals is None else traffic.arrivals.rate_per_s
         if not own or self.rate <= GROWN * own:
             return None
         other = next(g for g in GROWTH if g != traffic.growth)
         fleet = self.grown(other)
-        sizes = None if fleet is None else fleet.size(self.rate, self.counts)
-        if sizes is None:
+        if fleet is None:
             return None
-        if isinstance(sizes, Shortfall):
-            return Remark("other_growth_fails", {"growth": other, "promise": sizes.promise.label})
-        needed, replicas = sum(s.replicas for s in sizes), sum(self.counts)
-        if needed == replicas:
+        found = fleet.predict(self.rate, self.counts)
+        missed = [
+            (p, prediction) for prediction in found if (p := broken(prediction, self.promises.latency)) is not None
+        ]
+        if not missed:
             return None
-        return Remark("other_growth", {"growth": other, "needed": needed, "now": traffic.growth, "replicas": replicas})
+        worst, prediction = max(
+            missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s
+        )
+        value = prediction.value(worst.metric, worst.quantile)
+        return Remark("other_growth", {"growth": other, "promise": worst.label, "value_s": value})
 
     def tails(self, predictions: Sequence[Prediction]) -> list[float]:
         """Share of all requests beyond the limit of each shared promise."""
@@ -240,6 +244,9 @@ class Solved:
         What the search found beside the answer.
     unproven
         What is left unproven.
+    oracle
+        The fleet of a gateway that knows outputs and compresses prompts, where it is cheaper; its cost [USD/hour], a guess
+        where it is not, and its boundary [tokens], gamma and compressed share [1].
     """
 
     fleet: Fleet
@@ -247,6 +254,7 @@ class Solved:
     baseline: Fleet | None = None
     notes: tuple[Remark, ...] = ()
     unproven: Remark | None = None
+    oracle: tuple[Fleet | None, float, float, float, float] | None = None
 
 
 class Shape:

@@ -158,8 +158,8 @@ def replica_for(
 ) -> tuple[ReplicaSetup, PoolModel] | None:
     """The replica of a pool that admits requests up to `high_tokens`, and its latency model; ``None`` when none fits."""
     if not question.traffic.sees_output:
-        # a prompt's length says nothing of its output: every pool admits the longest request it has seen
-        high_tokens = max(high_tokens, law.longest_tokens)
+        # a prompt's length says nothing of its output: every pool admits the longest
+        high_tokens = min(high_tokens + question.traffic.longest_output, option.max_model_len)
     method, engines = find_method(question.method), question.engines
     setup = set_up(option, law, high_tokens, engines, question.promises.latency, method)
     if setup is None:

@@ -88,9 +88,8 @@ def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
 
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
-    longest = question.traffic.workload.max_total
-    method = find_method(question.method)
-    return engine_options(question.engines, question.purchase, longest, method)
+    method, traffic = find_method(question.method), question.traffic
+    return engine_options(question.engines, question.purchase, traffic.workload.max_total, traffic.longest, method)
 
 
 def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:
@@ -359,7 +358,9 @@ class FleetProblem:
         """
         guided = self.method.guided and self._limit() is not None
         needs = self._needs if self.method.guided else self.option_bounds
-        costs = needs[:, i, j] * [o.price.least_usd_per_replica_hour for o in self.options] if guided else needs[:, i, j]
+        costs = (
+            needs[:, i, j] * [o.price.least_usd_per_replica_hour for o in self.options] if guided else needs[:, i, j]
+        )
         best: Pool | None = None
         scale = 1.0
         for k in np.argsort(np.where(np.isfinite(costs), costs, np.inf), kind="stable").tolist():
@@ -631,6 +632,20 @@ class FleetProblem:
             found.append((max(needed, refused) * option.price.least_usd_per_replica_hour, k, max(needed, refused)))
         return sorted(found)
 
+    def guess_split(self, one: Pool) -> tuple[float, tuple[int, ...]] | None:
+        """What the cheapest fleet of several pools is guessed to cost [USD/hour], and its states, from the one pool known."""
+        self.open_grid()
+        top = len(self.states) - 1
+        costs = self.bounds.copy()
+        if self.method.guided:
+            guides = self.option_guides * max(
+                one.cost_usd_per_hour / float(np.min(self.option_guides[:, 0, top])), 1e-3
+            )
+            costs = np.maximum(np.min(guides, axis=0), costs)
+        costs[0, top] = np.inf
+        cost, path = cheapest_path(costs, self.search.pools)
+        return None if path is None else (cost, path)
+
     def pools_of(self, path: Sequence[int]) -> list[Pool]:
         """The cheapest pool of every edge of a path that serves anybody."""
         found = (self.best(i, j) for i, j in itertools.pairwise(path) if not self._empty(i, j))
@@ -640,7 +655,7 @@ class FleetProblem:
         one = self.best(0, 1)
         if one is not None and self._unbeatable(one):
             proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
-            return Found((one,), one, proof, 1, ())
+            return Found((one,), one, proof, len(self.options), ())
         self.open_grid()
         top = len(self.states) - 1
         if self.search.explained and (self.exact_bounds or one is None):

@@ -60,6 +60,8 @@ class Traffic:
         What the gateway cuts requests by: ``total`` (an oracle for the output length) or ``input``.
     changes
         What options changed of the workload as it was read, for the reader.
+    max_output
+        Longest output that pools keep room for [tokens]; ``None`` = the workload's longest.
     """
 
     workload: Workload
@@ -71,6 +73,22 @@ class Traffic:
     p_c: float | None = None
     route_on: str = "total"
     changes: tuple[Remark, ...] = ()
+    max_output: int | None = None
+
+    @property
+    def longest_output(self) -> float:
+        """Longest output that pools keep room for [tokens]."""
+        return float(self.max_output or self.workload.quantile(1.0, "output"))
+
+    @property
+    def longest(self) -> float:
+        """Longest request that pools keep room for: by input alone nobody knows which prompt has the longest output [tokens]."""
+        if self.sees_output:
+            return self.workload.max_total
+        return max(
+            self.workload.quantile(1.0, "input") + self.longest_output,
+            0.0 if self.max_output else self.workload.max_total,
+        )
 
     @property
     def arrivals(self) -> Arrivals | None:
@@ -322,8 +340,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.burst == "auto",
             inputs.growth,
             inputs.p_c,
-            inputs.route_on,
+            "total" if inputs.compress else inputs.route_on,
             changes,
+            inputs.max_output,
         ),
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
         engines=Engines(

@@ -197,15 +197,21 @@ class PlanInputs:
         check=each("each must be at least 1", lambda v: v >= 1.0), bought=True)
     p_c: float | None = _option(None, of.FRACTION, SEARCH,
         "Share of the band that can be compressed.", "by category", check=_SHARE)
-    route_on: str = _option("total", of.TEXT, SEARCH,
-        "total (an oracle for the output) or input.", choices=("total", "input"))
+    route_on: str = _option("input", of.TEXT, SEARCH,
+        "What a gateway sends requests to pools by: their input, or total (an oracle for the output).",
+        choices=("input", "total"))
+    compress: bool = _option(False, of.SWITCH, SEARCH,
+        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total).", "told, not chosen")
     token_budget: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
         "Tokens per iteration (max_num_batched_tokens), or a list to choose from.", "every pool the cheapest of 512 to 8192",
         check=_EACH_AT_LEAST_1, bought=True)
     max_num_seqs: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
         "Slots per replica, or a list to choose from.", "the memory-safe number", check=_EACH_AT_LEAST_1, bought=True)
     max_model_len: int | None = _option(None, of.TOKENS, SEARCH,
-        "Longest request admitted, tokens.", "the workload's longest", check=_AT_LEAST_1)
+        "Longest request admitted, tokens.", "the longest prompt and output of the workload, within the model's context",
+        check=_AT_LEAST_1)
+    max_output: int | None = _option(None, of.TOKENS, SEARCH,
+        "Longest output a pool keeps room for, tokens.", "the workload's longest", check=_AT_LEAST_1)
     chunk: int = _option(512, of.TOKENS, SEARCH,
         "Prefill chunk of methods occupancy and mgc, tokens.", check=_AT_LEAST_1)
     memory_utilization: float = _option(0.9, of.FRACTION, SEARCH,

@@ -13,7 +13,7 @@ from planner.units import parse_duration, parse_fraction, parse_number, parse_to
 
 __all__ = [
     "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES", "RATE",
-    "SHARES", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
+    "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
 ]  # fmt: skip
 
 ALL_TP = (1, 2, 4, 8, 16, 32, 64)
@@ -215,6 +215,15 @@ def _limits(value: Any, name: str) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
+def _switch(value: Any, name: str) -> bool:
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    found = value if isinstance(value, bool) else words.get(str(value).lower())
+    if found is None:
+        raise InputError(f"expected true or false, got {value!r}")
+    return found
+
+
+SWITCH = Kind("true or false", _switch, "bool", bool)
 TEXT = Kind("text", _text, "str")
 RATE = Kind("number [1/s]", parse_number, "float", float)
 NUMBER = Kind("number", parse_number, "float | str")

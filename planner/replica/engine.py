@@ -208,7 +208,7 @@ def full_iteration_time(iteration: IterationModel, slots: float, mean_context: f
 
 
 def engine_options(
-    engines: Engines, purchase: Purchase, longest_tokens: float, rules: EngineRules
+    engines: Engines, purchase: Purchase, longest_tokens: float, room_tokens: float, rules: EngineRules
 ) -> list[EngineOption]:
     """Every (GPU, way to spread the model, token budget) the search may use.
 
@@ -216,8 +216,8 @@ def engine_options(
     ----------
     engines, purchase
         What is open, and prices.
-    longest_tokens
-        Longest request of the workload [tokens].
+    longest_tokens, room_tokens
+        Longest request of the workload; longest that pools keep room for, as far as the model's context goes [tokens].
     rules
         The latency method.
 
@@ -236,7 +236,7 @@ def engine_options(
         pairs = [(name, engines.model, None) for name in engines.gpu]
     for gpu_name, model_name, named in pairs:
         gpu, model = find_gpu(gpu_name), find_model(model_name, like=engines.like)
-        max_len = _longest_admitted(engines, model, named, longest_tokens)
+        max_len = _longest_admitted(engines, model, named, longest_tokens, room_tokens)
         for budget in token_budgets(engines, rules):
             try:
                 ways = (named.parallel,) if named else _spreads(engines, model, gpu, max_len, budget)
@@ -276,9 +276,11 @@ def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRule
     return replace(option, profile=profile, speculation=speculate, draft=draft, plain=option.profile)
 
 
-def _longest_admitted(engines: Engines, model: ModelSpec, named: Profile | None, longest_tokens: float) -> int:
+def _longest_admitted(
+    engines: Engines, model: ModelSpec, named: Profile | None, longest_tokens: float, room_tokens: float
+) -> int:
     """Longest request the largest pool admits [tokens]."""
-    max_len = engines.max_model_len or MODEL_LEN_STEP * math.ceil(longest_tokens / MODEL_LEN_STEP)
+    max_len = engines.max_model_len or MODEL_LEN_STEP * math.ceil(room_tokens / MODEL_LEN_STEP)
     if engines.kv == ("reserved",) and named is not None and named.reserved is not None and not engines.max_model_len:
         max_len = max(max_len, int(named.reserved.context_tokens))
     if longest_tokens > model.max_context:
@@ -287,7 +289,7 @@ def _longest_admitted(engines: Engines, model: ModelSpec, named: Profile | None,
             f"Take a model with a longer context, or leave such requests out: --drop-longer-than {model.max_context}.",
         )
     max_len = min(max_len, model.max_context)
-    if longest_tokens > max_len:
+    if longest_tokens > max_len and engines.max_model_len:
         raise InputError(
             f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens",
             f"Raise it, or leave longer requests out: --drop-longer-than {max_len}.",
@@ -455,9 +457,7 @@ def set_up(
     )
 
 
-def _settings(
-    option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, mixed: bool
-) -> EngineSettings:
+def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, mixed: bool) -> EngineSettings:
     """Engine settings of a pool, each with its reason."""
     model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
     budgets = engines.token_budget or TOKEN_BUDGETS

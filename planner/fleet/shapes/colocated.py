@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from planner.errors import InputError
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
@@ -24,6 +26,10 @@ from planner.workload import pools as m
 from planner.workload.pools import State
 
 __all__ = ["SHAPE", "Colocated"]
+
+
+WORTH_IT = 0.01
+"""Share of the cost that a guess must promise to save before another fleet is sized for it."""
 
 
 def pool_names(count: int) -> tuple[str, ...]:
@@ -271,10 +277,13 @@ class Colocated(Fleet):
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""
         traffic, search = self.question.traffic, self.question.search
-        if search.pools > 1 and traffic.p_c is None and not traffic.moments(self.question.engines.chunk).compressible:
+        known = any(p for p in traffic.workload.compressible)
+        if search.pools > 1 and traffic.p_c is None and not known:
             yield Remark("no_compression")
         if len(self.pools) > 1 and traffic.sees_output:
             yield Remark("oracle")
+        if not traffic.sees_output:
+            yield Remark("room", {"output": round(traffic.longest_output)})
 
 
 class _ColocatedShape(Shape):
@@ -298,6 +307,7 @@ class _ColocatedShape(Shape):
             baseline,
             tuple(_search_notes(problem, found)),
             _unproven(problem, found, fleet),
+            _with_oracle(question, found, fleet.cost_usd_per_hour),
         )
 
     def stands(self, pools: Sequence[SavedPool]) -> bool:
@@ -349,6 +359,35 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
             max_num_seqs=slots,
         ),
     )
+
+
+def _with_oracle(
+    question: CompiledQuestion, found: Found, cost: float
+) -> tuple[Fleet | None, float, float, float, float] | None:
+    """The best fleet over boundaries of the total and compression bands, as :class:`planner.fleet.fleet.Solved` has it.
+
+    It is sized only where the guess, scaled to the pools that are known, says that it saves anything.
+    """
+    one = found.one_pool
+    if question.traffic.sees_output or question.search.pools < 2 or one is None or question.promises.of_fleet:
+        return None
+    knowing = replace(question, traffic=replace(question.traffic, route_on="total"))
+    options = list({id(p.option): p.option for p in (*found.pools, one)}.values())
+    problem = FleetProblem(knowing, options)
+    guess = problem.guess_split(one)
+    if guess is None:
+        return None
+    expected, path = guess
+    upper = [problem.states[j] for j in path[1:-1]]
+    compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)
+    if expected < cost * (1.0 - WORTH_IT):
+        pools = problem.pools_of(path)
+        if math.fsum(p.cost_usd_per_hour for p in pools) < cost and len(pools) == len(path) - 1:
+            names = pool_names(len(pools))
+            fleet = Colocated(knowing, [replace(p, name=n) for p, n in zip(pools, names, strict=True)])
+            return fleet, fleet.cost_usd_per_hour, upper[0].boundary, upper[0].gamma, compressed
+        expected = max(expected, cost)
+    return None, expected, upper[0].boundary, upper[0].gamma, compressed
 
 
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
