@@ -57,6 +57,8 @@ def plan(
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | None = None,
+    rate_is: Literal["mean", "peak"] | None = None,
+    headroom: float | str | None = None,
     isl: int | str | None = None,
     osl: int | str | None = None,
     isl_spread: float | str | None = None,
@@ -146,6 +148,11 @@ def plan(
     .. options
     rate
         Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]]
+    rate_is
+        The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace
+        of a day or more: its busiest hour. [text]
+    headroom
+        Share of the rate to size for beyond it: 20%. Default: 0. [share: 0.3 or 30%]
     isl
         Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed. [tokens: 8192, 8k or
         8Ki]
@@ -225,8 +232,8 @@ def plan(
         What a gateway sends requests to pools by: their input, or total (an oracle for the output). Default: input.
         [text]
     compress
-        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total).
-        Default: told, not chosen. [true or false]
+        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total). [true
+        or false]
     token_budget
         Tokens per iteration (max_num_batched_tokens), or a list to choose from. Default: every pool the cheapest of
         512 to 8192. [tokens, a list: 1024,2048]
@@ -359,7 +366,7 @@ def evaluate(
     fleet
         A plan, or a file that holds one.
     arrival_rate_per_s
-        Rates to try [1/s]; default the plan's own.
+        Rates to try [1/s]; default that of `workload` where it is given and states one, else the plan's own.
     workload
         Other traffic than the plan's.
     **changes
@@ -391,7 +398,8 @@ def evaluate(
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
     if arrival_rate_per_s is None:
-        rates = [rate_of(inputs, loaded)]
+        new = workload is not None and loaded.arrivals.rate_per_s is not None
+        rates = [rate_of(replace(inputs, rate=None) if new and "rate" not in changes else inputs, loaded)]
     else:
         rates = (
             [float(arrival_rate_per_s)]
@@ -577,6 +585,7 @@ def what_if(
     progress: Callable[[int, int], None] | None = None,
     workload: Workload | None = None,
     executor: Executor | None = None,
+    research: bool = False,
     **values: Any,
 ) -> Sweep:
     """A plan for every combination of changed options.
@@ -595,6 +604,8 @@ def what_if(
         The traffic, when it is not in a file.
     executor
         Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
+    research
+        Of a plan: search for every point anew, instead of keeping what the plan has but for what is changed.
     **values
         Option -> value or list of values, e.g. ``rate=[500, 1000], gpu=["h100", "h200"]``.
 
@@ -631,7 +642,8 @@ def what_if(
         return load_workload(name) if saved is None else saved.traffic(name)
 
     in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
-    return sweep(question, changes, load, progress, origin, executor, in_memory)
+    standing = () if saved is None or research else saved.pools
+    return sweep(question, changes, load, progress, origin, executor, in_memory, standing)
 
 
 def schedule(
@@ -641,13 +653,14 @@ def schedule(
     startup: float | str = "4min",
     dwell: float | str = 0.0,
     buffer: float | str = 0.0,
-    rate_is: str = "mean",
     workload: Workload | Frame | str | Path | None = None,
     slo: Slo | float | str | Sequence[float | str] | None = None,
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | None = None,
+    rate_is: Literal["mean", "peak"] | None = None,
+    headroom: float | str | None = None,
     isl: int | str | None = None,
     osl: int | str | None = None,
     isl_spread: float | str | None = None,
@@ -719,9 +732,7 @@ def schedule(
     dwell
         Least time a pool keeps its number of replicas, in whole hours [s].
     buffer
-        Added to every hour's traffic, e.g. 0.1 or ``"10%"``.
-    rate_is
-        Whether the rate is the ``mean`` over the hours or the ``peak``.
+        Added to every hour's traffic, e.g. 0.1 or ``"10%"``: the older name of `headroom`.
     workload
         The traffic, when it is not the plan's.
     slo, scenario
@@ -742,12 +753,17 @@ def schedule(
     """
     workload = _taken(workload)
     data = _given(locals())
-    from planner.question.compiled import compile_question
+    from planner.question.compiled import compile_question, stated_rate
     from planner.question.files import load_question, question_of
     from planner.studies.schedule import Elasticity, fleet_to_schedule, make_schedule
     from planner.units import parse_fraction
     from planner.workload.hours import hourly_rates
 
+    rate_is = data.pop("rate_is", None) or "mean"
+    if data.get("headroom") is not None:
+        if buffer:
+            raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
+        buffer = data.pop("headroom")
     elasticity = Elasticity(
         parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), rate_is
     )
@@ -773,7 +789,8 @@ def schedule(
         # rates in the file are the fleet's own
         rate, elasticity = by_hour.mean_rate_per_s, replace(elasticity, rate_is="mean")
     else:
-        rate = rate_of(question, loaded)
+        rate = stated_rate(question, loaded)
+    question = replace(question, rate_is=None, headroom=0.0)
     peak = max(by_hour.rates_per_s(rate, elasticity.rate_is)) * (1.0 + elasticity.buffer)
     scaled = fleet_to_schedule(compile_question(question, loaded, peak), standing)
     return make_schedule(scaled, by_hour, rate, elasticity, progress)

@@ -72,6 +72,11 @@ SENTENCES: Mapping[str, str] = {
     "osl_scale": "every output is {factor:.10g} times as long as in the workload (--osl-scale)",
     "dropped_longer": "{share:.3%} of requests are longer than {tokens:,} tokens and left out (--drop-longer-than)",
     "own_rate": "rate {rate:count} requests/s, the workload's own mean",
+    "short_trace": "rate {rate:count} requests/s, the mean of a trace of {span_s:duration}: how much busier the busiest hour of a "
+    "day is it cannot know (--rate, --headroom)",
+    "busiest_hour": "rate {rate:count} requests/s, the busiest hour's: {ratio:.2f} times the mean of {mean:count} (--rate-is peak "
+    "takes the rate as given)",
+    "headroom": "sized for {rate:count} requests/s: {before:count} and {headroom:percent} headroom",
     "poisson": "Poisson arrivals assumed",
     "arrivals": "{assumed}",
     "bursts": "bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)",

@@ -15,7 +15,7 @@ __all__ = ["evaluate"]
 def evaluate(
     plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
     rate: Annotated[
-        str | None, opt.told("Rates to try, requests/s: 500 or 500,1000,2000. Default: the plan's.")
+        str | None, opt.told("Rates to try, requests/s: 500 or 500,1000,2000. Default: that of --cdf, else the plan's.")
     ] = None,
     workload: Annotated[str | None, opt.told("Other traffic than the plan's.", "--cdf", "--workload", "-w")] = None,
     change: Annotated[

@@ -36,10 +36,7 @@ def schedule(
     dwell: Annotated[
         str, opt.told("Least time a pool keeps its number of replicas, in whole hours.", panel=TIME)
     ] = "1h",
-    buffer: Annotated[str, opt.told("Added to the traffic of every hour: 10%.", panel=TIME)] = "0",
-    rate_is: Annotated[
-        str, opt.told("mean: the rate is the mean over the hours; peak: the busiest hour's.", panel=TIME)
-    ] = "mean",
+    buffer: Annotated[str | None, opt.told("The older name of --headroom.", panel=TIME)] = None,
     config: Config = None,
     scenario: Scenario = None,
     output_format: opt.ScheduleFormat = None,
@@ -57,7 +54,7 @@ def schedule(
     write = writer(output_format, output, of="schedule")
     if base is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
-    time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell, "buffer": buffer, "rate_is": rate_is}
+    time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell, "buffer": buffer or 0.0}
     with progress_bar("sizing") as progress:
         result = api.schedule(
             base or config, scenario=scenario, workload=given.pop("cdf"), progress=progress, **time, **given

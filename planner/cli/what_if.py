@@ -21,6 +21,9 @@ def what_if(
     scenario: Annotated[
         list[str] | None, opt.told("Scenario of the file; repeat. `all` takes every one.", "--scenario")
     ] = None,
+    research: Annotated[
+        bool, opt.told("Of a plan: search anew at every point, instead of keeping what is not changed.", "--research")
+    ] = False,
     zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
@@ -42,5 +45,5 @@ def what_if(
     names = list(load_question(base).scenarios) if scenario == ["all"] else scenario
     values: dict[str, Any] = dict(settings)
     with progress_bar("planning") as progress:
-        result = api.what_if(base, zipped=zipped, scenarios=names, progress=progress, **values)
+        result = api.what_if(base, zipped=zipped, research=research, scenarios=names, progress=progress, **values)
     write(result)

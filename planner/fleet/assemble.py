@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +12,16 @@ from planner._version import __version__
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
-from planner.fleet.pool import Pool, broken
-from planner.fleet.shapes import find_shape, shape_names
+from planner.fleet.pool import Pool, Shortfall, broken
+from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.types import with_types
 from planner.methods import find_method
 from planner.methods.base import same_band
-from planner.plans import Alternative, LatencyValue, Oracle, Plan, PoolPlan
+from planner.plans import Alternative, LatencyValue, Oracle, Plan, PoolPlan, SearchReport
 from planner.question.compiled import CompiledQuestion, Engines, compile_question
+from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
@@ -34,8 +36,12 @@ FEW_REPLICAS = 6
 """A fleet up to this size at the trace's own rate is worth a remark."""
 
 
-def make_plan(inputs: PlanInputs, workload: Workload, in_memory: bool = False) -> Plan:
+def make_plan(
+    inputs: PlanInputs, workload: Workload, in_memory: bool = False, standing: Sequence[SavedPool] = ()
+) -> Plan:
     """The cheapest fleet for a workload; a plan of one that is `in_memory` carries its rows.
+
+    With the pools of a plan that are `standing`, the numbers of their replicas alone are open.
 
     Raises
     ------
@@ -45,7 +51,7 @@ def make_plan(inputs: PlanInputs, workload: Workload, in_memory: bool = False) -
         No fleet of the searched grid keeps the promises.
     """
     question = compile_question(inputs, workload)
-    plan = plan_of(question)
+    plan = resized(question, standing) if standing else plan_of(question)
     if in_memory and (inputs.cdf == "-" or not is_filed(workload)):
         # rows are carried as they were planned for: read back, nothing is left to change of them
         rows = rows_to_carry(question.traffic.workload)
@@ -77,6 +83,25 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
     if not fleets:
         raise failed[0]
     return min(fleets, key=lambda fleet: fleet.cost_usd_per_hour)
+
+
+def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
+    """The plan of pools that stand, with the replicas that keep the promises now.
+
+    Raises
+    ------
+    InfeasibleError
+        No number of these replicas does.
+    """
+    fleet = standing_fleet(question, standing)
+    sizes = fleet.size(question.traffic.rate_per_s)
+    if isinstance(sizes, Shortfall):
+        raise unkept(sizes, "", "even idle, the plan's own pools need", ["plan again: --research"])
+    for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
+        fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
+    cost = fleet.cost_usd_per_hour
+    report = SearchReport(1, len(sizes), cost, 0.0, "the plan's own pools")
+    return assemble(question, Solved(fleet, report), "disaggregated" if fleet.linked else "colocated")
 
 
 def plan_of(question: CompiledQuestion) -> Plan:
@@ -321,8 +346,6 @@ def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
         else:
             source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
         yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
-    if traffic.own_rate:
-        yield Remark("own_rate", {"rate": traffic.rate_per_s})
     yield from traffic.changes
     yield _arrivals_assumed(fleet, feels_bursts)
     if purchase.availability_target is not None:

@@ -201,7 +201,7 @@ def smallest_pool(
     levels: tuple[float, ...] | None = None,
     start: int | None = None,
 ) -> PoolSize | Shortfall:
-    """Find the smallest number of replicas: secant steps on whole numbers, from the answer for Poisson arrivals where bursts are dear.
+    """Find the smallest number of replicas: secant steps on whole numbers, from the answer for Poisson arrivals.
 
     Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined, and
     predictions at it and at one fewer decide; of more than a thousand, a number within one in a thousand is taken.

@@ -142,6 +142,7 @@ class FleetProblem:
         self._cheapest: dict[tuple[int, int], Pool | None] = {}
         self._passed_over: dict[tuple[int, int], float] = {}
         self._refused: dict[tuple[int, int, int], int] = {}
+        self._preferred: dict[tuple[int, int], int] = {}
         self._factor = 1.1
         self.keep_rivals, self.rival_split = keep_rivals, None
         self._edge_bounds()
@@ -157,8 +158,8 @@ class FleetProblem:
         self.states = states
         self._pools = {(0, top, k): v for (_, _, k), v in self._pools.items()}
         self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
-        self._cheapest = {(0, top): v for v in self._cheapest.values()}
-        self._passed_over = {(0, top): v for v in self._passed_over.values()}
+        self._cheapest = {(0, top): self._cheapest[0, 1]} if self._cheapest else {}
+        self._passed_over = {(0, top): self._passed_over[0, 1]} if self._passed_over else {}
         self._edge_bounds()
 
     def _unbeatable(self, one: Pool) -> bool:
@@ -228,7 +229,9 @@ class FleetProblem:
             chunks = self._prompt_quantile(i, j, share, edges) / chunk
         cap = self.kept.utilization_cap
         for k, option in enumerate(self.options):
-            high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary)
+            room = 0.0 if self.question.traffic.sees_output else self.question.traffic.longest_output
+            high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary + room)
+            high = np.minimum(np.where(boundary > 0.0, high, 0.0), option.max_model_len)
             if option.kv == "paged":
                 slots = np.full(high.shape, max(option.slots_upper_bound(option.max_model_len), 1e-9))
             else:
@@ -459,6 +462,10 @@ class FleetProblem:
         A fleet whose every pool keeps the promise alone keeps it as a whole: that search gives the first incumbent.
         """
         first = self._solve_pool_scope()
+        self._preferred = {
+            edge: self.options.index(pool.option) for edge, pool in self._cheapest.items() if pool is not None
+        }
+        self._cheapest.clear()
         self.promises = tuple(p for p in self.all_promises if p.scope == "pool")
         self._pools.clear()
         self.states = [State(0.0), State(self.moments.top)]
@@ -502,12 +509,14 @@ class FleetProblem:
         return Found(tuple(best), one, outcome, len(paths), first.shortfalls if not best else (), beyond)
 
     def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[Pool, ...]] | None:
-        """Cheapest replicas of one path under the fleet-wide promises, each pool with its option of least bound."""
+        """Cheapest replicas of one path under the fleet-wide promises, each pool with the option best alone."""
         scoped, parts = [], []
         for i, j in itertools.pairwise(path):
             if self._empty(i, j):
                 continue
-            k = int(np.argmin(self.option_bounds[:, i, j]))
+            k = self._preferred.get((i, j), self._preferred.get((0, len(self.states) - 1), -1))
+            if k < 0 or math.isinf(self.option_bounds[k, i, j]):
+                k = int(np.argmin(self.option_bounds[:, i, j]))
             built = self.build(i, j, k)
             if built is None:
                 return None

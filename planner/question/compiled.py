@@ -6,7 +6,7 @@ Every room below the front door gets the one record it is about; the rate of the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planner.errors import InputError
@@ -30,6 +30,7 @@ __all__ = [
     "compile_question",
     "rate_of",
     "shaped",
+    "stated_rate",
 ]
 
 REPORTED_LEVELS = (0.5, 0.9, 0.99)
@@ -272,8 +273,8 @@ def shaped(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple[Rema
     return workload, tuple(changes)
 
 
-def rate_of(inputs: PlanInputs, workload: Workload) -> float:
-    """The option's rate, else the workload's own [1/s].
+def stated_rate(inputs: PlanInputs, workload: Workload) -> float:
+    """The option's rate, else the workload's own mean [1/s].
 
     Raises
     ------
@@ -284,6 +285,47 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
+
+
+def rate_of(inputs: PlanInputs, workload: Workload) -> float:
+    """The rate to size for [1/s]: as stated, or the busiest hour of a day with that mean, and the headroom.
+
+    A rate given is taken as it is unless it is said to be a mean; the workload's own, a mean, is that of the busiest hour
+    where the trace holds a day.
+
+    Raises
+    ------
+    InputError
+        No rate is known; a mean of a day that nobody knows.
+    """
+    rate = stated_rate(inputs, workload) * (1.0 + inputs.headroom)
+    if inputs.rate_is == "peak" or (inputs.rate is not None and inputs.rate_is is None):
+        return rate
+    if not workload.arrivals.hourly_profile:
+        if inputs.rate_is == "mean":
+            raise InputError(
+                f"rate_is mean: {workload.name} holds no day, so that its busiest hour is not known",
+                "Give the rate to size for, or hours: fleetopt schedule --hours FILE.",
+            )
+        return rate
+    return rate * max(workload.arrivals.hourly_profile)
+
+
+def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterator[Remark]:
+    """How the rate to size for came about, where it is not simply the one given."""
+    stated = stated_rate(inputs, workload)
+    before = rate / (1.0 + inputs.headroom)
+    day = workload.arrivals.hourly_profile
+    if before > stated * (1.0 + 1e-9):
+        yield Remark("busiest_hour", {"rate": before, "mean": stated, "ratio": before / stated})
+    elif inputs.rate is None:
+        span = workload.arrivals.rate_per_s and (workload.provenance.requests or 0) / workload.arrivals.rate_per_s
+        if span and not day:
+            yield Remark("short_trace", {"rate": stated, "span_s": span})
+        else:
+            yield Remark("own_rate", {"rate": stated})
+    if inputs.headroom:
+        yield Remark("headroom", {"rate": rate, "headroom": inputs.headroom, "before": before})
 
 
 def _with_closed_form(name: str) -> Routing:
@@ -317,6 +359,8 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     InputError
         No rate is known; a cached share of a category the workload does not have.
     """
+    asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
+    told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
     workload, changes = shaped(inputs, workload)
     if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
         raise InputError(
@@ -341,7 +385,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.growth,
             inputs.p_c,
             "total" if inputs.compress else inputs.route_on,
-            changes,
+            (*told, *changes),
             inputs.max_output,
         ),
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from planner.plans import PLAN_SCHEMA_VERSION, Plan
 from planner.question.options import PlanInputs, canonical
 from planner.workload.workload import Workload
 
-__all__ = ["Question", "SavedPool", "load_question", "question_of", "saved_pools"]
+__all__ = ["Question", "SavedPool", "engines_of", "load_question", "question_of", "saved_pools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,28 @@ def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
     )
 
 
+def engines_of(pools: Sequence[SavedPool], single: bool) -> dict[str, Any]:
+    """Options that leave a search nothing but the engines and boundaries of these pools.
+
+    `single` says that there is one shape, colocated, so that boundaries mean something.
+    """
+    named: dict[str, Any] = {
+        "gpu": list(dict.fromkeys(p.gpu for p in pools)),
+        "tp_options": sorted({p.tp for p in pools}),
+        "token_budget": sorted({p.token_budget for p in pools}),
+        "pools": len(pools),
+    }
+    spread = {(p.pp, p.dp, p.ep) for p in pools}
+    if len(spread) == 1 and spread != {(1, 1, 1)}:
+        named |= dict(zip(("pp", "dp", "ep"), spread.pop(), strict=True))
+    if single and len(pools) > 1:
+        named |= {
+            "boundaries": sorted({p.high_tokens for p in pools})[:-1],
+            "gammas": sorted({p.gamma for p in pools[:-1]}),
+        }
+    return named
+
+
 def question_of(plan: Plan) -> Question:
     """A plan in memory as its file would be read."""
     return Question(dict(plan.inputs), {}, {}, saved_pools(plan), "plan", None, plan.workload)
@@ -185,6 +207,8 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         problems.append(f"{source}: inputs: expected options")
         options = {}
     else:
+        # what a plan was sized with is written in it; what it does not name was so in the first version
+        options = {**_FIRST_VERSION, **options}
         problems += _check(dict(options), f"{source}: inputs.", complete=True)
     entries = data.get("pools")
     if not isinstance(entries, list) or not entries:
@@ -196,6 +220,9 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     carried = workload if isinstance(workload, Mapping) else {}
     return Question(dict(options), {}, {}, tuple(p for p in pools if p is not None), source, folder, carried)
 
+
+_FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged"}
+"""Choices of the first version that are others by now."""
 
 _WORDS = {"str": "text", "float": "a number", "int": "a whole number"}
 

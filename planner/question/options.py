@@ -136,6 +136,11 @@ class PlanInputs:
     rate: float | None = _option(None, of.RATE, WORKLOAD,
         "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
         check=rule("must be a positive number of requests per second", lambda v: math.isfinite(v) and v > 0.0))
+    rate_is: str | None = _option(None, of.TEXT, WORKLOAD,
+        "The rate is the mean of a day (its busiest hour is sized for) or the peak.",
+        "--rate as given; a trace of a day or more: its busiest hour", choices=("mean", "peak"))
+    headroom: float = _option(0.0, of.FRACTION, WORKLOAD,
+        "Share of the rate to size for beyond it: 20%.", "0", check=_NOT_NEGATIVE)
     drop_longer_than: int | None = _option(None, of.TOKENS, WORKLOAD,
         "Leave out requests of more tokens, input and output together; the share dropped is told.", "none",
         check=_AT_LEAST_1)
@@ -201,7 +206,7 @@ class PlanInputs:
         "What a gateway sends requests to pools by: their input, or total (an oracle for the output).",
         choices=("input", "total"))
     compress: bool = _option(False, of.SWITCH, SEARCH,
-        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total).", "told, not chosen")
+        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total).", "")
     token_budget: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
         "Tokens per iteration (max_num_batched_tokens), or a list to choose from.", "every pool the cheapest of 512 to 8192",
         check=_EACH_AT_LEAST_1, bought=True)

@@ -12,8 +12,8 @@ from planner.promise import Promise
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
 __all__ = [
-    "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES", "RATE",
-    "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
+    "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES",
+    "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
 ]  # fmt: skip
 
 ALL_TP = (1, 2, 4, 8, 16, 32, 64)

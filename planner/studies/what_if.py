@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner._version import __version__
@@ -13,6 +13,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.notebook import InNotebooks
 from planner.plans import Plan
+from planner.question.files import SavedPool, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.workload.workload import Workload
 
@@ -161,6 +162,7 @@ def sweep(
     scenarios: Sequence[str] | None = None,
     executor: Executor | None = None,
     in_memory: bool = False,
+    standing: Sequence[SavedPool] = (),
 ) -> Sweep:
     """A plan per change.
 
@@ -180,6 +182,9 @@ def sweep(
         Plans the points; ``None`` = one after the other, here.
     in_memory
         Whether the base's workload is in no file, so that its plans carry it.
+    standing
+        Pools of a plan, which the points keep but for what they change: other numbers of the same replicas, or a search
+        among the plan's own engines and boundaries where a change is about those.
 
     Raises
     ------
@@ -187,10 +192,13 @@ def sweep(
         A change that cannot be: every one of them is reported.
     """
     questions: list[PlanInputs] = []
+    kept: list[bool] = []
     problems: list[str] = []
     for change in changes:
         try:
-            questions.append(base.override({k: _split(k, v) for k, v in change.items()}))
+            read = {k: _split(k, v) for k, v in change.items()}
+            kept.append(not any(OPTIONS[canonical(k)].bought for k in read if canonical(k) in OPTIONS))
+            questions.append(_pinned(base, standing, read, keep=kept[-1]))
         except InputError as error:
             problems.extend(error.problems or (error.message,))
     if problems:
@@ -199,8 +207,8 @@ def sweep(
     if scenarios is not None:
         changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
     asked = [
-        (dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf)
-        for change, q in zip(changes, questions, strict=True)
+        (dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, tuple(standing) if keep else ())
+        for change, q, keep in zip(changes, questions, kept, strict=True)
     ]
     tell = progress or (lambda done, total: None)
     points = []
@@ -220,10 +228,23 @@ def sweep(
         raise
 
 
-def _point(change: dict[str, Any], question: PlanInputs, workload: Workload, in_memory: bool) -> SweepPoint:
+def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str, Any], keep: bool) -> PlanInputs:
+    """The question of a point: of a plan only what is changed is open."""
+    if keep or not standing:
+        return base.override(change)
+    single = base.shape == "colocated"
+    own = {k: v for k, v in engines_of(standing, single).items() if k not in {canonical(c) for c in change}}
+    if "tp" in change:
+        own.pop("tp_options", None)
+    return replace(base, tp=None).override({**own, **change})
+
+
+def _point(
+    change: dict[str, Any], question: PlanInputs, workload: Workload, in_memory: bool, standing: tuple[SavedPool, ...]
+) -> SweepPoint:
     """One point; it can be sent to another process."""
     try:
-        return SweepPoint(change, make_plan(question, workload, in_memory))
+        return SweepPoint(change, make_plan(question, workload, in_memory, standing))
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
         return SweepPoint(change, None, str(error))

@@ -23,14 +23,15 @@ from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 
 # one value per option that is not its default, as a person would write it in a file
 WRITTEN: dict[str, Any] = {
-    "cdf": "lmsys", "rate": 12.5, "osl_scale": 1.3, "drop_longer_than": "16Ki",
+    "cdf": "lmsys", "rate": 12.5, "rate_is": "peak", "headroom": "20%", "osl_scale": 1.3, "drop_longer_than": "16Ki",
     "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
     "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
     "tp": [2, 4], "pp": 2, "dp": 2, "ep": 4, "speculate": "mtp:k=1",
     "engine": "sglang", "api_overhead": "20ms", "request_time": "2ms",
     "profile": "fleetopt-paper",
     "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",
-    "gammas": [1, 1.5], "p_c": 0.5, "route_on": "input", "token_budget": "4k", "max_num_seqs": 64, "max_model_len": "16Ki",
+    "gammas": [1, 1.5], "p_c": 0.5, "route_on": "total", "compress": True, "token_budget": ["4k"], "max_num_seqs": [64, 128], "max_model_len": "16Ki",
+    "max_output": "1k",
     "chunk": 256, "memory_utilization": 0.8, "cached_share": {"conv": "60%", "code": 0.2}, "growth": "use",
     "burst": "poisson", "min_replicas": 2,
     "redundancy": 1, "availability_target": 0.001, "failures_per_hour": 0.01, "repair_hours": 2, "inventory": {"h100": 64},
@@ -44,6 +45,8 @@ WITH_FLAG = {name: option for name, option in OPTIONS.items() if option.spelling
 
 def flags(name: str, value: Any) -> list[str]:
     """The same value on the command line."""
+    if value is True:
+        return [OPTIONS[name].spellings[0]]
     if isinstance(value, Mapping):
         pairs = [f"{k}={v}" for k, v in value.items()]
         items = [",".join(pairs)] if OPTIONS[name].kind.flag is not list else pairs
@@ -85,7 +88,7 @@ def test_defaults_are_valid_and_told() -> None:
     inputs = PlanInputs.from_dict({"slo": 1.0})
     for name, option in OPTIONS.items():
         value = getattr(inputs, name, None)
-        if value is None or not option.default or option.default in ("1.0,1.1,...,2.0", "the catalog's"):
+        if value in (None, ()) or not option.default or option.default in ("1.0,1.1,...,2.0", "the catalog's"):
             continue
         assert option.kind.read(option.default, name) == value, name
 
@@ -135,7 +138,8 @@ def test_the_command_line_has_every_flag_and_no_other(command: str) -> None:
     assert not {"promises", "tp_options"} & set(found)
 
 
-SINGLE = [name for name, option in WITH_FLAG.items() if option.kind.flag is not list]
+# a switch said twice says the same
+SINGLE = [name for name, option in WITH_FLAG.items() if option.kind.flag not in (list, bool)]
 
 
 @pytest.mark.parametrize("name", SINGLE)

@@ -30,10 +30,10 @@ from planner.queueing.disaggregated import DecodeNodes, PrefillNodes, end_to_end
 from planner.queueing.memory import slot_law
 from planner.remarks import Remark
 from planner.replica.engine import (
-    USUAL_TOKEN_BUDGET,
     MAX_NUM_SEQS_LIMIT,
     MODEL_LEN_STEP,
     UNLIMITED_BUDGET,
+    USUAL_TOKEN_BUDGET,
     EngineOption,
     ReplicaSetup,
     Slots,
