@@ -759,13 +759,13 @@ def schedule(
     from planner.units import parse_fraction
     from planner.workload.hours import hourly_rates
 
-    rate_is = data.pop("rate_is", None) or "mean"
+    over = str(data.pop("rate_is", None) or "mean")
     if data.get("headroom") is not None:
         if buffer:
             raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
         buffer = data.pop("headroom")
     elasticity = Elasticity(
-        parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), rate_is
+        parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), over
     )
     if isinstance(fleet, Workload):
         data["cdf"] = fleet.name

@@ -16,6 +16,10 @@ NOT_NEAR = 2.0
 """Promise proposed over the least possible: at 1.05 times, fleets were nine times as dear as at twice."""
 
 
+NEAREST, TRIED = 2, 4
+"""Engines and boundaries of which idle fleets of two pools are looked at."""
+
+
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
     shortfalls = found.shortfalls
@@ -96,21 +100,23 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
         return None
     top = len(problem.states) - 1
 
-    def idle(i: int, j: int) -> Shortfall | None:
+    def idle(i: int, j: int, engines: Sequence[int]) -> Shortfall | None:
         found = []
-        for k in range(len(problem.options)):
+        for k in engines:
             if (built := problem.build(i, j, k)) is not None:
                 prediction = built[2].predict(FEW_PER_REPLICA, 1, problem.levels)
                 values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in problem.promises]
                 found.append(max(values, key=_miss))
         return min(found, key=_miss, default=None)
 
-    fleets = [idle(0, top)]
+    every = range(len(problem.options))
+    alone = {k: part for k in every if (part := idle(0, top, [k])) is not None}
+    fleets = [min(alone.values(), key=_miss, default=None)]
+    # the engines that come nearest with everything come nearest with a part of it
+    nearest = sorted(alone, key=lambda k: _miss(alone[k]))[:NEAREST] or list(every)[:NEAREST]
     inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0] if problem.search.pools > 1 else []
-    # every option costs the same again: fewer boundaries then
-    tried = max(2, 8 // len(problem.options))
-    for s in inner[:: max(1, len(inner) // tried)]:
-        parts = [idle(0, s), idle(s, top)]
+    for s in inner[:: max(1, len(inner) // TRIED)]:
+        parts = [idle(0, s, nearest), idle(s, top, nearest)]
         known = [part for part in parts if part is not None]
         fleets.append(max(known, key=_miss) if len(known) == 2 else None)
     return min((f for f in fleets if f is not None), key=_miss, default=None)

@@ -144,7 +144,8 @@ class FleetProblem:
         self._refused: dict[tuple[int, int, int], int] = {}
         self._preferred: dict[tuple[int, int], int] = {}
         self._factor = 1.1
-        self.keep_rivals, self.rival_split = keep_rivals, None
+        self.keep_rivals = keep_rivals
+        self.rival_split: tuple[int, ...] | None = None
         self._edge_bounds()
 
     # --- the grid -------------------------------------------------------------------------------------------------
@@ -565,7 +566,7 @@ class FleetProblem:
         if len(calm.states) > 2:
             self.open_grid()
         top = len(self.states) - 1
-        paths = [(0, top)] if first.one_pool is not None else []
+        paths: list[tuple[int, ...]] = [(0, top)] if first.one_pool is not None else []
         for path in (first.outcome.path, calm.rival_split):
             if path is not None and len(path) > 2 and path not in paths:
                 paths.append(path)

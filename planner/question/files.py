@@ -118,11 +118,8 @@ def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
     )
 
 
-def engines_of(pools: Sequence[SavedPool], single: bool) -> dict[str, Any]:
-    """Options that leave a search nothing but the engines and boundaries of these pools.
-
-    `single` says that there is one shape, colocated, so that boundaries mean something.
-    """
+def engines_of(pools: Sequence[SavedPool]) -> dict[str, Any]:
+    """Options that leave a search nothing but the engines and boundaries of these pools."""
     named: dict[str, Any] = {
         "gpu": list(dict.fromkeys(p.gpu for p in pools)),
         "tp_options": sorted({p.tp for p in pools}),
@@ -132,7 +129,8 @@ def engines_of(pools: Sequence[SavedPool], single: bool) -> dict[str, Any]:
     spread = {(p.pp, p.dp, p.ep) for p in pools}
     if len(spread) == 1 and spread != {(1, 1, 1)}:
         named |= dict(zip(("pp", "dp", "ep"), spread.pop(), strict=True))
-    if single and len(pools) > 1:
+    if len(pools) > 1 and pools[0].high_tokens < pools[-1].high_tokens:
+        # pools by length; prefill and decode pools serve the same requests
         named |= {
             "boundaries": sorted({p.high_tokens for p in pools})[:-1],
             "gammas": sorted({p.gamma for p in pools[:-1]}),

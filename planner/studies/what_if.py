@@ -232,8 +232,7 @@ def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str
     """The question of a point: of a plan only what is changed is open."""
     if keep or not standing:
         return base.override(change)
-    single = base.shape == "colocated"
-    own = {k: v for k, v in engines_of(standing, single).items() if k not in {canonical(c) for c in change}}
+    own = {k: v for k, v in engines_of(standing).items() if k not in {canonical(c) for c in change}}
     if "tp" in change:
         own.pop("tp_options", None)
     return replace(base, tp=None).override({**own, **change})

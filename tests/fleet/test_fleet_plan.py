@@ -153,16 +153,16 @@ def test_plans_are_json_ready_and_carry_their_question(azure: Workload) -> None:
 
 def test_a_fleet_wide_promise_never_costs_more_than_the_same_in_every_pool(azure: Workload) -> None:
     promise = {"metric": "ttft_s", "limit_s": 0.5, "quantile": 0.99}
-    each = fo.plan(azure, slo=fo.Slo(promises=(fo.Promise(**promise),)), rate=300.0, method="occupancy")
+    each = fo.plan(azure, slo=fo.Slo(promises=(fo.Promise(**promise),)), rate=300.0, method="occupancy", tp=1)
     wide = fo.Slo(promises=(fo.Promise(**promise, scope="fleet"),))
-    together = fo.plan(azure, slo=wide, rate=300.0, method="occupancy")
+    together = fo.plan(azure, slo=wide, rate=300.0, method="occupancy", tp=1)
     assert together.cost_usd_per_hour <= each.cost_usd_per_hour
 
 
 def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) -> None:
     """The tail of the fleet from each pool's own distribution, recomputed on a fine grid of quantiles."""
     promise = {"metric": "ttft_s", "limit_s": 0.4, "quantile": 0.99, "scope": "fleet"}
-    _problem, fleet = _solved(azure, promises=[promise], rate=300.0, method="occupancy")
+    _problem, fleet = _solved(azure, promises=[promise], rate=300.0, method="occupancy", tp=1)
     levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
     tail = 0.0
     for pool in fleet.pools:
@@ -173,7 +173,7 @@ def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) 
 
 
 def test_inventory_redundancy_and_spot(azure: Workload) -> None:
-    base: dict[str, Any] = {"slo": 1.0, "rate": 200.0, "method": "occupancy", "gpu": ["h100", "a100"]}
+    base: dict[str, Any] = {"slo": 1.0, "rate": 200.0, "method": "occupancy", "gpu": ["h100", "a100"], "tp": 1}
     free = fo.plan(azure, **base)
     used = {p.gpu: sum(q.gpus for q in free.pools if q.gpu == p.gpu) for p in free.pools}
     most = max(used, key=lambda name: used[name])
@@ -192,7 +192,7 @@ def test_inventory_redundancy_and_spot(azure: Workload) -> None:
 
 def test_a_cached_prefix_is_worth_at_least_nothing(azure: Workload) -> None:
     costs = [
-        fo.plan(azure, slo=0.5, rate=300.0, method="occupancy", cached_share=share).cost_usd_per_hour
+        fo.plan(azure, slo=0.5, rate=300.0, method="occupancy", tp=1, cached_share=share).cost_usd_per_hour
         for share in (0.0, 0.3, {"conv": 0.6, "code": 0.3}, 0.8)
     ]
     assert costs == sorted(costs, reverse=True)
@@ -276,7 +276,7 @@ def test_a_choice_of_group_sizes_never_costs_more(azure: Workload, method: str) 
 
 
 def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
-    base: dict[str, Any] = {"slo": 1.0, "rate": 200.0, "method": "occupancy"}
+    base: dict[str, Any] = {"slo": 1.0, "rate": 200.0, "method": "occupancy", "tp": 1}
     costs = {kv: fo.plan(azure, **base, kv=kv).cost_usd_per_hour for kv in ("paged", "reserved", "both")}
     assert costs["both"] <= min(costs["paged"], costs["reserved"])
     chosen = fo.plan(azure, **base, kv="both")
@@ -287,7 +287,7 @@ def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
 @pytest.mark.parametrize("rate", [5, 50, 400])
 def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: float) -> None:
     """Golden: the plan sized anew at 1.1 x the rate, and with 10 ms more; read between trials, so one replica apart."""
-    options = {"method": method, "pools": 1}
+    options = {"method": method, "pools": 1, "tp": 1, "token_budget": 2048}
     plan = fo.plan("azure", rate=rate, slo=0.5, **options)
     (line,) = [text for text in plan.explanation if "more traffic" in text]
     found = re.search(r"about ([\d,]+) replicas for 10% more traffic, ([\d,]+) if TTFT may", line)
