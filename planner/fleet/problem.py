@@ -34,10 +34,10 @@ TTFT_DOUBT, OTHER_DOUBT = 0.12, 0.5
 """Share by which the guess of an option's replicas may be low against another's: 20 engines on six questions were within 8%
 of each other for a TTFT, within a half for a TPOT."""
 
-MOST_RIVALS = 4
+MOST_RIVALS = 5
 """Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
 
-RIVAL = 0.08
+RIVAL = 0.2
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
 
 WORTH_SIZING = 0.05
