@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from planner.api import (
         batching,
         calibrate,
+        check,
         compare_policies,
         deploy,
         evaluate,
         load_workload,
+        metrics,
+        monitoring_rules,
         plan,
         plan_tiers,
         reproduce,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from planner.calibrate.result import Calibration, CalibrationSet
     from planner.deploy import Rendered
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
+    from planner.monitor.check import FleetCheck
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
     from planner.reproduce.result import Reproduction
@@ -48,14 +52,15 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "batching", "calibrate", "compare_policies", "deploy", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce",
-    "schedule", "simulate", "stability", "wait", "what_if",
+    "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
+    "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
-    "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "Plan": "plans", "PoolPlan": "plans",
+    "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
+    "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
     "Slo": "promise", "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
     "TieredPlan": "studies.classes", "Verification": "simulate.plan", "WaitSettings": "advice.wait",
@@ -64,9 +69,10 @@ _HOME = {
 
 __all__ = [
     "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison", "Evaluation",
-    "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise", "Rendered", "Reproduction", "Schedule",
-    "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification", "WaitSettings", "Workload", "__version__", "batching",
-    "calibrate", "compare_policies", "deploy", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce", "schedule",
+    "FleetCheck", "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise", "Rendered",
+    "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
+    "WaitSettings", "Workload", "__version__", "batching", "calibrate", "check", "compare_policies", "deploy",
+    "evaluate", "load_workload", "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule",
     "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
     from planner.deploy import Rendered
+    from planner.monitor.check import FleetCheck
+    from planner.monitor.prometheus import Series
     from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
     from planner.workload.frames import Frame
 
 __all__ = [
-    "batching", "calibrate", "compare_policies", "deploy", "evaluate", "load_workload", "plan", "plan_tiers", "reproduce",
-    "schedule", "simulate", "stability", "wait", "what_if",
+    "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics", "monitoring_rules",
+    "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]  # fmt: skip
 
 
@@ -839,6 +841,96 @@ def deploy(
     options = DeployOptions(name, namespace, engine, image, model_id, seconds, cache)
     content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
     return target.render(serving_of(content, saved.pools, options))
+
+
+def metrics(
+    prometheus: str | Path, *, window: float | str = "1h", selector: str = "", api_key: str | None = None
+) -> dict[str, list[Series]]:
+    """The series of a fleet, for :func:`check`.
+
+    Parameters
+    ----------
+    prometheus
+        Address of a Prometheus server, or a file of its answers to range queries.
+    window
+        How far back to look [s], 10 minutes to 14 days.
+    selector
+        Label matchers of the fleet's series, without braces.
+    api_key
+        Bearer token for the server.
+
+    Returns
+    -------
+    dict
+        Metric -> series.
+    """
+    from planner.monitor.measured import queries
+    from planner.monitor.prometheus import read_answers, read_server
+    from planner.units import parse_duration
+
+    place = str(prometheus)
+    if not place.startswith(("http://", "https://")):
+        return read_answers(place)
+    return read_server(place, queries(), parse_duration(window, "--window"), selector, api_key)
+
+
+def check(
+    fleet: Plan | str | Path,
+    prometheus: str | Path | Mapping[str, Sequence[Series]],
+    *,
+    name: str = "fleetopt",
+    **options: Any,
+) -> FleetCheck:
+    """Metrics of a running fleet against its plan at the traffic measured.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    prometheus
+        As for :func:`metrics`, or what it returned.
+    name
+        Objects of the fleet are called ``name-pool``.
+    options
+        As for :func:`metrics`.
+
+    Returns
+    -------
+    FleetCheck
+        What moved, how the promises stand, what the plan would be now.
+    """
+    from planner.monitor.check import check_fleet
+
+    series = prometheus if isinstance(prometheus, Mapping) else metrics(prometheus, **options)
+    saved = _standing(fleet)
+    inputs = saved.inputs()
+    return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name)
+
+
+def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", selector: str = "") -> dict[str, str]:
+    """Prometheus rules and a Grafana dashboard of a plan.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    name
+        Objects of the fleet are called ``name-pool``.
+    selector
+        Label matchers of the fleet's series, without braces.
+
+    Returns
+    -------
+    dict of str to str
+        File -> text.
+    """
+    from planner.fleet.shapes import standing_fleet
+    from planner.monitor.rules import rules_of
+    from planner.question.compiled import compile_question
+
+    saved = _standing(fleet)
+    inputs = saved.inputs()
+    return rules_of(standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools), name, selector)
 
 
 def reproduce(paper: str = "all") -> Reproduction:

@@ -15,8 +15,8 @@ from planner.cli.output import whole_tables
 __all__ = ["COMMANDS", "Commands", "Once"]
 
 COMMANDS = (
-    "plan", "evaluate", "what-if", "schedule", "deploy", "simulate", "stability", "batching", "wait", "calibrate", "reproduce",
-    "compress", "profile", "gpu", "model", "prices", "workload",
+    "plan", "evaluate", "what-if", "schedule", "deploy", "check", "simulate", "stability", "batching", "wait", "calibrate",
+    "reproduce", "compress", "profile", "gpu", "model", "prices", "workload",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 

@@ -1,0 +1,75 @@
+"""Does `check` name what was planted, and nothing where nothing was? ``python benchmarks/check_drifts.py [REQUESTS]``
+
+Three plans; a simulator with other seeds stands in for their fleets and answers as Prometheus would. Six drifts of each (rate x2,
+outputs +30%, iteration time +20%, cached share halved, a replica lost, routing at random) must each be named, and nothing else;
+twenty runs as planned, ten of them of a fourth plan whose gateway does not look, must name nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import planner as fo
+from planner.monitor.check import check_fleet
+from planner.question.files import question_of
+from tests.monitor.exporter import exported
+
+PLANS = {
+    "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "routing": "p2c", "cached_share": 0.5},
+    "lmsys, least": {"workload": "lmsys", "rate": 150, "slo": 0.5, "routing": "least", "cached_share": 0.4},
+    "azure, a100, p2c": {
+        "workload": "azure",
+        "rate": 25,
+        "slo": 1.0,
+        "gpu": "a100",
+        "routing": "p2c",
+        "cached_share": 0.6,
+    },
+    "azure, random": {"workload": "azure", "rate": 40, "slo": 0.5, "routing": "random"},
+}
+DRIFTS = {
+    "traffic": {"rate": 2.0},
+    "output lengths": {"outputs": 1.3},
+    "iteration time": {"slower": 1.2},
+    "cache": {"cached": 0.5},
+    "replicas": {"lost": 1},
+    "routing": {"routing": "random"},
+}
+
+
+def main(requests: int) -> int:
+    plans = {name: fo.plan(pools=1, burst="poisson", **options) for name, options in PLANS.items()}
+
+    def named(name: str, seed: int, **drift: object) -> tuple[list[str], str]:
+        plan = plans[name]
+        question = question_of(plan)
+        inputs = question.inputs()
+        series = exported(plan, seed, requests, **drift)
+        found = check_fleet(inputs, question.traffic(inputs.cdf), question.pools, series)
+        return [x.component for _, x in found.moved], found.state
+
+    right = also = quiet = calm = 0
+    for k, name in enumerate([*PLANS][:3]):
+        print(f"{name}: {plans[name]!r}")
+        for j, (component, drift) in enumerate(DRIFTS.items()):
+            found, state = named(name, 100 + 10 * k + j, **drift)
+            right += component in found
+            also += len(found) - (component in found)
+            print(f"  {component}: {', '.join(found) or 'nothing'} ({state})", flush=True)
+    for k in range(20):
+        name = "azure, random" if k % 2 else [*PLANS][k // 2 % 3]
+        found, state = named(name, 200 + k)
+        quiet += not found
+        calm += state == "kept"
+        print(f"  quiet {name}: {', '.join(found) or 'nothing'} ({state})", flush=True)
+    print(
+        f"named {right} of 18, {also} others with them; nothing named in {quiet} of 20 quiet cases, promises kept in {calm}"
+    )
+    return 0 if right == 18 and quiet == 20 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))
