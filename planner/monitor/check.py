@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import planner
+from planner._version import __version__
 from planner.deploy.serving import object_name
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.fleet import Fleet
@@ -191,7 +191,7 @@ class FleetCheck(InNotebooks):
         return {
             "schema_version": 1,
             "kind": "fleetopt-check",
-            "version": planner.__version__,
+            "version": __version__,
             "server": self.server,
             "state": self.state,
             "pools": [
