@@ -10,6 +10,7 @@ import numpy as np
 from planner.methods.base import PoolModel, Prediction, same_band, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, PoolPath, path_band
 from planner.queueing.bursts import BurstSequence, rising
+from planner.queueing.common_clock import follow_slots
 from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes
 from planner.queueing.path import Followed, PathRequests, follow_queue
 from planner.queueing.slots.chain import replica_dispersion
@@ -181,8 +182,14 @@ class PrefillPool(PoolModel):
 class DecodePool(PoolModel):
     """The decode pool: its latency is TPOT, of requests with more than one output token; rates are of those requests."""
 
-    def __init__(self, nodes: DecodeNodes, arrivals: PoolArrivals) -> None:
-        self.nodes, self.arrivals = nodes, arrivals
+    def __init__(
+        self,
+        nodes: DecodeNodes,
+        arrivals: PoolArrivals,
+        duration: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        transfer_s: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        self.nodes, self.arrivals, self._duration, self._transfer_s = nodes, arrivals, duration, transfer_s
 
     @property
     def capacity_per_s(self) -> float:
@@ -191,7 +198,7 @@ class DecodePool(PoolModel):
 
     def grown(self, growth: str) -> DecodePool:
         """See :class:`planner.methods.base.PoolModel`."""
-        return DecodePool(self.nodes, self.arrivals.grown(growth))
+        return DecodePool(self.nodes, self.arrivals.grown(growth), self._duration, self._transfer_s)
 
     def state(self, arrival_rate_per_s: float, replicas: int) -> DecodeState:
         """Occupancy of a node below capacity."""
@@ -199,13 +206,52 @@ class DecodePool(PoolModel):
         dispersion = self.arrivals.at(arrival_rate_per_s).pool_dispersion(self.nodes.relaxation_s(load))
         return self.nodes.solve(arrival_rate_per_s / replicas, replica_dispersion(dispersion, replicas, "random"))
 
+    def _along_path(self, rate: float, replicas: int) -> tuple[Followed, PoolPath] | None:
+        """The decode replicas run along the path of the requests as they arrive at the fleet; ``None`` where there is none."""
+        usual = float(self.nodes.times(np.array([0.5 * self.nodes.slots]))[0])
+        path = self.arrivals.path(
+            rate,
+            replicas,
+            True,
+            lambda own: own.steps * usual / self.nodes.slots,
+            self.nodes.mean_decodes * usual,
+        )
+        if path is None:
+            return None
+        requests = path.requests
+        run = follow_slots(
+            requests,
+            self._duration,
+            requests.steps,
+            np.zeros(requests.size),
+            slots=self.nodes.slots,
+            before_s=self._transfer_s(requests.context - 0.5 * (requests.steps + 1.0)),
+            replicas=path.followed,
+        )
+        return run, path
+
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
         load = arrival_rate_per_s / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        state = self.state(arrival_rate_per_s, replicas)
         other = (math.nan,) * len(quantiles)
+        along = self._along_path(arrival_rate_per_s, replicas) if load > IDLE_LOAD else None
+        if along is not None:
+            run, path = along
+            return Prediction(
+                quantiles=quantiles,
+                ttft_s=other,
+                tpot_s=tuple(run.quantiles("tpot_s", np.array(quantiles)).tolist()),
+                e2e_s=other,
+                load=load,
+                slot_occupancy=min(run.running_mean / self.nodes.slots, 1.0),
+                mean_running=run.running_mean,
+                wait_probability=run.wait_probability,
+                bands={metric: same_band(quantiles, *band) for metric, band in BANDS.items()}
+                | {"tpot_s": path_band(run, path, "tpot_s", quantiles, PATH_BAND)},
+            )
+        state = self.state(arrival_rate_per_s, replicas)
         return Prediction(
             quantiles=quantiles,
             ttft_s=other,

@@ -8,7 +8,9 @@ import numpy as np
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
-from planner.methods.burst import PoolArrivals
+from planner.methods.burst import IDLE_LOAD, PoolArrivals, path_band
+from planner.queueing.common_clock import follow_slots
+from planner.queueing.path import PathRequests
 from planner.queueing.slots.chain import ROUTINGS
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.replica.engine import EngineOption, ReplicaSetup
@@ -17,6 +19,10 @@ from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
 __all__ = ["METHOD", "OccupancyPool", "iteration_times"]
+
+
+PATH_BANDS = {"ttft_s": (-0.1, 0.1), "tpot_s": (-0.06, 0.06), "e2e_s": (-0.06, 0.06)}
+"""Truth over prediction - 1 along the path of the same traffic (docs/accuracy/bursts.md)."""
 
 
 def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: int) -> np.ndarray:
@@ -58,7 +64,8 @@ class OccupancyPool(PoolModel):
         self.routing = routing
         self.arrivals = arrivals
         self.api_overhead_s = api_overhead_s
-        times = iteration_times(law, iteration, slots, chunk)
+        self.chunk = chunk
+        times = self._times = iteration_times(law, iteration, slots, chunk)
         self._replica = ReplicaLatency(
             (1.0 - law.cached_share) * law.input_tokens,
             law.output_tokens,
@@ -85,6 +92,8 @@ class OccupancyPool(PoolModel):
         load = arrival_rate_per_s / (replicas * self._capacity)
         if load >= 1.0:
             return unstable(quantiles, load)
+        if load >= IDLE_LOAD and (along := self._along_path(arrival_rate_per_s, replicas, quantiles)) is not None:
+            return along
         at = self._replica.predict(
             arrival_rate_per_s,
             replicas,
@@ -111,6 +120,47 @@ class OccupancyPool(PoolModel):
                 "tpot_s": same_band(quantiles, -0.05, 0.08),
                 "e2e_s": same_band(quantiles, -0.05, 0.08),
             },
+        )
+
+    def _along_path(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction | None:
+        """Run the pool along the path of its own requests; ``None`` where there is none."""
+
+        def iterations(requests: PathRequests) -> np.ndarray:
+            return np.maximum(np.ceil(requests.tokens / self.chunk), 1.0) + requests.steps + 1.0
+
+        usual = float(np.interp(0.5 * self.slots, np.arange(self.slots + 1.0), self._times))
+        path = self.arrivals.path(
+            arrival_rate_per_s,
+            replicas,
+            self.routing.by_rate_per_replica,
+            lambda own: iterations(own) * usual / self.slots,
+            0.5 * self._residence_s,
+        )
+        if path is None:
+            return None
+        counts = iterations(path.requests)
+        run = follow_slots(
+            path.requests,
+            lambda inside, _: np.interp(inside, np.arange(self.slots + 1.0), self._times),
+            counts,
+            counts - path.requests.steps,
+            slots=self.slots,
+            replicas=path.followed,
+            candidates=self.routing.candidates,
+            in_turn=self.routing.in_turn,
+        )
+        levels = np.array(quantiles)
+        load = arrival_rate_per_s / (replicas * self._capacity)
+        return Prediction(
+            quantiles=quantiles,
+            ttft_s=tuple((run.quantiles("ttft_s", levels) + self.api_overhead_s).tolist()),
+            tpot_s=tuple(run.quantiles("tpot_s", levels).tolist()),
+            e2e_s=tuple((run.quantiles("e2e_s", levels) + self.api_overhead_s).tolist()),
+            load=load,
+            slot_occupancy=min(run.running_mean / self.slots, 1.0),
+            mean_running=run.running_mean,
+            wait_probability=run.wait_probability,
+            bands={metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()},
         )
 
     def _ttft_band(self, wait_probability: float) -> tuple[float, float]:

@@ -42,7 +42,7 @@ from planner.replica.engine import (
     reserved_slots,
 )
 from planner.units import format_percent
-from planner.workload.pools import PoolLaw, State
+from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests, State
 
 __all__ = ["DECODE", "PREFILL", "SHAPE", "Disaggregated", "pool_options"]
 
@@ -121,7 +121,7 @@ class Disaggregated(Fleet):
                 length[moving],
                 output[moving],
                 weight[moving] / weight[moving].sum(),
-                PoolArrivals(arrivals, self.decode_share, growth=question.traffic.growth),
+                PoolArrivals(arrivals, self.decode_share, lambda: _decoding(law.requests()), question.traffic.growth),
             )
 
     def _decode_pool(
@@ -141,7 +141,8 @@ class Disaggregated(Fleet):
         times = np.asarray(iteration.at_batch(float(self.slots.count)).time(n, n * mean_context))
         spread = iteration.g * (context - mean_context)
         nodes = DecodeNodes(decodes, self.transfer_s(length), spread, weight, times, iteration.g * deviation)
-        return DecodePool(nodes, arrivals)
+        durations = iteration.at_batch(float(self.slots.count)).time
+        return DecodePool(nodes, arrivals, lambda inside, held: np.asarray(durations(inside, held)), self.transfer_s)
 
     def _decode_slots(self, length: FloatArray, decodes: FloatArray, weight: FloatArray) -> Slots:
         """Sequences a decode node may run: the memory-safe number, as an engine that cannot evict cheaply wants it."""
@@ -426,6 +427,13 @@ def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray)
         )
     new = np.maximum((1.0 - cached) * length, 1.0)
     return np.asarray(iteration.time(0.0, 0.0, new, new * (np.maximum(length - new, 0.0) + 0.5 * (new + 1.0))))
+
+
+def _decoding(requests: PoolRequests | None) -> PoolRequests | None:
+    """Those of the requests that decode at all."""
+    if requests is None or np.count_nonzero(several := requests.trace.output_tokens > 1.0) < FEWEST_REQUESTS:
+        return None
+    return replace(requests, trace=requests.trace.select(several))
 
 
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
