@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.queueing.bursts import BurstSequence, rate_variances
 from planner.queueing.path import Followed, PathRequests
 from planner.workload.arrivals import Arrivals
-from planner.workload.pools import PoolLaw, PoolRequests
+from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests
 from planner.workload.stretches import MOST_DRAWS, Stretches, stretches
 from planner.workload.trace import Trace
 
@@ -69,7 +69,8 @@ class PoolArrivals:
         life_s: float = 0.0,
         balanced: int = MOST_BALANCED,
     ) -> PoolPath | None:
-        """The path of the pool's requests at a rate [1/s], and the replicas it is for; ``None`` where none is known.
+        """The path of the pool's requests at a rate [1/s], and the replicas it is for; ``None`` where none is known or
+        hardly anything comes.
 
         Above the trace's own rate there are more users, shifted copies of those there are (or more use: the same path, higher);
         below it fewer.
@@ -106,6 +107,8 @@ class PoolArrivals:
             life_s=life_s,
             most=MOST_REQUESTS if alike else MOST_REQUESTS * 3 // 4,
         )
+        if found.rows.size < FEWEST_REQUESTS:
+            return None
         part = own.take(found.rows)
         requests = replace(
             part, times=found.times, weight=found.weight, block=found.run, level=found.level, backlog=found.backlog

@@ -63,13 +63,15 @@ def follow_slots(
         TTFT to the end of the iteration of the first token, TPOT per iteration after it; `waited` is the wait for a slot.
     """
     times = requests.times + APART_S * 1e-2 * requests.block
-    stay = iterations * _usual(requests, duration, iterations, slots, replicas)
+    seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
+    usual, inside = _usual(requests, duration, float(iterations.sum()) / (seconds * replicas), slots)
+    stay = iterations * usual
     replica = assign_replicas(times, 0.0 * times, stay, 0.0, replicas, candidates, in_turn, seed)
     order = np.argsort(replica, kind="stable")
     part, count, to_first = requests.take(order), iterations[order], first[order]
     arrived = times[order] + APART_S * 1e2 * replica[order]
     ready = arrived + (before_s[order] if isinstance(before_s, np.ndarray) else before_s)
-    past = _there_at_first(part, arrived, stay[order])
+    past = _there_at_first(part, arrived, inside)
     place = (np.arange(arrived.size) * 0.6180339887498949) % 1.0
     entered, end = ready, ready + stay[order]
     begin, reading, told, crowded = ready, ready, float(np.mean(end - ready)), False
@@ -81,7 +83,9 @@ def follow_slots(
         end = clock.time(reading + count)
         crowded = crowded or clock.most >= slots
         if crowded:
-            entered = _admitted(ready, end - begin, slots)
+            stay = end - begin
+            entered = _admitted(ready, stay, slots)
+            end = entered + stay
         now = float(np.mean(end - ready))
         if abs(now - told) < SETTLED * now:
             break
@@ -91,7 +95,6 @@ def follow_slots(
     keep = part.weight > 0.0
     # where the first token is out on arrival, what comes before the iterations counts too
     since = np.where(to_first > 0.0, out, arrived)
-    seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
     return Followed(
         part.weight[keep],
         (out - arrived)[keep],
@@ -103,26 +106,22 @@ def follow_slots(
 
 
 def _usual(
-    requests: PathRequests, duration: Callable[[Array, Array], Array], iterations: Array, slots: float, replicas: int
-) -> float:
-    """Mean iteration of a replica, by Little's law with the mean rate [s]."""
-    seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
-    work = float(iterations.sum()) / (seconds * replicas)
-    context = float(iterations @ requests.context) / max(float(iterations.sum()), 1e-300)
-    inside, step = 1.0, 0.0
+    requests: PathRequests, duration: Callable[[Array, Array], Array], rate: float, slots: float
+) -> tuple[float, float]:
+    """Mean iteration of a replica [s] and requests inside, by Little's law with iterations asked for per second."""
+    context, inside, step = float(requests.context.mean()), 1.0, 0.0
+    most = min(slots, float(requests.size))
     for _ in range(40):
-        step = float(duration(np.array([inside]), np.array([inside * context]))[0])
-        inside = min(max(work * step, 1.0), slots)
-    return step
+        step = float(duration(np.array([max(inside, 1.0)]), np.array([max(inside, 1.0) * context]))[0])
+        inside = min(rate * step, most)
+    return step, inside
 
 
-def _there_at_first(part: PathRequests, arrived: Array, stay: Array) -> tuple[Array, Array]:
+def _there_at_first(part: PathRequests, arrived: Array, usual: float) -> tuple[Array, Array]:
     """When each stretch begins and how many are inside then: requests of the past, none of which is listed."""
     first = np.flatnonzero(np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3)
     level = part.level[np.minimum(part.block[first], part.level.size - 1)]
-    gaps = np.diff(arrived)
-    span = float(gaps[gaps < APART_S * 5e-3].sum())
-    return arrived[first], level * float(stay.sum()) / max(span, 1e-9)
+    return arrived[first], level * usual
 
 
 def _admitted(ready: Array, stay: Array, slots: float) -> Array:
