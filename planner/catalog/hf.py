@@ -239,7 +239,7 @@ class _Reader:
             value = self.values.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < least:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0 or value < least:
                 self.problems.append(f"{self.prefix}{key}: expected a whole number >= {least}, got {value!r}")
                 return max(least, default or 1)
             return int(value)

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from planner.cli.output import whole_tables
+from planner.documents import printable
 
 __all__ = ["COMMANDS", "Commands", "Once"]
 
@@ -19,6 +20,10 @@ COMMANDS = (
     "reproduce", "compress", "profile", "gpu", "model", "prices", "workload",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
+
+
+USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
+"""What the framework raises on any wrong usage."""
 
 
 class Once(TyperCommand):
@@ -102,3 +107,12 @@ class Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = Built()
+
+    def invoke(self, ctx: Any) -> Any:
+        """As usual; what a wrong argument holds of control characters does not reach the terminal."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(error, USAGE):
+                error.message = printable(error.message, 1000)  # type: ignore[attr-defined]
+            raise

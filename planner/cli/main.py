@@ -12,7 +12,8 @@ import typer
 from planner._version import __version__
 from planner.cli.commands import Commands
 from planner.cli.output import open_streams, say
-from planner.errors import FleetOptError
+from planner.documents import printable
+from planner.errors import FleetOptError, InputError
 
 app = typer.Typer(
     name="fleetopt",
@@ -60,6 +61,12 @@ def run(arguments: list[str] | None = None) -> None:
         # the reader of the pipe has gone: nothing to report, and nothing left to flush
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        # a path that no file can have (too long), a disk that fails: about the machine, not about the program
+        if error.filename is None:
+            raise
+        say([f"error: {printable(str(error.filename))}: {error.strerror}"])
+        sys.exit(InputError.exit_code)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from planner.documents import printable
 from planner.errors import InputError
 from planner.writing import write_text
 
@@ -166,7 +167,9 @@ def say(lines: Iterable[str]) -> None:
 
     width = page_width(sys.stderr)
     for line in lines:
-        print("\n".join(folded(part, width) for part in line.split("\n")), file=sys.stderr)
+        # names of files, and what files hold, may hold anything
+        for part in line.split("\n"):
+            print(folded(part if part.isprintable() else printable(part, len(part)), width), file=sys.stderr)
 
 
 PATIENCE_S = 1.0

@@ -8,6 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.remote import fetched, is_address
 
@@ -65,11 +66,16 @@ def resolve_workload(path: str | Path) -> Path:
         return standard_input()
     if is_address(path):
         return fetched(str(path))
-    given = Path(path).expanduser()
-    if given.is_dir():
-        raise InputError(f"{path}: is a folder, not a file")
-    if given.exists():
-        return given
+    try:
+        given = Path(path).expanduser()
+        if given.is_dir():
+            raise InputError(f"{path}: is a folder, not a file")
+        if given.exists():
+            return given
+    except (OSError, ValueError, RuntimeError) as error:  # too long, with a zero byte, of a user ~ does not know
+        raise InputError(
+            f"{printable(str(path))}: cannot be a file ({getattr(error, 'strerror', None) or error})"
+        ) from None
     if given.name == str(path):
         shipped = shipped_path(given.name)
         if shipped is not None:

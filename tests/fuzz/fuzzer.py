@@ -1,0 +1,365 @@
+"""Damaged files and absurd options for every command, and the rule they must keep: an exit code as documented, one clear line.
+
+``python tests/fuzz/fuzzer.py --cases 20000 --seed 7`` runs many; each case is made from its own number alone, so that
+``--only 1234`` repeats one. Cases run in one process, each within ten seconds; a traceback, a code that is not documented, a
+message of more than a few lines, a control character in it, a hang, or a gigabyte of memory is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CODES = {0, 2, 3, 4, 5, 6}
+LIMIT_S = 10
+MOST_BYTES = 1 << 30
+
+WORKLOAD = """# fleetopt-workload: 1
+# name: mine
+# requests: 1000
+# arrival_rate_per_s: 12
+# dispersion: 1=2 10=5 60=9
+# compressible: conv=1 code=0
+tokens,cdf,input_tokens,output_tokens,category
+120,0.3,100,20,conv
+900,0.7,800,100,code
+2400,0.95,2000,400,conv
+9000,1,8000,1000,code
+"""
+TRACE = "timestamp,input_tokens,output_tokens,category\n" + "".join(
+    f"{1715300000 + 0.7 * k:.3f},{100 + 37 * (k % 50)},{5 + 11 * (k % 30)},{'chat' if k % 3 else 'code'}\n"
+    for k in range(200)
+)
+JSONL = "".join(
+    json.dumps({"timestamp": 1000 * k, "input_length": 50 + 7 * (k % 40), "output_length": 3 + k % 90}) + "\n"
+    for k in range(120)
+)
+CONFIG = """method: mgc
+cdf: mine.csv
+slo: 20
+rate: 40
+gpu: [h100, a100]
+pools: 2
+gammas: [1.0, 1.5]
+price: {h100: 2.5}
+"""
+HOURS = "hour,rate\n" + "".join(f"{h},{20 + 15 * (h % 7)}\n" for h in range(24))
+MODEL = json.dumps(
+    {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+        "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+    },
+    indent=1,
+)  # fmt: skip
+SCRAPE = """# TYPE vllm:request_prompt_tokens histogram
+vllm:request_prompt_tokens_bucket{le="100"} 10
+vllm:request_prompt_tokens_bucket{le="1000"} 90
+vllm:request_prompt_tokens_bucket{le="+Inf"} 100
+vllm:request_prompt_tokens_sum 40000
+vllm:request_prompt_tokens_count 100
+vllm:request_generation_tokens_bucket{le="50"} 40
+vllm:request_generation_tokens_bucket{le="+Inf"} 100
+vllm:request_generation_tokens_sum 9000
+vllm:request_generation_tokens_count 100
+"""
+POINTS = "kind,prefill_tokens,context_tokens,sequences,seconds\n" + "".join(
+    f"decode,0,{512 * n},{n},{0.008 + 2e-4 * n}\n" for n in (1, 2, 4, 8, 16, 32)
+)
+
+NASTY = (
+    "nan", "inf", "-inf", "-1", "0", "1e999", "1e-999", "9" * 400, "0x10", "1_000", "١٢", "null", "~", "true", "yes", "[]", "{}",
+    "[1, 2]", "2024-01-01", "2024-13-45T99:99:99", "''", '"', "'", "&a *a", "*b", "<<: *b", "!!python/object:os.system x",
+    "!!binary aGk=", "\x00", "\x1b[2J", "\ud800", "\ufeff", "\u202e", "a\nb", "a\rb", "\t", "%", "12%", "1e5%", "5ms", "-5ms",
+    "5 parsecs", "1Ki", "1KiKi", "h100=", "=3", "h100=3=4", "h100=1e9", ",", ",,", ";", "#", ": ", "- - - -", "{" * 70, "[" * 5000,
+    "../../etc/passwd", "/dev/null", "/dev/full", ".", "-", "--", "-o", "$HOME", "~root", "http://", "https://a:b@127.0.0.1:1/x",
+    "a" * 5000, "Infinity", "-0", "1.7976931348623157e308", "4.9e-324", "99999999999999999999",
+)  # fmt: skip
+"""What people, programs and attackers write where something else is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: arguments, and files by name."""
+
+    arguments: list[str]
+    files: dict[str, bytes]
+
+
+def damaged(text: str, dice: random.Random) -> bytes:
+    """A file with up to three faults."""
+    data = text
+    for _ in range(dice.choice((0, 1, 1, 1, 2, 3))):
+        lines = data.split("\n")
+        place = dice.randrange(max(len(lines), 1))
+        kind = dice.randrange(9)
+        if kind == 0:
+            lines[place] = dice.choice(NASTY)
+        elif kind == 1:
+            lines.insert(place, lines[dice.randrange(len(lines))])
+        elif kind == 2:
+            del lines[place]
+        elif kind == 3:  # one value of a line
+            marks = [i for i, c in enumerate(lines[place]) if c in ",:= ["]
+            at = dice.choice(marks) + 1 if marks else 0
+            end = next((i for i in marks if i > at), len(lines[place]))
+            lines[place] = lines[place][:at] + dice.choice(NASTY) + lines[place][end:]
+        elif kind == 4:
+            cut = dice.randrange(len(data) + 1)
+            lines = data[:cut].split("\n")
+        elif kind == 5:
+            lines = lines[: place + 1] + [lines[place]] * dice.choice((3, 2000)) + lines[place + 1 :]
+        elif kind == 6 and lines[place]:
+            at = dice.randrange(len(lines[place]))
+            lines[place] = (
+                lines[place][:at]
+                + chr(dice.choice((0, 27, 34, 39, 44, 91, 123, 0xD800, 0x202E, 0x1F600)))
+                + lines[place][at + 1 :]
+            )
+        elif kind == 7:
+            lines[place] += dice.choice((" ", ",", ":", "\r")) + dice.choice(NASTY)
+        else:
+            lines = list(reversed(lines))
+        data = "\n".join(lines)
+    raw = data.encode("utf-8", "surrogatepass")
+    packed = dice.randrange(30)
+    if packed == 0:
+        raw = gzip.compress(raw)
+    elif packed == 1:
+        raw = gzip.compress(raw)[:-9]
+    elif packed == 2:
+        raw = data.encode("utf-16", "surrogatepass")
+    elif packed == 3:
+        raw = bytes(dice.randrange(256) for _ in range(dice.randrange(400)))
+    return raw
+
+
+def options_of(command: str) -> list[str]:
+    """Flags of a command that take a value or none, as its help lists them."""
+    import typer
+
+    from planner.cli.main import app
+
+    found = typer.main.get_command(app)
+    context = typer.Context(found)  # type: ignore[arg-type]
+    for name in command.split():
+        found = found.get_command(context, name)  # type: ignore[attr-defined]
+    return sorted({flag for p in found.params for flag in p.opts if flag.startswith("--")} - {"--help"})
+
+
+QUICK = ["--method", "mgc", "--slo", "20"]
+COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
+    ("plan", ["plan", "--cdf", "mine.csv", *QUICK], ("mine.csv",)),
+    ("plan", ["plan", "config.yaml"], ("config.yaml", "mine.csv")),
+    ("plan", ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20"], ("trace.csv",)),
+    ("plan", ["plan", "--cdf", "mine.csv", "--model", "model.json", *QUICK], ("model.json", "mine.csv")),
+    ("evaluate", ["evaluate", "plan.yaml"], ("plan.yaml",)),
+    ("what-if", ["what-if", "plan.yaml", "--set", "rate=10,20"], ("plan.yaml",)),
+    ("schedule", ["schedule", "plan.yaml", "--hours", "hours.csv"], ("hours.csv", "plan.yaml")),
+    ("workload import", ["workload", "import", "trace.csv"], ("trace.csv",)),
+    ("workload import", ["workload", "import", "log.jsonl"], ("log.jsonl",)),
+    ("workload import", ["workload", "import", "scrape.txt"], ("scrape.txt",)),
+    ("workload show", ["workload", "show", "mine.csv"], ("mine.csv",)),
+    ("workload compare", ["workload", "compare", "mine.csv", "trace.csv"], ("mine.csv", "trace.csv")),
+    ("workload mix", ["workload", "mix", "mine.csv=2", "trace.csv=1"], ("mine.csv", "trace.csv")),
+    ("workload sql", ["workload", "sql", "--dialect", "duckdb", "--table", "logs"], ()),
+    ("model show", ["model", "show", "model.json"], ("model.json",)),
+    ("gpu show", ["gpu", "show", "h100"], ()),
+    ("stability", ["stability", "--cdf", "mine.csv"], ("mine.csv",)),
+    ("batching", ["batching", "--cdf", "mine.csv"], ("mine.csv",)),
+    ("wait", ["wait", "--cdf", "mine.csv"], ("mine.csv",)),
+    ("calibrate", ["calibrate", "--points", "points.csv", "--gpu", "a100"], ("points.csv",)),
+    ("profile", ["profile", "show", "profile.yaml"], ("points.csv",)),
+)  # fmt: skip
+"""(command whose options are tried, arguments that work, files whose damage is tried)."""
+
+SOUND = {
+    "mine.csv": WORKLOAD, "trace.csv": TRACE, "log.jsonl": JSONL, "config.yaml": CONFIG, "hours.csv": HOURS, "model.json": MODEL,
+    "scrape.txt": SCRAPE, "points.csv": POINTS,
+}  # fmt: skip
+
+
+class Maker:
+    """Makes cases by number."""
+
+    def __init__(self) -> None:
+        self._flags: dict[str, list[str]] = {}
+        self.sound = dict(SOUND)
+        with in_folder(self.sound) as folder:
+            invoke(["plan", "--cdf", "mine.csv", *QUICK, "-o", "plan.yaml"])
+            self.sound["plan.yaml"] = (folder / "plan.yaml").read_text()
+
+    def case(self, seed: int, number: int) -> Case:
+        """The case of that number."""
+        dice = random.Random(seed * 1_000_003 + number)
+        command, arguments, targets = dice.choice(COMMANDS)
+        arguments = list(arguments)
+        files = {name: text.encode() for name, text in self.sound.items()}
+        if targets and dice.random() < 0.7:
+            victim = targets[0] if dice.random() < 0.8 else dice.choice(targets)
+            files[victim] = damaged(self.sound[victim], dice)
+        elif dice.random() < 0.2:
+            places = [k for k, a in enumerate(arguments) if not a.startswith("-") and k >= len(command.split())]
+            if places:
+                arguments[dice.choice(places)] = dice.choice(NASTY).replace("\x00", "0")
+        else:
+            for _ in range(dice.choice((1, 1, 2))):
+                arguments += self._option(command, dice)
+        return Case(arguments, files)
+
+    def _option(self, command: str, dice: random.Random) -> list[str]:
+        if command not in self._flags:
+            try:
+                self._flags[command] = options_of(command)
+            except (AttributeError, KeyError):
+                self._flags[command] = []
+        flags = self._flags[command] or ["--format"]
+        value = dice.choice(NASTY)
+        value = value.replace("\x00", "0")  # no argument can hold one
+        if dice.random() < 0.3:
+            value = (
+                dice.choice(("h100", "1", "2", "0.5", "azure", "mixed", "10%", "4096", "json"))
+                + dice.choice(("", ",", "="))
+                + value
+            )
+        flag = dice.choice(flags)
+        # what would wait for a server, a device or hours is left alone
+        slow = {
+            "--server",
+            "--verify",
+            "--requests",
+            "--max-requests",
+            "--seeds",
+            "--max-seconds",
+            "--max-evaluations",
+            "--launch",
+        }
+        return [] if flag in slow else [flag, value] if dice.random() < 0.9 else [flag]
+
+
+@contextlib.contextmanager
+def in_folder(files: dict[str, str] | dict[str, bytes]) -> Iterator[Path]:
+    """An empty folder with these files, and the way back."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in files.items():
+            (Path(name) / file).write_bytes(content.encode() if isinstance(content, str) else content)
+        os.chdir(name)
+        try:
+            yield Path(name)
+        finally:
+            os.chdir(before)
+
+
+class Hang(BaseException):
+    """A case took too long."""
+
+
+def invoke(arguments: list[str]) -> tuple[int, str, str]:
+    """Exit code, output and errors of a run in this process."""
+    from planner.cli.main import run
+
+    out, errors = io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape"), io.StringIO()
+    code = 0
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            run(arguments)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        finally:
+            sys.stdin = before
+    with contextlib.suppress(ValueError, OSError):
+        out.flush()
+    written = out.buffer.getvalue() if isinstance(out.buffer, io.BytesIO) and not out.closed else b""
+    return code, written.decode("utf-8", "replace"), errors.getvalue()
+
+
+def fault(case: Case) -> str | None:
+    """What is wrong with a run; ``None`` = nothing."""
+
+    def ring(*_: object) -> None:
+        raise Hang
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with in_folder(case.files) as folder:
+        old = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        try:
+            code, _, errors = invoke(case.arguments)
+        except Hang:
+            return f"took more than {LIMIT_S} s"
+        except BaseException:
+            return "traceback: " + traceback.format_exc().strip().splitlines()[-1] + " | " + where()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, old)
+        left = [p.name for p in folder.iterdir() if p.name not in case.files and p.name.startswith((".", "tmp"))]
+    if code not in CODES:
+        return f"exit code {code}: {errors[-300:]!r}"
+    if "Traceback (most recent call last)" in errors:
+        return f"traceback printed: {errors[-300:]!r}"
+    if any(not (c.isprintable() or c in "\n\r") for c in errors):
+        return f"control characters in the message: {errors[:300]!r}"
+    if code and not errors.strip():
+        return f"exit code {code} without a word"
+    if left:
+        return f"left behind: {left}"
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before > MOST_BYTES // 1024:
+        return "took more than a gigabyte"
+    return None
+
+
+def where() -> str:
+    """File and line of the exception being handled."""
+    frames = traceback.extract_tb(sys.exc_info()[2])
+    ours = [f for f in frames if "/planner/" in f.filename] or list(frames)
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+
+
+def failures(seed: int, numbers: range, show: Callable[[str], None] = print) -> list[int]:
+    """Numbers of the cases that break the rule, each shown with what is wrong."""
+    maker, found = Maker(), []
+    for number in numbers:
+        case = maker.case(seed, number)
+        if (why := fault(case)) is not None:
+            found.append(number)
+            show(f"{seed}/{number}: {' '.join(case.arguments)[:160]!r}: {why}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, help="repeat one case and show what it does")
+    given = parser.parse_args()
+    if given.only is not None:
+        case = Maker().case(given.seed, given.only)
+        for name, content in case.files.items():
+            if content != SOUND.get(name, "").encode():
+                sys.stdout.write(f"--- {name}\n{content[:3000]!r}\n")
+        sys.stdout.write(f"{case.arguments}\n{fault(case)}\n")
+        with in_folder(case.files):
+            sys.stdout.write(f"{invoke(case.arguments)}\n")
+        return
+    found = failures(given.seed, range(given.cases), lambda text: sys.stdout.write(text + "\n"))
+    sys.stdout.write(f"{given.cases:,} cases, {len(found)} failures\n")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Nothing a user can type or feed breaks it: a bounded part of the fuzzer, and every input that once did."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fuzzer import CONFIG, MODEL, QUICK, SOUND, TRACE, WORKLOAD, Case, failures, fault
+
+CASES = 160
+
+
+def test_a_few_hundred_damaged_inputs() -> None:
+    said: list[str] = []
+    assert not failures(20261122, range(CASES), said.append), "\n".join(said)
+
+
+LAUGHS = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{chr(98 + k)}: &{chr(98 + k)} [{','.join(['*' + chr(97 + k)] * 9)}]\n" for k in range(9)
+)
+MERGES = "z: &z {rate: 1}\n" + "".join(
+    f"m{k}: &m{k} {{<<: [*z{', *m'.join(['', *map(str, range(k))])}]}}\n" for k in range(24)
+)
+PLAN = ["plan", "config.yaml"]
+SHOW = ["workload", "show", "mine.csv"]
+
+CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
+    "aliases blown up": (PLAN, {"config.yaml": LAUGHS.encode()}),
+    "merges blown up": (PLAN, {"config.yaml": MERGES.encode()}),
+    "nested lists": (PLAN, {"config.yaml": b"rate: " + b"[" * 20000}),
+    "nested objects": (["model", "show", "model.json"], {"model.json": b'{"a":' * 20000}),
+    "packed zeros": (SHOW, {"mine.csv": gzip.compress(bytes(300_000_000))}),
+    "a list for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: [1, 2]").encode()}),
+    "a date for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: 2024-01-01").encode()}),
+    "nothing for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate:").encode()}),
+    "400 digits for a rate": (PLAN, {"config.yaml": CONFIG.replace("40", "9" * 400).encode()}),
+    "half a character": (PLAN, {"config.yaml": CONFIG.replace("mine.csv", '"\\ud800"').encode()}),
+    "a key with a newline": (PLAN, {"config.yaml": (CONFIG + '"a\\nb\\u001b[2J": 1\n').encode()}),
+    "a key given twice": (
+        ["model", "show", "model.json"],
+        {"model.json": MODEL.replace("{", '{"hidden_size": 1,', 1).encode()},
+    ),
+    "no number in config.json": (
+        ["model", "show", "model.json"],
+        {"model.json": MODEL.replace("4096", "NaN").encode()},
+    ),
+    "a tag that would run code": (PLAN, {"config.yaml": b"rate: !!python/object/apply:os.system [ls]\n"}),
+    "zero bytes in a trace": (
+        ["workload", "import", "trace.csv"],
+        {"trace.csv": TRACE.replace("137", "1\x007").encode()},
+    ),
+    "a cdf of infinities": (SHOW, {"mine.csv": WORKLOAD.replace("9000,1", "inf,1").encode()}),
+    "a header alone": (SHOW, {"mine.csv": b"tokens,cdf\n"}),
+    "a terminal sequence in a name": (["plan", "--cdf", "\x1b[2Jx.csv", *QUICK], {}),
+    "a terminal sequence for an option": (["gpu", "show", "\x1b]0;x\x07"], {}),
+    "a name of 5,000 letters": (["plan", "--cdf", "a" * 5000, *QUICK], {}),
+    "the output is the input": ([*SHOW, "--format", "json", "-o", "mine.csv"], {}),
+    "the output is a full disk": (["plan", "--cdf", "mine.csv", *QUICK, "-o", "/dev/full"], {}),
+    "the output lies in no folder": (["plan", "--cdf", "mine.csv", *QUICK, "-o", "no/where/plan.yaml"], {}),
+    "a profile's name climbs": (["calibrate", "--points", "points.csv", "--gpu", "a100", "--name", "../../x"], {}),
+}
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_what_once_broke_it(name: str) -> None:
+    arguments, files = CORPUS[name]
+    sound = {file: text.encode() for file, text in SOUND.items()}
+    assert fault(Case(arguments, {**sound, **files})) is None
