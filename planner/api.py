@@ -587,6 +587,8 @@ def what_if(
     progress: Callable[[int, int], None] | None = None,
     workload: Workload | None = None,
     executor: Executor | None = None,
+    jobs: int = 1,
+    resume: str | Path | None = None,
     research: bool = False,
     **values: Any,
 ) -> Sweep:
@@ -606,6 +608,11 @@ def what_if(
         The traffic, when it is not in a file.
     executor
         Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
+    jobs
+        Processes of this machine that plan the points, > 0, where no executor is given.
+    resume
+        File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
+        they are done, so that an interrupted sweep goes on.
     research
         Of a plan: search for every point anew, instead of keeping what the plan has but for what is changed.
     **values
@@ -616,7 +623,10 @@ def what_if(
     Sweep
         Infeasible points are rows with their reason.
     """
+    from contextlib import ExitStack
+
     from planner.question.files import load_question, question_of
+    from planner.studies.journal import Journal
     from planner.studies.what_if import combinations, sweep
 
     saved: Question | None = None
@@ -645,7 +655,15 @@ def what_if(
 
     in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
     standing = () if saved is None or research else saved.pools
-    return sweep(question, changes, load, progress, origin, executor, in_memory, standing)
+    if jobs < 1:
+        raise InputError(f"jobs: must be at least 1, got {jobs}")
+    with ExitStack() as opened:
+        if executor is None and jobs > 1:
+            from concurrent.futures import ProcessPoolExecutor
+
+            executor = opened.enter_context(ProcessPoolExecutor(jobs))
+        journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
+        return sweep(question, changes, load, progress, origin, executor, in_memory, standing, journal)
 
 
 def schedule(

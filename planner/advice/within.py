@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from planner.cores import cores
 
 __all__ = ["within"]
 
@@ -37,8 +38,7 @@ def within(
     """
     tell = progress or (lambda done, total: None)
     tell(0, len(tasks))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, len(tasks), MOST_WORKERS)
+    workers = min(cores(), len(tasks), MOST_WORKERS)
     # a copy of a process with threads may hold their locks for ever; macOS libraries do not survive a copy
     if workers < 2 or threading.active_count() > 1 or sys.platform != "linux":
         return _here(seconds, tasks, tell)

@@ -25,15 +25,23 @@ def what_if(
         bool, opt.told("Of a plan: search anew at every point, instead of keeping what is not changed.", "--research")
     ] = False,
     zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
+    jobs: Annotated[int, opt.told("Processes that plan the points; 0 = one for each core.")] = 1,
+    resume: Annotated[
+        Path | None,
+        opt.told(
+            "File of finished points: an interrupted sweep goes on where it stopped. Made when missing.", "--resume"
+        ),
+    ] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Plan again with options changed; an infeasible point is a row with its reason.
 
-    Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --format csv
+    Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --jobs 0 --resume points.jsonl --format csv
     """
     from planner import api
     from planner.cli.output import progress_bar, writer
+    from planner.cores import cores
     from planner.errors import InputError
     from planner.question.files import load_question
     from planner.studies.what_if import parse_settings
@@ -44,6 +52,17 @@ def what_if(
         raise InputError("nothing to change", "Give --set OPTION=VALUE[,VALUE...] or --scenario NAME.")
     names = list(load_question(base).scenarios) if scenario == ["all"] else scenario
     values: dict[str, Any] = dict(settings)
+    if jobs < 0:
+        raise InputError(f"--jobs: must be 0 (one for each core) or more, got {jobs}")
     with progress_bar("planning") as progress:
-        result = api.what_if(base, zipped=zipped, research=research, scenarios=names, progress=progress, **values)
+        result = api.what_if(
+            base,
+            zipped=zipped,
+            research=research,
+            scenarios=names,
+            progress=progress,
+            jobs=jobs or cores(),
+            resume=resume,
+            **values,
+        )
     write(result)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from planner._version import __version__
@@ -15,6 +15,7 @@ from planner.notebook import InNotebooks
 from planner.plans import Plan
 from planner.question.files import SavedPool, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.studies.journal import Journal, key_of
 from planner.workload.workload import Workload
 
 __all__ = ["Sweep", "SweepPoint", "combinations", "parse_settings", "sweep"]
@@ -32,14 +33,19 @@ class SweepPoint:
         The answer; ``None`` when there is none.
     error
         Why there is none.
+    kept
+        Row and plan of an earlier run that was resumed, instead of `plan`.
     """
 
     changes: Mapping[str, Any]
     plan: Plan | None
     error: str | None = None
+    kept: Mapping[str, Any] | None = None
 
     def to_row(self) -> dict[str, object]:
         """One flat row: the changes, then the answer."""
+        if self.kept is not None:
+            return dict(self.kept["row"])
         row: dict[str, object] = {k: _plain(v) for k, v in self.changes.items()}
         row["feasible"] = self.plan is not None
         if self.plan is None:
@@ -64,6 +70,13 @@ class SweepPoint:
         row["reason"] = None
         return row
 
+    def document(self) -> Mapping[str, Any] | None:
+        """The plan, JSON-ready."""
+        if self.kept is not None:
+            found: Mapping[str, Any] | None = self.kept["plan"]
+            return found
+        return None if self.plan is None else self.plan.to_dict()
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep(InNotebooks):
@@ -81,10 +94,10 @@ class Sweep(InNotebooks):
     points: tuple[SweepPoint, ...]
 
     def __repr__(self) -> str:
-        return f"<Sweep: {len(self.points)} points, {len(self.feasible())} feasible>"
+        return f"<Sweep: {len(self.points)} points, {sum(bool(p.to_row()['feasible']) for p in self.points)} feasible>"
 
     def feasible(self) -> list[Plan]:
-        """The plans of the feasible points."""
+        """The plans of the feasible points; of a resumed sweep those of this run."""
         return [p.plan for p in self.points if p.plan is not None]
 
     def to_rows(self) -> list[dict[str, object]]:
@@ -102,7 +115,7 @@ class Sweep(InNotebooks):
             "points": [
                 {
                     "changes": {k: _plain(v) for k, v in p.changes.items()},
-                    "plan": None if p.plan is None else p.plan.to_dict(),
+                    "plan": p.document(),
                     "reason": p.error,
                 }
                 for p in self.points
@@ -163,6 +176,7 @@ def sweep(
     executor: Executor | None = None,
     in_memory: bool = False,
     standing: Sequence[SavedPool] = (),
+    journal: Journal | None = None,
 ) -> Sweep:
     """A plan per change.
 
@@ -179,12 +193,14 @@ def sweep(
     scenarios
         Name of the scenario each change comes from; a column of its own.
     executor
-        Plans the points; ``None`` = one after the other, here.
+        Plans the points, several to a task; ``None`` = one after the other, here.
     in_memory
         Whether the base's workload is in no file, so that its plans carry it.
     standing
         Pools of a plan, which the points keep but for what they change: other numbers of the same replicas, or a search
         among the plan's own engines and boundaries where a change is about those.
+    journal
+        Points that are there are taken from it, the others added as they are done.
 
     Raises
     ------
@@ -207,21 +223,58 @@ def sweep(
     if scenarios is not None:
         changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
     asked = [
-        (dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, tuple(standing) if keep else ())
+        Asked(dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, tuple(standing) if keep else ())
         for change, q, keep in zip(changes, questions, kept, strict=True)
     ]
-    tell = progress or (lambda done, total: None)
-    points = []
+    keys = [point.key() for point in asked] if journal is not None else [""] * len(asked)
+    points: dict[int, SweepPoint] = {}
+    for k, key in enumerate(keys):
+        if journal is not None and key in journal.points:
+            found = journal.points[key]
+            points[k] = SweepPoint(asked[k].change, None, found["reason"], found)
+    open_points = [k for k in range(len(asked)) if k not in points]
+    for k, point in _answers(asked, open_points, executor):
+        points[k] = point
+        if journal is not None:
+            journal.add(keys[k], point.to_row(), point.document(), point.error)
+        if progress is not None:
+            progress(len(points), len(asked))
+    return Sweep(base, tuple(points[k] for k in range(len(asked))))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A point to plan; it can be sent to another process."""
+
+    change: dict[str, Any]
+    question: PlanInputs
+    workload: Workload
+    in_memory: bool
+    standing: tuple[SavedPool, ...]
+
+    def key(self) -> str:
+        """What the point is known by in a journal."""
+        pools = [asdict(pool) for pool in self.standing]
+        return key_of(self.change, self.question.to_dict(), self.workload.digest, pools)
+
+
+def _answers(
+    asked: Sequence[Asked], wanted: Sequence[int], executor: Executor | None
+) -> Iterator[tuple[int, SweepPoint]]:
+    """Points with their places as they are done."""
     if executor is None:
-        for point in asked:
-            points.append(_point(*point))
-            tell(len(points), len(asked))
-        return Sweep(base, tuple(points))
-    futures = [executor.submit(_point, *point) for point in asked]
+        for k in wanted:
+            yield k, _point(asked[k])
+        return
+    # neighbours go together: they share their traffic, which is sent once, and what is known of it
+    size = max(1, len(wanted) // (4 * getattr(executor, "_max_workers", 4)))
+    futures = {
+        executor.submit(_points, [asked[k] for k in wanted[at : at + size]]): wanted[at : at + size]
+        for at in range(0, len(wanted), size)
+    }
     try:
-        for done, _ in enumerate(as_completed(futures), start=1):
-            tell(done, len(asked))
-        return Sweep(base, tuple(future.result() for future in futures))
+        for future in as_completed(futures):
+            yield from zip(futures[future], future.result(), strict=True)
     except BaseException:
         for future in futures:
             future.cancel()
@@ -238,15 +291,18 @@ def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str
     return replace(base, tp=None).override({**own, **change})
 
 
-def _point(
-    change: dict[str, Any], question: PlanInputs, workload: Workload, in_memory: bool, standing: tuple[SavedPool, ...]
-) -> SweepPoint:
-    """One point; it can be sent to another process."""
+def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
+    """Several points, in another process."""
+    return [_point(one) for one in asked]
+
+
+def _point(asked: Asked) -> SweepPoint:
+    """One point."""
     try:
-        return SweepPoint(change, make_plan(question, workload, in_memory, standing))
+        return SweepPoint(asked.change, make_plan(asked.question, asked.workload, asked.in_memory, asked.standing))
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
-        return SweepPoint(change, None, str(error))
+        return SweepPoint(asked.change, None, str(error))
 
 
 def _split(name: str, value: Any) -> Any:

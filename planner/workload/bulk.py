@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.cores import cores
 from planner.workload.formats.base import MAX_TOKENS, Clock, CsvColumns, ReadOptions, TraceBuilder
 from planner.workload.formats.rows import found_at, unit_of
 from planner.workload.source import normal_name
@@ -49,20 +50,13 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
     kind = source.head().kind
     if form.fields is None or kind not in ("csv", "jsonl", "parquet"):
         return None
-    with duckdb.connect(config={"threads": _cores(), "memory_limit": "300MB"}) as engine:
+    with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
             table = _Table.of(engine, source, kind)
             return None if table is None else _collect(engine, table, source, form, options)
         except duckdb.Error:
             # the row reader says what is wrong with it, and where
             return None
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Table:

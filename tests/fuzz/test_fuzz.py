@@ -54,6 +54,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         ["workload", "import", "trace.csv"],
         {"trace.csv": TRACE.replace("137", "1\x007").encode()},
     ),
+    "a histogram of +Inf alone": (
+        ["workload", "import", "scrape.txt"],
+        {"scrape.txt": SOUND["scrape.txt"].replace('generation_tokens_bucket{le="50"}', "x").encode()},
+    ),
     "a cdf of infinities": (SHOW, {"mine.csv": WORKLOAD.replace("9000,1", "inf,1").encode()}),
     "a header alone": (SHOW, {"mine.csv": b"tokens,cdf\n"}),
     "a terminal sequence in a name": (["plan", "--cdf", "\x1b[2Jx.csv", *QUICK], {}),

@@ -19,13 +19,19 @@ def blocks(sweep: Sweep) -> list[Block]:
     if all(row["feasible"] for row in rows):
         rows = [{k: v for k, v in row.items() if k != "feasible"} for row in rows]
     table = rows_table(rows, [*changed, "feasible", *FIRST, "reason"])
-    costs = [None if p.plan is None else p.plan.cost_usd_per_hour for p in sweep.points]
+    costs = [_cost(p.to_row()) for p in sweep.points]
     if all(cost is None for cost in costs):
         return [table]
     at = table.columns.index("$/hour")
     priced = [_prices(cost) for cost in costs]
     cells = [[*row[:at], *money, *row[at:]] for row, money in zip(table.rows, priced, strict=True)]
     return [Table([*table.columns[:at], "$/month", "$/year", *table.columns[at:]], cells, table.left)]
+
+
+def _cost(row: dict[str, object]) -> float | None:
+    """Cost of a point [USD/hour]."""
+    found = row.get("cost_usd_per_hour")
+    return found if isinstance(found, float) else None
 
 
 def _prices(usd_per_hour: float | None) -> list[str]:

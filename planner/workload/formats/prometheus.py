@@ -259,6 +259,10 @@ def _points(path: str, family: str, histogram: _Histogram, notes: list[str]) -> 
     bounds = sorted(histogram.buckets)
     if not bounds or histogram.count <= 0.0:
         raise InputError(f"{path}: {family} has counted no request", "Scrape a server that has served some.")
+    if math.isinf(bounds[0]):
+        raise InputError(
+            f"{path}: {family} has no bucket but +Inf, which says nothing of lengths", "Scrape all buckets."
+        )
     cumulative = np.array([histogram.buckets[b] for b in bounds])
     mass = np.diff(cumulative, prepend=0.0)
     if np.any(mass < 0.0):
