@@ -41,6 +41,7 @@ VERSION = "0.32.0"
 LENGTHS = ((256, 64), (64, 160))
 SHARES = (0.3, 0.55, 0.8)
 SLOTS = 64
+BUDGET = 2048
 IN_FLIGHT = 96
 """Requests that the saturating runs keep in flight: the queue is never empty, and no herd of prompts is tokenized at once."""
 SATURATING = 320
@@ -157,7 +158,7 @@ def serving(folder: Path, priority: str) -> Iterator[str]:
     cores = sorted(os.sched_getaffinity(0))
     before = (*PRIORITIES[priority], "taskset", "-c", str(cores[-1]))
     how = Launch(
-        engine("vllm"), str(folder / "tiny"), "tiny", {"max_model_len": 2048, "slots": SLOTS},
+        engine("vllm"), str(folder / "tiny"), "tiny", {"max_model_len": 2048, "slots": SLOTS, "token_budget": BUDGET},
         (*before, str(folder / "venv" / "bin" / "vllm")), ("--dtype", "bfloat16", "--no-enable-prefix-caching"),
     )  # fmt: skip
     with launched(how, environment=QUIET) as running:
@@ -172,7 +173,7 @@ def calibrate(url: str, target: Path, seconds: float) -> None:
     """The profile, and its points beside it."""
     reach = OperatingRange(max_input=512, max_output=160, max_concurrency=SLOTS, max_requests=4000)
     one = calibrate_server(
-        Server(url, "tiny"), reach, max_seconds=seconds, force=True,
+        Server(url, "tiny"), reach, max_seconds=seconds, token_budget=BUDGET, slots=SLOTS, engine="vllm", force=True,
         progress=lambda done, total, what: print(f"{done:4d}/{total} s  {what}", flush=True),
     )  # fmt: skip
     fit = one.server_fit
@@ -259,12 +260,10 @@ def capacity(runs: Path, law: tuple[int, int]) -> float:
 
 def replica(profile: Profile, input_tokens: float, output_tokens: float) -> MixedReplica:
     """What the planner makes of the profile for requests of these lengths."""
-    pairs = 0.5 * input_tokens * (input_tokens + 1.0)
-    iteration = profile.iteration.with_request_time(float(profile.settings.get("request_s", 0.0)), pairs)
     return MixedReplica(
-        **iteration.to_dict(), input_tokens=[input_tokens], output_tokens=[output_tokens],
-        token_budget=float(profile.settings["token_budget"]), max_num_seqs=SLOTS, kv_tokens=profile.kv_tokens or np.inf,
-        api_overhead_s=profile.api_overhead_s,
+        **profile.iteration.to_dict(), input_tokens=[input_tokens], output_tokens=[output_tokens],
+        token_budget=BUDGET, max_num_seqs=SLOTS, kv_tokens=profile.kv_tokens or np.inf,
+        request_s=profile.request_s, api_overhead_s=profile.api_overhead_s,
     )  # fmt: skip
 
 

@@ -115,7 +115,6 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
     settings: dict[str, str | float | bool] = {
         "scheduling": fit.rules.scheduling,
         "token_budget": fit.rules.budget,
-        "request_s": round(fit.request_s, 6),
     }
     if fit.api_overhead_idle_s is not None:
         settings["api_overhead_idle_s"] = round(fit.api_overhead_idle_s, 6)

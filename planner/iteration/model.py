@@ -304,18 +304,6 @@ class IterationModel:
             rows=self.rows / u,
         )
 
-    def with_request_time(self, request_s: float, mean_pairs: float) -> IterationModel:
-        """The same model for prompts of `mean_pairs` query-key pairs, each of which takes the engine `request_s` besides.
-
-        The form knows tokens and pairs, not requests: the time goes into the pairs, so that a mean prompt takes what it does.
-
-        >>> IterationModel(t0=0.0, a=1e-9).with_request_time(0.001, 1e6).a
-        2e-09
-        """
-        if not request_s > 0.0 or not mean_pairs > 0.0:
-            return self
-        return replace(self, a=self.a + request_s / mean_pairs)
-
     @property
     def additive(self) -> IterationModel:
         """The same model with decode and prefill attention as kernels of their own.

@@ -364,7 +364,7 @@ class Mixed(Method):
         profile = engine.profile
         return MixedPool(
             law,
-            engine.iteration_for(law),
+            profile.iteration,
             setup.slots,
             setup.kv_tokens,
             engine.token_budget,

@@ -123,15 +123,6 @@ class EngineOption:
         """Batches a replica runs side by side."""
         return self.parallel.copies
 
-    def iteration_for(self, law: PoolLaw) -> IterationModel:
-        """Iteration times for these requests, each of which takes the engine the profile's time per request besides."""
-        request_s = self.profile.settings.get("request_s", 0.0)
-        if not isinstance(request_s, float) or request_s <= 0.0:
-            return self.profile.iteration
-        new = (1.0 - law.cached_share) * law.input_tokens
-        pairs = law.cached_share * law.input_tokens * new + 0.5 * new * (new + 1.0)
-        return self.profile.iteration.with_request_time(request_s, float(law.weight @ pairs) / float(law.weight.sum()))
-
     def kv_tokens(self, max_num_seqs: int) -> int:
         """KV capacity of a copy when it may run that many sequences [tokens]."""
         if self.profile.kv_tokens is not None:

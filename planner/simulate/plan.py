@@ -241,7 +241,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
     method, engines = find_method(question.method), question.engines
     rules = ("mixed" if method.shares_budget else "slots") if preset is None else preset
     slots = pool.setup.slots
-    iteration: IterationModel | list[float] = option.iteration_for(law)
+    iteration: IterationModel | list[float] = option.profile.iteration
     chunk: float = option.token_budget
     if rules == "slots":
         # the picture of these methods: durations by active slots at the mean context
