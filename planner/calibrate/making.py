@@ -33,6 +33,8 @@ __all__ = [
 _ADDRESS = re.compile(
     r"(?i)\bhttps?://(?!(?:github|huggingface|arxiv|doi)\.)[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w.-]+\.(?:internal|local|lan|corp|svc)\b(?::\d+)?"
 )
+_SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b")
+_MEMORY = re.compile(r"\b(\d+) ?gb\b")
 _KEY = re.compile(r"(?i)\b(?:sk|hf|nvapi|key|token|bearer)[-_ =:]+[A-Za-z0-9_\-]{8,}")
 _FOLDER = re.compile(r"(?<![\w.])(?:~|\.{0,2})/(?:[^\s'\"/]+/)*")
 
@@ -60,18 +62,27 @@ def profile_name(
 
 
 def same_device(named: str, seen: str) -> bool:
-    """Whether the device torch sees is the GPU that was named.
+    """Whether the device torch sees is the GPU that was named: SXM, PCIe and NVL are others, a slice of one is none.
 
     >>> same_device("h100", "NVIDIA H100 80GB HBM3"), same_device("a100", "NVIDIA H100 80GB HBM3")
     (True, False)
+    >>> same_device("h100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"), same_device("a100", "NVIDIA A100-PCIE-40GB")
+    (False, False)
     """
-    wanted = find_gpu(named).name
+    wanted, told = find_gpu(named).name, seen.lower()
+    if _SLICE.search(told):
+        return False
     try:
         return find_gpu(seen).name == wanted
     except InputError:
-        # a name the catalog does not list: the family must at least be in it
+        # a name the catalog does not list: family, memory and form must be those of the one that was named
+        memory = _MEMORY.search(told)
+        if memory is not None and f"-{memory[1]}gb" not in wanted:
+            return False
+        if any((form in told) != (form in wanted) for form in ("pcie", "nvl")):
+            return False
         family = wanted.split("-")[0] if not wanted.startswith("rtx") else wanted.rsplit("-", 1)[0]
-        return family.replace("-", "") in seen.lower().replace(" ", "").replace("-", "")
+        return family.replace("-", "") in told.replace(" ", "").replace("-", "")
 
 
 def _rounded(model: IterationModel) -> IterationModel:

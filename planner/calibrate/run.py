@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -48,6 +49,9 @@ FLOOR_SLACK = 0.95
 
 SCHEDULING_OF: Mapping[str, str] = {"vllm": "mixed", "trtllm": "mixed"}
 """How engines run prompts where their name says it."""
+
+UNSTEADY = 0.05
+"""Two runs of a server that does nothing else differ by 2 to 4% [1]."""
 
 DEVICE_SECONDS = 60.0
 SERVER_SECONDS = 300.0
@@ -375,6 +379,7 @@ def calibrate_device(
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
+    from planner.calibrate.gpu_state import GpuState, read_gpu_state
     from planner.calibrate.microbench import CPU, TINY_MODEL, load_torch, measure
 
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
@@ -395,12 +400,21 @@ def calibrate_device(
             raise CalibrationError(
                 f"this machine has a {seen}, not a {spec.name}", "Name the GPU it has; nothing was measured."
             )
+        before = read_gpu_state()
+        if before.sliced and not force:
+            raise CalibrationError(
+                f"this {seen} is cut into slices (MIG): what is measured is one of them, not a {spec.name}",
+                "Switch MIG off, or measure the slice with --force under a name of its own.",
+            )
     prior = roofline(spec, network, tp)
     measured = measure(
         spec, network, prior, tp=tp, device=device, points=points, max_seconds=max_seconds, progress=progress
     )
+    state = read_gpu_state() if device != "cpu" else GpuState()
+    seen_then = [line for line in (state.note(), *state.doubts()) if line]
     one = _device_calibration(
-        measured.points, spec, network, tp, width=CPU_PRIOR_WIDTH if device == "cpu" else 1.0, notes=measured.notes,
+        measured.points, spec, network, tp, width=CPU_PRIOR_WIDTH if device == "cpu" else 1.0,
+        notes=(*measured.notes, *seen_then), recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
         engine="fleetopt microbenchmark", engine_version=measured.versions, command=command,
         source=f"measured on {measured.device} in {measured.seconds:.0f} s", automatic=device != "cpu",
     )  # fmt: skip
@@ -416,9 +430,10 @@ def _device_calibration(
     width: float = 1.0,
     prior: Any = None,
     notes: tuple[str, ...] = (),
+    recorded: Mapping[str, Any] | None = None,
     **details: Any,
 ) -> Calibration:
-    """Fit iterations and make their profile; `details` are further fields of it."""
+    """Fit iterations and make their profile; `details` are further fields of it, `recorded` stands with the points."""
     from planner.calibrate.fit import fit_points
     from planner.calibrate.raw import RawPoints, clock
 
@@ -430,7 +445,7 @@ def _device_calibration(
     for i, batch in enumerate(measured.batches):
         place = {} if measured.order is None else {"order": float(measured.order[i])}
         rows.append({**asdict(batch), "time_s": float(measured.time_s[i]), **place})
-    header = {**_header(profile), "composed": measured.composed, **clock()}
+    header = {**_header(profile), "composed": measured.composed, **clock(), **(recorded or {})}
     return Calibration(profile, fit=fit, raw=RawPoints("iterations", header, rows), notes=notes)
 
 
@@ -661,6 +676,10 @@ def _notes(
         f"{counts['requests']} requests measured in {counts['loads']} loads, {counts['requests_failed']} failed",
         f"this client spent up to {cost * 1e6:.0f} us of its processor per token",
     ]
+    apart = _repeats_apart(results)
+    if apart is not None:
+        told = f"the same load, sent again, took {apart:.1%} more or less time"
+        notes.append(told + (": the machine does other things meanwhile" if apart > UNSTEADY else ""))
     if live.interrupted:
         notes.append("interrupted: fitted to what was measured until then")
     if many > 1.2:
@@ -670,6 +689,16 @@ def _notes(
     if facts.prefix_caching and not live.dialect.token_ids:
         notes.append("the server keeps prompts; they were sent as words that never repeat")
     return (*notes, *(f"not used: {f}" for f in failures))
+
+
+def _repeats_apart(results: Sequence[LoadResult]) -> float | None:
+    """How far TPOTs of one load, sent more than once, lie apart, half their range over their mean, at its median [1]."""
+    times: dict[object, list[float]] = {}
+    for r in results:
+        if r.point is not None:
+            times.setdefault(r.load, []).append(r.point.tpot_s)
+    spreads = [(max(t) - min(t)) / (max(t) + min(t)) for t in times.values() if len(t) > 1]
+    return statistics.median(spreads) if spreads else None
 
 
 def _raw_server(

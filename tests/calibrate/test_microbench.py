@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from planner.calibrate.gpu_state import GpuState, read_gpu_state
 from planner.calibrate.microbench import CPU, TINY_MODEL, measure
 from planner.calibrate.run import calibrate_device, same_device
 from planner.catalog.profiles import load_profile, save_profile
@@ -44,6 +46,38 @@ def test_device_names() -> None:
     assert same_device("h200", "NVIDIA H200")
     assert not same_device("a100", "NVIDIA H100 80GB HBM3")
     assert not same_device("h100", "Tesla T4")
+    for other in ("NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H100 96GB HBM3", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"):
+        assert not same_device("h100", other), other
+    assert not same_device("a100", "NVIDIA A100-PCIE-40GB")
+    assert same_device("h100-nvl", "NVIDIA H100 NVL")
+
+
+def fake_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, gpu: str, apps: str = "4711") -> None:
+    """A driver's tool that answers so."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\ncase "$2" in *compute-apps*) printf "{apps}\\n";; *) echo "{gpu}";; esac\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_the_state_of_a_gpu_is_read_from_the_drivers_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_smi(
+        tmp_path,
+        monkeypatch,
+        "NVIDIA H100 80GB HBM3, 550.90, Disabled, 1500, 1980, 2619, 695.5, 700.00, 61, 5",
+        "1\\n2",
+    )
+    state = read_gpu_state()
+    assert (state.sm_mhz, state.power_w, state.temperature_c, state.processes) == (1500.0, 695.5, 61.0, 2)
+    assert not state.sliced and state.note() == (
+        "just after: SM clock 1500 of 1980 MHz, memory 2619 MHz, 696 of 700 W, 61 C, driver 550.90"
+    )
+    assert [d.split()[-1] for d in state.doubts()] == ["limit", "GPU"]
+    fake_smi(tmp_path, monkeypatch, "NVIDIA A100, 550.90, Enabled, [N/A], [N/A], 1593, [Not Supported], 400, 30, 4", "")
+    state = read_gpu_state()
+    assert state.sliced and state.sm_mhz is None and state.doubts() == [] and state.processes == 0
+    fake_smi(tmp_path, monkeypatch, "NVIDIA-SMI has failed because it could not talk to the driver")
+    assert read_gpu_state() == GpuState()
 
 
 def test_unknown_device() -> None:
