@@ -168,7 +168,8 @@ def open_loop(data: Path) -> list[str]:
             continue
         cached = 192.0 / float(row["input_tokens"]) if row["prefix_caching"] == "1" else 0.0
         replica = MixedReplica(
-            **profile.iteration.to_dict(), input_tokens=[float(row["input_tokens"])], output_tokens=[float(row["output_tokens"])],
+            **profile.iteration.with_requests(profile.request_s, float(row["output_tokens"]) - 1.0, 1.0).to_dict(),
+            input_tokens=[float(row["input_tokens"])], output_tokens=[float(row["output_tokens"])],
             token_budget=float(row["token_budget"]), max_num_seqs=float(row["max_num_seqs"]),
             cached_share=min(cached, 0.97), api_overhead_s=profile.api_overhead_s,
         )  # fmt: skip

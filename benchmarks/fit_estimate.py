@@ -4,9 +4,10 @@ Run by hand: ``python benchmarks/fit_estimate.py DATA_FOLDER`` writes ``planner/
 ``--check`` prints the fit without writing. The folder holds ``calibration/kernels.csv``, ``calibration/servers.csv`` and
 ``real/mlperf`` in the layout of the project's shared data.
 
-One joint fit: kernels have no engine cost, servers and MLPerf have both. Every cell (GPU, model, precision, ...) weighs the
-same within its data set; residuals are soft-L1 in log(predicted/measured); a constant is held towards its starting value by
-a weak prior (a factor of two is one standard deviation), so that one the data do not speak of stays where it was.
+One joint fit: kernels have no engine cost, servers (closed loops, and one vLLM server under open-loop load) and MLPerf have both.
+Every cell (GPU, model, precision, ...) weighs the same within its data set; residuals are soft-L1 in log(predicted/measured); a
+constant is held towards its starting value by a weak prior (a factor of two is one standard deviation), so that one the data do
+not speak of stays where it was.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from public_data import Case, kernel_cases, mlperf_cases, server_cases
+from public_data import Case, kernel_cases, mlperf_cases, open_loop_cases, server_cases
 
+from planner.engines import engine as find_engine
 from planner.iteration.roofline import band_kind, roofline
 
 FloatArray = NDArray[np.float64]
@@ -34,6 +36,7 @@ START: Mapping[str, tuple[float, str]] = {
     "attention": (0.65, "share of the peak 16-bit matrix rate in prefill attention"),
     "activations": (2.4, "times the values between matrix products pass through memory"),
     "experts": (0.84, "matrix rate of routed experts over that of dense layers"),
+    "imbalance": (1.15, "tokens of the busiest GPU over the mean where whole experts are spread"),
     "link": (0.40, "share of a link's bandwidth in collectives"),
     "allreduce_s": (8e-6, "latency of an all-reduce, or of one way to the experts [s]"),
     "launch_s_per_layer": (46e-6, "small kernels and gaps of a layer [s]"),
@@ -74,12 +77,14 @@ class Scored:
 
 def all_cases(data: Path) -> list[Case]:
     """Every case of the folder."""
-    return [*kernel_cases(data), *server_cases(data), *mlperf_cases(data)]
+    return [*kernel_cases(data), *server_cases(data), *open_loop_cases(data), *mlperf_cases(data)]
 
 
 def estimated(case: Case, constants: Mapping[str, float]) -> FloatArray:
     """log(predicted/measured) of a case's points, shape (points,)."""
     model = roofline(case.gpu, case.model, case.parallel, engine=case.engine, constants=constants)
+    if case.steps:
+        model = model.with_requests(find_engine(case.engine or "vllm").request_s, case.steps, 1.0)
     return np.atleast_1d(case.log_ratio(model))
 
 
@@ -131,7 +136,7 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
 
     names = list(START)
     begin = np.log([START[n][0] for n in names])
-    sd = np.array([CLASS_SD if n.startswith(("bandwidth_", "compute_")) else SD for n in names])
+    sd = np.array([CLASS_SD if n.startswith(("bandwidth_", "compute_", "imbalance")) else SD for n in names])
     at = start or {n: v for n, (v, _) in START.items()}
     # which of several ways to spread a model is the fastest does not move during a fit
     first = scored(cases, at)

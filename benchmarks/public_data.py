@@ -34,6 +34,10 @@ MLPERF_BUDGET = 8192
 """Engine settings of a result whose configuration is not published."""
 
 
+OPEN_LOOP = ("v1", "v1-prefix-cache")
+OPEN_LOOP_COLUMNS = ("input_tokens", "output_tokens", "completed_per_s", "tpot_mean_s")
+
+
 @dataclass(frozen=True)
 class Case:
     """One measured system and what the model says of it.
@@ -48,6 +52,8 @@ class Case:
         The system; `engine` is ``None`` for kernels.
     log_ratio
         From the iteration-time model to log(predicted/measured) of its points, shape (points,).
+    steps
+        Decode steps of a request, over which the host's work on it is spread; 0 = no requests.
     system
         Cases of one system are ways of spreading the model that the source leaves open: the fastest counts.
     """
@@ -60,6 +66,7 @@ class Case:
     engine: str | None
     log_ratio: Callable[[IterationModel], FloatArray]
     system: str = ""
+    steps: float = 0.0
 
 
 def public_gpu(name: str, mlperf: Path) -> GpuSpec:
@@ -140,12 +147,58 @@ def server_cases(data: Path) -> Iterator[Case]:
             Parallelism(int(float(tp))),
             engine,
             _server_ratio(points),
+            steps=float(np.median([max(p.output_tokens - 1.0, 1.0) for p in points])),
         )
 
 
 def _server_ratio(points: list[ServerPoint]) -> Callable[[IterationModel], FloatArray]:
     measured = np.log(np.array([p.tpot_s for p in points]))
     return lambda model: np.log(closed_loop_tpots(model, points)) - measured
+
+
+def open_loop_cases(data: Path) -> Iterator[Case]:
+    """Mean TPOT of one vLLM server under open-loop load, its stages that are not overloaded; speculation and V0 left out."""
+    found: dict[str, list[dict[str, str]]] = {}
+    path = data / "real" / "openloop" / "constant_rate_stages.csv"
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ():
+        if row["overloaded"] == "0" and row["setting"] in OPEN_LOOP:
+            found.setdefault(row["setting"], []).append(row)
+    for setting, rows in found.items():
+        column = {key: np.array([float(r[key]) for r in rows]) for key in OPEN_LOOP_COLUMNS}
+        steps = column["output_tokens"] - 1.0
+        # running sequences by Little's law, as measured
+        n = column["completed_per_s"] * steps * column["tpot_mean_s"]
+        cached = 192.0 if rows[0]["prefix_caching"] == "1" else 0.0
+        yield Case(
+            "servers",
+            f"h100_sxm llama-3.1-8b vllm bf16 tp1 {setting}",
+            find_gpu("h100"),
+            find_model("llama-3.1-8b"),
+            Parallelism(1),
+            "vllm",
+            _open_loop_ratio(column, n, steps, cached),
+            steps=float(steps.mean()),
+        )
+
+
+def _open_loop_ratio(
+    column: dict[str, FloatArray], n: FloatArray, steps: FloatArray, cached: float
+) -> Callable[[IterationModel], FloatArray]:
+    length = column["input_tokens"]
+    new = length - cached
+    pairs = new * (cached + 0.5 * (new + 1.0))
+    measured = np.log(column["tpot_mean_s"])
+
+    def ratio(m: IterationModel) -> FloatArray:
+        started = n / steps
+        share = np.minimum(1.0, started)
+        kv = n * (length + 0.5 * steps)
+        alone = m.time(np.maximum(n, 1.0), np.maximum(n, 1.0) * (length + 0.5 * steps))
+        beside = m.time(n, kv, started * new / share, started * pairs / share)
+        log: FloatArray = np.log((1.0 - share) * alone + share * beside) - measured
+        return log
+
+    return ratio
 
 
 def closed_loop_tpots(m: IterationModel, points: list[ServerPoint]) -> FloatArray:

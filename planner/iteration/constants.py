@@ -12,67 +12,69 @@ from collections.abc import Mapping
 __all__ = ["BANDS", "CONSTANTS"]
 
 CONSTANTS: Mapping[str, float] = {
-    # share of the peak bandwidth when streaming weights; 50 cells, 9 GPUs
-    "weights": 0.8125,
-    # share of the peak bandwidth when reading KV; 92 cells, 19 GPUs
-    "kv": 0.8281,
-    # share of the peak matrix rate, 16 and 8 bits; 65 cells, 17 GPUs
-    "matmul": 0.7439,
+    # share of the peak bandwidth when streaming weights; 52 cells, 9 GPUs
+    "weights": 0.8249,
+    # share of the peak bandwidth when reading KV; 94 cells, 19 GPUs
+    "kv": 0.8239,
+    # share of the peak matrix rate, 16 and 8 bits; 66 cells, 17 GPUs
+    "matmul": 0.7464,
     # share of the peak matrix rate, 4 bits; 33 cells, 8 GPUs
-    "matmul_fp4": 0.647,
+    "matmul_fp4": 0.6536,
     # share of the peak 16-bit matrix rate in prefill attention; 50 cells, 13 GPUs
-    "attention": 0.8755,
-    # times the values between matrix products pass through memory; 96 cells, 19 GPUs
-    "activations": 3.058,
+    "attention": 0.9006,
+    # times the values between matrix products pass through memory; 98 cells, 19 GPUs
+    "activations": 3.17,
     # matrix rate of routed experts over that of dense layers; 16 cells, 12 GPUs
-    "experts": 0.6973,
+    "experts": 0.7008,
+    # tokens of the busiest GPU over the mean where whole experts are spread; 5 cells, 5 GPUs
+    "imbalance": 1.035,
     # share of a link's bandwidth in collectives; 42 cells, 10 GPUs
-    "link": 0.3957,
-    # latency of an all-reduce, or of one way to the experts [s]; 28 cells, 5 GPUs
-    "allreduce_s": 4.319e-06,
-    # small kernels and gaps of a layer [s]; 68 cells, 13 GPUs
-    "launch_s_per_layer": 4.104e-05,
-    # decode attention per sequence and layer besides its KV [s]; 57 cells, 16 GPUs
-    "sequence_s_per_layer": 6.743e-08,
+    "link": 0.3959,
+    # latency of an all-reduce, or of one way to the experts [s]; 29 cells, 5 GPUs
+    "allreduce_s": 4.7e-06,
+    # small kernels and gaps of a layer [s]; 71 cells, 13 GPUs
+    "launch_s_per_layer": 4.227e-05,
+    # decode attention per sequence and layer besides its KV [s]; 58 cells, 16 GPUs
+    "sequence_s_per_layer": 6.699e-08,
     # bandwidth share of cards with GDDR memory over that of NVIDIA's modules; 15 cells, 5 GPUs
-    "bandwidth_workstation": 1.119,
+    "bandwidth_workstation": 1.109,
     # bandwidth share of AMD Instinct over that of NVIDIA's modules; 9 cells, 4 GPUs
-    "bandwidth_amd": 1.085,
+    "bandwidth_amd": 1.087,
     # matrix share of cards with GDDR memory over that of NVIDIA's modules; 14 cells, 5 GPUs
-    "compute_workstation": 1.041,
+    "compute_workstation": 1.047,
     # matrix share of AMD Instinct over that of NVIDIA's modules; 9 cells, 4 GPUs
-    "compute_amd": 0.7212,
-    # vLLM: host time of an iteration [s]; 8 cells, 1 GPUs
-    "vllm_iteration_s": 0.001198,
-    # vLLM: host time of an iteration per running sequence [s]; 8 cells, 1 GPUs
-    "vllm_sequence_s": 9.244e-06,
+    "compute_amd": 0.7189,
+    # vLLM: host time of an iteration [s]; 10 cells, 2 GPUs
+    "vllm_iteration_s": 0.0009627,
+    # vLLM: host time of an iteration per running sequence [s]; 10 cells, 2 GPUs
+    "vllm_sequence_s": 9.063e-06,
     # SGLang: host time of an iteration [s]; 3 cells, 1 GPUs
-    "sglang_iteration_s": 0.0004939,
+    "sglang_iteration_s": 0.0005014,
     # SGLang: host time of an iteration per running sequence [s]; 3 cells, 1 GPUs
-    "sglang_sequence_s": 7.222e-06,
+    "sglang_sequence_s": 7.29e-06,
     # TensorRT-LLM: host time of an iteration [s]; 18 cells, 3 GPUs
-    "trtllm_iteration_s": 0.0003835,
+    "trtllm_iteration_s": 0.000367,
     # TensorRT-LLM: host time of an iteration per running sequence [s]; 21 cells, 3 GPUs
-    "trtllm_sequence_s": 2.762e-05,
+    "trtllm_sequence_s": 2.495e-05,
     # vLLM with thousands of sequences, as submitted to MLPerf: per iteration [s]; 13 cells, 7 GPUs
-    "vllm_offline_iteration_s": 0.05503,
+    "vllm_offline_iteration_s": 0.05486,
     # the same per running sequence [s]; 7 cells, 5 GPUs
-    "vllm_offline_sequence_s": 4.545e-06,
+    "vllm_offline_sequence_s": 4.497e-06,
     # TensorRT-LLM with thousands of sequences, as submitted to MLPerf: per iteration [s]; 37 cells, 12 GPUs
-    "trtllm_offline_iteration_s": 0.01259,
+    "trtllm_offline_iteration_s": 0.01256,
     # the same per running sequence [s]; 29 cells, 10 GPUs
-    "trtllm_offline_sequence_s": 7.413e-06,
+    "trtllm_offline_sequence_s": 7.274e-06,
 }
 """Shares are of 1, times in seconds. NVIDIA's data-centre modules are the class the others are told against."""
 
 BANDS: Mapping[str, float] = {
     "kernels modules dense": 0.25,  # 7 cells
-    "kernels others dense": 0.20,  # 8 cells
+    "kernels others dense": 0.19,  # 8 cells
     "offline modules dense": 0.23,  # 16 cells
-    "offline modules experts": 0.31,  # 13 cells
+    "offline modules experts": 0.35,  # 13 cells
     "offline others dense": 0.41,  # 14 cells
-    "offline others experts": 0.26,  # 6 cells
-    "servers modules dense": 0.28,  # 33 cells
+    "offline others experts": 0.25,  # 6 cells
+    "servers modules dense": 0.28,  # 35 cells
 }
 """Half-width around an estimate that holds 90% of the measurements of its kind, each predicted once by a fit without its
 GPU type and once by one without its model; see :func:`planner.iteration.roofline.band_kind` [1]."""

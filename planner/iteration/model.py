@@ -304,6 +304,22 @@ class IterationModel:
             rows=self.rows / u,
         )
 
+    def with_requests(self, request_s: float, decodes: float, new_tokens: float) -> IterationModel:
+        """The same times where the host needs `request_s` for each request besides.
+
+        A request of `decodes` decode steps is one in that many of the sequences of a batch, so that each carries as much
+        less of it: right on average, however the requests come. One that decodes less than once carries it with its prompt.
+
+        >>> IterationModel(t0=1e-3).with_requests(2e-3, decodes=100.0, new_tokens=500.0).time(50)
+        0.002
+        """
+        if request_s <= 0.0:
+            return self
+        if decodes < 1.0:
+            return replace(self, c=self.c + request_s / max(new_tokens, 1.0))
+        each = request_s / decodes
+        return replace(self, h=self.h + each, h_m=self.h_m + (each if self.m else 0.0))
+
     @property
     def additive(self) -> IterationModel:
         """The same model with decode and prefill attention as kernels of their own.

@@ -69,9 +69,7 @@ class MixedPool(PoolModel):
         self.arrivals = arrivals
         self.law = law
         self.token_budget = token_budget
-        self._iteration = iteration
-        # where attention is free the host's work on a request is left out along a path
-        self._request_pairs = request_s / iteration.a if iteration.a > 0.0 else 0.0
+        self._iteration = iteration = iteration.with_requests(request_s, law.mean(m.DECODE), law.mean(m.NEW_INPUT))
         self._replica = MixedReplica(
             **iteration.to_dict(),
             input_tokens=law.input_tokens,
@@ -81,7 +79,6 @@ class MixedPool(PoolModel):
             max_num_seqs=slots,
             kv_tokens=kv_tokens,
             cached_share=law.cached_share,
-            request_s=request_s,
             api_overhead_s=api_overhead_s,
         )
         limit = self._replica.max_throughput()
@@ -120,7 +117,7 @@ class MixedPool(PoolModel):
             return np.asarray(time(n, kv, rows * new, pairs))
 
         def counted(own: PathRequests) -> PathRequests:
-            return replace(own, tokens=own.tokens / rows, pairs=own.pairs + self._request_pairs)
+            return replace(own, tokens=own.tokens / rows)
 
         path = self.arrivals.path(
             arrival_rate_per_s,

@@ -145,8 +145,6 @@ class LengthLaw:
         Cost of a query-key pair over that of a prefill token, ``a/(b + c)`` [tokens/pair].
     rows : float
         Tokens a decode brings into a batch: prompt tokens to compute are counted in units of so many.
-    request_pairs : float
-        Query-key pairs that take as long as the host's work on one request.
 
     Attributes
     ----------
@@ -165,7 +163,6 @@ class LengthLaw:
         cached_share: ArrayLike,
         attention: float = 0.0,
         rows: float = 1.0,
-        request_pairs: float = 0.0,
     ) -> None:
         prompt = _row_vector("input_tokens", input_tokens)
         output = _row_vector("output_tokens", output_tokens)
@@ -193,7 +190,7 @@ class LengthLaw:
         if not self.mean_prefill > 0:
             raise ValueError("input_tokens: the mean must be positive")
         # sum over chunks of c_j (p_j + (c_j + 1)/2) telescopes: the chunking does not matter
-        self.pairs = cached * prompt * new + new * (new + 1) / 2 + request_pairs
+        self.pairs = cached * prompt * new + new * (new + 1) / 2
         self.mean_pairs = float(p @ self.pairs)
         work = new + attention * self.pairs
         self.prefill = work * (self.mean_prefill / float(p @ work))

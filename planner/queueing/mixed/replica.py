@@ -34,9 +34,6 @@ __all__ = ["MixedPrediction", "MixedReplica", "Routing"]
 Array = NDArray[np.float64]
 Routing = Literal["random", "p2c", "jsq", "rr"]
 
-# Time of a query-key pair where attention is free and the host's work on a request must be told in pairs [s]: the pairs of a
-# prompt of 100,000 tokens then take 5 us.
-FEWEST_S_PER_PAIR = 1e-15
 # Points of the quadrature.
 POINTS = 4096
 # Requests sent round robin avoid replicas with a fresh backlog, kappa = exp(-theta V/E[L]), theta = first + second
@@ -177,8 +174,6 @@ class MixedReplica:
     cached_share : float or array_like, shape (rows,)
         Share of a prompt found in the prefix cache, in [0, 1), one for all or one per row: prefill computes the rest with
         the cached part as its past; memory and decode reads hold all of it.
-    request_s : float
-        Time of the host that each request takes from the iterations [s].
     api_overhead_s : float
         Constant added to TTFT and E2E [s].
 
@@ -222,7 +217,6 @@ class MixedReplica:
         max_num_seqs: float,
         kv_tokens: float = math.inf,
         cached_share: ArrayLike = 0.0,
-        request_s: float = 0.0,
         api_overhead_s: float = 0.0,
     ) -> None:
         terms = {
@@ -239,7 +233,7 @@ class MixedReplica:
             "h_m": h_m,
             "e_m": e_m,
         }
-        for name, value in (*terms.items(), ("request_s", request_s), ("api_overhead_s", api_overhead_s)):
+        for name, value in (*terms.items(), ("api_overhead_s", api_overhead_s)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: {value!r} is not a finite number >= 0")
         if not t0 + w + b + c > 0:
@@ -254,9 +248,6 @@ class MixedReplica:
             raise ValueError(f"max_num_seqs: {max_num_seqs!r} is not a finite number >= 1")
         if not kv_tokens > 0:
             raise ValueError(f"kv_tokens: {kv_tokens!r} is not > 0")
-        if request_s > 0.0:
-            # with a prompt comes the host's work on it, told as pairs of its attention
-            a = max(a, FEWEST_S_PER_PAIR)
         # a batch is counted in units of what a decode brings into it, so that a decode is one
         b, c, tau, expert_share = b * rows, c * rows, max(tau / rows, 1.0), 1.0 - (1.0 - expert_share) ** rows
         self.token_budget = float(token_budget) / rows
@@ -270,7 +261,6 @@ class MixedReplica:
             cached_share,
             a * rows / (b + c) if b + c > 0 else 0.0,
             rows,
-            request_s / a if request_s > 0.0 else 0.0,
         )
         self._sums = PromptSums(self._law, self.token_budget)
         self._a, self._g = float(a), float(g)
