@@ -64,6 +64,8 @@ class MixedPool(PoolModel):
         api_overhead_s: float = 0.0,
         request_s: float = 0.0,
     ) -> None:
+        # a first token waits for the host's work on its own request whole
+        api_overhead_s += request_s
         self.slots, self.kv_tokens, self.api_overhead_s = slots, kv_tokens, api_overhead_s
         self.routing = routing
         self.arrivals = arrivals

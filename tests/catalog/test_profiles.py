@@ -37,6 +37,7 @@ FULL = Profile(
     error_p95=0.09,
     covered={"decodes": (1.0, 256.0), "context_tokens": (128.0, 32768.0)},
     kv_tokens=420904,
+    request_s=0.0004,
     api_overhead_s=0.02,
     reserved=ReservedSlots(16.0, 65536.0),
     replica_usd_per_hour=5.4,
