@@ -260,10 +260,11 @@ def capacity(runs: Path, law: tuple[int, int]) -> float:
 
 def replica(profile: Profile, input_tokens: float, output_tokens: float) -> MixedReplica:
     """What the planner makes of the profile for requests of these lengths."""
+    iteration = profile.iteration.with_requests(profile.request_s, output_tokens - 1.0, input_tokens)
     return MixedReplica(
-        **profile.iteration.to_dict(), input_tokens=[input_tokens], output_tokens=[output_tokens],
+        **iteration.to_dict(), input_tokens=[input_tokens], output_tokens=[output_tokens],
         token_budget=BUDGET, max_num_seqs=SLOTS, kv_tokens=profile.kv_tokens or np.inf,
-        request_s=profile.request_s, api_overhead_s=profile.api_overhead_s,
+        api_overhead_s=profile.api_overhead_s,
     )  # fmt: skip
 
 

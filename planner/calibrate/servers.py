@@ -71,6 +71,11 @@ FULL_SHARE = 0.75
 LIMIT_SPREAD = 0.06
 
 
+REQUEST_S = 1.4e-3
+"""Host time of a request where nothing else is known [s]: the middle of what closed loops of fifteen public servers fit (0.4 to
+22 ms; whatever a request costs besides its tokens is in it). An estimate takes less, see :mod:`planner.engines.vllm`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What kept requests from running together.
@@ -215,7 +220,7 @@ def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int) -
         mean, sd, common = _unknown_prior(loads), np.array(UNKNOWN_LOG_SD), np.ones(size)
     else:
         host = engine(DEFAULT_ENGINE)
-        mean = log_parameters(prior, host.request_s, host.api_overhead_s)
+        mean = log_parameters(prior, REQUEST_S, host.api_overhead_s)
         width = PRIOR_WIDTH if shapes >= ENOUGH_SHAPES else SHORT_WIDTH
         host_width = 1.0 if shapes >= ENOUGH_SHAPES else SHORT_HOST_WIDTH
         sd = np.array(
@@ -237,7 +242,7 @@ def _unknown_prior(x: Loads) -> FloatArray:
     host = engine(DEFAULT_ENGINE)
     values = [
         0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token,
-        0.1 * per_token / 1000.0, host.request_s, host.api_overhead_s,
+        0.1 * per_token / 1000.0, REQUEST_S, host.api_overhead_s,
     ]  # fmt: skip
     logs: FloatArray = np.log(np.array(values))
     return logs

@@ -463,6 +463,9 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
         places = _line_index(lines)
         told = [f"{where}{places(path)}: {path + ': ' if path else ''}{message}" for path, message in problems]
         raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
+    kept = values.get("settings", {}).get("request_s")
+    if "request_s" not in values and isinstance(kept, float):
+        values["request_s"] = kept  # files of before it was a key of its own
     found = Profile(**values)
     try:
         found.parallel  # noqa: B018 - it is the check
@@ -682,9 +685,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         return found  # a server of another engine: its host is in it
     if own in engines():
         known = find_engine(own)
-        # a server's own figure; files of before it was kept have it among their settings
-        stated = found.request_s or found.settings.get("request_s", known.request_s)
-        request_s = float(stated) if isinstance(stated, (int, float)) else known.request_s
+        request_s = found.request_s if "request_s" in found.settings else found.request_s or known.request_s
         return replace(found, api_overhead_s=found.api_overhead_s or known.api_overhead_s, request_s=request_s)
     from planner.iteration.constants import CONSTANTS
 

@@ -20,7 +20,7 @@ MODEL_FOLDER = CATALOG / "models"
 
 GPU_KEYS = {"memory_gib", "bandwidth_gb_per_s", "tflops", "link_gb_per_s", "aliases", "sources"}
 GPU_OPTIONAL = {"gpus_per_node", "sm_count", "attention_kernel", "node_link_gb_per_s", "gpu_class"}
-MODEL_KEYS = {"source", "aliases", "config", "parameters_billion"}
+MODEL_KEYS = {"source", "aliases", "config", "parameters_billion", "repositories"}
 
 
 def problems_of_gpu(name: str, entry: dict[str, Any], sources: dict[str, str]) -> list[str]:

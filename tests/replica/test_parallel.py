@@ -31,7 +31,7 @@ def test_what_is_asked_for_must_be_possible() -> None:
 @pytest.mark.parametrize(
     ("name", "device", "asked", "found"),
     [
-        ("llama-3.1-8b", "h100", {}, ["TP1"]),
+        ("llama-3.1-8b", "h100", {}, ["TP1", "TP2", "TP4", "TP8"]),
         ("llama-3.1-70b", "h100", {"pp": 2}, ["TP1 PP2"]),
         # 671 GB in 8 bits: a node of 8 x 141 GB holds them, one of 8 x 80 GB does not
         ("deepseek-v3", "h200", {}, ["TP8", "DP8 EP8"]),
@@ -39,7 +39,7 @@ def test_what_is_asked_for_must_be_possible() -> None:
         ("deepseek-v3", "h200", {"dp": 4}, ["TP2 DP4 EP8"]),
         ("deepseek-v3", "h200", {"ep": 8, "tp": 4}, ["TP4 DP2 EP8"]),
         ("deepseek-v3", "h200", {"tp": 8}, ["TP8"]),
-        ("gpt-oss-120b", "b200", {}, ["TP1", "DP8 EP8"]),
+        ("gpt-oss-120b", "b200", {}, ["TP1", "TP2", "TP4", "TP8", "DP8 EP8"]),
         ("llama-3.1-405b", "h100", {}, ["TP8 PP2"]),
     ],
 )
