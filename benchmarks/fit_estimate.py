@@ -36,6 +36,10 @@ START: Mapping[str, tuple[float, str]] = {
     "attention": (0.65, "share of the peak 16-bit matrix rate in prefill attention"),
     "activations": (2.4, "times the values between matrix products pass through memory"),
     "experts": (0.84, "matrix rate of routed experts over that of dense layers"),
+    "fine_experts": (
+        0.5,
+        "speed of mixtures of 32 and more experts on GPUs without 4-bit matrix units over that on others",
+    ),
     "imbalance": (1.15, "tokens of the busiest GPU over the mean where whole experts are spread"),
     "link": (0.40, "share of a link's bandwidth in collectives"),
     "allreduce_s": (8e-6, "latency of an all-reduce, or of one way to the experts [s]"),
@@ -136,7 +140,7 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
 
     names = list(START)
     begin = np.log([START[n][0] for n in names])
-    sd = np.array([CLASS_SD if n.startswith(("bandwidth_", "compute_", "imbalance")) else SD for n in names])
+    sd = np.array([CLASS_SD if n.startswith(("bandwidth_", "compute_", "imbalance", "fine_")) else SD for n in names])
     at = start or {n: v for n, (v, _) in START.items()}
     # which of several ways to spread a model is the fastest does not move during a fit
     first = scored(cases, at)

@@ -16,6 +16,8 @@ __all__ = ["PRIOR_LOG_SD", "ShardShape", "band_kind", "prior_band", "roofline", 
 
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0
+FINE_EXPERTS = 32
+"""Experts from which on a mixture is one of many small ones."""
 PCIE_BYTES_PER_S = 25e9
 """What a PCIe 4.0 x16 slot sustains in one direction, assumed where a GPU has no other link."""
 NODE_LINK_BYTES_PER_S = 50e9
@@ -224,7 +226,8 @@ def roofline(
 
     The shares s and the launch times are fitted: :mod:`planner.iteration.constants` says from how much. params and
     bytes are one GPU's share and exclude embedding and head. Mixture of experts: parameters per token count the active
-    experts, and the experts' bytes enter as ``w_experts``. Latent attention: g is the larger of reading the compressed
+    experts, and the experts' bytes enter as ``w_experts``; mixtures of 32 and more experts run them slower by the constant
+    ``fine_experts`` on GPUs without 4-bit matrix units. Latent attention: g is the larger of reading the compressed
     cache and computing on it. Sliding-window layers read at most their window: it goes into h and c. Linear attention
     and state-space layers count their weights in w and b and move their state in h; their scan, a few percent of the
     products, is left out. Sparse attention counts as if it read everything: an upper bound beyond its top-k.
@@ -268,7 +271,7 @@ def roofline(
     >>> m = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, full_attention_layers=32)
     >>> p = roofline(h100, m)
     >>> [float(f"{v:.2g}") for v in (p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9)]
-    [1.7, 5.0, 19.0, 4.6, 2.1, 47.0, 0.59]
+    [1.7, 5.1, 19.0, 4.5, 2.1, 48.0, 0.57]
     """
     spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
     if spread.tp > gpu.gpus_per_node:
@@ -302,11 +305,14 @@ def roofline(
     w = shape.dense_parameters * DTYPE_BYTES[dense_dtype] * stream_s
     # whole experts on a GPU of their own: the one with the most tokens is waited for
     busiest = k.get("imbalance", 1.0) if spread.ep > 1 else 1.0
-    w_experts = shape.expert_parameters * weight_element * stream_s
+    # many small experts: grouped kernels that read and multiply them well came with 4-bit matrix units
+    fine = model.experts >= FINE_EXPERTS and not gpu.flops_per_s.get("fp4")
+    routed_speed = k.get("fine_experts", 1.0) if fine else 1.0
+    w_experts = shape.expert_parameters * weight_element * stream_s / routed_speed
     # a GPU's experts see the tokens of all copies of the stage
     routed_flops = 2.0 * (shape.active_parameters - shape.dense_parameters) * spread.dp * busiest
     b = 2.0 * shape.dense_parameters * flop_s(dense_dtype)
-    b += routed_flops * flop_s(model.weight_dtype) / k["experts"]
+    b += routed_flops * flop_s(model.weight_dtype) / k["experts"] / routed_speed
     activations = shape.activation_elements + shape.routed_elements * spread.dp * busiest
     # between quantized matrix products values are written once in 16 bits and once as the next product reads them
     narrow = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5625}.get(matmul_rate(gpu, model.weight_dtype)[1], ACTIVATION_BYTES)

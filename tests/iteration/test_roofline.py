@@ -108,6 +108,15 @@ def test_mixture_of_experts() -> None:
     assert p.b == pytest.approx(2 * (shape.dense_parameters + routed / 0.5) / (0.5 * 989e12))
 
 
+def test_many_small_experts_are_slower_where_kernels_are_older() -> None:
+    """Factor of :mod:`planner.iteration.constants` on GPUs without 4-bit matrix units; few large experts are as others."""
+    halved = {**PLAIN, "fine_experts": 0.5}
+    for network, factor in ((DEEPSEEK, 2.0), (MIXTRAL, 1.0)):
+        plain, slow = (roofline(H100, network, 8, constants=k) for k in (PLAIN, halved))
+        assert slow.w_experts == pytest.approx(factor * plain.w_experts)
+        assert (slow.w, slow.g, slow.t0) == (plain.w, plain.g, plain.t0)
+
+
 def test_latent_attention() -> None:
     shape = shard_shape(DEEPSEEK, 8)
     assert shape.kv_bytes_per_token == 61 * 576 * 2  # not divided: every GPU keeps it
