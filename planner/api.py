@@ -75,6 +75,8 @@ def plan(
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
+    weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
+    kv_dtype: Literal["bf16", "fp8"] | None = None,
     tp: int | str | Sequence[int] | None = None,
     pp: int | None = None,
     dp: int | None = None,
@@ -186,6 +188,10 @@ def plan(
     like
         Family (model_type) whose arithmetic to take for a config.json of an unknown architecture. Default: refused.
         [text]
+    weights
+        Dtype the weights are served in: of a quantized checkpoint of the model. Default: the model's. [text]
+    kv_dtype
+        Dtype of the KV cache. Default: the model's. [text]
     tp
         GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4. Default: every pool the cheapest of a
         node's. [whole number, a list of them, or all]
@@ -203,8 +209,7 @@ def plan(
         Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
         draft or ngram. Default: none. [text]
     engine
-        Engine that serves: its host's time is in iterations and TTFT. Default: that of the profile, vllm for an
-        estimate. [text]
+        Engine that serves: its host's time and its measured profile. Default: that of --profile, else vllm. [text]
     api_overhead
         Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
         [time [s]: 0.5 or 500ms]
@@ -695,6 +700,8 @@ def schedule(
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
+    weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
+    kv_dtype: Literal["bf16", "fp8"] | None = None,
     tp: int | str | Sequence[int] | None = None,
     pp: int | None = None,
     dp: int | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.errors import InputError
 
@@ -270,6 +270,18 @@ class ModelSpec:
     like: str = ""
     aliases: tuple[str, ...] = ()
     source: str = ""
+
+    def served_as(self, weights: str | None = None, kv: str | None = None) -> ModelSpec:
+        """The same model served with other dtypes of weights and KV cache; ``None`` = as it is.
+
+        >>> llama = ModelSpec("llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072)
+        >>> llama.served_as(weights="fp8").weight_dtype, llama.served_as() is llama
+        ('fp8', True)
+        """
+        if weights in (None, self.weight_dtype) and kv in (None, self.kv_dtype):
+            return self
+        dense = self.dense_dtype if weights in (None, self.weight_dtype) else ""
+        return replace(self, weight_dtype=weights or self.weight_dtype, kv_dtype=kv or self.kv_dtype, dense_dtype=dense)
 
     @property
     def dense_weight_dtype(self) -> str:

@@ -85,6 +85,7 @@ SENTENCES: Mapping[str, str] = {
     "length_split": "lengths: {split}",
     "no_compression": "compression not proposed: no category of the workload is known to be compressible "
     "(--p-c gives a share)",
+    "gateway": "gateway: {summary} (--routing {routing}): {gateway}",
     "room": "pools keep room for their longest prompt and an output of {output:,} tokens (--max-output); a client that sends no "
     "max_tokens may go on to --max-model-len",
     "oracle": "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)",

@@ -8,7 +8,7 @@ from typing import Literal
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["ROUTINGS", "Routing", "find_routing"]
+__all__ = ["DEFAULT_ROUTING", "ROUTINGS", "Routing", "find_routing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Routing:
         Other names people use.
     law
         What the closed forms of :mod:`planner.queueing` call it; ``None`` = there is none for it.
+    gateway
+        How gateways are told to do it.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Routing:
     one_queue: bool = False
     aliases: tuple[str, ...] = ()
     law: Literal["random", "p2c", "jsq", "rr"] | None = None
+    gateway: str = ""
 
     @property
     def pooled(self) -> bool:
@@ -57,8 +60,22 @@ class Routing:
 ROUTINGS: Mapping[str, Routing] = {
     r.name: r
     for r in (
-        Routing("random", "any replica, each with the same probability", candidates=1, law="random"),
-        Routing("rr", "in turn", candidates=1, in_turn=True, aliases=("round-robin",), law="rr"),
+        Routing(
+            "random",
+            "any replica, each with the same probability",
+            candidates=1,
+            law="random",
+            gateway="nginx `random`, Envoy RANDOM, HAProxy `random(1)`; a Kubernetes Service through iptables",
+        ),
+        Routing(
+            "rr",
+            "in turn",
+            candidates=1,
+            in_turn=True,
+            aliases=("round-robin",),
+            law="rr",
+            gateway="nginx and HAProxy `roundrobin` as they start, Envoy ROUND_ROBIN",
+        ),
         Routing(
             "p2c",
             "of two replicas drawn at random the one with fewer requests in flight (Envoy's LEAST_REQUEST)",
@@ -66,13 +83,24 @@ ROUTINGS: Mapping[str, Routing] = {
             least="requests",
             aliases=("envoy",),
             law="p2c",
+            gateway="Envoy LEAST_REQUEST with choice_count 2, nginx `random two least_conn`",
         ),
-        Routing("least", "fewest requests in flight", least="requests", aliases=("jsq", "least-requests"), law="jsq"),
+        Routing(
+            "least",
+            "fewest requests in flight",
+            least="requests",
+            aliases=("jsq", "least-requests"),
+            law="jsq",
+            gateway="nginx `least_conn`, HAProxy `leastconn`, the queue scorer of llm-d",
+        ),
         Routing("least-kv", "least KV memory held", least="tokens"),
         Routing("central", "one queue for all replicas", least="requests", one_queue=True),
     )
 }
 """The routings by name."""
+
+DEFAULT_ROUTING = "random"
+"""What a plan takes where nothing is said: any gateway keeps what it promises."""
 
 
 def find_routing(name: str) -> Routing:

@@ -214,6 +214,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
             f"the plan was made for {find_engine(found_engine).title}; latencies of {host.title} were not predicted"
         )
     model = find_model(asked, like=inputs.get("like"))
+    if not inputs.get("profile"):
+        model = model.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
     weights, flags = _weights(asked, model, host, options)
     shape = next(s for s in map(find_shape, reversed(list(shape_names()))) if s.stands(saved))
     split = shape.divides_roles
@@ -277,7 +279,8 @@ def _spread(pool: SavedPool) -> Parallelism:
 
 
 def _model(inputs: Mapping[str, Any]) -> ModelSpec:
-    return find_model(str(inputs["model"]), like=inputs.get("like"))
+    found = find_model(str(inputs["model"]), like=inputs.get("like"))
+    return found.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
 
 
 def _weights(asked: str, model: ModelSpec, host: Engine, options: DeployOptions) -> tuple[str, tuple[str, ...]]:

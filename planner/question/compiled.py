@@ -167,6 +167,8 @@ class Engines:
     gpu: tuple[str, ...] = ("h100",)
     model: str = "llama-3.1-8b"
     like: str | None = None
+    weights: str | None = None
+    kv_dtype: str | None = None
     tp: int | None = None
     tp_options: tuple[int, ...] = ()
     pp: int | None = None
@@ -392,6 +394,8 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         engines=Engines(
             gpu=inputs.gpu,
             model=inputs.model,
+            weights=inputs.weights,
+            kv_dtype=inputs.kv_dtype,
             like=inputs.like,
             tp=inputs.tp,
             tp_options=inputs.tp_options,

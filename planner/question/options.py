@@ -18,7 +18,7 @@ from planner.growth import GROWTH
 from planner.promise import Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_promise, rule
-from planner.routing import ROUTINGS
+from planner.routing import DEFAULT_ROUTING, ROUTINGS
 
 __all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
 
@@ -155,6 +155,11 @@ class PlanInputs:
         "Model name, or a Hugging Face config.json.", flags=("--model", "-m"))
     like: str | None = _option(None, of.TEXT, HARDWARE,
         "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused")
+    weights: str | None = _option(None, of.TEXT, HARDWARE,
+        "Dtype the weights are served in: of a quantized checkpoint of the model.", "the model's",
+        choices=("bf16", "fp8", "fp4", "int4"))
+    kv_dtype: str | None = _option(None, of.TEXT, HARDWARE,
+        "Dtype of the KV cache.", "the model's", choices=("bf16", "fp8"))
     tp: int | None = _option(None, of.TP, HARDWARE,
         "GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4.", "every pool the cheapest of a node's",
         check=_EACH_AT_LEAST_1, bought=True)
@@ -174,7 +179,7 @@ class PlanInputs:
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
         "none", check=_speculation)
     engine: str | None = _option(None, of.TEXT, HARDWARE,
-        "Engine that serves: its host's time is in iterations and TTFT.", "that of the profile, vllm for an estimate",
+        "Engine that serves: its host's time and its measured profile.", "that of --profile, else vllm",
         choices=tuple(sorted(engines())))
     api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",
@@ -188,7 +193,7 @@ class PlanInputs:
         "mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper).", choices=("mixed", "occupancy", "mgc"))
     kv: str = _option("paged", of.TEXT, SEARCH,
         "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
-    routing: str = _option("random", of.TEXT, SEARCH,
+    routing: str = _option(DEFAULT_ROUTING, of.TEXT, SEARCH,
         f"How a pool's gateway picks a replica: {', '.join(ROUTABLE)}.", choices=ROUTABLE)
     utilization_cap: float = _option(0.85, of.FRACTION, SEARCH,
         "Largest share of the maximum throughput in use.", check=_PROPER)

@@ -13,6 +13,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
+from planner.engines import DEFAULT_ENGINE
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
@@ -227,6 +228,7 @@ def engine_options(
         pairs = [(name, engines.model, None) for name in engines.gpu]
     for gpu_name, model_name, named in pairs:
         gpu, model = find_gpu(gpu_name), find_model(model_name, like=engines.like)
+        model = model if named else model.served_as(engines.weights, engines.kv_dtype)
         max_len = _longest_admitted(engines, model, named, longest_tokens, room_tokens)
         for budget in token_budgets(engines, rules):
             try:
@@ -236,7 +238,7 @@ def engine_options(
                 hint = error.hint
                 continue
             for way, kv, given_seqs in itertools.product(ways, engines.kv, engines.max_num_seqs or (None,)):
-                profile = named or find_profile(gpu=gpu, model=model, tp=way, engine=engines.engine)
+                profile = named or find_profile(gpu=gpu, model=model, tp=way, engine=engines.engine or DEFAULT_ENGINE)
                 if engines.api_overhead_s is not None:
                     profile = replace(profile, api_overhead_s=engines.api_overhead_s)
                 if engines.request_s is not None:

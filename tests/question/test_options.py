@@ -28,7 +28,7 @@ WRITTEN: dict[str, Any] = {
     "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
     "tp": [2, 4], "pp": 2, "dp": 2, "ep": 4, "speculate": "mtp:k=1",
     "engine": "sglang", "api_overhead": "20ms", "request_time": "2ms",
-    "profile": "fleetopt-paper",
+    "profile": "fleetopt-paper", "weights": "fp8", "kv_dtype": "fp8",
     "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",
     "gammas": [1, 1.5], "p_c": 0.5, "route_on": "total", "compress": True,
     "token_budget": ["4k"], "max_num_seqs": [64, 128], "max_model_len": "16Ki",

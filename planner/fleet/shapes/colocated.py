@@ -282,6 +282,9 @@ class Colocated(Fleet):
             yield Remark("no_compression")
         if len(self.pools) > 1 and traffic.sees_output:
             yield Remark("oracle")
+        routing = self.question.routing
+        if sum(self.counts) > len(self.pools):
+            yield Remark("gateway", {"routing": routing.name, "summary": routing.summary, "gateway": routing.gateway})
         if not traffic.sees_output:
             yield Remark("room", {"output": round(traffic.longest_output)})
 

@@ -1,0 +1,106 @@
+"""What a plan takes where nothing is said: engines of a node searched, requests routed on their input, the rate to size for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import planner as fo
+from planner.question.compiled import rate_of
+from planner.question.options import PlanInputs
+from planner.workload.workload import Workload
+
+CALM: dict[str, Any] = {"burst": "poisson", "pools": 1}
+
+
+@pytest.fixture(scope="module")
+def azure() -> Workload:
+    return Workload.from_file("azure")
+
+
+@pytest.mark.parametrize(
+    ("options", "fixed"),
+    [
+        ({"slo": 1.0, "rate": 20.0, "model": "llama-3.1-70b"}, [{"tp": 2}, {"tp": 4}, {"token_budget": 2048}]),
+        ({"slo": 0.5, "rate": 300.0}, [{"tp": 2}, {"token_budget": 2048}, {"token_budget": 8192}, {"kv": "reserved"}]),
+        ({"tpot": "40ms", "rate": 300.0}, [{"token_budget": 512}, {"token_budget": 2048}, {"max_num_seqs": 128}]),
+    ],
+)
+def test_no_fixed_value_is_cheaper(azure: Workload, options: dict[str, Any], fixed: list[dict[str, Any]]) -> None:
+    found = fo.plan(azure, **options, **CALM)
+    for one in fixed:
+        try:
+            other = fo.plan(azure, **options, **CALM, **one)
+        except fo.InfeasibleError:
+            continue
+        assert found.cost_usd_per_hour <= 1.02 * other.cost_usd_per_hour, one
+
+
+def test_lists_narrow_the_search(azure: Workload) -> None:
+    (pool,) = fo.plan(azure, slo=0.5, rate=100.0, tp="2,4", token_budget=[1024, 2048], max_num_seqs=200, **CALM).pools
+    assert pool.tp in (2, 4)
+    assert pool.settings.max_num_batched_tokens in (1024, 2048)
+    assert pool.settings.max_num_seqs == 200
+
+
+def test_a_pool_admits_its_longest_prompt_with_the_longest_output(azure: Workload) -> None:
+    plan = fo.plan(azure, slo=2.0, rate=50.0, method="occupancy", tp=1, pools=2, boundaries=[4096], burst="poisson")
+    longest = azure.quantile(1.0, "output")
+    for pool in plan.pools:
+        assert pool.settings.max_model_len >= pool.high_tokens + longest
+        assert pool.settings.max_model_len < pool.high_tokens + longest + 16
+    assert not any("would be cut" in w for w in plan.warnings)
+    tight = fo.plan(azure, slo=2.0, rate=50.0, method="occupancy", tp=1, max_output=100, **CALM)
+    (warning,) = [w for w in tight.warnings if "would be cut" in w]
+    assert "14,160" in warning
+
+
+def test_the_fleet_of_a_gateway_that_knows_more_is_told_beside(azure: Workload) -> None:
+    paper: dict[str, Any] = {"method": "mgc", "profile": "fleetopt-paper", "kv": "reserved", "p_c": 1.0}
+    plan = fo.plan(azure, slo=2.0, rate=500.0, **paper)
+    assert plan.inputs["route_on"] == "input"
+    assert all(p.gamma == 1.0 for p in plan.pools)
+    assert plan.oracle is not None
+    chosen = fo.plan(azure, slo=2.0, rate=500.0, **paper, compress=True)
+    assert chosen.oracle is None
+    if plan.oracle.pools:
+        assert chosen.cost_usd_per_hour <= plan.oracle.cost_usd_per_hour * (1.0 + 1e-9)
+
+
+def test_the_rate_to_size_for(azure: Workload) -> None:
+    day = np.full(24, 0.5)
+    day[9] = 24.0 - 23 * 0.5
+    known = azure.with_profile(replace(azure.arrivals, hourly_profile=tuple(day.tolist())))
+    base = PlanInputs.from_dict({"slo": 1.0})
+    own = azure.arrivals.rate_per_s
+    assert own is not None
+    assert rate_of(base, known) == pytest.approx(own * day[9])
+    assert rate_of(base, azure) == own
+    assert rate_of(base.override({"rate": 10.0}), known) == 10.0
+    assert rate_of(base.override({"rate": 10.0, "rate_is": "mean"}), known) == pytest.approx(10.0 * day[9])
+    assert rate_of(base.override({"rate": 10.0, "rate_is": "peak", "headroom": "20%"}), known) == pytest.approx(12.0)
+    with pytest.raises(fo.InputError, match="holds no day"):
+        rate_of(base.override({"rate": 10.0, "rate_is": "mean"}), azure)
+    plan = fo.plan(azure, slo=1.0, rate=10.0, headroom="20%", method="occupancy", tp=1, **CALM)
+    assert plan.arrival_rate_per_s == pytest.approx(12.0)
+    assert any("20% headroom" in a for a in plan.assumptions)
+
+
+def test_the_day_s_mean_is_told_beside_its_busiest_hour(azure: Workload) -> None:
+    day = (0.5,) * 12 + (1.5,) * 12
+    known = azure.with_profile(replace(azure.arrivals, hourly_profile=day))
+    plan = fo.plan(known, slo=1.0, method="occupancy", tp=1, **CALM)
+    assert plan.arrival_rate_per_s == pytest.approx(1.5 * 8.0225, rel=1e-3)
+    assert any("1.50 times the mean of 8.02" in a for a in plan.assumptions)
+    short = fo.plan(azure, slo=1.0, method="occupancy", tp=1, **CALM)
+    assert any("it cannot know" in a for a in short.assumptions)
+
+
+def test_weights_and_kv_of_another_dtype(azure: Workload) -> None:
+    base: dict[str, Any] = {"slo": 1.0, "rate": 20.0, "model": "llama-3.1-70b", "method": "occupancy", "tp": 4, **CALM}
+    (plain,), (small,) = fo.plan(azure, **base).pools, fo.plan(azure, **base, weights="fp8", kv_dtype="fp8").pools
+    assert small.kv_tokens > 2 * plain.kv_tokens
+    assert small.settings.kv_cache_dtype == "fp8"
