@@ -441,6 +441,8 @@ class Plan(InNotebooks):
         `assumptions`, `warnings` and `notes` for programs: the codes and values the sentences are made of.
     choices
         What other choices would cost; ``None`` where that was not asked for.
+    chance
+        Chance that the least sure promise holds, given the errors of profile, method and sample [1]; ``None`` = not known.
     oracle
         What a gateway that knows outputs and compresses prompts would take; ``None`` where that was not asked or is the plan.
     """
@@ -463,6 +465,7 @@ class Plan(InNotebooks):
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
     choices: Choices | None = None
     oracle: Oracle | None = None
+    chance: float | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -529,6 +532,7 @@ class Plan(InNotebooks):
             "saving": self.saving,
             "shape": self.shape,
             "alternatives": [a.to_dict() for a in self.alternatives],
+            "chance": self.chance,
             "oracle": None if self.oracle is None else self.oracle.to_dict(),
             "pools": [p.to_dict() for p in self.pools],
             "baseline": None if self.baseline is None else [p.to_dict() for p in self.baseline],

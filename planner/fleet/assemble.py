@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from planner._version import __version__
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.chance import MEASUREMENTS
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.pool import Pool, Shortfall, broken
@@ -157,7 +158,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     explanation.append(
         f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
     )
-    method = find_method(question.method)
+    method, sure = find_method(question.method), fleet.chance()
     remarks = {
         "assumptions": _once(_assumptions(fleet, method.feels_bursts)),
         "warnings": _once([*_warnings(fleet, pools), *_without_effect(question, fleet)]),
@@ -168,6 +169,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
                 *solved.notes,
                 *_notes(fleet),
                 *fleet.notes(),
+                None if sure is None else Remark("chance", {**asdict(sure), "measure": MEASUREMENTS[sure.widest]}),
                 _oracle_note(question, solved),
                 solved.unproven,
             )
@@ -192,6 +194,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         shape=shape,
         remarks=remarks,
         oracle=_oracle(question, solved),
+        chance=None if sure is None else sure.share,
     )
 
 

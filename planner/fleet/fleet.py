@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
+from planner.fleet.chance import Chance
 from planner.fleet.pool import Pool, PoolSize, Shortfall, broken
 from planner.fleet.scope import tail_at
 from planner.growth import GROWTH
@@ -110,6 +111,10 @@ class Fleet:
     def summary(self) -> Iterator[str]:
         """Lines of the explanation about the pools together."""
         yield from ()
+
+    def chance(self) -> Chance | None:
+        """The chance that the least sure promise of the fleet holds; ``None`` where that is not known."""
+        return None
 
     def known_headroom(self) -> float | None:
         """The headroom where it follows from what is known already."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
+from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.pool import Pool, PoolSize, Shortfall, evaluate_pool, replica_for, smallest_near, smallest_pool
@@ -203,6 +204,13 @@ class Colocated(Fleet):
             return 0.0
         scv = max(pool.law.mean(m.NEW_INPUT2) / (mean * mean) - 1.0, 0.0)
         return math.sqrt(scv / max(requests * pool.law.share, 1.0))
+
+    def chance(self) -> Chance | None:
+        """See :meth:`planner.fleet.fleet.Fleet.chance`: errors are common to all pools, the least sure one decides."""
+        if self.promises.of_fleet:
+            return None
+        found = [chance_of(pool, self.promises.of_pools, self._sampling_error(pool)) for pool in self.pools]
+        return min((c for c in found if c is not None), key=lambda c: c.share, default=None)
 
     def known_headroom(self) -> float | None:
         """From the trials of the sizing, where only the rate per replica matters."""
