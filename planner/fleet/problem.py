@@ -34,13 +34,13 @@ TTFT_DOUBT, OTHER_DOUBT = 0.12, 0.5
 """Share by which the guess of an option's replicas may be low against another's: 20 engines on six questions were within 8%
 of each other for a TTFT, within a half for a TPOT."""
 
-MOST_RIVALS = 5
+MOST_RIVALS = 4
 """Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
 
-RIVAL = 0.2
+RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
 
-WORTH_SIZING = 0.05
+WORTH_SIZING = 0.0
 """The same of a fleet of other pools."""
 
 PROMPT_BINS = 40

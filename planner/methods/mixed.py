@@ -87,6 +87,7 @@ class MixedPool(PoolModel):
         self._capacity = limit.per_s
         self.bound_by = limit.binding
         self._tables: dict[float, FloatArray] = {}
+        self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
         self._known: dict[tuple[float, int, tuple[float, ...]], tuple[Prediction, MixedPrediction | None]] = {}
         self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
@@ -97,8 +98,10 @@ class MixedPool(PoolModel):
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
-        along = self._along_path(arrival_rate_per_s, replicas, quantiles)
-        if along is not None:
+        key = (arrival_rate_per_s, replicas, quantiles)
+        if key not in self._followed:
+            self._followed[key] = self._along_path(*key)
+        if (along := self._followed[key]) is not None:
             return along
         calm, at = self._calm(arrival_rate_per_s, replicas, quantiles)
         burst = self.arrivals.at(arrival_rate_per_s)
@@ -165,7 +168,7 @@ class MixedPool(PoolModel):
     def grown(self, growth: str) -> MixedPool:
         """See :class:`planner.methods.base.PoolModel`; what is known of Poisson arrivals stays known."""
         other = copy(self)
-        other.arrivals, other._tables = self.arrivals.grown(growth), {}
+        other.arrivals, other._tables, other._followed = self.arrivals.grown(growth), {}, {}
         return other
 
     def _calm(

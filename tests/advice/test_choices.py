@@ -49,7 +49,7 @@ def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
 
 
 def test_the_measured_profile_beside_the_estimate_is_named() -> None:
-    plan = fo.plan("azure", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
+    plan = fo.plan("azure", choices=PATIENT, pools=1, tp=1, **QUICK)  # type: ignore[arg-type]
     assert plan.choices is not None
     row = next(row for row in plan.choices.rows if row.kind == "profile")
     assert row.changes == {"profile": "llama-3.1-8b-h100-80gb-tp1-trtllm"}
@@ -66,7 +66,7 @@ def test_no_time_leaves_rows_without_a_price() -> None:
 def test_a_node_that_fails_leaves_enough() -> None:
     """Eight replicas fit a node of eight GPUs: fewer than that many may all stand on one, more lose eight at most."""
     for rate, spare in ((1.0, 1), (300.0, 8)):
-        plan = fo.plan("azure", choices=PATIENT, **{**QUICK, "rate": rate, "pools": 1})  # type: ignore[arg-type]
+        plan = fo.plan("azure", choices=PATIENT, **{**QUICK, "rate": rate, "pools": 1, "tp": 1})  # type: ignore[arg-type]
         assert plan.choices is not None
         row = next(r for r in plan.choices.rows if r.kind == "redundancy")
         assert row.changes == {"redundancy": spare}
