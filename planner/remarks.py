@@ -106,8 +106,8 @@ SENTENCES: Mapping[str, str] = {
     "(--burst poisson); --routing jsq shares them better",
     "other_growth": "traffic beyond the trace's own taken as more {growth} would break {promise}: {value_s:duration} with this "
     "fleet (--growth {growth} sizes for it)",
-    "chance": "the promises hold with a chance of about {share:.0%}, as far as the errors of iteration times, method and sample are "
-    "known ({promise} is the least sure); {measure} would narrow it most",
+    "chance": "the promises hold with a chance of about {share:.0%}, as far as the errors of iteration times, method and sample "
+    "are known ({promise} is the least sure); {measure} would narrow it most",
     "oracle_compresses": "a gateway that knows output lengths and shortens prompts of up to {gamma:g} x {boundary:count} tokens "
     "({compressed:percent} of requests, each succeeding with p_c {p_c}) would take {usd_per_hour:usd}/hour, {saving:percent} less "
     "(--compress)",
