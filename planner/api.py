@@ -55,6 +55,7 @@ def plan(
     slo: Slo | float | str | Sequence[float | str] | None = None,
     config: str | Path | None = None,
     scenario: str | None = None,
+    current: Plan | str | Path | None = None,
     choices: float | str = 0.0,
     progress: Callable[[int, int], None] | None = None,
     # options
@@ -131,6 +132,8 @@ def plan(
         Promises; a bare number is a P99 TTFT [s].
     config, scenario
         A configuration or plan file whose options are the base, and one of its scenarios.
+    current
+        The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
         Time for sizing what other choices would cost (``plan.choices``, or ``error.choices`` of an InfeasibleError) [s].
     progress
@@ -328,10 +331,20 @@ def plan(
 
         found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
     chosen = tuple(_chosen(question, told))
+    steps: tuple[Remark, ...] = ()
+    if current is not None:
+        from planner.fleet.moves import moves
+
+        steps = tuple(moves(_standing(current).pools, found.pools))
     return replace(
         found,
         assumptions=(*map(str, chosen), *found.assumptions),
-        remarks={**found.remarks, "assumptions": (*chosen, *found.remarks["assumptions"])},
+        notes=(*map(str, steps), *found.notes),
+        remarks={
+            **found.remarks,
+            "assumptions": (*chosen, *found.remarks["assumptions"]),
+            "notes": (*steps, *found.remarks["notes"]),
+        },
     )
 
 

@@ -106,6 +106,8 @@ SENTENCES: Mapping[str, str] = {
     "(--burst poisson); --routing jsq shares them better",
     "other_growth": "traffic beyond the trace's own taken as more {growth} would break {promise}: {value_s:duration} with this "
     "fleet (--growth {growth} sizes for it)",
+    "moves": "from the fleet there is: {pool} keeps {keep:,}, takes {move:,} restarted with its settings and adds {add:,} x {what}",
+    "retire": "from the fleet there is: retire {retire:,} of {pool} (TP{tp} of {gpu})",
     "chance": "the promises hold with a chance of about {share:.0%}, as far as the errors of iteration times, method and sample "
     "are known ({promise} is the least sure); {measure} would narrow it most",
     "oracle_compresses": "a gateway that knows output lengths and shortens prompts of up to {gamma:g} x {boundary:count} tokens "

@@ -28,6 +28,10 @@ FOR_PROGRAMS = ("json", "yaml")
 def plan(
     config: Config = None,
     scenario: Scenario = None,
+    current: Annotated[
+        Path | None,
+        opt.told("Plan file of the fleet there is: what to keep, restart, add and retire.", "--from", panel=opt.OUTPUT),
+    ] = None,
     verify: Annotated[
         bool,
         opt.told(
@@ -65,8 +69,8 @@ def plan(
     # a file to deploy has no room for what was not chosen
     seconds = "0" if no_choices or (output_format or format_of(output)) not in WITH_CHOICES else choices
     if config is not None and load_question(config).classes:
-        if verify or scenario is not None:
-            option = "--verify" if verify else "--scenario"
+        if verify or scenario is not None or current is not None:
+            option = "--verify" if verify else "--scenario" if scenario is not None else "--from"
             raise InputError(f"{option}: not for a file with classes", "Plan each class by itself to use it.")
         tiers = api.plan_tiers(config, **{k: v for k, v in given.items() if v is not None})
         write(tiers)
@@ -77,7 +81,7 @@ def plan(
         )
         say(f"assumed: {line}" for line in tiers.assumptions)
         return
-    asked = {"config": config, "scenario": scenario, "choices": seconds, **given}
+    asked = {"config": config, "scenario": scenario, "current": current, "choices": seconds, **given}
     try:
         with progress_bar("planning") as progress:
             result = api.plan(asked.pop("cdf"), progress=progress, **asked)

@@ -209,7 +209,9 @@ class Colocated(Fleet):
         """See :meth:`planner.fleet.fleet.Fleet.chance`: errors are common to all pools, the least sure one decides."""
         if self.promises.of_fleet:
             return None
-        found = [chance_of(pool, self.promises.of_pools, self._sampling_error(pool)) for pool in self.pools]
+        found = [
+            chance_of(pool, self.promises.of_pools, self._sampling_error(pool), self.levels) for pool in self.pools
+        ]
         return min((c for c in found if c is not None), key=lambda c: c.share, default=None)
 
     def known_headroom(self) -> float | None:
