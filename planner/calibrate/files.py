@@ -68,6 +68,28 @@ def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerP
     return points, name
 
 
+def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
+    """Settings of the engine that the records of a sweep name; they must be of one engine, as one fit is of one.
+
+    Raises
+    ------
+    InputError
+        When the records are of several.
+    """
+    found: list[Mapping[str, Any]] = []
+    for document in _json_documents(text, where):
+        config = document.get("config")
+        told = config.get("server_args") if isinstance(config, Mapping) else None
+        if isinstance(told, Mapping) and told not in found:
+            found.append(told)
+    if len(found) > 1:
+        raise InputError(
+            f"{where}: its records are of {len(found)} engines: {'; '.join(json.dumps(dict(f)) for f in found[:4])}",
+            "Keep those of one: every engine has a profile of its own.",
+        )
+    return found[0] if found else {}
+
+
 def read_measurements(
     paths: Sequence[str | Path], *, where: Mapping[str, str] | None = None, assumed: Assumed | None = None
 ) -> Measurements:
@@ -117,7 +139,9 @@ def read_measurements(
             formats.append("raw points")
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
             points, name = _read_results(text, path.name, assumed)
-            servers.setdefault(("",) * len(GROUP_COLUMNS), []).extend(points)
+            settings = {} if is_mlperf(text) else _engine_settings(text, path.name)
+            tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
+            servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
             formats.append(name)
         elif _is_server_csv(text):
             for group, found in read_servers_csv(path, text=text, assumed=assumed).items():

@@ -256,3 +256,24 @@ def test_deep_results_are_refused(tmp_path: Path) -> None:
 def test_shared_servers(shared_data: Path) -> None:
     found = read_measurements([shared_data / "calibration" / "servers.csv"])
     assert sum(len(p) for p in found.servers.values()) == 711
+
+
+def test_records_of_a_sweep_are_of_one_engine_with_its_parallelism(tmp_path: Path) -> None:
+    """llm-optimizer's JSON lines as its users publish them: Qwen3-4B on four L4s, three levels of one of its settings."""
+    lines = []
+    for level, tp, ttft, tpot in ((32, 4, 134.249, 28.140), (64, 4, 251.347, 48.656), (128, 2, 663.070, 91.838)):
+        client = {"max_concurrency": level, "num_prompts": 1000, "dataset_name": "sharegpt"}
+        server = {"tensor_parallel_size": tp, "max_num_batched_tokens": 8192}
+        results = {
+            "backend": "vllm", "max_concurrency": level, "completed": 1000, "total_input_tokens": 302118,
+            "total_output_tokens": 195775, "mean_ttft_ms": ttft, "mean_tpot_ms": tpot, "accept_length": None,
+        }  # fmt: skip
+        lines.append(json.dumps({"config": {"client_args": client, "server_args": server}, "results": results}))
+    file = tmp_path / "results.jsonl"
+    file.write_text("\n".join(lines[:2]))
+    ((key, found),) = read_measurements([file]).servers.items()
+    assert key[-1] == "4" and [p.concurrency for p in found] == [32.0, 64.0]
+    assert found[0].input_tokens == pytest.approx(302.118) and found[1].tpot_s == pytest.approx(0.048656)
+    file.write_text("\n".join(lines))
+    with pytest.raises(InputError, match="records are of 2 engines"):
+        read_measurements([file])
