@@ -264,6 +264,7 @@ def solve_shared(
     rate: float,
     share: float,
     tagged: float = 0.0,
+    refill: Array | float = 1.0,
 ) -> Backlog:
     r"""Backlog chains of a replica that a router keeps at a number of requests (join-shortest-queue).
 
@@ -286,6 +287,8 @@ def solve_shared(
         :math:`\sigma`.
     tagged : float
         Decodes beside those ``N`` that stay for the whole time (the request whose decodes are followed).
+    refill : ndarray or float
+        Arrivals at the pool per departure from it: 1 where its total stands still.
 
     Returns
     -------
@@ -304,7 +307,7 @@ def solve_shared(
     full = cost(tagged + np.maximum(present - room / law.mean_prefill, 0.0), room)
     # what comes from outside may not by itself be more than the budget can do
     outside = np.minimum((1 - share) * rate * duration, MOST_LOAD * room[:, None] / law.mean_prefill)
-    counts = outside + share * others / max(law.mean_steps, 1.0)
+    counts = outside + share * np.reshape(refill, (-1, 1)) * others / max(law.mean_steps, 1.0)
     step = transitions(sums, grid, grid - prefill, counts)
     return Backlog(grid, stationary(step), duration, prefill, step, room, full)
 

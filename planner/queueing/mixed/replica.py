@@ -732,9 +732,13 @@ class MixedReplica:
         else:
             nodes = np.concatenate(([0.0], guess * np.array([0.4, 0.65, 0.82, 1.0, 1.2, 1.5, 2.2])))
         nodes = nodes * min(1.0, most / nodes[-1])
-        chains = solve_shared(self._sums, cost, budget, nodes, rate, share)
-        decoding = chains.mean(np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0))
-        speed = decoding[1:] / (steps * chains.mean(chains.duration)[1:])
+        refill = np.ones(nodes.size)
+        for _ in range(2):
+            chains = solve_shared(self._sums, cost, budget, nodes, rate, share, refill=refill)
+            decoding = chains.mean(np.maximum(nodes[:, None] - chains.grid / law.mean_prefill, 0.0))
+            speed = decoding[1:] / (steps * chains.mean(chains.duration)[1:])
+            # away from its mean the pool's total moves: arrivals stay as many as they are
+            refill[1:] = np.clip(rate / speed, 0.3, 3.0)
         residence = nodes[1:] / np.maximum(speed, 1e-300)
         # far beyond the nodes a replica completes its maximum
         far = nodes[-1] * np.array([1.5, 40.0])
@@ -747,7 +751,8 @@ class MixedReplica:
         room_for = (
             capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
         )
-        followed = solve_shared(self._sums, cost, budget, nodes, rate, share, tagged=1.0)
+        with_it = np.interp(nodes + 1.0, nodes, refill)
+        followed = solve_shared(self._sums, cost, budget, nodes, rate, share, tagged=1.0, refill=with_it)
         memory = chain_memory(followed)
         own = np.ones_like(total)
         busy = cost.c + cost.per_decode
