@@ -62,9 +62,10 @@ A replica's backlog of prompt tokens and its requests in flight are followed tog
 taken as normal about a mean that the backlog itself moves, and two choices send the replica less the more it has. No
 constant of it is fitted.
 
-Not covered: bursts. Optimistic: four replicas whose token budget binds, with prompts of many budgets each (TTFT p99 to -36%
-at load 0.85): the backlog of the whole pool swings there more than its number of requests says. Pessimistic: outputs of some
-30 tokens, where the median of TPOT depends on how soon after its prefill a request is met by another (to +30%).
+Not covered: bursts. Optimistic, beyond the cases above: four replicas whose token budget binds, with prompts of many budgets
+each (9,000 tokens at a budget of 512 and load 0.85: TTFT p99 a third too low): the backlog of the whole pool swings there more
+than its number of requests says. Pessimistic: outputs of some 30 tokens, where the median of TPOT depends on how soon after
+its prefill a request is met by another (to +31%).
 """
 
 

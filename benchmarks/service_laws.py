@@ -167,3 +167,64 @@ MEANS: dict[str, Callable[..., Any]] = {
     "fleetopt": mean_wait_fleetopt,
 }
 exact_quantile = _quantile(solve_exact)
+
+
+def simulated_waits(
+    servers: int,
+    load: float,
+    weights: Sequence[float],
+    means: Sequence[float],
+    stages: int,
+    *,
+    streams: int = 512,
+    steps: int = 4000,
+    seed: int = 1,
+) -> np.ndarray:
+    """Waits of M/G/c in mean service times, shape (streams, steps): Kiefer and Wolfowitz's recursion on streams side by side.
+
+    A request is of class k with probability ``weights[k]`` and takes ``means[k]``, as a constant (``stages`` 0) or an Erlang
+    law of ``stages``. Each stream starts empty; its first fifth is left out.
+    """
+    rng = np.random.default_rng(seed)
+    p, m = np.asarray(weights, dtype=float), np.asarray(means, dtype=float)
+    p = p / p.sum()
+    m = m / float(p @ m)
+    busy = np.zeros((streams, servers))
+    waits = np.empty((streams, steps))
+    warm = steps // 4
+    for step in range(-warm, steps):
+        if step >= 0:
+            waits[:, step] = busy[:, 0]
+        service = m[rng.choice(p.size, streams, p=p)]
+        if stages:
+            service = service * rng.gamma(stages, 1.0 / stages, streams)
+        busy[:, 0] += service
+        busy -= rng.exponential(1.0 / (load * servers), streams)[:, None]
+        np.maximum(busy, 0.0, out=busy)
+        busy.sort(axis=1)
+    return waits
+
+
+def of_classes(weights: Sequence[float], means: Sequence[float], stages: int) -> ServiceLaw:
+    """The law that :func:`simulated_waits` draws from."""
+    p, m = np.asarray(weights, dtype=float), np.asarray(means, dtype=float)
+    if stages == 0:
+        return ServiceLaw.from_samples(m, p)
+    if stages == 1:
+        return ServiceLaw.hyperexponential(p, m)
+    from scipy.special import gammaincc
+
+    p = p / p.sum()
+    m = m / float(p @ m)
+    k = stages
+
+    def partial(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        at = k * np.maximum(np.asarray(x)[..., None], 0.0) / m
+        return (
+            gammaincc(k, at) @ p,
+            (gammaincc(k + 1, at) * m) @ p,
+            (gammaincc(k + 2, at) * m * m * (k + 1) / k) @ p,
+        )
+
+    third = float(p @ m**3) * (k + 1) * (k + 2) / k**2
+    return ServiceLaw("classes", 1.0, float(p @ m**2) * (k + 1) / k - 1.0, third, partial)

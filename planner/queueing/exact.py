@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from planner.queueing.service import TwoPhases
+from planner.queueing.service import ThreePhases, TwoPhases
 
-__all__ = ["LEAST_SLACK", "LIMIT_DETERMINISTIC_POINTS", "LIMIT_PHASE_SERVERS", "deterministic_wait", "phase_type_wait"]
+__all__ = [
+    "LEAST_SLACK",
+    "LIMIT_DETERMINISTIC_POINTS",
+    "LIMIT_PHASE_SERVERS",
+    "LIMIT_THREE_SERVERS",
+    "deterministic_wait",
+    "phase_type_wait",
+    "three_phase_wait",
+]
 
 type_array = npt.NDArray[np.float64]
 
 # The matrices have servers + 1 rows and there are as many levels: 64 servers take 20 ms, 128 0.15 s, 256 one second.
 LIMIT_PHASE_SERVERS = 256
+# With three phases there are (servers + 1)(servers + 2)/2 rows: 8 servers take some 8 ms, 12 25 ms, 16 70 ms.
+LIMIT_THREE_SERVERS = 16
 # 1 - utilization below which M/PH/c is not solved: its wait is wrong by some 1e-11 there over the square of this.
 LEAST_SLACK = 1e-5
 # Points of the Fourier transform of M/D/c: some 80/(1 - rho); beyond, heavy-traffic formulas are as good.
@@ -41,6 +51,129 @@ def _levels(servers: int, phases: TwoPhases) -> tuple[list[type_array], list[typ
         within.append(w)
         down.append(d)
     return up, within, down, down[servers] @ up[servers - 1]
+
+
+def _waiting(
+    c: int, lam: float, up: list[type_array], within: list[type_array], down: list[type_array], a2: type_array
+) -> tuple[type_array, type_array]:
+    """Law of the phases that an arrival which waits finds, and the generator of its wait."""
+    size = within[c].shape[0]
+    identity = np.eye(size)
+    a1 = within[c] - np.diag(within[c].sum(1) + a2.sum(1) + lam)
+    with np.errstate(under="ignore"):
+        inverse = np.linalg.inv(-a1)
+        low, high = inverse @ a2, lam * inverse
+        g, t = low.copy(), high.copy()
+        for _ in range(64):
+            inverse = np.linalg.inv(identity - high @ low - low @ high)
+            low, high = inverse @ low @ low, inverse @ high @ high
+            g += t @ low
+            t = t @ high
+            if float(np.abs(t).max()) < 1e-17:
+                break
+        above = a1 + lam * g
+        r = lam * np.linalg.inv(-above)
+        # pi_{n+1} = pi_n ladder_n, from the top down; the blocks are diagonally dominant
+        closing = a1 + r @ a2
+        ladder = []
+        for n in range(c - 1, -1, -1):
+            step = lam * np.linalg.solve(-closing.T, up[n].T).T
+            ladder.append(step)
+            outflow = within[n].sum(1) + (down[n].sum(1) if n else 0.0) + lam
+            closing = within[n] - np.diag(outflow) + step @ down[n + 1]
+        level, total = np.ones(1), 0.0
+        for step in reversed(ladder):
+            total += float(level.sum())
+            level = level @ step
+        queue = np.linalg.solve(identity - r.T, level)
+        start = queue / (total + float(queue.sum()))
+    generator: type_array = above + lam * identity
+    return np.asarray(start, dtype=np.float64), generator
+
+
+def _levels_of_three(
+    servers: int, phases: ThreePhases
+) -> tuple[list[type_array], list[type_array], list[type_array], type_array]:
+    """As `_levels` with three phases: the state of level n is the servers in phases 2 and 3, (i, j) with i + j <= n."""
+    (p1, p2, p3), (r1, r2, r3), onward = phases.start, phases.rates, phases.onward
+    states = [(i, k - i) for k in range(servers + 2) for i in range(k + 1)]
+    place = {state: at for at, state in enumerate(states)}  # the same at every level
+    up, within, down = [], [], []
+    for n in range(servers + 1):
+        size = (n + 1) * (n + 2) // 2
+        u, w = np.zeros((size, size + n + 2)), np.zeros((size, size))
+        d = np.zeros((size, max(size - n - 1, 1)))
+        for at, (i, j) in enumerate(states[:size]):
+            u[at, at] = p1
+            u[at, place[i + 1, j]] += p2
+            u[at, place[i, j + 1]] += p3
+            if i:
+                w[at, place[i - 1, j + 1]] = i * r2 * onward
+                d[at, place[i - 1, j]] += i * r2 * (1.0 - onward)
+            if j:
+                d[at, place[i, j - 1]] += j * r3
+            if n > i + j:
+                d[at, at] += (n - i - j) * r1
+        up.append(u)
+        within.append(w)
+        down.append(d)
+    return up, within, down, down[servers] @ up[servers - 1]
+
+
+def three_phase_wait(
+    arrival_rate: float, servers: int, phases: ThreePhases, quantiles: npt.ArrayLike, horizon: float
+) -> tuple[float, float, type_array] | None:
+    r"""Probability of waiting, mean wait and wait quantiles of M/PH/c with three phases, exactly.
+
+    Parameters
+    ----------
+    arrival_rate : float
+        Poisson arrivals per mean service time, the offered load a [Erlang]; 0 < a < servers.
+    servers : int
+        Servers c [servers]; 1 <= c <= `LIMIT_THREE_SERVERS`.
+    phases : ThreePhases
+        The service law, of unit mean.
+    quantiles : array, shape (k,)
+        Quantiles wanted [1]; each in [0, 1).
+    horizon : float
+        About the largest of them [mean service times]: its 256th part is the step of the table they are read off.
+
+    Returns
+    -------
+    tuple of float, float, array of shape (k,), or None
+        P(wait) [1], mean wait and wait quantiles [mean service times]. None where 1 - a/c < `LEAST_SLACK`.
+
+    Raises
+    ------
+    ValueError
+        If `servers` or `horizon` is outside its domain.
+
+    References
+    ----------
+    As `phase_type_wait`.
+    """
+    if not 1 <= servers <= LIMIT_THREE_SERVERS:
+        raise ValueError(f"servers must be a whole number from 1 to {LIMIT_THREE_SERVERS}, got {servers!r}")
+    if not horizon > 0.0:
+        raise ValueError(f"horizon must be > 0, got {horizon!r}")
+    from scipy.linalg import expm
+
+    if servers - arrival_rate < LEAST_SLACK * servers:
+        return None
+    vector, generator = _waiting(servers, arrival_rate, *_levels_of_three(servers, phases))
+    p_wait = min(float(vector.sum()), 1.0)
+    mean = float(-vector @ np.linalg.solve(generator, np.ones(vector.size)))
+    wanted = 1.0 - np.ravel(np.asarray(quantiles, dtype=np.float64))
+    step = expm(generator * (horizon / 256))
+    tails: list[float] = []
+    while len(tails) < 256 * 256:
+        tails.append(max(float(vector.sum()), 1e-300))
+        if tails[-1] < wanted.min(initial=1.0):
+            break
+        vector = vector @ step
+    at = horizon / 256 * np.arange(len(tails))
+    waits: type_array = np.interp(-np.log(wanted), -np.log(tails), at)
+    return p_wait, mean, np.where(wanted < p_wait, waits, 0.0)
 
 
 def phase_type_wait(
@@ -94,37 +227,8 @@ def phase_type_wait(
     c, lam = int(servers), float(arrival_rate)
     if c - lam < LEAST_SLACK * c:
         return None
-    up, within, down, a2 = _levels(c, phases)
-    identity, one = np.eye(c + 1), np.ones(c + 1)
-    a1 = within[c] - np.diag(within[c].sum(1) + a2.sum(1) + lam)
-    with np.errstate(under="ignore"):
-        inverse = np.linalg.inv(-a1)
-        low, high = inverse @ a2, lam * inverse
-        g, t = low.copy(), high.copy()
-        for _ in range(64):
-            inverse = np.linalg.inv(identity - high @ low - low @ high)
-            low, high = inverse @ low @ low, inverse @ high @ high
-            g += t @ low
-            t = t @ high
-            if float(np.abs(t).max()) < 1e-17:
-                break
-        above = a1 + lam * g
-        r = lam * np.linalg.inv(-above)
-        # pi_{n+1} = pi_n ladder_n, from the top down; the blocks are diagonally dominant
-        closing = a1 + r @ a2
-        ladder = []
-        for n in range(c - 1, -1, -1):
-            step = lam * np.linalg.solve(-closing.T, up[n].T).T
-            ladder.append(step)
-            outflow = within[n].sum(1) + (down[n].sum(1) if n else 0.0) + lam
-            closing = within[n] - np.diag(outflow) + step @ down[n + 1]
-        level, total = np.ones(1), 0.0
-        for step in reversed(ladder):
-            total += float(level.sum())
-            level = level @ step
-        queue = np.linalg.solve(identity - r.T, level)
-        start = queue / (total + float(queue.sum()))
-    generator = above + lam * identity
+    start, generator = _waiting(c, lam, *_levels(c, phases))
+    one = np.ones(c + 1)
     p_wait = min(float(start.sum()), 1.0)
     mean = float(-start @ np.linalg.solve(generator, one))
     out = np.zeros(np.size(quantiles))

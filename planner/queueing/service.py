@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ServiceLaw", "TwoPhases", "two_phases"]
+__all__ = ["ServiceLaw", "ThreePhases", "TwoPhases", "two_phases"]
 
 type_array = npt.NDArray[np.float64]
 type_partial_moments = Callable[[type_array], tuple[type_array, type_array, type_array]]
@@ -31,6 +31,25 @@ class TwoPhases:
     first: float
     rate_1: float
     rate_2: float
+    onward: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreePhases:
+    """Service as up to three exponential phases, of which the second may lead to the third.
+
+    Parameters
+    ----------
+    start
+        Probabilities of starting in each phase [1].
+    rates
+        Rates of the phases [1/mean service time].
+    onward
+        Probability that phase 2 is followed by phase 3 instead of departure [1].
+    """
+
+    start: tuple[float, float, float]
+    rates: tuple[float, float, float]
     onward: float = 0.0
 
 
@@ -70,7 +89,9 @@ class ServiceLaw:
     partial_moments
         x [mean service times] -> (P(S > x), E[S; S > x], E[S^2; S > x]), elementwise.
     phases
-        The same law as exponential phases, where it is one: exact results exist then.
+        The same law as one or two exponential phases, where it is one: exact results exist then.
+    three
+        The same law as three of them, where it is one: exact results exist for few servers.
 
     Examples
     --------
@@ -87,6 +108,7 @@ class ServiceLaw:
     third: float
     partial_moments: type_partial_moments
     phases: TwoPhases | None = None
+    three: ThreePhases | None = None
 
     def survival(self, x: npt.ArrayLike) -> type_array:
         """P(S/E[S] > x) for x in mean service times [1]."""
@@ -162,9 +184,13 @@ class ServiceLaw:
             two = TwoPhases(1.0, 1.0, 1.0)
         elif p.size == 2:
             two = TwoPhases(float(p[0]), float(1.0 / m[0]), float(1.0 / m[1]))
+        three = None
+        if p.size == 3:
+            start, rates = p.tolist(), (1.0 / m).tolist()
+            three = ThreePhases((start[0], start[1], start[2]), (rates[0], rates[1], rates[2]))
         name = "exponential" if p.size == 1 else "hyperexponential"
         scv, third = float(2.0 * p @ m**2 - 1.0), float(6.0 * p @ m**3)
-        return cls(name, mean, scv, third, partial, two)
+        return cls(name, mean, scv, third, partial, two, three)
 
     @classmethod
     def from_samples(cls, values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> ServiceLaw:

@@ -392,3 +392,47 @@ def test_min_replicas_does_not_slow_down_with_the_rate():
 def test_min_replicas_nonsense_names_the_argument(name, keywords):
     with pytest.raises(ValueError, match=name):
         min_replicas(**{"arrival_rate": 1.0, "service_time": 1.0, "slots": 8, "wait_limit": 0.1, **keywords})
+
+
+@pytest.mark.parametrize(
+    ("servers", "load", "weights", "means", "stages"),
+    [
+        # a fifth of the jobs twenty times longer: 18 % optimistic before the two lengths were told apart
+        (8, 0.4, [0.8, 0.2], [1.0, 20.0], 0),
+        (8, 0.4, [0.9, 0.1], [1.0, 50.0], 0),
+        (12, 0.6, [0.65, 0.35], [1.0, 10.0], 0),
+        (24, 0.7, [0.65, 0.35], [1.0, 20.0], 0),
+        (6, 0.5, [0.3, 0.5, 0.2], [0.2, 1.0, 8.0], 1),
+    ],
+)
+def test_lengths_of_few_kinds_are_not_optimistic(servers, load, weights, means, stages) -> None:
+    waits = laws.simulated_waits(servers, load, weights, means, stages, steps=3000, seed=4)
+    law = laws.of_classes(weights, means, stages)
+    levels = np.array([0.9, 0.99, 0.999])
+    levels = levels[(waits > 0.0).mean() > 1.16 * (1.0 - levels)]
+    true = np.quantile(waits, levels)
+    # 16 groups of streams: the 99% interval of the simulation, which is a few per cent
+    half = 2.95 * np.quantile(waits.reshape(16, -1), levels, axis=1).std(axis=1, ddof=1) / 4.0
+    value = wait_quantile(load * servers, 1.0, servers, quantile=levels, law=law)
+    assert np.all(value > 0.98 * true - half)
+    assert np.all(value < 1.6 * true + half)
+
+
+def test_three_phases_are_two_and_their_own_sum() -> None:
+    from planner.queueing.exact import phase_type_wait, three_phase_wait
+    from planner.queueing.service import ThreePhases, TwoPhases
+
+    levels = [0.5, 0.9, 0.999]
+    two = phase_type_wait(4.0, 5, TwoPhases(0.9, 1.25, 1.0 / 2.8), levels)
+    as_three = three_phase_wait(4.0, 5, ThreePhases((0.9, 0.0, 0.1), (1.25, 1.0, 1.0 / 2.8)), levels, 20.0)
+    assert two is not None and as_three is not None
+    assert as_three[0] == pytest.approx(two[0], rel=1e-12) and as_three[1] == pytest.approx(two[1], rel=1e-12)
+    # read off a table of 256 steps
+    assert as_three[2] == pytest.approx(two[2], rel=2e-3)
+    # one server, phase 2 leads to phase 3: Pollaczek-Khinchine with the scv of an Erlang law of order two
+    erlang = three_phase_wait(0.7, 1, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0), 1.0), [0.9], 5.0)
+    assert erlang is not None and erlang[1] == pytest.approx(0.7 * 1.5 / 2.0 / 0.3, rel=1e-9)
+    with pytest.raises(ValueError, match="servers"):
+        three_phase_wait(0.7, 17, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0)), [0.9], 5.0)
+    with pytest.raises(ValueError, match="horizon"):
+        three_phase_wait(0.7, 2, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0)), [0.9], 0.0)
