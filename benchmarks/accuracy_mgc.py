@@ -245,7 +245,7 @@ Below its simulated value by more than the interval: {len(beyond)} of {len(noisy
 
 ## Drawn laws
 
-Laws drawn at random, 2 to 32 servers, loads of 0.3 to 0.9, against 2 million simulated waits each (512 streams side by side;
+The first of 600 laws drawn at random (`--laws`), 2 to 32 servers, loads of 0.3 to 0.9, against 2 million simulated waits each (512 streams side by side;
 the interval is that of 16 groups of streams). Where requests have two lengths, the queue is solved exactly with exponential
 lengths, a bound, and with the long ones Erlang of order two, and the wait at constant ones extrapolated.
 

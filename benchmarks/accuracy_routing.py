@@ -130,6 +130,14 @@ def main() -> None:
         ("outputs of 100 tokens and more", ~short), ("short outputs (28 tokens)", short),
     )  # fmt: skip
     table += [f"| {name} | {inside.sum()} | {cells(errors[inside])} |" for name, inside in groups]
+    load = np.array([r[2] for r in rows])
+    regions = (
+        ("load <= 0.7", ~short & (load <= 0.7)), ("load <= 0.87", ~short & (load > 0.7)), ("short outputs", short),
+    )  # fmt: skip
+    for name, inside in regions:
+        # rows of planner/queueing/mixed/accuracy.py: 5th and 95th percentile, first quartile, of every metric
+        low, quartile, high = np.quantile(100 * errors[inside], (0.05, 0.25, 0.95), axis=0).round(1)
+        print(name, int(inside.sum()), np.stack((low, high), axis=1).ravel().round(), quartile)
     text = HEAD + "\n".join(table) + "\n" + TAIL
     (ROOT / "docs" / "accuracy" / "routing.md").write_text(text, encoding="utf-8")
     print(text)

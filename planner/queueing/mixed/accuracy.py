@@ -1,7 +1,7 @@
 """How far mixed-batching predictions have been from simulation, by region: bands, margins and warnings as data.
 
 The numbers are percentiles of predicted/simulated - 1 over the cases of a region (benchmarks/
-accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them). They hold for requests that come as assumed:
+accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them; those of p2c are of benchmarks/accuracy_routing.py). They hold for requests that come as assumed:
 Poisson, lengths independent of time.
 """
 
@@ -97,16 +97,16 @@ REGIONS: Mapping[str, Region] = {r.name: r for r in (
            _lean(-5, -5, -10, -1, -1, -1, -1, -3, -5),
            reliable=False,
            warning="requests wait for slots or KV memory: TTFT is up to 45% optimistic; leave room or simulate"),
-    Region("p2c, load <= 0.7", 27,
-           _band(-1, 5, -1, 4, -4, 6, -1, 3, -2, 4, -5, 3, -3, 1, -1, 1, -3, 1),
-           _lean(0.3, -0.3, -1.9, -0.2, -0.9, -1.4, -0.7, -0.5, -1.9)),
-    Region("p2c, load <= 0.87", 20,
-           _band(-2, 4, -5, 2, -7, 4, -1, 4, -2, 3, -7, 3, -2, 3, -2, 2, -4, 3),
-           _lean(-0.2, -2.4, -5.3, 0.1, -0.5, -3.9, -1.2, -1.3, -1.9)),
-    Region("p2c, short outputs", 13,
-           _band(-8, 12, -10, 9, -13, 13, 4, 31, -2, 17, -21, 8, 2, 13, 2, 14, 5, 17),
-           _lean(-2.8, -6.5, -7.4, 8.9, -0.9, -11.4, 6.0, 6.4, 8.3),
-           warning="few, short requests per replica: TPOT is off by up to -25% (99th percentile) or +45% (median)"),
+    Region("p2c, load <= 0.7", 41,
+           _band(-1, 3, -1, 6, -3, 12, 0, 3, -1, 8, -2, 12, -2, 3, -2, 4, -4, 2),
+           _lean(-0.1, -0.1, -0.3, 0.0, -0.3, -0.8, -0.5, -0.1, -1.6)),
+    Region("p2c, load <= 0.87", 27,
+           _band(-4, 12, -2, 14, -2, 23, -1, 8, -3, 12, -6, 8, -2, 8, -2, 4, -4, 3),
+           _lean(0.0, 0.3, 0.8, 0.3, -1.1, -0.9, -0.3, -0.4, -2.0)),
+    Region("p2c, short outputs", 12,
+           _band(-9, 1, -8, 3, -8, 7, 0, 29, -1, 31, -2, 18, -4, 15, 0, 19, 0, 11),
+           _lean(-6.8, -4.8, -3.1, 2.2, 0.1, -1.5, -2.2, 2.4, 2.9),
+           warning="few, short requests per replica: TPOT is up to 30% pessimistic"),
     Region("rr", 65,
            _band(-11, 41, -24, 36, -38, 88, 0, 19, -6, 29, -10, 15, -3, 16, -10, 5, -9, 5),
            _lean(4.0, 0.5, -4.7, 1.7, -1.0, -1.1, 0.9, -0.3, -3.3),
