@@ -245,9 +245,10 @@ Below its simulated value by more than the interval: {len(beyond)} of {len(noisy
 
 ## Drawn laws
 
-The first of 600 laws drawn at random (`--laws`), 2 to 32 servers, loads of 0.3 to 0.9, against 2 million simulated waits each (512 streams side by side;
-the interval is that of 16 groups of streams). Where requests have two lengths, the queue is solved exactly with exponential
-lengths, a bound, and with the long ones Erlang of order two, and the wait at constant ones extrapolated.
+The first of 600 laws drawn at random (`--laws`), 2 to 32 servers, loads of 0.3 to 0.9, against 2 million simulated waits each
+(512 streams side by side; the interval is that of 16 groups of streams). Where requests have two lengths, the queue is solved
+exactly with exponential lengths, a bound, and with the long ones Erlang of order two, and the wait at constant ones
+extrapolated.
 
 {drawn}
 Not covered: arrivals that are not Poisson (see the burst corrections), loads above 0.99, infinite variance, more than 256

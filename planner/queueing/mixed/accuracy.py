@@ -1,8 +1,8 @@
 """How far mixed-batching predictions have been from simulation, by region: bands, margins and warnings as data.
 
 The numbers are percentiles of predicted/simulated - 1 over the cases of a region (benchmarks/
-accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them; those of p2c are of benchmarks/accuracy_routing.py). They hold for requests that come as assumed:
-Poisson, lengths independent of time.
+accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them; those of p2c are of benchmarks/accuracy_routing.py). They
+hold for requests that come as assumed: Poisson, lengths independent of time.
 """
 
 from __future__ import annotations
