@@ -48,6 +48,8 @@ MOST_POOLED = 128
 # Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
 # they fall free. Fitted on simulations of slot- and memory-bound engines.
 QUEUE_SHARE = 0.15
+# Requests in flight at a replica below which two choices are taken for one: most replicas are empty, and the waits few.
+FEW_PRESENT = 0.25
 # Abscissae of the chains, in standard deviations of the decodes about their mean.
 NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
 
@@ -399,7 +401,8 @@ class MixedReplica:
         budget = self.token_budget
         limit = self.max_throughput()
         steps = law.mean_steps
-        if routing == "p2c" and steps >= 1:
+        # where replicas are nearly always empty the second one drawn hardly matters
+        if routing == "p2c" and steps >= 1 and rate * self._fluid(rate) * (steps + 1) >= FEW_PRESENT:
             return self._solve_steered(rate, load, min(replicas, MOST_POOLED))
         if routing == "jsq" and steps >= 1:
             return self._solve_shared(rate, load, min(replicas, MOST_POOLED))
@@ -670,7 +673,7 @@ class MixedReplica:
             apart = at_backlog(held.found_apart) + np.sqrt(at_backlog(held.found_variance)) * _normal(place)
             waiting = np.where(backlog > 0, at_backlog(held.waiting), 0.0)
             found = np.where(idle, 0.0, np.maximum(pool + apart, np.maximum(waiting, 1.0)))
-            waits = pool + apart >= room_for
+            waits = ~idle & (np.maximum(pool + apart, 1.0) >= room_for)
             decodes = np.maximum(np.minimum(found, room_for) - waiting, 0.0)
             beside = rate * at_backlog(held.beside)
             ttft, start = first_token(engine, points, decodes, backlog, idle, beside, beside)

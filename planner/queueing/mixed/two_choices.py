@@ -338,7 +338,7 @@ def steered_backlog(
     departures = state.left + np.gradient(state.left, present) * missing
     lives = first.steps * rate * first.mean[0] / np.sqrt(np.pi * spread[2]) / first.own
     share = first.own * (1.0 - float(time_average(np.array(lives))) ** 2)
-    followed.build((share, departures / rate))
+    followed.build((share, np.maximum(departures / rate, 0.05)))
     found = Steered(
         present,
         _backlog(state),
