@@ -407,6 +407,8 @@ def _warnings(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
         outside = () if fleet.linked else profile.outside(decodes=running, context_tokens=context)
         told = [*pool.setup.warnings, *pool.size.prediction.warnings, *(["; ".join(outside)] if outside else [])]
         yield from (Remark("pool", {"pool": pool.name, "warning": warning}) for warning in told)
+        if not pool.size.prediction.reliable:
+            yield Remark("no_promise", {"pool": pool.name})
     if not fleet.linked:
         for pool in fleet.pools:
             yield from _impossible(pool)

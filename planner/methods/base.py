@@ -42,6 +42,8 @@ class Prediction:
         Metric -> one factor >= 1 per level on the predicted value when it is held against a promise.
     warnings
         Region-specific caveats.
+    reliable
+        False where the method has been too far off for a promise to rest on it; margins are then the 95% end of its errors.
     """
 
     quantiles: tuple[float, ...]
@@ -55,6 +57,7 @@ class Prediction:
     bands: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     margins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    reliable: bool = True
 
     @classmethod
     def unknown(cls) -> Prediction:

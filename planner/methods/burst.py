@@ -23,7 +23,7 @@ FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 
 
-MOST_REQUESTS = 32_768
+MOST_REQUESTS = 20_480
 """Requests followed in one prediction: the busiest stretches of many draws are among them."""
 
 MOST_BALANCED = 5
@@ -66,6 +66,7 @@ class PoolArrivals:
         replicas: int,
         alike: bool,
         work_s: Callable[[PathRequests], NDArray[np.float64]],
+        whole_s: float = 0.0,
         life_s: float = 0.0,
         balanced: int = MOST_BALANCED,
     ) -> PoolPath | None:
@@ -84,6 +85,8 @@ class PoolArrivals:
             pool balanced by numbers in flight, `balanced` replicas at the same load do.
         work_s
             How long each request keeps a replica busy [s]: where it is busiest, the path is followed most closely.
+        whole_s
+            Mean time a request takes of a replica once decodes have filled up beside it [s], where that is longer.
         life_s
             How long it stays [s].
         """
@@ -96,14 +99,16 @@ class PoolArrivals:
             copies = trace.copies(pool_rate)
             draws = MOST_DRAWS if copies > 1.0 and self.growth == "users" else 1
             followed = max(1, min(replicas, round(MOST_REQUESTS * replicas / (trace.requests * copies * draws))))
+        work = work_s(own)
         found = stretches(
             trace,
-            work_s(own),
+            work,
             replicas,
             pool_rate,
             growth=self.growth,
             keep=followed / replicas,
             even=not alike,
+            slow=max(whole_s * work.size / float(work.sum()), 1.0),
             life_s=life_s,
             most=MOST_REQUESTS if alike else MOST_REQUESTS * 3 // 4,
         )
@@ -162,6 +167,17 @@ class PoolPath:
     requests: PathRequests
     followed: int
     stretches: Stretches
+    _hours: dict[tuple[float, ...], NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+
+    def hours(self, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
+        """Levels of the run at which quantiles of a calm, a typical and a busy hour lie, shape (3, levels)."""
+        if quantiles not in self._hours:
+            self._hours[quantiles] = self.stretches.hours(np.array(quantiles))
+        return self._hours[quantiles]
+
+    def typical(self, run: Followed, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
+        """Quantiles of the TTFT of a typical hour [s]: bursts meet as they usually do, not as they do once in a while."""
+        return np.maximum.accumulate(run.quantiles("ttft_s", self.hours(quantiles)[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,18 +237,17 @@ def path_band(
 ) -> tuple[tuple[float, float], ...]:
     """Truth over prediction - 1 of a pool run along a path, by level.
 
-    The error `own` of the run itself, and how far another hour of the same traffic would be off, taken as independent.
+    The error `own` of the run itself, and how far an hour may be off a typical one, taken as independent.
     """
-    levels = np.array(quantiles)
-    values = run.quantiles(metric, levels)
-    interval = run.sampling(metric, levels, path.stretches.deviation(levels))
-    found = []
-    for value, low, high in zip(values.tolist(), *(x.tolist() for x in interval), strict=True):
-        if value > 0.0:
-            found.append((-min(math.hypot(own[0], low / value - 1.0), 0.99), math.hypot(own[1], high / value - 1.0)))
-        else:
-            found.append(own)
-    return tuple(found)
+    calm, typical, busy = (run.quantiles(metric, levels).tolist() for levels in path.hours(quantiles))
+    if metric != "ttft_s":
+        typical = run.quantiles(metric, np.array(quantiles)).tolist()
+    return tuple(
+        (-min(math.hypot(own[0], low / value - 1.0), 0.99), math.hypot(own[1], high / value - 1.0))
+        if value > 0.0
+        else own
+        for low, value, high in zip(calm, typical, busy, strict=True)
+    )
 
 
 def replica_rates(rate: float, service: float, replicas: int, pooled: bool) -> tuple[float, float]:

@@ -155,7 +155,7 @@ class PrefillPool(PoolModel):
         if along is not None:
             run, path = along
             # prompts that come together are long together: wait and service are those of the same request
-            ttft = run.quantiles("ttft_s", np.array(quantiles)) + self.overhead_s
+            ttft = path.typical(run, quantiles) + self.overhead_s
             bands["ttft_s"] = path_band(run, path, "ttft_s", quantiles, PATH_BAND)
         else:
             ttft = (
@@ -214,7 +214,7 @@ class DecodePool(PoolModel):
             replicas,
             True,
             lambda own: own.steps * usual / self.nodes.slots,
-            self.nodes.mean_decodes * usual,
+            life_s=self.nodes.mean_decodes * usual,
         )
         if path is None:
             return None

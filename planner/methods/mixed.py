@@ -14,6 +14,7 @@ from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
 from planner.queueing.bursts import BurstSequence, rising
+from planner.queueing.mixed.accuracy import WAITING
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
 from planner.queueing.path import PathRequests, follow_path, prefill_work
 from planner.replica.engine import EngineOption, ReplicaSetup
@@ -33,14 +34,16 @@ BURST_TPOT_BAND = (-0.58, 0.45)
 """The same of what bursts add to TPOT."""
 
 PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06, 0.06)}
-"""Truth over prediction - 1 of a pool run along a path of recorded requests whose copies are shifted as the replay shifts them.
-How far another stretch of the same traffic would be off is added. Predicted from a compacted file and with shifts nobody knows, the
-truth was inside the whole band in 82% of the replays of docs/accuracy/bursts.md, not in nine of ten: it is too narrow there."""
+"""Truth over prediction - 1 of a pool run along a path, before what one hour is off another: the truth was inside the whole band in
+96% of the single replays of docs/accuracy/bursts.md that nothing was chosen on, days apart."""
 
 PATH_TTFT_MARGIN = 1.15
-"""Factor on a TTFT along the path when it is held against a promise: nine in ten of the replays of docs/accuracy/bursts.md stay
-below it. It was chosen on those replays and is not tested on others. The 95% end is 1.6, made by copies of one trace whose bursts
-happen to meet in the replay."""
+"""Factor on a TTFT along the path when it is held against a promise. The 95% end of the errors over replays that nothing was chosen
+on is 1.45; with it most plans would buy a replica more than replays need, and with this one few are a replica short
+(docs/accuracy/bursts.md)."""
+
+PATH_WAITING_MARGIN = 1.45
+"""The same where requests wait for slots or memory: the 95% end."""
 
 BURST_LOADS = np.array([0.04, 0.1, 0.18, 0.3, 0.45, 0.62, 0.78, 0.92])
 """Loads of a replica at which its waits behind bursts are tabulated."""
@@ -124,12 +127,18 @@ class MixedPool(PoolModel):
         def counted(own: PathRequests) -> PathRequests:
             return replace(own, tokens=own.tokens / rows)
 
+        rate = arrival_rate_per_s / replicas
+
+        def work_s(own: PathRequests) -> FloatArray:
+            return prefill_work(counted(own), rate, cost, budget)
+
         path = self.arrivals.path(
             arrival_rate_per_s,
             replicas,
             self.routing.by_rate_per_replica,
-            lambda own: prefill_work(counted(own), arrival_rate_per_s / replicas, cost, budget),
-            self.law.mean(m.DECODE) * self._usual_iteration(arrival_rate_per_s / replicas),
+            work_s,
+            1.0 / self._capacity,
+            self.law.mean(m.DECODE) * self._usual_iteration(rate),
         )
         if path is None:
             return None
@@ -143,10 +152,10 @@ class MixedPool(PoolModel):
             slots=self.slots,
             kv_tokens=self.kv_tokens,
         )
-        levels = np.array(quantiles)
-        ttft = run.quantiles("ttft_s", levels) + self.api_overhead_s
-        e2e = run.quantiles("e2e_s", levels) + self.api_overhead_s
-        tpot = run.quantiles("tpot_s", levels)
+        ttft = path.typical(run, quantiles) + self.api_overhead_s
+        e2e = run.quantiles("e2e_s", np.array(quantiles)) + self.api_overhead_s
+        tpot = run.quantiles("tpot_s", np.array(quantiles))
+        settled = run.wait_probability <= WAITING
         bands = {metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()}
         return Prediction(
             quantiles=quantiles,
@@ -158,7 +167,9 @@ class MixedPool(PoolModel):
             mean_running=run.running_mean,
             wait_probability=run.wait_probability,
             bands=bands,
-            margins={"ttft_s": (PATH_TTFT_MARGIN,) * len(quantiles)},
+            margins={"ttft_s": (PATH_TTFT_MARGIN if settled else PATH_WAITING_MARGIN,) * len(quantiles)},
+            warnings=() if settled else ("requests wait for slots or KV memory in bursts: leave room or simulate",),
+            reliable=settled,
         )
 
     def without_bursts(self) -> PoolModel:
@@ -200,8 +211,9 @@ class MixedPool(PoolModel):
             mean_running=at.running_mean,
             wait_probability=at.wait_probability,
             bands=_truth_bands(at.error_band),
-            margins=at.margin,
+            margins=at.margin if at.reliable else _cautious(at.error_band),
             warnings=at.warnings,
+            reliable=at.reliable,
         )
         return calm, at
 
@@ -333,6 +345,11 @@ class _Calm(PoolModel):
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
         return self._pool._calm(arrival_rate_per_s, replicas, quantiles)[0]
+
+
+def _cautious(errors: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, tuple[float, ...]]:
+    """Margins at the 95% end of predicted/true - 1."""
+    return {m: tuple(max(1.0 / max(1.0 + low, 0.1), 1.0) for low, _ in bands) for m, bands in errors.items()}
 
 
 def _truth_bands(

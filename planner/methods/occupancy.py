@@ -134,7 +134,7 @@ class OccupancyPool(PoolModel):
             replicas,
             self.routing.by_rate_per_replica,
             lambda own: iterations(own) * usual / self.slots,
-            0.5 * self._residence_s,
+            life_s=0.5 * self._residence_s,
         )
         if path is None:
             return None
@@ -149,13 +149,12 @@ class OccupancyPool(PoolModel):
             candidates=self.routing.candidates,
             in_turn=self.routing.in_turn,
         )
-        levels = np.array(quantiles)
         load = arrival_rate_per_s / (replicas * self._capacity)
         return Prediction(
             quantiles=quantiles,
-            ttft_s=tuple((run.quantiles("ttft_s", levels) + self.api_overhead_s).tolist()),
-            tpot_s=tuple(run.quantiles("tpot_s", levels).tolist()),
-            e2e_s=tuple((run.quantiles("e2e_s", levels) + self.api_overhead_s).tolist()),
+            ttft_s=tuple((path.typical(run, quantiles) + self.api_overhead_s).tolist()),
+            tpot_s=tuple(run.quantiles("tpot_s", np.array(quantiles)).tolist()),
+            e2e_s=tuple((run.quantiles("e2e_s", np.array(quantiles)) + self.api_overhead_s).tolist()),
             load=load,
             slot_occupancy=min(run.running_mean / self.slots, 1.0),
             mean_running=run.running_mean,

@@ -142,20 +142,6 @@ class Followed:
         found, weight = self.values(metric)
         return _quantiles(found, weight, levels) if found.size else np.zeros(np.shape(levels))
 
-    def sampling(self, metric: str, levels: Array, deviation: Array) -> tuple[Array, Array]:
-        """Interval of quantiles that another hour of the same traffic would give nine times in ten [s].
-
-        `deviation` is the relative standard deviation of the share of requests beyond each level, from hour to hour: an hour
-        in which that share is larger by a factor has its quantile where all hours together have a share smaller by it.
-        """
-        found, weight = self.values(metric)
-        if found.size < 2:
-            only = np.full(np.shape(levels), found[0] if found.size else 0.0)
-            return only, only
-        factor = 1.0 + 1.645 * deviation
-        low = _quantiles(found, weight, 1.0 - np.minimum((1.0 - levels) * factor, 1.0))
-        return low, _quantiles(found, weight, 1.0 - (1.0 - levels) / factor)
-
 
 def _quantiles(values: Array, weight: Array, levels: Array) -> Array:
     """Quantiles of sorted weighted values, linear between the middles of their weights."""

@@ -28,7 +28,7 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     rows: dict[str, object] = {name: getattr(workload, name).tolist() for name in COLUMNS}
     rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
     if (trace := workload.trace()) is not None:
-        rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE}
+        rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
     if workload.path is not None:
         rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH}
     if workload.sessions is not None:
@@ -37,6 +37,13 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
             for name, column in workload.sessions.columns().items()
         }
     return rows
+
+
+def _trace(columns: Mapping[str, Any]) -> Trace:
+    """The requests one by one."""
+    found: list[Any] = [np.array(columns[name], dtype=_dtype(name)) for name in TRACE]
+    near = columns.get("near_s")
+    return Trace(found[0], found[1], found[2], found[3], None if near is None else float(near))
 
 
 def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
@@ -81,7 +88,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 requests=summary.get("requests"),
                 length_split=summary.get("length_split"),
             ),
-            recorded=None if trace is None else Trace(*(np.array(trace[name], dtype=_dtype(name)) for name in TRACE)),
+            recorded=None if trace is None else _trace(trace),
             path=None if path is None else Path(*(np.array(path[name], dtype=_dtype(name)) for name in PATH)),
             sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,

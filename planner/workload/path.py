@@ -182,7 +182,8 @@ class Path:
         times = second + rng.random(total)
         order = np.argsort(times, kind="stable")
         kept = dealt[order]
-        return Trace(times[order] - times[order[0]], input_tokens[kept], output_tokens[kept], category[kept])
+        near = float(STRETCH_S) if self.seconds == LONGEST_S else None
+        return Trace(times[order] - times[order[0]], input_tokens[kept], output_tokens[kept], category[kept], near)
 
 
 def _level(tokens: Floats) -> Ints:

@@ -311,7 +311,7 @@ class FleetMoments:
         if np.count_nonzero(keep) < FEWEST_REQUESTS:
             return None
         lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
-        own = Trace(trace.times_s, lengths, outputs, trace.category).select(keep)
+        own = Trace(trace.times_s, lengths, outputs, trace.category, trace.near_s).select(keep)
         return PoolRequests(own, self._cached_by_category)
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:

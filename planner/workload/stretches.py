@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.workload.trace import LONG_S, SHIFT_S, Trace
+from planner.workload.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,33 +95,44 @@ class Stretches:
     met: Floats
     block_bins: int
 
-    def deviation(self, levels: Floats) -> Floats:
-        r"""Relative standard deviation of the share of requests beyond each level's quantile in another hour of such traffic.
+    def hours(self, levels: Floats) -> Floats:
+        r"""At which levels of all hours together the quantiles of single hours of such traffic lie, shape (3, levels).
 
-        Between the draws where there are several; else between the minutes of the trace, which is the bootstrap over minutes
-        in its linear limit: with :math:`n_b` requests of minute b, :math:`e_b` of them beyond,
+        Of an hour that is calmer than nineteen in twenty, of a typical one (the median), and of one busier than nineteen in
+        twenty. Between the draws where there are several. Else the typical hour is the one there is, and the others follow from
+        its minutes, which is the bootstrap over minutes in its linear limit: with :math:`n_b` requests of minute b, :math:`e_b`
+        of them beyond, the share beyond has the relative deviation
         :math:`\sqrt{\sum_{b,c} (e_b - p n_b)(e_c - p n_c)} / (p \sum_b n_b)` over minutes b and c no further than
         :data:`TOGETHER` apart.
         """
         order = np.argsort(self.met, axis=None)
-        below = np.cumsum(self.counts.ravel()[order])
-        found = np.empty(len(levels))
-        for k, level in enumerate(levels.tolist()):
-            edge = self.met.ravel()[order[min(int(np.searchsorted(below, level * below[-1])), below.size - 1)]]
-            beyond = self.counts * (self.met > edge)
-            share = float(beyond.sum() / below[-1])
-            if share <= 0.0:
-                found[k] = 0.0
-            elif beyond.shape[0] > 1:
-                found[k] = float(np.std(beyond.sum(axis=1) / self.counts.sum(axis=1), ddof=1)) / share
-            else:
-                starts = np.arange(0, beyond.shape[1], self.block_bins)
-                off = np.add.reduceat((beyond - share * self.counts)[0], starts)
-                variance = float(off @ off) + 2.0 * sum(
-                    float(off[j:] @ off[:-j]) for j in range(1, min(TOGETHER, off.size - 1) + 1)
-                )
-                found[k] = math.sqrt(max(variance, float(off @ off))) / (share * below[-1])
-        return found
+        met, below = self.met.ravel()[order], np.cumsum(self.counts.ravel()[order])
+        below = below / below[-1]
+        if self.met.shape[0] > 1:
+            own = np.argsort(self.met, axis=1)
+            sums = np.cumsum(np.take_along_axis(self.counts, own, axis=1), axis=1)
+            found = np.empty((3, len(levels)))
+            for k, level in enumerate(levels.tolist()):
+                place = np.argmax(sums >= level * sums[:, -1:], axis=1)
+                at = self.met[np.arange(own.shape[0]), own[np.arange(own.shape[0]), place]]
+                low, most, high = np.quantile(at, (0.05, 0.9, 0.95))
+                found[:, k] = np.interp((low, float(np.minimum(at, most).mean()), high), met, below)
+            return found
+        factor = 1.0 + 1.645 * np.array([self._deviation(float(x), met, below) for x in levels])
+        tail = 1.0 - levels
+        return np.stack((1.0 - np.minimum(tail * factor, 1.0), levels, 1.0 - tail / factor))
+
+    def _deviation(self, level: float, met: Floats, below: Floats) -> float:
+        """Relative standard deviation of the share of requests beyond a quantile, from the minutes of one draw."""
+        beyond = (self.counts * (self.met > met[min(int(np.searchsorted(below, level)), below.size - 1)]))[0]
+        total = float(self.counts.sum())
+        share = float(beyond.sum()) / total
+        if share <= 0.0:
+            return 0.0
+        off = np.add.reduceat(beyond - share * self.counts[0], np.arange(0, beyond.size, self.block_bins))
+        lags = range(1, min(TOGETHER, off.size - 1) + 1)
+        variance = float(off @ off) + 2.0 * sum(float(off[j:] @ off[:-j]) for j in lags)
+        return math.sqrt(max(variance, float(off @ off))) / (share * total)
 
 
 def stretches(
@@ -133,6 +144,7 @@ def stretches(
     growth: str = "users",
     keep: float = 1.0,
     even: bool = False,
+    slow: float = 1.0,
     life_s: float = 0.0,
     most: int,
 ) -> Stretches:
@@ -154,6 +166,8 @@ def stretches(
         Share of the requests wanted [1]: the stream of some of the replicas of a pool.
     even
         Whether they are evenly spread over each copy, as a gateway that balances gives them to replicas; else chosen at random.
+    slow
+        How much longer a server takes for a request once decodes have filled up beside it, over `work_s` [1].
     life_s
         How long a request stays, so that the past shows in what it leaves [s].
     most
@@ -172,7 +186,7 @@ def stretches(
     fine = int(np.clip(MOST_BINS / (draws * number * blocks), 4, length))
     bins = blocks * fine
     step = span / bins
-    reach = 0 if growth == "use" else bins if span <= LONG_S else int(SHIFT_S / step)
+    reach = 0 if growth == "use" else int(trace.reach_s / step)
     moved = (rng.random((number, MOST_DRAWS))[:, :draws].T * reach).astype(np.int64)
     moved[:, 0] = 0
     place = np.minimum((trace.times_s / step).astype(np.int64), bins - 1)
@@ -180,7 +194,9 @@ def stretches(
         _overlaid(np.bincount(place, x, bins).astype(np.float64), moved, share)
         for x in (np.ones(trace.requests), work_s / servers)
     )
-    wait = _backlog(busy, step)
+    wait, long = _backlog(busy, step), _backlog(slow * busy, step)
+    # a long backlog drains as slowly as its own decodes let it
+    wait = wait + (long - wait) * -np.expm1(-long / max(life_s, 1e-9))
     met = _met(wait, busy, fine)
     weight = _chosen(count, met, fine, keep, most)
     run_draw, first, last = _runs(weight > 0.0)
@@ -365,7 +381,8 @@ def _requests(
         drawn = rng.poisson(-size * np.log1p(-part))
         slot = np.repeat(np.arange(size.size), drawn)
         place = (rng.random(slot.size) * size[slot]).astype(np.int64)
-        once = np.unique(slot * (int(size.max(initial=0)) + 1) + place)
+        once = np.sort(slot * (int(size.max(initial=0)) + 1) + place)
+        once = once[np.diff(once, prepend=-1) > 0]
         slot, place = np.divmod(once, int(size.max(initial=0)) + 1)
         position = begin[slot] + place
     at: Floats = twice[position] + offset[slot]

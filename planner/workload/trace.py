@@ -39,12 +39,22 @@ class Trace:
         Lengths of the same requests [tokens], shape (requests,).
     category
         Index into the workload's categories, shape (requests,).
+    near_s
+        How far its copies may be shifted [s], where its hours differ; ``None`` = :data:`SHIFT_S` for a trace of hours, else any.
     """
 
     times_s: Floats
     input_tokens: Floats
     output_tokens: Floats
     category: NDArray[np.int64]
+    near_s: float | None = None
+
+    @property
+    def reach_s(self) -> float:
+        """How far its copies are shifted at most [s]: more users live by the same clock."""
+        span = float(self.times_s[-1])
+        far = span if span <= LONG_S else SHIFT_S
+        return far if self.near_s is None else min(self.near_s, far)
 
     @property
     def requests(self) -> int:
@@ -58,7 +68,8 @@ class Trace:
 
     def select(self, keep: NDArray[np.bool_]) -> Trace:
         """The requests marked in `keep`, shape (requests,), at their own times."""
-        return Trace(self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep])
+        rows = self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep]
+        return Trace(*rows, self.near_s)
 
     def copies(self, rate_per_s: float) -> float:
         """How many times this trace a rate [1/s] is [1]; whole where it is to a fifth of a percent."""
@@ -101,8 +112,6 @@ class Trace:
             raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {growth!r}")
         span = float(self.times_s[-1])
         copies = self.copies(rate_per_s)
-        # a trace of hours has a day in it: more users live by the same clock
-        reach = span if span <= LONG_S else SHIFT_S
         times, rows = [], []
         for k in range(max(int(np.ceil(copies - 1e-9)), 1)):
             share = keep * min(copies - k, 1.0)
@@ -114,7 +123,7 @@ class Trace:
             moved = self.times_s[chosen]
             if growth == "users":
                 moved = (
-                    moved + (reach * np.random.Generator(np.random.PCG64([k, 3, draw])).random() if k else 0.0)
+                    moved + (self.reach_s * np.random.Generator(np.random.PCG64([k, 3, draw])).random() if k else 0.0)
                 ) % span
             elif k:
                 # near its model: within the same second, not at the same moment
@@ -126,4 +135,6 @@ class Trace:
         moments, which = np.concatenate(times), np.concatenate(rows)
         order = np.argsort(moments, kind="stable")
         which = which[order]
-        return Trace(moments[order], self.input_tokens[which], self.output_tokens[which], self.category[which])
+        return Trace(
+            moments[order], self.input_tokens[which], self.output_tokens[which], self.category[which], self.near_s
+        )

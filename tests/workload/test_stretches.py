@@ -77,16 +77,28 @@ def test_few_requests_stand_for_all_draws(copies: float, servers: float) -> None
         assert values[1] == pytest.approx(values[0], rel=tolerance)
 
 
-def test_how_far_another_hour_is_off() -> None:
-    """Between draws where copies are shifted; between minutes of the one there is: bursts of a minute in both."""
+def test_single_hours_lie_around_the_typical_one() -> None:
+    """Between draws where copies are shifted, between minutes of the one there is; many copies are more alike than few."""
     trace = _trace(12_000)
-    level = np.array([0.5, 0.99])
+    levels = np.array([0.5, 0.99])
     work = trace.input_tokens * 0.7 / (trace.rate_per_s * trace.input_tokens.mean())
-    own = stretches(trace, work, 1.0, trace.rate_per_s, most=5000).deviation(level)
-    few = stretches(trace, work, 2.0, 2.0 * trace.rate_per_s, most=5000).deviation(level)
-    many = stretches(trace, work, 30.0, 30.0 * trace.rate_per_s, most=5000).deviation(level)
-    for found in (own, few, many):
-        assert 0.0 < found[0] < found[1]
-    assert many[0] < few[0]
-    even = Trace(np.arange(6000.0), np.ones(6000), np.ones(6000), np.zeros(6000, dtype=np.int64))
-    assert np.all(stretches(even, np.full(6000, 0.5), 1.0, 1.0, most=10**9).deviation(level) < 0.2)
+    width = []
+    for copies in (1.0, 2.0, 30.0):
+        calm, typical, busy = stretches(trace, work, copies, copies * trace.rate_per_s, most=5000).hours(levels)
+        assert np.all(calm < typical) and np.all(typical < busy) and np.all(busy < 1.0)
+        width.append((1.0 - calm[1]) / (1.0 - busy[1]))
+    assert np.all(typical[0] == pytest.approx(0.5, abs=0.1)) and typical[1] == pytest.approx(0.99, abs=0.01)
+    assert width[2] < width[1]
+
+
+def test_copies_of_stretches_of_a_long_trace_keep_their_hour() -> None:
+    """A day kept as stretches: its copies are shifted by less than a stretch, or night and day would even out."""
+    rng = np.random.default_rng(5)
+    times = np.sort(np.concatenate((rng.random(2000) * 7200, 7200 + rng.random(18_000) * 7200)))
+    columns = np.ones(20_000), np.ones(20_000), np.zeros(20_000, dtype=np.int64)
+    shares = []
+    for near in (None, 600.0):
+        found = stretches(Trace(times, *columns, near), np.full(20_000, 0.1), 4.0, 4.0 * 20_000 / 14_400, most=10**9)
+        half = found.counts.shape[1] // 2
+        shares.append(found.counts[:, :half].sum() / found.counts.sum())
+    assert shares[0] > 0.3 and shares[1] < 0.15
