@@ -126,7 +126,7 @@ def main() -> None:
     other = np.arange(len(rows)) >= CASES
     table = ["| pools | cases | " + " | ".join(METRICS) + " |", "|---|---|" + "---|" * len(METRICS)]
     groups = (
-        ("settings of accuracy_mixed.py", ~other), ("others", other),
+        ("all", short | ~short), ("settings of accuracy_mixed.py", ~other), ("others", other),
         ("outputs of 100 tokens and more", ~short), ("short outputs (28 tokens)", short),
     )  # fmt: skip
     table += [f"| {name} | {inside.sum()} | {cells(errors[inside])} |" for name, inside in groups]
