@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
     from planner.api import (
+        autoscale,
         batching,
         calibrate,
         check,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         wait,
         what_if,
     )
+    from planner.autoscale.derive import Autoscaling
     from planner.calibrate.result import Calibration, CalibrationSet
     from planner.deploy import Rendered
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
@@ -52,12 +54,13 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
+    "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
     "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
+    "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
     "Plan": "plans", "PoolPlan": "plans",
@@ -68,12 +71,12 @@ _HOME = {
 }
 
 __all__ = [
-    "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison", "Evaluation",
-    "FleetCheck", "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise", "Rendered",
-    "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
-    "WaitSettings", "Workload", "__version__", "batching", "calibrate", "check", "compare_policies", "deploy",
-    "evaluate", "load_workload", "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule",
-    "simulate", "stability", "wait", "what_if",
+    "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison",
+    "Evaluation", "FleetCheck", "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
+    "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
+    "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "check", "compare_policies",
+    "deploy", "evaluate", "load_workload", "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce",
+    "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.advice.replica import SchedulerReplica
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
+    from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
     from planner.deploy import Rendered
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from planner.workload.frames import Frame
 
 __all__ = [
-    "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics", "monitoring_rules",
-    "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
+    "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]  # fmt: skip
 
 
@@ -879,6 +880,68 @@ def deploy(
     options = DeployOptions(name, namespace, engine, image, model_id, seconds, cache)
     content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
     return target.render(serving_of(content, saved.pools, options))
+
+
+def autoscale(
+    fleet: Plan | str | Path,
+    *,
+    hours: str | Path | None = None,
+    rate_is: str = "peak",
+    startup: float | str | None = None,
+    policy: Sequence[str | Path] = (),
+    name: str = "fleetopt",
+) -> Autoscaling:
+    """Scalers of a plan's pools: thresholds, a derived rule, and a backtest.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    hours
+        File with 24 or 168 rates, or a shipped service; default the workload's own hours, or a constant rate.
+    rate_is
+        Whether the plan's rate is the ``peak`` of the hours or their ``mean``.
+    startup
+        From starting a replica until it serves [s]; estimated from the weights when ``None``.
+    policy
+        Files with a HorizontalPodAutoscaler or ScaledObject to be judged beside; one for several pools names its target.
+    name
+        Objects of the fleet are called ``name-pool``.
+
+    Returns
+    -------
+    Autoscaling
+    """
+    from planner.autoscale.derive import autoscaling
+    from planner.autoscale.policy import policies_of
+    from planner.catalog.load import repository
+    from planner.deploy.serving import object_name
+    from planner.deploy.startup import Startup, estimated_startup
+    from planner.fleet.shapes import standing_fleet
+    from planner.question.compiled import compile_question
+    from planner.units import parse_duration
+    from planner.workload.hours import HourlyRates, hourly_rates
+
+    saved = _standing(fleet)
+    inputs = saved.inputs()
+    loaded = saved.traffic(inputs.cdf)
+    built = standing_fleet(compile_question(inputs, loaded), saved.pools)
+    if built.linked:
+        raise InputError("a fleet of prefill and decode pools has no scaler yet")
+    flat = hours is None and not loaded.arrivals.hourly_profile
+    by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
+    rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
+    seconds = None if startup is None else parse_duration(startup, "--startup")
+    own = policies_of([Path(p) for p in policy], [(p.name, object_name(p.name, name)) for p in built.pools])
+    return autoscaling(
+        built,
+        rates,
+        by_hour.source,
+        lambda pool: Startup(seconds, {}) if seconds else estimated_startup(pool.option.model, cached=False),
+        repository(inputs.model) or inputs.model,
+        name,
+        own,
+    )
 
 
 def metrics(

@@ -37,6 +37,13 @@ def schedule(
         str, opt.told("Least time a pool keeps its number of replicas, in whole hours.", panel=TIME)
     ] = "1h",
     buffer: Annotated[str | None, opt.told("The older name of --headroom.", panel=TIME)] = None,
+    policy: Annotated[
+        list[Path] | None,
+        opt.told(
+            "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan file. Repeat.",
+            panel=TIME,
+        ),
+    ] = None,
     config: Config = None,
     scenario: Scenario = None,
     output_format: opt.ScheduleFormat = None,
@@ -54,6 +61,11 @@ def schedule(
     write = writer(output_format, output, of="schedule")
     if base is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
+    judged = None
+    if policy:
+        if base is None:
+            raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
+        judged = api.autoscale(base, hours=hours, startup=startup, policy=policy)
     time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell, "buffer": buffer or 0.0}
     with progress_bar("sizing") as progress:
         result = api.schedule(
@@ -61,3 +73,5 @@ def schedule(
         )
     write(result)
     say(f"note: {line}" for line in result.notes)
+    if judged is not None:
+        say(line for pool in judged.pools for line in pool.lines())

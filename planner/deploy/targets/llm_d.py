@@ -57,7 +57,8 @@ def render(serving: Serving) -> Rendered:
 
 def _deployment(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     """A pool's deployment, its pods marked for the picker; with a sidecar where KV caches are fetched."""
-    marks = {"llm-d.ai/inference-serving": "true", "llm-d.ai/role": pool.role}
+    role = pool.role if serving.split else "prefill-decode"
+    marks = {"llm-d.ai/inference-serving": "true", "llm-d.ai/role": role}
     if serving.boundaries:
         # the picker filters by prompt: ranges meet at the plan's boundaries
         marks["llm-d.ai/context-length-range"] = f"{pool.low_tokens:.0f}-{pool.high_tokens:.0f}"
@@ -78,7 +79,7 @@ def _deployment(serving: Serving, pool: ServingPool) -> dict[str, Any]:
         sidecar = {
             "name": "routing-proxy",
             "image": SIDECAR_IMAGE,
-            "args": [f"--port={PORT}", f"--vllm-port={ENGINE_BEHIND}", "--connector=nixlv2"],
+            "args": [f"--port={PORT}", f"--vllm-port={ENGINE_BEHIND}", "--kv-connector=nixlv2", "--secure-proxy=false"],
             "ports": [{"containerPort": PORT}],
             "restartPolicy": "Always",
         }

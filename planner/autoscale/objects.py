@@ -1,0 +1,237 @@
+"""Scalers as objects: HorizontalPodAutoscaler, KEDA's ScaledObject, llm-d's VariantAutoscaling, each with the derived numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from planner.autoscale.derive import Autoscaling, PoolScaler
+from planner.deploy.kubernetes import dump
+from planner.deploy.serving import object_name
+from planner.errors import InputError, did_you_mean
+from planner.monitor.dialects import DIALECTS
+
+__all__ = ["KINDS", "render"]
+
+SERVER = "http://prometheus-operated.monitoring:9090"
+"""Where Prometheus usually is; to be set."""
+
+
+def render(found: Autoscaling, to: str, server: str = SERVER, namespace: str | None = None) -> str:
+    """The scalers as one file.
+
+    Parameters
+    ----------
+    found
+        The scalers.
+    to
+        A name of :data:`KINDS`.
+    server
+        Address of Prometheus, for KEDA.
+    namespace
+        Kubernetes namespace; ``None`` = not written.
+
+    Raises
+    ------
+    InputError
+        Another kind.
+    """
+    if to not in KINDS:
+        raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
+    documents = []
+    for pool in found.pools:
+        for document in KINDS[to](found, pool, server):
+            if namespace:
+                document["metadata"]["namespace"] = namespace
+            documents.append(document)
+    head = [line for pool in found.pools for line in pool.lines()]
+    if to.startswith("hpa"):
+        head.append(
+            "external metrics come from prometheus-adapter: its rules are the ConfigMap's; tolerance needs Kubernetes 1.35"
+        )
+    return dump(documents, [*head, *found.notes])
+
+
+def _selector(found: Autoscaling, pool: PoolScaler) -> str:
+    called = object_name(pool.pool, found.prefix)
+    return f'pod=~"{called}-.*"' if len(found.pools) > 1 else ""
+
+
+def _queries(found: Autoscaling, pool: PoolScaler) -> dict[str, str]:
+    """What to ask Prometheus for, by metric: sums over the replicas."""
+    dialect, inside = DIALECTS[0], _selector(found, pool)
+    window = f"{pool.policy.rate_window_s:.0f}s"
+    known = {
+        "requests": f"sum(rate({dialect.counters['requests'][0]}{{{inside}}}[{window}]))"
+        + _plus(pool.policy.offset_per_s),
+        # one look at the running requests is noise: their mean over the window of the rate
+        "running": f"sum(avg_over_time({dialect.gauges['running'][0]}{{{inside}}}[{window}]))",
+    }
+    return {name: known[name] for name in pool.policy.targets}
+
+
+def _plus(offset: float) -> str:
+    return f" + {offset:.6g}" if offset > 0.0 else ""
+
+
+def _behavior(pool: PoolScaler) -> dict[str, Any]:
+    policy = pool.policy
+    return {
+        "scaleUp": {
+            "stabilizationWindowSeconds": int(policy.up_window_s),
+            "tolerance": f"{policy.tolerance:g}",
+            "selectPolicy": "Max",
+            "policies": [
+                {"type": "Percent", "value": 100, "periodSeconds": 15},
+                {"type": "Pods", "value": 4, "periodSeconds": 15},
+            ],
+        },
+        "scaleDown": {
+            "stabilizationWindowSeconds": int(policy.down_window_s),
+            "tolerance": f"{policy.tolerance:g}",
+            "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+        },
+    }
+
+
+def _target(found: Autoscaling, pool: PoolScaler) -> dict[str, str]:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": object_name(pool.pool, found.prefix)}
+
+
+def _milli(value: float) -> str:
+    """A quantity in thousandths, which is what the API keeps of a number."""
+    return f"{max(1, math.floor(1000.0 * value))}m"
+
+
+def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
+    name = object_name(pool.pool, found.prefix)
+    metrics = [
+        {
+            "type": "External",
+            "external": {
+                "metric": {
+                    "name": f"fleetopt_{metric}",
+                    "selector": {"matchLabels": {"pool": pool.pool.replace(" ", "-")}},
+                },
+                "target": {"type": "AverageValue", "averageValue": _milli(value)},
+            },
+        }
+        for metric, value in pool.policy.targets.items()
+    ]
+    spec = {
+        "scaleTargetRef": _target(found, pool),
+        "minReplicas": pool.policy.least,
+        "maxReplicas": pool.policy.most,
+        "metrics": metrics,
+        "behavior": _behavior(pool),
+    }
+    label = f'"pool", "{pool.pool.replace(" ", "-")}", "", ""'
+    rules = [
+        {
+            "seriesQuery": DIALECTS[0].counters["requests"][0]
+            if metric.startswith("req")
+            else DIALECTS[0].gauges["running"][0],
+            "name": {"as": f"fleetopt_{metric}"},
+            "resources": {"namespaced": False},
+            "metricsQuery": f"label_replace({query}, {label})",
+        }
+        for metric, query in _queries(found, pool).items()
+    ]
+    adapter = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-adapter-rules"},
+        "data": {"config.yaml": dump([{"externalRules": rules}])},
+    }
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return [scaler, adapter]
+
+
+def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
+    name = object_name(pool.pool, found.prefix)
+    triggers = [
+        {
+            "type": "prometheus",
+            "metricType": "AverageValue",
+            "metadata": {
+                "serverAddress": server,
+                "query": query,
+                "threshold": f"{pool.policy.targets[metric]:.6g}",
+                # no answer is not an idle fleet: keep what there is
+                "ignoreNullValues": "false",
+            },
+        }
+        for metric, query in _queries(found, pool).items()
+    ]
+    spec = {
+        "scaleTargetRef": {"name": name},
+        "minReplicaCount": pool.policy.least,
+        "maxReplicaCount": pool.policy.most,
+        "pollingInterval": 15,
+        "fallback": {"failureThreshold": 3, "replicas": pool.policy.most},
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(pool)}},
+        "triggers": triggers,
+    }
+    return [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}]
+
+
+def _wva(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
+    """Its own saturation rule, with the plan's numbers: spare capacity is counted below what breaks a promise."""
+    name = object_name(pool.pool, found.prefix)
+    t = pool.threshold
+    room = max(0.02, pool.headroom / (1.0 + pool.headroom))
+    kv = min(0.98, max(0.01, t.kv_usage))
+    queue = max(2, math.ceil(t.waiting))
+    thresholds = {
+        "model_id": found.model,
+        "kvCacheThreshold": round(kv, 4),
+        "queueLengthThreshold": queue,
+        "kvSpareTrigger": round(kv * room, 4),
+        "queueSpareTrigger": max(1, math.ceil(queue * room)),
+    }
+    metric = {"name": "wva_desired_replicas", "selector": {"matchLabels": {"variant_name": name}}}
+    spec = {
+        "scaleTargetRef": _target(found, pool),
+        "minReplicas": pool.policy.least,
+        "maxReplicas": pool.policy.most,
+        "metrics": [
+            {
+                "type": "External",
+                "external": {"metric": metric, "target": {"type": "AverageValue", "averageValue": "1"}},
+            }
+        ],
+        "behavior": _behavior(pool),
+    }
+    return [
+        {
+            "apiVersion": "llmd.ai/v1alpha1",
+            "kind": "VariantAutoscaling",
+            "metadata": {"name": name},
+            "spec": {
+                "scaleTargetRef": _target(found, pool),
+                "modelID": found.model,
+                "variantCost": f"{pool.usd_per_replica_hour:.4f}",
+            },
+        },
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{name}-saturation-scaling-config"},
+            "data": {name: dump([thresholds])},
+        },
+    ]
+
+
+KINDS: Mapping[str, Callable[[Autoscaling, PoolScaler, str], list[dict[str, Any]]]] = {
+    "hpa": _hpa,
+    "keda": _keda,
+    "wva": _wva,
+}
+"""Kinds of objects by name."""

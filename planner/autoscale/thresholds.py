@@ -1,0 +1,215 @@
+"""From which load on the promises of a pool break: the prediction, inverted per replica."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import InfeasibleError
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool, broken
+from planner.methods.base import Prediction
+from planner.plans import json_number
+from planner.units import format_duration
+from planner.workload import pools as m
+
+__all__ = ["Capacity", "Threshold", "capacity_of", "threshold_of"]
+
+STEPS = 11
+"""Halvings of the search for a rate: one part in two thousand of the capacity."""
+
+SOLVED = 6
+"""Numbers of replicas that are solved; between them the rate per replica is taken as linear in log(n)."""
+
+MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
+"""Levels whose quantiles are averaged for a mean."""
+
+FULL = 0.87
+"""Share of the capacity beyond which nothing is called kept: five minutes are no steady state there [1]."""
+
+IDLE = 1e-6
+"""Share of the capacity at which nobody waits [1]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capacity:
+    """The largest rate within the promises by number of replicas.
+
+    Parameters
+    ----------
+    replicas, rates_per_s
+        Solved numbers of replicas that serve, ascending, and the rate each serves within all promises [1/s].
+    kept_per_s
+        The same by the prediction alone, without the margin for the method's error that sizes are held to [1/s].
+    spares
+        Replicas kept beyond the need.
+    least, most
+        Fewest and most replicas, spares included.
+    """
+
+    replicas: np.ndarray
+    rates_per_s: np.ndarray
+    kept_per_s: np.ndarray
+    spares: int
+    least: int
+    most: int
+
+    def rate_per_s(self, replicas: float) -> float:
+        """Largest rate that many serving replicas are sized for [1/s]."""
+        return self._of(self.rates_per_s, replicas)
+
+    def predicted_per_s(self, replicas: float) -> float:
+        """Largest rate at which that many serving replicas are predicted to keep the promises, margin or not [1/s]."""
+        return self._of(self.kept_per_s, replicas)
+
+    def _of(self, rates: np.ndarray, replicas: float) -> float:
+        if replicas <= 0.0:
+            return 0.0
+        return float(replicas * np.interp(math.log(replicas), np.log(self.replicas), rates / self.replicas))
+
+    def needed(self, rate_per_s: float) -> int:
+        """Replicas a rate needs, spares included, no more than the most."""
+        low, high = 1, self.most
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.rate_per_s(middle) >= rate_per_s else (middle + 1, high)
+        return min(max(low + self.spares, self.least), self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The load of one replica at which the first promise of its pool is about to break.
+
+    Parameters
+    ----------
+    pool
+        Name.
+    binding
+        The promise, or ``utilization`` where the cap on throughput comes first.
+    requests_per_s, input_tokens_per_s, output_tokens_per_s
+        Of one replica [1/s].
+    running, waiting
+        Mean requests running and waiting (about: the growth of the mean TTFT times the rate) of one replica.
+    kv_usage
+        Mean share of its KV cache in use [1].
+    load
+        Rate over capacity [1].
+    """
+
+    pool: str
+    binding: str
+    requests_per_s: float
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+    running: float
+    waiting: float
+    kv_usage: float
+    load: float
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            name: json_number(v) if isinstance(v, float) else v
+            for name in self.__slots__
+            for v in (getattr(self, name),)
+        }
+
+
+def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
+    """The largest rates of the k-th pool by its number of replicas.
+
+    Parameters
+    ----------
+    fleet
+        The fleet.
+    k
+        Which pool.
+    most
+        Most replicas, spares included; default twice the plan's.
+
+    Raises
+    ------
+    InfeasibleError
+        No rate keeps the promises.
+    """
+    pool = fleet.pools[k]
+    spares = pool.bought - pool.size.replicas
+    most = max(most or 2 * pool.bought, pool.bought)
+    numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
+    if fleet.question.routing.by_rate_per_replica and not fleet.question.traffic.bursts:
+        numbers = numbers[:1]
+    found = np.array([largest_rates(fleet, pool, int(n)) for n in numbers])
+    rates = found[:, 0]
+    if not rates[-1] > 0.0:
+        p = next((p for p in fleet.promises.latency), None)
+        told = f"{p.label} <= {format_duration(p.limit_s)}" if p else "the promises"
+        raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
+    least = fleet.promises.min_replicas + spares
+    some = rates > 0.0
+    return Capacity(numbers[some].astype(float), rates[some], found[some, 1], spares, least, most)
+
+
+def largest_rates(fleet: Fleet, pool: Pool, replicas: int) -> tuple[float, float]:
+    """Largest rates at which so many replicas keep every promise, with the margin of the method's error and without [1/s].
+
+    The first keeps the utilization cap too, as a plan does; 0 where no rate keeps them.
+    """
+    capacity, levels = replicas * pool.model.capacity_per_s, fleet.promises.levels()
+    known: dict[float, Prediction] = {}
+
+    def predicted(rate: float) -> Prediction:
+        if rate not in known:
+            known[rate] = pool.model.predict(rate, replicas, levels)
+        return known[rate]
+
+    def held(rate: float) -> bool:
+        return broken(predicted(rate), fleet.promises.latency) is None
+
+    def kept(rate: float) -> bool:
+        found = predicted(rate)
+        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in fleet.promises.latency)
+
+    def largest(holds: Callable[[float], bool], low: float, top: float) -> float:
+        if holds(top):
+            return top
+        for _ in range(STEPS):
+            middle = 0.5 * (low + top)
+            low, top = (middle, top) if holds(middle) else (low, middle)
+        return low
+
+    sized = largest(held, 0.0, fleet.promises.utilization_cap * capacity)
+    return sized, largest(kept, sized, FULL * capacity)
+
+
+def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
+    """The threshold of the k-th pool at the plan's number of replicas."""
+    pool = fleet.pools[k]
+    replicas = pool.size.replicas
+    rate = capacity.rate_per_s(replicas)
+    each = rate / replicas
+    levels = tuple(sorted({*fleet.promises.levels(), *MEAN_LEVELS}))
+    at, idle = (pool.model.predict(r, replicas, levels) for r in (rate, IDLE * rate))
+    beyond = broken(
+        pool.model.predict(min(1.02 * rate, 0.999 * replicas * pool.model.capacity_per_s), replicas, levels),
+        fleet.promises.latency,
+    )
+    law = pool.law
+    context = law.mean(m.KV) / law.mean(m.DECODE) if law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
+
+    def mean_ttft(prediction: Prediction) -> float:
+        return math.fsum(prediction.value("ttft_s", level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
+
+    return Threshold(
+        pool.name,
+        "utilization" if beyond is None else beyond.label,
+        each,
+        each * law.mean(m.INPUT),
+        each * law.mean(m.OUTPUT),
+        at.mean_running,
+        each * max(0.0, mean_ttft(at) - mean_ttft(idle)),
+        min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0)),
+        rate / (replicas * pool.model.capacity_per_s),
+    )

@@ -1,0 +1,64 @@
+"""``fleetopt autoscale``: scalers derived from a plan, and their backtest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["autoscale"]
+
+
+def autoscale(
+    plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
+    to: Annotated[
+        str | None,
+        opt.told(
+            "hpa, keda or wva (llm-d's variant autoscaler). Default: a table of thresholds and outcomes.", "--to", "-t"
+        ),
+    ] = None,
+    hours: Annotated[
+        str | None,
+        opt.told(
+            "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours."
+        ),
+    ] = None,
+    rate_is: Annotated[
+        str, opt.told("peak: the plan's rate is the busiest hour's; mean: the mean over the hours.")
+    ] = "peak",
+    startup: Annotated[
+        str | None, opt.told("From starting a replica until it serves: 110s. Default: estimated from the weights.")
+    ] = None,
+    policy: Annotated[
+        list[Path] | None,
+        opt.told("HorizontalPodAutoscaler or ScaledObject of yours, judged beside the derived rule. Repeat."),
+    ] = None,
+    name: Annotated[str, opt.told("Objects are called NAME-POOL, as `deploy` names them.")] = "fleetopt",
+    namespace: Annotated[str | None, opt.told("Kubernetes namespace. Default: not written.")] = None,
+    prometheus: Annotated[str | None, opt.told("Address of Prometheus, for KEDA.")] = None,
+    output_format: opt.Format = None,
+    output: opt.OutputFile = None,
+) -> None:
+    """The load at which a replica breaks its promise, a rule that stays below it, and how both would have done over the hours.
+
+    Example: fleetopt autoscale plan.yaml --hours servegen-m-small --startup 110s --to keda -o keda.yaml
+    """
+    from planner import api
+    from planner.cli.output import emit, say, writer
+    from planner.errors import InputError
+
+    if to is not None and output_format is not None:
+        raise InputError("--to and --format", "Objects are YAML; give one of them.")
+    write = writer(output_format, output)
+    found = api.autoscale(plan, hours=hours, rate_is=rate_is, startup=startup, policy=policy or (), name=name)
+    if to is None:
+        write(found)
+    else:
+        from planner.autoscale import objects
+
+        emit(objects.render(found, to, prometheus or objects.SERVER, namespace), output)
+    say(line for pool in found.pools for line in pool.lines())
+    say(f"note: {line}" for line in found.notes)

@@ -1,0 +1,48 @@
+"""``fleetopt init``: a commented configuration file from three questions or flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["init"]
+
+ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
+
+
+@opt.asks(ASKED)
+def init(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write; one that exists is kept.", rich_help_panel=opt.OUTPUT)
+    ] = Path("fleetopt.yaml"),
+    **given: Any,
+) -> None:
+    """A configuration file with comments, from flags, or from three questions where none is given and a terminal is there.
+
+    Example: fleetopt init --cdf azure --model qwen3-32b --gpu h200 --slo 500ms -o fleet.yaml
+    """
+    import sys
+
+    from planner.cli.output import emit, say
+    from planner.errors import InputError
+    from planner.question.starter import QUESTIONS, answers, starter_file
+
+    if output.exists():
+        raise InputError(f"{output}: exists already", "Name another file: -o FILE.")
+    told = {
+        name: value[0] if isinstance(value, list) and len(value) == 1 else value
+        for name, value in given.items()
+        if value
+    }
+    if not told:
+        asking = sys.stdin is not None and sys.stdin.isatty()
+        for question, text, default in QUESTIONS:
+            told |= answers(question, typer.prompt(text, default=default, err=True) if asking else default)
+    if not {"slo", "tpot", "e2e"} & set(told):
+        told |= answers("slo", QUESTIONS[2][2])
+    emit(starter_file(told), output)
+    say([f"next: fleetopt plan --config {output}"])

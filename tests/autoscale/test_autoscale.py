@@ -1,0 +1,222 @@
+"""Scalers: thresholds against the model and the rule of Kubernetes, backtests, objects against their schemas."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import planner as fo
+from planner.autoscale.backtest import fast_counts, perfect_counts, run_policy, serving_of, within
+from planner.autoscale.objects import render
+from planner.autoscale.path import STEP_S, hourly_path, swings
+from planner.autoscale.policy import Policy, Scaler, read_policy
+from planner.autoscale.thresholds import Capacity, capacity_of, threshold_of
+from planner.cli.main import app
+from planner.workload.arrivals import Arrivals
+from tests.deploy.schemas import crds, problems
+from tests.monitor.exporter import fleet_of
+
+
+@cache
+def plan(**options: Any) -> fo.Plan:
+    return fo.plan(**{"workload": "azure", "rate": 60, "slo": 0.5, "pools": 1, "method": "occupancy", **options})
+
+
+@cache
+def scaled(hours: str = "servegen-m-small", **options: Any) -> fo.Autoscaling:
+    return fo.autoscale(plan(**options), hours=hours, startup="110s")
+
+
+def line(slope: float, offset: float, most: int = 40, spares: int = 0) -> Capacity:
+    """n replicas get slope n - offset."""
+    numbers = np.arange(1.0, most + 1.0)
+    rates = np.maximum(slope * numbers - offset, 1e-6)
+    return Capacity(numbers, rates, rates, spares, 1 + spares, most)
+
+
+def test_the_threshold_is_where_the_plan_stops_holding() -> None:
+    """By evaluating the same fleet a little below and a little above."""
+    fleet = fleet_of(plan())
+    (pool,) = fleet.pools
+    capacity = capacity_of(fleet, 0)
+    found = threshold_of(fleet, 0, capacity)
+    rate = found.requests_per_s * pool.size.replicas
+    assert fleet.holds(0.99 * rate)
+    assert not fleet.holds(1.02 * rate)
+    (at,) = fleet.predict(rate, [pool.size.replicas])
+    assert found.running == pytest.approx(at.mean_running, rel=1e-6)
+    assert found.load == pytest.approx(at.load, rel=1e-6)
+
+
+def test_needs_follow_the_capacity_and_keep_the_spares() -> None:
+    capacity = line(10.0, 5.0, spares=2)
+    for rate in (1.0, 5.0, 5.1, 94.0, 96.0):
+        assert capacity.needed(rate) == max(math.ceil((rate + 5.0) / 10.0), 1) + 2
+    assert capacity.needed(1e9) == 40
+
+
+def test_the_rule_is_that_of_the_api_server() -> None:
+    """Worked by hand from the documentation: ceil(current x ratio), a tolerance, the most wanted of the window."""
+    scaler = Scaler(Policy({"requests": 10.0}, 1, 20, tolerance=0.1, down_window_s=60.0), 5)
+    assert scaler.decide(15.0, {"requests": 54.0}) == 5  # ratio 1.08
+    assert scaler.decide(30.0, {"requests": 56.0}) == 6
+    assert scaler.decide(45.0, {"requests": 20.0}) == 6  # wants 2, the window holds 6
+    assert scaler.decide(75.0, {"requests": 20.0}) == 6
+    assert scaler.decide(105.0, {"requests": 20.0}) == 2
+    assert scaler.decide(120.0, {"requests": 900.0}) == 20
+
+
+def test_of_several_metrics_the_largest_counts() -> None:
+    scaler = Scaler(Policy({"requests": 10.0, "running": 4.0}, 1, 50, tolerance=0.0), 2)
+    assert scaler.decide(0.0, {"requests": 20.0, "running": 40.0}) == 10
+
+
+def test_the_fast_course_is_the_slow_one() -> None:
+    rates = (
+        30.0 + 20.0 * np.sin(np.arange(2000) / 90.0) + np.random.Generator(np.random.PCG64(1)).normal(0.0, 2.0, 2000)
+    )
+    for down, window, offset in ((0.0, 60.0, 0.0), (120.0, 60.0, 7.0), (600.0, 300.0, 3.0)):
+        policy = Policy({"requests": 4.0}, 2, 30, 0.0, 0.0, down, window, offset)
+        fast, slow = fast_counts(policy, rates), run_policy(policy, rates, 120.0)
+        assert np.array_equal(fast[60:], slow[60:])
+
+
+def test_start_ups_are_paid_and_do_not_serve() -> None:
+    paid = np.array([2, 2, 5, 5, 5, 3, 3, 3])
+    assert serving_of(paid, 2 * STEP_S).tolist() == [2, 2, 2, 2, 5, 3, 3, 3]
+    assert serving_of(paid, 0.0).tolist() == paid.tolist()
+
+
+def test_the_perfect_scaler_keeps_every_window_and_costs_least() -> None:
+    capacity = line(10.0, 5.0)
+    rates = hourly_path([20.0, 60.0, 180.0, 90.0] * 6)
+    paid = perfect_counts(rates, capacity, 110.0)
+    assert within(rates, serving_of(paid, 110.0), capacity).all()
+    fewer = np.maximum(paid - 1, 1)
+    assert within(rates, serving_of(fewer, 110.0), capacity).mean() < 0.6
+
+
+def test_swings_have_the_dispersion_they_stand_for() -> None:
+    """Variance of the mean rate over ten minutes against (I - 1) rate / window."""
+    arrivals = Arrivals(rate_per_s=10.0, dispersion=((60.0, 40.0), (600.0, 100.0)))
+    flat = np.full(400_000, 10.0)
+    path = swings(flat, arrivals, np.random.Generator(np.random.PCG64(3)))
+    assert path.mean() == pytest.approx(10.0, rel=0.02)
+    minutes = path.reshape(-1, 4).mean(axis=1)
+    expected = (40.0 - 1.0) * 10.0 / 60.0
+    # correlated within the window: the mean over one correlation time keeps about three quarters of the variance
+    assert 0.5 * expected < minutes.var() < 1.1 * expected
+    assert np.array_equal(swings(flat, None, np.random.Generator(np.random.PCG64(3))), flat)
+
+
+def test_a_derived_rule_beats_the_peak_and_keeps_its_windows() -> None:
+    (pool,) = scaled().pools
+    by_name = {o.name: o for o in pool.outcomes}
+    assert by_name["derived"].attained >= 0.93  # aimed at 0.96 on three paths, another one of 288 windows
+    assert by_name["derived"].replica_hours <= 1.1 * by_name["perfect"].replica_hours
+    assert by_name["derived"].replica_hours < by_name["static"].replica_hours
+    assert by_name["perfect"].attained == by_name["static"].attained == 1.0
+
+
+@pytest.mark.parametrize("to", ["hpa", "keda", "wva"])
+@pytest.mark.parametrize("flat", [False, True])
+def test_objects_are_valid_for_pools_that_change_and_pools_that_do_not(to: str, flat: bool, tmp_path: Path) -> None:
+    hours = tmp_path / "flat.csv"
+    hours.write_text("\n".join(["1"] * 24))
+    found = fo.autoscale(plan(burst="poisson"), hours=hours, startup=60) if flat else scaled()
+    documents = list(yaml.safe_load_all(render(found, to, namespace="serving")))
+    for document in documents:
+        wrong = problems(document)
+        assert not wrong, wrong
+        assert wrong is not None or not crds()
+        assert document["metadata"]["namespace"] == "serving"
+    spec = documents[0]["spec"] if to != "wva" else documents[1]["spec"]
+    assert spec.get("triggers" if to == "keda" else "metrics")
+
+
+def test_written_rules_are_read_back() -> None:
+    (pool,) = scaled().pools
+    for to in ("hpa", "keda"):
+        document = next(iter(yaml.safe_load_all(render(scaled(), to))))
+        policy = read_policy(document, "written")
+        assert (policy.least, policy.most, policy.down_window_s) == (
+            pool.policy.least,
+            pool.policy.most,
+            pool.policy.down_window_s,
+        )
+        assert policy.tolerance == pool.policy.tolerance
+        for metric, target in pool.policy.targets.items():
+            assert policy.targets[metric] == pytest.approx(target, rel=1e-3)
+
+
+def hpa(**spec: Any) -> dict[str, Any]:
+    target = {"type": "AverageValue", "averageValue": "1500m"}
+    metric = {"type": "Pods", "pods": {"metric": {"name": "vllm_num_requests_waiting"}, "target": target}}
+    return {
+        "kind": "HorizontalPodAutoscaler",
+        "spec": {"minReplicas": 2, "maxReplicas": 9, "metrics": [metric], **spec},
+    }
+
+
+def test_a_users_rule_is_read_as_the_server_does() -> None:
+    policy = read_policy(hpa(), "hpa.yaml")
+    assert policy == Policy({"waiting": 1.5}, 2, 9, 0.1, 0.0, 300.0)
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}, "scaleUp": {"tolerance": "0.05"}}
+    assert read_policy(hpa(behavior=behavior), "a").down_window_s == 0.0
+    assert read_policy(hpa(behavior=behavior), "a").tolerance == 0.05
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"kind": "Deployment", "spec": {}}, "expected a HorizontalPodAutoscaler"),
+        (hpa(metrics=[]), "watches at least one"),
+        (hpa(metrics=[{"type": "Resource", "resource": {"name": "cpu"}}]), "metrics\\[0\\]"),
+        (hpa(minReplicas=10), "1 <= least <= most"),
+    ],
+)
+def test_rules_that_cannot_be_judged(document: dict[str, Any], told: str) -> None:
+    with pytest.raises(fo.InputError, match=told):
+        read_policy(document, "hpa.yaml")
+
+
+def test_the_command_judges_a_users_rule(tmp_path: Path) -> None:
+    written, rule = tmp_path / "plan.yaml", tmp_path / "hpa.yaml"
+    written.write_text(yaml.safe_dump(plan().to_dict()))
+    target = {"type": "AverageValue", "averageValue": "2"}
+    rule.write_text(
+        yaml.safe_dump(
+            hpa(
+                metrics=[{"type": "Pods", "pods": {"metric": {"name": "requests_per_second"}, "target": target}}],
+                maxReplicas=90,
+            )
+        )
+    )
+    arguments = [
+        "autoscale",
+        str(written),
+        "--hours",
+        "servegen-m-small",
+        "--startup",
+        "110s",
+        "--policy",
+        str(rule),
+        "--format",
+        "json",
+    ]
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 0, run.output
+    rows = {r["scaler"]: r for r in json.loads(run.stdout)["rows"]}
+    assert rows["yours"]["attained"] == 1.0
+    assert rows["yours"]["replica_hours"] > rows["derived"]["replica_hours"]
+    rule.write_text("a: b")
+    with pytest.raises(fo.InputError, match="holds no HorizontalPodAutoscaler"):
+        fo.autoscale(written, hours="servegen-m-small", policy=[rule])
