@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         compare_policies,
         deploy,
         evaluate,
+        growth,
         load_workload,
         metrics,
         monitoring_rules,
@@ -48,14 +49,15 @@ if TYPE_CHECKING:
     from planner.simulate.plan import Verification
     from planner.studies.classes import TieredPlan
     from planner.studies.evaluation import Evaluation
+    from planner.studies.growth import Growth
     from planner.studies.schedule import Schedule
     from planner.studies.what_if import Sweep, SweepPoint
     from planner.workload.workload import Workload
 
 # fmt: off
 _VERBS = (
-    "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
-    "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "growth", "load_workload",
+    "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
@@ -63,6 +65,7 @@ _HOME = {
     "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
+    "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
     "Slo": "promise", "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
@@ -72,10 +75,10 @@ _HOME = {
 
 __all__ = [
     "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison",
-    "Evaluation", "FleetCheck", "FleetOptError", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
+    "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
     "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "check", "compare_policies",
-    "deploy", "evaluate", "load_workload", "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce",
+    "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce",
     "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on

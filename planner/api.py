@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
     from planner.deploy import Rendered
+    from planner.fleet.fleet import Fleet
     from planner.monitor.check import FleetCheck
     from planner.monitor.prometheus import Series
     from planner.question.files import Question, SavedPool
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from planner.simulate.plan import Verification
     from planner.studies.classes import TieredPlan
     from planner.studies.evaluation import Evaluation
-    from planner.studies.schedule import Schedule
+    from planner.studies.growth import Growth
+    from planner.studies.schedule import Elasticity, Schedule
     from planner.studies.what_if import Sweep
     from planner.workload.frames import Frame
 
@@ -794,47 +796,143 @@ def schedule(
     """
     workload = _taken(workload)
     data = _given(locals())
-    from planner.question.compiled import compile_question, stated_rate
-    from planner.question.files import load_question, question_of
-    from planner.studies.schedule import Elasticity, fleet_to_schedule, make_schedule
+    from planner.studies.schedule import make_schedule
     from planner.units import parse_fraction
-    from planner.workload.hours import hourly_rates
+
+    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell")
+    elasticity = _elasticity(data, *times, parse_fraction(buffer, "buffer"))
+    hourly = _Hourly(fleet, workload, scenario, data, hours, elasticity)
+    return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
+
+
+def growth(
+    fleet: Plan | Workload | str | Path | None = None,
+    monthly_growth: float | str = 0.0,
+    *,
+    lead_time: float | str = "90d",
+    months: int = 12,
+    start: str | None = None,
+    hours: str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Growth:
+    """GPUs to have in every month of growing traffic, and by when to order them.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for today's rate.
+    monthly_growth
+        Growth of the traffic from one month to the next: 0.08 or ``"8%"``.
+    lead_time
+        From ordering a GPU until it serves [s].
+    months
+        How many.
+    start
+        The day the plan begins, ISO 8601; default today.
+    hours, workload, scenario
+        As for :func:`schedule`; without `hours` the rate is the one that a plan is sized for.
+    progress
+        Told (done, all) after every month.
+    **options
+        Options of :func:`plan`.
+
+    Returns
+    -------
+    Growth
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
+    >>> g = fo.growth(p, "10%", lead_time="60d", months=3, start="2027-01-01")
+    >>> [(m.starts, m.order_by) for m in g.months][2]
+    ('2027-03-01', '2026-12-31')
+    """
+    import datetime
+
+    from planner.studies.growth import growth_of
+    from planner.units import parse_fraction
+
+    workload = _taken(workload)
+    data = _given({"workload": workload}) | {k: v for k, v in options.items() if v is not None}
+    try:
+        today = datetime.date.today() if start is None else datetime.date.fromisoformat(start)
+    except ValueError:
+        raise InputError(f"start: {start!r} is not a day", "Write it as 2027-01-31.") from None
+    share, lead = parse_fraction(monthly_growth, "monthly_growth"), parse_duration(lead_time, "lead_time")
+    hourly = _Hourly(fleet, workload, scenario, data, hours, None if hours is None else _elasticity(data))
+    standing = [pool.replicas for pool in sorted(hourly.standing, key=lambda p: p.low_tokens)] or None
+    return growth_of(hourly.fleet(hourly.peak), standing, hourly.peak, share, lead, months, today, progress)
+
+
+def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0.0, buffer: float = 0.0) -> Elasticity:
+    """How replicas come and go; takes what it is made of out of the options given."""
+    from planner.studies.schedule import Elasticity
+    from planner.units import parse_fraction
 
     over = str(data.pop("rate_is", None) or "mean")
     if data.get("headroom") is not None:
         if buffer:
             raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
-        buffer = data.pop("headroom")
-    elasticity = Elasticity(
-        parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer"), over
-    )
-    if isinstance(fleet, Workload):
-        data["cdf"] = fleet.name
-        fleet, workload = None, fleet
-    standing: tuple[SavedPool, ...] = ()
-    folder: Path | None = None
-    if fleet is None:
-        question = PlanInputs.from_dict(data)
-    elif isinstance(fleet, Plan):
-        saved = question_of(fleet)
-        question, standing = saved.inputs(None, data), saved.pools
-    else:
-        saved = load_question(fleet)
-        question, standing, folder = saved.inputs(scenario, data), saved.pools, saved.folder
-    if isinstance(workload, Workload):
-        loaded = workload
-    else:
-        loaded = load_workload(question.cdf) if fleet is None else saved.traffic(question.cdf)
-    by_hour = hourly_rates(hours, loaded, folder)
-    if by_hour.mean_rate_per_s is not None and question.rate is None:
-        # rates in the file are the fleet's own
-        rate, elasticity = by_hour.mean_rate_per_s, replace(elasticity, rate_is="mean")
-    else:
-        rate = stated_rate(question, loaded)
-    question = replace(question, rate_is=None, headroom=0.0)
-    peak = max(by_hour.rates_per_s(rate, elasticity.rate_is)) * (1.0 + elasticity.buffer)
-    scaled = fleet_to_schedule(compile_question(question, loaded, peak), standing)
-    return make_schedule(scaled, by_hour, rate, elasticity, progress)
+        buffer = parse_fraction(data.pop("headroom"), "headroom")
+    return Elasticity(startup_s, dwell_s, buffer, over)
+
+
+class _Hourly:
+    """Whose traffic by the hour, on which pools: what :func:`schedule` and :func:`growth` ask about.
+
+    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for.
+    """
+
+    def __init__(
+        self,
+        fleet: Plan | Workload | str | Path | None,
+        workload: Any,
+        scenario: str | None,
+        data: dict[str, Any],
+        hours: str | Path | None,
+        elasticity: Elasticity | None,
+    ) -> None:
+        from planner.question.compiled import stated_rate
+        from planner.question.files import load_question, question_of
+        from planner.workload.hours import hourly_rates
+
+        if isinstance(fleet, Workload):
+            data["cdf"] = fleet.name
+            fleet, workload = None, fleet
+        self.standing: tuple[SavedPool, ...] = ()
+        folder: Path | None = None
+        if fleet is None:
+            self.question = PlanInputs.from_dict(data)
+        else:
+            saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
+            self.question = saved.inputs(None if isinstance(fleet, Plan) else scenario, data)
+            self.standing, folder = saved.pools, saved.folder
+        if isinstance(workload, Workload):
+            self.loaded = workload
+        else:
+            self.loaded = load_workload(self.question.cdf) if fleet is None else saved.traffic(self.question.cdf)
+        if elasticity is None:
+            self.peak = rate_of(self.question, self.loaded)
+            return
+        self.rates = hourly_rates(hours, self.loaded, folder)
+        if self.rates.mean_rate_per_s is not None and self.question.rate is None:
+            # rates in the file are the fleet's own
+            self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")
+        else:
+            self.rate, self.elasticity = stated_rate(self.question, self.loaded), elasticity
+        self.question = replace(self.question, rate_is=None, headroom=0.0)
+        self.peak = max(self.rates.rates_per_s(self.rate, self.elasticity.rate_is)) * (1.0 + self.elasticity.buffer)
+
+    def fleet(self, rate_per_s: float) -> Fleet:
+        """The pools that stand, else those of the cheapest fleet at a rate [1/s]."""
+        from planner.question.compiled import compile_question
+        from planner.studies.schedule import fleet_to_schedule
+
+        return fleet_to_schedule(compile_question(self.question, self.loaded, rate_per_s), self.standing)
 
 
 def deploy(

@@ -52,7 +52,7 @@ def test_what_if(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_growth(capsys: pytest.CaptureFixture[str]) -> None:
     text = _run("growth", capsys)
-    gpus = [int(n) for n in re.findall(r"^ +\d+ +\d+ +(\d+) ", text, re.MULTILINE)]
+    gpus = [int(n) for n in re.findall(r"^[\d-]{10} +\d+ +(\d+) ", text, re.MULTILINE)]
     assert len(gpus) == 12 and gpus == sorted(gpus) and gpus[-1] > gpus[0]
     phased, at_once = (float(v.replace(",", "")) for v in re.findall(r"([\d,]+) USD", text.splitlines()[-1]))
     assert phased < at_once

@@ -19,6 +19,7 @@ from planner.promise import Promise
 from planner.reproduce.result import Finding
 from planner.studies.classes import Grouping, TieredPlan
 from planner.studies.evaluation import Evaluation
+from planner.studies.growth import Growth, Month
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
 from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
@@ -26,9 +27,9 @@ from planner.workload.workload import Provenance, Workload
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 RESULTS = (
-    Alternative, Arrivals, Choice, Choices, Elasticity, EngineSettings, Evaluation, Finding, Grouping, IterationModel,
-    LatencyValue, Plan, PoolPlan, Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport, Sweep,
-    SweepPoint, TieredPlan, Verdict, Workload,
+    Alternative, Arrivals, Choice, Choices, Elasticity, EngineSettings, Evaluation, Finding, Grouping, Growth, Month,
+    IterationModel, LatencyValue, Plan, PoolPlan, Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport,
+    Sweep, SweepPoint, TieredPlan, Verdict, Workload,
 )  # fmt: skip
 # what ARCHITECTURE's vocabulary promises beyond the fields
 WORDS = (

@@ -188,8 +188,10 @@ def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterato
 
 def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
     """More traffic, and the loss of a node."""
-    rate = float(f"{GROWTH * plan.arrival_rate_per_s:.4g}")
-    yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate)
+    rate = float(f"{GROWTH * plan.arrival_rate_per_s / (1.0 + inputs.headroom):.4g}")
+    # the busiest hour's, where the rate so far is a mean
+    peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
+    yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate, **peak)
     spares = max(_on_a_node(pool) for pool in plan.pools)
     if spares > inputs.redundancy:
         noun = "replica" if spares == 1 else "replicas"

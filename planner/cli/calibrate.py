@@ -304,9 +304,10 @@ def _what_would_be(
 
 
 def _report(output_format: str) -> Callable[[CalibrationSet], str]:
-    from planner.report import formatter
 
-    render = formatter(output_format)
+    from planner.cli.output import renderer
+
+    render = renderer(output_format, None)
     if output_format in ("table", "markdown"):
         return render
     return lambda result: render(result.calibrations[0] if len(result.calibrations) == 1 else result)

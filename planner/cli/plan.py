@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,10 +65,15 @@ def plan(
     from planner.cli.output import format_of, progress_bar, say, tell, writer
     from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
+    from planner.units import parse_duration
 
     write = writer(output_format, output, of="plan")
     # a file to deploy has no room for what was not chosen
-    seconds = "0" if no_choices or (output_format or format_of(output)) not in WITH_CHOICES else choices
+    seconds = parse_duration(choices, "--options-seconds")
+    if seconds < 0.0:
+        raise InputError(f"--options-seconds: must not be negative, got {choices}", "0 sizes no other choice.")
+    if no_choices or (output_format or format_of(output)) not in WITH_CHOICES:
+        seconds = 0.0
     if config is not None and load_question(config).classes:
         if verify or scenario is not None or current is not None:
             option = "--verify" if verify else "--scenario" if scenario is not None else "--from"
@@ -99,14 +105,14 @@ def plan(
 def _verify(plan: Plan) -> None:
     """Simulate the fleet just planned; the verdicts go to stderr, so that stdout stays the plan."""
     from planner import api
-    from planner.cli.output import progress_bar, say
+    from planner.cli.output import page_width, progress_bar, say
     from planner.cli.simulate import require
-    from planner.report import formatter
+    from planner.report.table import render as page
 
     with progress_bar("simulating") as bar:
         result = api.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100))
     # a raw trace is replayed as it came; from a compacted file both see requests dealt to its seconds in one way
     shared = "the workload (of a compacted file: its requests as the prediction deals them) and the iteration times"
     say(["", f"simulation, by another engine that shares {shared}:"])
-    say([formatter("table")(result), *(f"warning: {line}" for line in result.warnings)])
+    say([page(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
     require(result, "Plan with a margin: a stricter promise, or a lower --utilization-cap.")

@@ -13,6 +13,7 @@ from planner.cli.plan import Config, Scenario
 __all__ = ["schedule"]
 
 TIME = "Time"
+GROWTH = "Growing traffic"
 
 
 @opt.asks()
@@ -44,6 +45,15 @@ def schedule(
             panel=TIME,
         ),
     ] = None,
+    monthly_growth: Annotated[
+        str | None,
+        opt.told("Instead of hours: what to order by when, the traffic growing that much a month: 8%.", panel=GROWTH),
+    ] = None,
+    lead_time: Annotated[str, opt.told("From ordering a GPU until it serves.", panel=GROWTH)] = "90d",
+    months: Annotated[int, opt.told("Months ahead.", panel=GROWTH)] = 12,
+    start: Annotated[
+        str | None, opt.told("Day the months begin, 2027-01-31. Default: today.", "--from", panel=GROWTH)
+    ] = None,
     config: Config = None,
     scenario: Scenario = None,
     output_format: opt.ScheduleFormat = None,
@@ -52,15 +62,25 @@ def schedule(
 ) -> None:
     """Replicas per hour and pool from an hourly or weekly profile: peak, mean, GPU-hours, static against scaled cost.
 
+    With --monthly-growth: GPUs to order by when, month by month.
+
     Example: fleetopt schedule plan.yaml --hours servegen-m-small --startup 4min --dwell 2h
+
+    fleetopt schedule plan.yaml --monthly-growth 8% --lead-time 90d
     """
     from planner import api
     from planner.cli.output import progress_bar, say, writer
     from planner.errors import InputError
 
-    write = writer(output_format, output, of="schedule")
+    write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")
     if base is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
+    if monthly_growth is not None:
+        ahead: dict[str, Any] = {"hours": hours, "scenario": scenario, **given}
+        ahead |= {"lead_time": lead_time, "months": months, "start": start, "workload": ahead.pop("cdf")}
+        with progress_bar("sizing") as progress:
+            write(api.growth(base or config, monthly_growth, progress=progress, **ahead))
+        return
     judged = None
     if policy:
         if base is None:

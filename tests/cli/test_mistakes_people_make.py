@@ -1,0 +1,148 @@
+"""Mistakes people make on the command line: each one clear line that says what is wrong, an exit code, and no answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.cli.main import run
+
+FILES = {
+    "asked.yaml": "slo: 2\nrate: 20\nscenarios:\n  big:\n    rate: 40\n",
+    "typo.yaml": "slo: 2\nrat: 20\n",
+    "twice.yaml": "slo: 2\nslo: 3\n",
+    "broken.yaml": "slo: [2\n",
+    "empty.csv": "",
+    "text.txt": "hello\n",
+    "bad.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,-5,10\n",
+}
+QUICK = "--method mgc --kv reserved --pools 1"
+
+USAGE, INPUT, INFEASIBLE = 2, 3, 4
+
+MISTAKES = [
+    # promises
+    ("plan", INPUT, "no latency promise given"),
+    ("plan --slo 500", INPUT, "write 500ms (500s if seconds are meant)"),
+    ("plan --slo fast", INPUT, "'fast' is not a duration"),
+    ("plan --slo -1", INPUT, "limit must be a positive time"),
+    ("plan --slo 0.5 --tpot 40", INPUT, "write 40ms (40s if seconds are meant)"),
+    ("plan --slo 0.5 --quantile 99", INPUT, "quantile must lie in (0, 1), got 99"),
+    (f"plan --slo 1ms {QUICK}", INFEASIBLE, "cannot be kept by any number of replicas"),
+    # hardware and model
+    ("plan --slo 0.5 --gpu h10", INPUT, "did you mean 'h100'"),
+    ("plan --slo 0.5 --gpu", USAGE, "requires an argument"),
+    ("plan --slo 0.5 --model llama-3.1-8", INPUT, "did you mean 'llama-3.1-8b'"),
+    ("plan --slo 0.5 --model llama-3.1-405b --gpu l4", INPUT, "does not fit on l4-24gb"),
+    ("plan --slo 0.5 --tp 3", INPUT, "tp 3 does not divide the 32 attention heads"),
+    ("plan --slo 0.5 --tp 16", INPUT, "more than the 8 GPUs of a h100-80gb node"),
+    ("plan --slo 0.5 --profile nowhere", INPUT, "unknown profile 'nowhere'"),
+    ("plan --slo 0.5 --price h100", INPUT, "'h100' is not GPU=NUMBER"),
+    ("plan --slo 0.5 --price h100=free", INPUT, "price.h100: 'free' is not a number"),
+    ("plan --slo 0.5 --price h100=-1", INPUT, "price.h100: must be positive"),
+    (f"plan --slo 4 --rate 9000 --inventory h100=2 {QUICK}", INFEASIBLE, "no fleet within the inventory"),
+    # traffic
+    ("plan --slo 0.5 --cdf azur", INPUT, "did you mean 'azure'"),
+    ("plan --slo 0.5 --cdf nowhere.csv", INPUT, "nowhere.csv: no such file"),
+    ("plan --slo 0.5 --cdf empty.csv", INPUT, "empty.csv: the file is empty"),
+    ("plan --slo 0.5 --cdf bad.csv", INPUT, "bad.csv:2: input tokens '-5' is not a count"),
+    ("plan --slo 0.5 --cdf text.txt", INPUT, "text.txt: not a format known here"),
+    ("plan --slo 0.5 --cdf .", INPUT, "is a folder, not a file"),
+    ("plan --slo 0.5 --rate 0", INPUT, "rate: must be a positive number"),
+    ("plan --slo 0.5 --rate ten", USAGE, "Invalid value for '--rate'"),
+    ("plan --slo 0.5 --rate 3 --rate 4", USAGE, "--rate is given 2 times"),
+    ("plan --slo 0.5 --isl 2000", INPUT, "isl: without osl"),
+    ("plan --slo 0.5 --isl 2000 --osl 300", INPUT, "states no arrival rate of its own"),
+    ("plan --slo 0.5 --isl 2000 --osl 300 --cdf azure", INPUT, "isl: beside cdf"),
+    ("plan --slo 0.5 --osl-scale 0", INPUT, "osl_scale: must be a positive factor"),
+    ("plan --slo 0.5 --drop-longer-than 1", INPUT, "no request of azure has at most 1 tokens"),
+    ("plan --slo 0.5 --cached-share 1.2", INPUT, "cached_share: must lie in [0, 1)"),
+    ("plan --slo 0.5 --cached-share chat=0.5", INPUT, "azure has no category chat"),
+    # search and output
+    ("plan --slo 0.5 --method mg", INPUT, "did you mean 'mgc'"),
+    ("plan --slo 0.5 --pools 9", INPUT, "pools: 1 to 4, got 9"),
+    ("plan --slo 0.5 --routing fastest", INPUT, "'fastest' is none of"),
+    ("plan --slo 0.5 --utilization-cap 1.5", INPUT, "utilization_cap: must lie between 0 and 1"),
+    ("plan --slo 0.5 --availability-target 99.9%", INPUT, "write 0.001 for enough of them 99.9% of the time"),
+    ("plan --slo 0.5 --max-model-len 1000", INPUT, "shorter than the workload's longest request"),
+    ("plan --slo 0.5 --format jsn", INPUT, "did you mean 'json'"),
+    ("plan --slo 0.5 --options-seconds soon", INPUT, "--options-seconds: 'soon' is not a duration"),
+    ("plan --slo 0.5 --options-seconds -1", INPUT, "--options-seconds: must not be negative"),
+    ("plan --slow 0.5", USAGE, "No such option: --slow"),
+    ("plan 0.5", USAGE, "unexpected extra argument"),
+    ("plann --slo 0.5", USAGE, "Did you mean 'plan'"),
+    # configuration and plan files
+    ("plan --config nowhere.yaml", INPUT, "nowhere.yaml: no such file"),
+    ("plan --config typo.yaml", INPUT, "typo.yaml: rat: unknown option; did you mean 'rate'"),
+    ("plan --config twice.yaml", INPUT, "'slo' is given twice"),
+    ("plan --config broken.yaml", INPUT, "broken.yaml:2: not YAML"),
+    ("plan --config asked.yaml --scenario bigg", INPUT, "did you mean 'big'"),
+    ("plan --slo 0.5 --scenario big", INPUT, "scenario 'big' of which file"),
+    # other commands
+    ("evaluate", USAGE, "Missing argument"),
+    ("evaluate nowhere.yaml", INPUT, "nowhere.yaml: no such file"),
+    ("evaluate asked.yaml", INPUT, "asked.yaml: holds no fleet"),
+    ("evaluate plan.yaml --rate ten", INPUT, "--rate: 'ten' is not a number"),
+    ("evaluate plan.yaml --set gpu=h200", INPUT, "gpu: fixed by the plan"),
+    ("evaluate plan.yaml --set rate", INPUT, "'rate' is not OPTION=VALUE"),
+    ("what-if plan.yaml", INPUT, "nothing to change"),
+    ("what-if plan.yaml --set rat=5", INPUT, "rat: unknown option; did you mean 'rate'"),
+    ("what-if plan.yaml --set rate=5,x", INPUT, "'x' is not a number"),
+    ("what-if plan.yaml --set rate=5,6 --set gpu=h100,h200,l40s --zip", INPUT, "rate has 2, gpu has 3"),
+    ("schedule plan.yaml", INPUT, "no rates by hour"),
+    ("schedule plan.yaml --hours nowhere.csv", INPUT, "no such file or shipped service"),
+    ("schedule plan.yaml --config asked.yaml --hours servegen-m-small", INPUT, "a plan file and --config"),
+    ("schedule plan.yaml --monthly-growth 0", INPUT, "monthly_growth: must be positive"),
+    ("schedule plan.yaml --monthly-growth 8% --from January", INPUT, "'January' is not a day"),
+    ("simulate", INPUT, "nothing to simulate"),
+    ("simulate --policies ebb --rates 4", INPUT, "did you mean 'eb'"),
+    ("simulate --policies eb", INPUT, "--rates is needed with --policies"),
+    ("simulate plan.yaml --requests 0", INPUT, "--requests: must be at least 1"),
+    ("stability --rate 0", INPUT, "rate: must be a positive number"),
+    ("wait --rate 4 --delta 2", INPUT, "delta: must lie between 0 and 1"),
+    ("batching --gpu nix", INPUT, "unknown GPU 'nix'"),
+    ("reproduce nothing", INPUT, "'nothing' is none of fleetopt"),
+    ("gpu show h10", INPUT, "did you mean 'h100'"),
+    ("model show llama-9", INPUT, "unknown model 'llama-9'"),
+    ("profile show nowhere", INPUT, "unknown profile 'nowhere'"),
+    ("workload show nowhere", INPUT, "nowhere: no such file or shipped workload"),
+    ("workload import text.txt -o out.csv", INPUT, "text.txt: not a format known here"),
+    ("calibrate --from nowhere.csv", INPUT, "nowhere.csv: no such file"),
+    ("calibrate --server not-a-url --gpu h100 --model m", INPUT, "'not-a-url' is not http(s)://host[:port]"),
+    ("compress measure --prompts nowhere.jsonl --boundary 8192", INPUT, "nowhere.jsonl: no such file"),
+    ("deploy nowhere.yaml", INPUT, "nowhere.yaml: no such file"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files with mistakes in them, and a plan without."""
+    where: Path = tmp_path_factory.mktemp("mistakes")
+    for name, text in FILES.items():
+        (where / name).write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(where)
+        run(["plan", "--slo", "4", "--rate", "20", *QUICK.split(), "-o", "plan.yaml"])
+    return where
+
+
+@pytest.mark.parametrize(("line", "code", "told"), MISTAKES, ids=[m[0] for m in MISTAKES])
+def test_a_mistake_is_one_clear_line(
+    line: str, code: int, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    # the framework's own complaints stand in a box as wide as the page
+    monkeypatch.setenv("COLUMNS", "400")
+    before = {p.name for p in folder.iterdir()}
+    with pytest.raises(SystemExit) as end:
+        run(line.split())
+    said = capsys.readouterr()
+    assert end.value.code == code, said.err
+    assert told in said.err
+    if code != USAGE:
+        assert said.err.startswith("error: ")
+        assert told in said.err.splitlines()[0]
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    assert {p.name for p in folder.iterdir()} == before
