@@ -14,7 +14,7 @@ from planner.choices import Choice, knee
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
 
-QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0}
+QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
 PATIENT = 300.0
 

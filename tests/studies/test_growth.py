@@ -14,7 +14,7 @@ START = "2027-01-31"
 
 @pytest.fixture(scope="module")
 def plan() -> fo.Plan:
-    return fo.plan("azure", slo=4.0, rate=100.0, method="mgc", kv="reserved", pools=1)
+    return fo.plan("azure", slo=4.0, rate=100.0, method="mgc", kv="reserved", pools=1, tp=1)
 
 
 def test_every_month_has_the_replicas_that_its_rate_takes(plan: fo.Plan) -> None:
@@ -22,7 +22,7 @@ def test_every_month_has_the_replicas_that_its_rate_takes(plan: fo.Plan) -> None
     held = plan.gpus
     for k, month in enumerate(grown.months):
         assert month.rate_per_s == pytest.approx(100.0 * 1.08 ** (k + 1))
-        boundaries = {"pools": 1, "method": "mgc", "kv": "reserved", "slo": 4.0}
+        boundaries = {"pools": 1, "method": "mgc", "kv": "reserved", "slo": 4.0, "tp": 1}
         needed = fo.plan("azure", rate=month.rate_per_s, **boundaries).gpus  # type: ignore[arg-type]
         assert sum(month.gpus.values()) == max(held, needed)
         assert sum(month.new_gpus.values()) == max(needed - held, 0)
@@ -38,7 +38,7 @@ def test_every_month_has_the_replicas_that_its_rate_takes(plan: fo.Plan) -> None
 
 def test_the_busiest_hour_is_what_grows(plan: fo.Plan) -> None:
     flat = fo.growth(plan, "8%", months=1, start=START)
-    by_hour = fo.growth(plan, "8%", months=1, start=START, hours="servegen-m-small", buffer="10%")
+    by_hour = fo.growth(plan, "8%", months=1, start=START, hours="servegen-m-small", headroom="10%")
     peak = max(fo.schedule(plan, hours="servegen-m-small").rates_per_s)
     assert flat.rate_per_s == 100.0
     assert by_hour.rate_per_s == pytest.approx(1.1 * peak)
