@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
 )
-GENERATED = {"cli.md"}
+GENERATED = {"cli.md", "page.md"}
 FAST = ("plan", "evaluate", "what-if", "profile", "workload", "batching", "stability", "wait", "reproduce")
 
 

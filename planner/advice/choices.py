@@ -13,6 +13,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
 from planner.choices import Choice, Choices
+from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import gpus_by_type
@@ -35,6 +36,9 @@ LIMITS_BEYOND = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 NEAR_KNEE = 3.0
 """Limits that cost more than this many times the knee's are not proposed."""
+
+PRECISIONS = {"weights": "FP8 weights, of a quantized checkpoint", "kv_dtype": "FP8 KV cache"}
+"""Options of precision and what they buy; a model or a GPU that has it already, or cannot, says so in its row."""
 
 GROWTH = 1.2
 """Traffic of the row that asks what more of it costs."""
@@ -130,7 +134,9 @@ def _choice(kind: str, name: str, **changes: Any) -> Choice:
 def _flag(option: str, value: Any) -> str:
     """``--gpu h200``; a list repeats the flag, nothing at all takes it away."""
     spelling = OPTIONS[option].spellings[0]
-    if value in ({}, None):
+    if value is True:
+        return spelling
+    if value is False or value in ({}, None):
         return f"without {spelling}"
     items = value if isinstance(value, (list, tuple)) else [value]
     return " ".join(f"{spelling} {item}" for item in items)
@@ -151,8 +157,18 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
         yield _choice("tp", "tensor parallelism searched", tp="all")
     if inputs.inventory and plan is None:
         yield _choice("inventory", "no limit on GPUs", inventory={})
+    if plan is not None and inputs.compress:
+        yield _choice("compression", "prompts left alone", compress=False)
+    elif inputs.pools > 1:
+        yield _choice("compression", "a gateway that compresses prompts and knows outputs", compress=True)
+    for option, what in PRECISIONS.items():
+        # a table of options without them has no such choice
+        if option in OPTIONS and getattr(inputs, option) is None and inputs.profile is None:
+            yield _choice("precision", what, **{option: "fp8"})
     if inputs.profile is None:
         yield from _measured(inputs, plan)
+        served = inputs.engine or DEFAULT_ENGINE
+        yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
 
 
 def _measured(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:

@@ -1,0 +1,78 @@
+"""Write docs/page.md, the pages as terminals of 80, 100 and 120 columns show them: ``python benchmarks/pages.py``.
+
+Takes a minute: the choices below a plan are given time until all are sized.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from planner.cli.main import run
+from planner.report import table
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "page.md"
+
+HEAD = """# The page
+
+Written by `python benchmarks/pages.py`, which runs the commands shown; prices and their age are those of that day.
+
+A page fits its terminal (`COLUMNS`, where that is set). Where a table is too wide, columns go in an order stated per table, the
+least wanted first, and the page says which; then words fold. Numbers are never cut. `--wide` shows everything, as does a page
+that goes into a file or a pipe. Times are in milliseconds below a second. Data goes to stdout, what was assumed to stderr.
+
+Below a plan stands what other choices would cost, one at a time, in a fixed order: GPU types where several were asked for,
+routing, pools, compression, measured iteration times, engines, 20% more traffic, a node's failure (as many spare replicas
+as one node can hold), the promise at other limits with the knee of that curve, GPU types nobody asked for. Each row is the price
+that `plan` with the flags in its last column gives, sized by the same search. `--options-seconds` is the time for it (1.4 by
+default, shared by all cores), `--no-options` leaves it out; rows that the time did not reach are named. `--gpu any` searches the
+eight types with a price that look cheapest for the question. Other commands make no such table.
+"""
+
+PAGES = (
+    ((80, 100, 120), "plan --slo 0.5 --options-seconds 600"),
+    ((100,), "plan --slo 150ms --pools 1 --options-seconds 600"),
+    (
+        (100,),
+        "schedule --slo 0.5 --rate 100 --pools 1 --monthly-growth 8% --lead-time 90d --months 6 --from 2027-01-01",
+    ),
+    ((80,), "simulate --policies sarathi,eb --rates 4 --requests 2000"),
+)
+
+
+def pages(widths: tuple[int, ...], command: str) -> list[str]:
+    """What a command prints at the first width, stdout before stderr; the same result laid out at the others."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    laid_out, shown = table.render, []
+
+    def render(result: Any, width: int | None = None) -> str:
+        shown.append(result)
+        return laid_out(result, width)
+
+    table.render = render
+    os.environ["COLUMNS"] = str(widths[0])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            run(command.split())
+        except SystemExit as end:
+            code = int(end.code or 0)
+    table.render = laid_out
+    told = f" (exit {code})" if code else ""
+    printed = [out.getvalue() + err.getvalue(), *(laid_out(shown[0], width) + "\n" for width in widths[1:])]
+    return [
+        f"## {width} columns{told}\n\n```text\n$ fleetopt {command}\n{text}```"
+        for width, text in zip(widths, printed, strict=True)
+    ]
+
+
+def main() -> None:
+    done = [text for widths, command in PAGES for text in pages(widths, command)]
+    DOCUMENT.write_text("\n\n".join([HEAD.rstrip(), *done]) + "\n", encoding="utf-8")
+    print(f"wrote {DOCUMENT}")
+
+
+if __name__ == "__main__":
+    main()
