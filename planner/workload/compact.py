@@ -27,6 +27,7 @@ STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.99
 CHUNKS = (256, 512, 1024, 2048, 8192)
 """Prefill chunks at which the error of a compaction is stated [tokens]."""
 
+_MOST_BINS = 100_000
 _MIN_POOL = 0.005  # a pool with a smaller share of the requests is left out of the stated error
 _P99_WIDTH = 5e-4  # shares nearer to 0.99 than this count as 0.99, however many requests there are
 _MIN_FOR_P99 = 1000  # requests of a pool below which its own 99th percentile is noise
@@ -243,8 +244,8 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
     >>> c.rows < 400, round(c.mean_total / w.mean_total, 9)
     (True, 1.0)
     """
-    if bins < 1 or nodes < 1:
-        raise InputError(f"compaction needs at least one bin and one node, got {bins} and {nodes}")
+    if not (1 <= bins <= _MOST_BINS and nodes >= 1):
+        raise InputError(f"compaction needs one to {_MOST_BINS:,} bins and at least one node, got {bins} and {nodes}")
     edges = _edges(workload, bins)
     row, place, weight = pieces(workload, edges)
     group = place * len(workload.categories) + workload.category[row]
