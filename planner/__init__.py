@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load_workload,
         metrics,
         monitoring_rules,
+        overview,
         plan,
         plan_tiers,
         reproduce,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 # fmt: off
 _VERBS = (
     "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "growth", "load_workload",
-    "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
@@ -78,7 +79,7 @@ __all__ = [
     "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
     "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "check", "compare_policies",
-    "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "plan", "plan_tiers", "reproduce",
+    "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce",
     "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on

@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from planner.studies.classes import TieredPlan
     from planner.studies.evaluation import Evaluation
     from planner.studies.growth import Growth
+    from planner.studies.overview import Overview
     from planner.studies.schedule import Elasticity, Schedule
     from planner.studies.what_if import Sweep
     from planner.workload.frames import Frame
 
 __all__ = [
     "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
-    "monitoring_rules", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]  # fmt: skip
 
 
@@ -685,6 +686,52 @@ def what_if(
             executor = opened.enter_context(ProcessPoolExecutor(jobs))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
         return sweep(question, changes, load, progress, origin, executor, in_memory, standing, journal)
+
+
+def overview(
+    fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
+) -> Overview:
+    """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
+
+    Parameters
+    ----------
+    fleet
+        A plan, or a plan or configuration file.
+    choices
+        Time for sizing what other choices would cost [s]; 0 leaves them out.
+    progress
+        Told (done, all) after every choice.
+
+    Returns
+    -------
+    Overview
+        What ``fleetopt report`` makes a page of.
+    """
+    from planner.advice.choices import choices_of
+    from planner.question.files import load_question, question_of
+    from planner.studies.overview import overview_of
+
+    saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
+    inputs = saved.inputs()
+    traffic = saved.traffic(inputs.cdf)
+
+    def again(changes: Mapping[str, Any]) -> Plan:
+        point = what_if(fleet, **(changes or {"method": inputs.method})).points[0]
+        if point.plan is None:
+            raise InfeasibleError(point.error or "no fleet")
+        return point.plan
+
+    found = fleet if isinstance(fleet, Plan) else again({})
+    seconds = parse_duration(choices, "choices")
+    if seconds > 0.0 and found.choices is None:
+        found = replace(found, choices=choices_of(found, inputs, traffic, seconds, progress))
+    return overview_of(
+        found,
+        lambda rates: evaluate(found, rates),
+        again,
+        lambda: schedule(found),
+        f"fleetopt report {fleet if not isinstance(fleet, Plan) else 'plan.yaml'}",
+    )
 
 
 def schedule(

@@ -1,0 +1,33 @@
+"""``fleetopt report``: a page about a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as opt
+
+__all__ = ["report"]
+
+
+def report(
+    plan: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
+    output: opt.OutputFile = None,
+    choices: Annotated[
+        str, opt.told("Time for what other choices would cost; 0 leaves them out.", "--options-seconds")
+    ] = "1.4s",
+) -> None:
+    """One self-contained page (HTML, or Markdown by the file's name) about a plan: answer, choices, pictures, assumptions.
+
+    Example: fleetopt report plan.yaml -o report.html
+    """
+    from planner import api
+    from planner.cli.output import emit, progress_bar
+    from planner.report.page import as_html, as_markdown
+
+    with progress_bar("looking at other choices") as progress:
+        found = api.overview(plan, choices=choices, progress=progress)
+    words = output is not None and output.suffix.lower() in (".md", ".markdown")
+    emit(as_markdown(found) if words else as_html(found), output)
