@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 # fmt: off
 _VERBS = (
     "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "growth", "load_workload",
-    "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability",
+    "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
