@@ -32,7 +32,7 @@ __all__ = [
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
 
-ROUGH = 1000
+ROUGH = 250
 """Numbers of replicas are told apart to one in so many."""
 
 NEAR = 6
@@ -204,7 +204,8 @@ def smallest_pool(
     """Find the smallest number of replicas: secant steps on whole numbers, from the answer for Poisson arrivals.
 
     Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined, and
-    predictions at it and at one fewer decide; of more than a thousand, a number within one in a thousand is taken.
+    predictions at it and at one fewer decide; of more than 250, a number within one in 250 is taken, as a path has fewer requests than tell
+    them apart.
 
     Parameters
     ----------

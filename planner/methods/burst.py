@@ -26,6 +26,10 @@ FEW_PER_SWING = 0.05
 MOST_REQUESTS = 20_480
 """Requests followed in one prediction: the busiest stretches of many draws are among them."""
 
+MOST_COPIES = 500
+"""Copies of a trace, shifted in time, that are laid over each other at most: of 1,250 (Azure at 10,000 requests/s) P99 TTFT and TPOT
+are within 4% of those of 500 at loads of 0.3 to 0.65, 9% at 0.8, where draws of the shifts differ as much."""
+
 MOST_BALANCED = 5
 """Replicas of a pool balanced by numbers in flight that are followed, with evenly spread requests of all: P99 of TTFT and TPOT are
 within 5% of those of 8 and 16 replicas."""
@@ -94,6 +98,11 @@ class PoolArrivals:
         if known is None:
             return None
         own, trace = known
+        copies = trace.copies(pool_rate)
+        if self.growth == "users" and copies > MOST_COPIES and replicas > 1:
+            # a smaller pool of replicas as full: so many users already even out nearly all there is to even out
+            fewer = max(1, round(replicas * MOST_COPIES / copies))
+            pool_rate, replicas = pool_rate * fewer / replicas, fewer
         followed = min(replicas, balanced)
         if alike:
             copies = trace.copies(pool_rate)
