@@ -204,8 +204,8 @@ def smallest_pool(
     """Find the smallest number of replicas: secant steps on whole numbers, from the answer for Poisson arrivals.
 
     Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined, and
-    predictions at it and at one fewer decide; of more than 250, a number within one in 250 is taken, as a path has fewer requests than tell
-    them apart.
+    predictions at it and at one fewer decide. Where bursts are followed, of more than 250 a number within one in 250 is
+    taken: a path has too few requests to tell them apart.
 
     Parameters
     ----------
@@ -248,11 +248,11 @@ def smallest_pool(
         if isinstance(quick, Shortfall):
             return quick
         n, slope = quick.replicas, quick.steepness(latency)
-    low, high = 0, 0
+    low, high, climbed, stale = 0, 0, floor, 0
     checked_idle = False
     while True:
         if excess(n) <= 0.0:
-            high = n
+            high, stale = n, max(stale, 0) + 1
             if n == floor:
                 why = _why_cap(by_cap, floor, least, promises)
                 return PoolSize(floor, trials[floor][0], why, _tried(trials, latency), min(fewest, floor))
@@ -267,10 +267,13 @@ def smallest_pool(
                 missed = broken(trials[n][0], latency)
                 assert missed is not None
                 return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
-            low = n
-        if low and high and high - low <= max(1, high // ROUGH):
+            low, stale = n, min(stale, 0) - 1
+        if low and high and high - low <= (1 if calm is None else max(1, high // ROUGH)):
             break
-        n = _next(excess, low, high, slope, floor)
+        n = _next(excess, low, high, slope, floor, stale)
+        if not high:
+            # ever larger steps upwards, however flat the latency is
+            n, climbed = min(max(n, low + 2 * (low - climbed)), MAX_REPLICAS), low
     missed = broken(trials[low][0], latency)
     assert missed is not None
     why = Remark("promise", {"promise": missed.label})
@@ -279,8 +282,11 @@ def smallest_pool(
     return PoolSize(high, trials[high][0], why, _tried(trials, latency), needed)
 
 
-def _next(excess: Callable[[int], float], low: int, high: int, slope: float, floor: int) -> int:
-    """The number to try next: `low` breaks and `high` keeps (0 = not known yet), `slope` = fall of the excess by log n."""
+def _next(excess: Callable[[int], float], low: int, high: int, slope: float, floor: int, stale: int) -> int:
+    """The number to try next: `low` breaks and `high` keeps (0 = not known yet), `slope` = fall of the excess by log n.
+
+    `stale` counts how often in a row `high` (negative: `low`) was what moved.
+    """
     if not high:
         # aim beyond the root, so that the bracket closes
         step = 1.2 * min(excess(low), 3.0) / max(slope, 0.3)
@@ -288,11 +294,11 @@ def _next(excess: Callable[[int], float], low: int, high: int, slope: float, flo
     if not low:
         step = 1.2 * max(excess(high), -3.0) / max(slope, 0.3)
         return max(floor, min(high - 1, round(high * math.exp(max(step, -0.7)))))
+    # an end that stays while the other one moves counts for less and less (the Illinois rule)
     a, b = min(excess(low), 5.0), max(excess(high), -5.0)
-    root = math.exp(math.log(low) + (math.log(high) - math.log(low)) * a / (a - b))
-    # next to the end that is nearer to the root, on its far side
-    side = max(1.0, 0.04 * (high - low))
-    n = math.floor(root - 0.3 * side) if -b > a else math.ceil(root + 0.3 * side)
+    a, b = a * 0.5 ** max(stale - 1, 0), b * 0.5 ** max(-stale - 1, 0)
+    part = a / (a - b) if a > b else 0.5
+    n = round(math.exp(math.log(low) + (math.log(high) - math.log(low)) * part))
     return max(low + 1, min(high - 1, n))
 
 

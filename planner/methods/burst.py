@@ -27,8 +27,8 @@ MOST_REQUESTS = 20_480
 """Requests followed in one prediction: the busiest stretches of many draws are among them."""
 
 MOST_COPIES = 500
-"""Copies of a trace, shifted in time, that are laid over each other at most: of 1,250 (Azure at 10,000 requests/s) P99 TTFT and TPOT
-are within 4% of those of 500 at loads of 0.3 to 0.65, 9% at 0.8, where draws of the shifts differ as much."""
+"""Copies of a trace, shifted in time, that are laid over each other at most: of 1,250 (Azure at 10,000 requests/s) P99 TTFT and
+TPOT are within 4% of those of 500 at loads of 0.3 to 0.65, 9% at 0.8, where draws of the shifts differ as much."""
 
 MOST_BALANCED = 5
 """Replicas of a pool balanced by numbers in flight that are followed, with evenly spread requests of all: P99 of TTFT and TPOT are
