@@ -41,7 +41,7 @@ def _parse(text: str | float, table: dict[str, float], what: str, name: str, exa
     if isinstance(text, (int, float)):
         value = float(text)
     else:
-        match = _NUMBER.match(text)
+        match = _NUMBER.match(text) if isinstance(text, str) else None
         unit = match.group(2).lower() if match else None
         if match is None or unit not in table:
             raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")

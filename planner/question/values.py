@@ -16,6 +16,9 @@ __all__ = [
     "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
 ]  # fmt: skip
 
+MOST = 10**15
+"""No count of tokens, requests or GPUs is larger."""
+
 ALL_TP = (1, 2, 4, 8, 16, 32, 64)
 """Sizes of tensor-parallel groups tried by ``tp: all``, as far as the node and the model allow."""
 
@@ -86,6 +89,8 @@ def _whole(parse: Callable[[Any, str], float]) -> Callable[[Any, str], int]:
         number = parse(value, name)
         if number != int(number):
             raise InputError(f"expected a whole number, got {value!r}")
+        if abs(number) > MOST:
+            raise InputError(f"{value!r} is beyond anything that can be counted here ({MOST:.0e})")
         return int(number)
 
     return read

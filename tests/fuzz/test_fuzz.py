@@ -59,6 +59,12 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         {"scrape.txt": SOUND["scrape.txt"].replace('generation_tokens_bucket{le="50"}', "x").encode()},
     ),
     "a cdf of infinities": (SHOW, {"mine.csv": WORKLOAD.replace("9000,1", "inf,1").encode()}),
+    "more tokens than there are": (
+        ["plan", "--cdf", "mine.csv", "--method", "occupancy", "--slo", "20", "--chunk", "9" * 20],
+        {},
+    ),
+    "more bins than there are": (["workload", "import", "trace.csv", "--rows", "9" * 20], {}),
+    "nothing in a list": (PLAN, {"config.yaml": CONFIG.replace("[1.0, 1.5]", "[1.0, null]").encode()}),
     "a header alone": (SHOW, {"mine.csv": b"tokens,cdf\n"}),
     "a terminal sequence in a name": (["plan", "--cdf", "\x1b[2Jx.csv", *QUICK], {}),
     "a terminal sequence for an option": (["gpu", "show", "\x1b]0;x\x07"], {}),
