@@ -34,7 +34,7 @@ eight types with a price that look cheapest for the question. Other commands mak
 
 PAGES = (
     ((80, 100, 120), "plan --slo 0.5 --options-seconds 600"),
-    ((100,), "plan --slo 150ms --pools 1 --options-seconds 600"),
+    ((100,), "plan --slo 50ms --pools 1 --options-seconds 600"),
     (
         (100,),
         "schedule --slo 0.5 --rate 100 --pools 1 --monthly-growth 8% --lead-time 90d --months 6 --from 2027-01-01",

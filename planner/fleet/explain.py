@@ -39,14 +39,14 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     lines = []
     if p.metric == "ttft_s":
         lines.append(
-            "a faster prefill: more GPUs per replica (--tp all), a faster GPU (--gpu), or a prefix cache (--cached-share)"
+            "a faster prefill: larger groups (--tp left open), a faster GPU (--gpu any), or a prefix cache (--cached-share)"
         )
         if p.quantile >= 0.99 and problem.search.pools == 1:
             lines.append("serve the longest prompts in a pool of their own (--pools 2)")
         lines.append("promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)")
     elif p.metric == "tpot_s":
         lines.append(
-            "a smaller --token-budget, more GPUs per replica (--tp all), or memory with more bandwidth (--gpu)"
+            "a smaller --token-budget, larger groups (--tp left open), or memory with more bandwidth (--gpu any)"
         )
     else:
         lines.append("shorter outputs, or a GPU with more memory bandwidth (--gpu)")

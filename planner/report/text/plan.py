@@ -99,15 +99,22 @@ DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", "total tokens", "
 """Columns that a narrow page leaves out, the first to go first."""
 
 
+MANY = 10.0
+"""More than this many times the replicas at the slow end of the band is told as that."""
+
+
 def pool_cells(pool: PoolPlan) -> list[str]:
     """The cells of one pool, under :data:`COLUMNS` and then its latencies and cost."""
-    high = format_count(round(pool.high_tokens))
-    band = f"..{high}" if pool.low_tokens <= 0 else f"{format_count(round(pool.low_tokens))}..{high}"
+    top = format_count(round(pool.high_tokens))
+    band = f"..{top}" if pool.low_tokens <= 0 else f"{format_count(round(pool.low_tokens))}..{top}"
     if pool.gamma > 1.0:
         band += f" (+{format_percent(pool.compressed_share)} compressed, gamma {pool.gamma:g})"
     replicas = format_count(pool.replicas)
     if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
-        replicas += f" ({pool.replicas_low}-{'none' if pool.replicas_high is None else pool.replicas_high})"
+        high = pool.replicas_high
+        # near the least that can be had the slow end of the band takes any number: no digit of it means anything
+        most = "none" if high is None else f"{MANY:g}x" if high > MANY * pool.replicas else format_count(high)
+        replicas += f" ({format_count(pool.replicas_low)}-{most})"
     return [
         pool.name,
         band,
