@@ -162,8 +162,7 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
     elif inputs.pools > 1:
         yield _choice("compression", "a gateway that compresses prompts and knows outputs", compress=True)
     for option, what in PRECISIONS.items():
-        # a table of options without them has no such choice
-        if option in OPTIONS and getattr(inputs, option) is None and inputs.profile is None:
+        if getattr(inputs, option) is None and inputs.profile is None:
             yield _choice("precision", what, **{option: "fp8"})
     if inputs.profile is None:
         yield from _measured(inputs, plan)

@@ -39,7 +39,7 @@ def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
     assert plan.choices is not None
     assert all(row.reached for row in plan.choices.rows)
     kinds = {row.kind for row in plan.choices.rows}
-    assert kinds >= {"routing", "gpu", "traffic", "redundancy", "promise"}
+    assert kinds >= {"routing", "gpu", "traffic", "redundancy", "promise", "precision", "engine"}
     for row in plan.choices.rows:
         assert (row.cost_usd_per_hour is None) == (row.reason is not None)
         assert row.cost_usd_per_hour == chosen(row, **asked), row

@@ -34,8 +34,8 @@ def _cost(row: dict[str, object]) -> float | None:
     return found if isinstance(found, float) else None
 
 
-def _prices(usd_per_hour: float | None) -> list[str]:
+def _prices(usd_per_hour: object) -> list[str]:
     """What a point costs in a month and in a year."""
-    if usd_per_hour is None:
+    if not isinstance(usd_per_hour, (int, float)):
         return ["-", "-"]
     return [format_usd(round(hours * usd_per_hour)) for hours in (HOURS_PER_MONTH, 12.0 * HOURS_PER_MONTH)]
