@@ -49,7 +49,7 @@ def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
 
 
 def test_the_measured_profile_beside_the_estimate_is_named() -> None:
-    plan = fo.plan("azure", choices=PATIENT, pools=1, tp=1, **QUICK)  # type: ignore[arg-type]
+    plan = fo.plan("azure", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
     assert plan.choices is not None
     row = next(row for row in plan.choices.rows if row.kind == "profile")
     assert row.changes == {"profile": "llama-3.1-8b-h100-80gb-tp1-trtllm"}
