@@ -111,8 +111,8 @@ def _verify(plan: Plan) -> None:
 
     with progress_bar("simulating") as bar:
         result = api.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100))
-    # a raw trace is replayed as it came; from a compacted file both see requests dealt to its seconds in one way
-    shared = "the workload (of a compacted file: its requests as the prediction deals them) and the iteration times"
+    # a raw trace is replayed as it came; from a compacted file both see the same seconds, to which each deals requests anew
+    shared = "the workload (of a compacted file: its seconds, not the requests dealt to them) and the iteration times"
     say(["", f"simulation, by another engine that shares {shared}:"])
     say([page(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
     require(result, "Plan with a margin: a stricter promise, or a lower --utilization-cap.")

@@ -23,7 +23,7 @@ FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 
 
-MOST_REQUESTS = 20_480
+MOST_REQUESTS = 32_768
 """Requests followed in one prediction: the busiest stretches of many draws are among them."""
 
 MOST_COPIES = 500
@@ -103,11 +103,11 @@ class PoolArrivals:
             # a smaller pool of replicas as full: so many users already even out nearly all there is to even out
             fewer = max(1, round(replicas * MOST_COPIES / copies))
             pool_rate, replicas = pool_rate * fewer / replicas, fewer
-        followed = min(replicas, balanced)
-        if alike:
             copies = trace.copies(pool_rate)
-            draws = MOST_DRAWS if copies > 1.0 and self.growth == "users" else 1
-            followed = max(1, min(replicas, round(MOST_REQUESTS * replicas / (trace.requests * copies * draws))))
+        followed, alone = min(replicas, balanced), copies <= 1.0 or self.growth == "use"
+        if alike:
+            expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
+            followed = max(1, min(replicas, round(MOST_REQUESTS * replicas / expected)))
         work = work_s(own)
         found = stretches(
             trace,
@@ -119,7 +119,7 @@ class PoolArrivals:
             even=not alike,
             slow=max(whole_s * work.size / float(work.sum()), 1.0),
             life_s=life_s,
-            most=MOST_REQUESTS if alike else MOST_REQUESTS * 3 // 4,
+            most=MOST_REQUESTS,
         )
         if found.rows.size < FEWEST_REQUESTS:
             return None

@@ -35,14 +35,14 @@ BURST_TPOT_BAND = (-0.58, 0.45)
 
 PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06, 0.06)}
 """Truth over prediction - 1 of a pool run along a path, before what one hour is off another: the truth was inside the whole band in
-96% of the single replays of docs/accuracy/bursts.md that nothing was chosen on, days apart."""
+97% of the single replays of docs/accuracy/bursts.md that nothing was chosen on, days apart."""
 
 PATH_TTFT_MARGIN = 1.15
 """Factor on a TTFT along the path when it is held against a promise. The 95% end of the errors over replays that nothing was chosen
-on is 1.45; with it most plans would buy a replica more than replays need, and with this one few are a replica short
+on is 1.4; with it most plans would buy a replica more than replays need, and with this one few are a replica short
 (docs/accuracy/bursts.md)."""
 
-PATH_WAITING_MARGIN = 1.45
+PATH_WAITING_MARGIN = 1.4
 """The same where requests wait for slots or memory: the 95% end."""
 
 BURST_LOADS = np.array([0.04, 0.1, 0.18, 0.3, 0.45, 0.62, 0.78, 0.92])

@@ -157,7 +157,8 @@ class FleetTraffic:
         self.mode = load.arrivals or ("auto" if fleet.question.traffic.bursts else "poisson")
         self.workers = load.workers()
         source = load.trace or (workload if self.mode == "auto" else None)
-        self.trace = None if source is None else source.trace()
+        # from a compact file, other requests for the same seconds than the prediction has seen
+        self.trace = None if source is None else source.trace(deal=1)
         if load.trace is not None and self.trace is None:
             raise InputError(f"{load.trace.name}: holds no time stamps to replay")
         if self.trace is not None:

@@ -27,7 +27,7 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     """The distribution of a workload, JSON-ready: columns, categories and how compressible each is."""
     rows: dict[str, object] = {name: getattr(workload, name).tolist() for name in COLUMNS}
     rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
-    if (trace := workload.trace()) is not None:
+    if (trace := workload.recorded) is not None:
         rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
     if workload.path is not None:
         rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH}

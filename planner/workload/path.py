@@ -124,7 +124,9 @@ class Path:
             raise ValueError("no counts of requests and tokens")
         return cls(columns[0].astype(np.int64), *np.expm1(levels * TOKEN_STEP))
 
-    def requests_like(self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: Ints) -> Trace:
+    def requests_like(
+        self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: Ints, deal: int = 0
+    ) -> Trace:
         """Requests of a law dealt to the seconds so that each gets the tokens it had.
 
         Every row comes as often as its weight says, and the joint law of input and output stays what it is; within a
@@ -135,6 +137,8 @@ class Path:
         ----------
         input_tokens, output_tokens, weight, category
             The law's rows, shape (rows,).
+        deal
+            Which of the ways to deal them: who comes in which of the seconds alike, and when within a second, is drawn.
 
         Returns
         -------
@@ -142,7 +146,7 @@ class Path:
             As many requests as the path has.
         """
         total = self.requests
-        rng = np.random.Generator(np.random.PCG64(20231116))
+        rng = np.random.Generator(np.random.PCG64(20231116 + deal))
         # in an order of their own: neither how a file lists them nor a factor on all lengths changes who comes when
         sort = np.lexsort((category, output_tokens, input_tokens))
         input_tokens, output_tokens, weight = input_tokens[sort], output_tokens[sort], weight[sort]

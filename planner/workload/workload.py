@@ -350,8 +350,13 @@ class Workload:
         result._cache.update({k: v for k, v in self._cache.items() if k != "digest"})
         return result
 
-    def trace(self) -> Trace | None:
+    def trace(self, deal: int = 0) -> Trace | None:
         """The requests one by one, each with its own time and lengths, for a replay.
+
+        Parameters
+        ----------
+        deal
+            Of a compact file, which of the ways to deal requests to seconds: a check takes another than a prediction.
 
         Returns
         -------
@@ -365,11 +370,11 @@ class Workload:
         """
         if self.recorded is not None or self.path is None:
             return self.recorded
-        if "trace" not in self._cache:
-            self._cache["trace"] = self.path.requests_like(
-                self.input_tokens, self.output_tokens, self.weight, self.category
+        if (key := f"trace {deal}") not in self._cache:
+            self._cache[key] = self.path.requests_like(
+                self.input_tokens, self.output_tokens, self.weight, self.category, deal
             )
-        dealt: Trace = self._cache["trace"]
+        dealt: Trace = self._cache[key]
         return dealt
 
     def path_of_traffic(self) -> TrafficPath | None:
