@@ -70,16 +70,21 @@ def guess_rate(
         n = rate * decode * duration
         full = it.t0 + np.maximum(it.w + it.w_experts, it.b * token_budget) + it.c * token_budget + per_decode * n
         per_token = full / token_budget + 0.5 * it.a * long_prompt
-        service, service2 = np.maximum(new * per_token, 1e-12), new2 * per_token**2
+        # rates far beyond any replica overflow, and are broken
+        with np.errstate(over="ignore", invalid="ignore"):
+            service = np.maximum(np.nan_to_num(new * per_token, nan=np.inf), 1e-12)
+            service2 = np.nan_to_num(new2 * per_token**2, nan=np.inf)
         load = np.minimum(rate * service, 0.999)
-        wait = np.maximum(np.log(np.maximum(100.0 * load, 1.0)), 0.0) * service2 / (2.0 * service * (1.0 - load))
-        # a long wait and a long prompt seldom meet
-        total = np.hypot(wait, long_prompt * per_token) + 0.5 * duration
-        broken = np.zeros(rate.shape, dtype=bool)
+        with np.errstate(over="ignore", invalid="ignore"):
+            wait = np.maximum(np.log(np.maximum(100.0 * load, 1.0)), 0.0) * service2 / (2.0 * service * (1.0 - load))
+            # a long wait and a long prompt seldom meet
+            total = np.hypot(wait, long_prompt * per_token) + 0.5 * duration
+            step = duration + 0.5 * (full - duration) * np.sqrt(load)
+        broken = ~np.isfinite(total) | ~np.isfinite(step)
         if ttft:
             broken |= total > min(ttft)
         if tpot:
-            broken |= duration + 0.5 * (full - duration) * np.sqrt(load) > min(tpot)
+            broken |= step > min(tpot)
         high = np.where(broken, rate, high)
         low = np.where(broken, low, rate)
     return np.maximum(low, 1e-3 * capacity)
