@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -65,6 +66,7 @@ def choices_of(
     progress
         Told (done, all) after every choice.
     """
+    end = time.monotonic() + seconds
     promise = _binding(plan, inputs)
     several = len(inputs.gpu) > 1 or ANY in inputs.gpu
     types = [*_types(inputs, workload, plan)]
@@ -72,7 +74,7 @@ def choices_of(
     asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
     # types nobody asked for come last: they take longest
     asked += () if several else types
-    rows = _sized(asked, inputs, workload, seconds, progress)
+    rows = _sized(asked, inputs, workload, end, progress)
     return Choices(tuple(rows), plan.cost_usd_per_hour, plan.gpus, seconds, promise)
 
 
@@ -83,13 +85,14 @@ def ways_out(
 
     Limits that cost more than :data:`NEAR_KNEE` times what the knee of their curve costs are left out.
     """
+    end = time.monotonic() + seconds
     asked: list[Choice] = []
     promise = None
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
         promise = replace(error.promise, limit_s=error.best_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
     asked += [*_settings(inputs, None), *_types(inputs, workload, None)]
-    rows = _sized(asked, inputs, workload, seconds, progress)
+    rows = _sized(asked, inputs, workload, end, progress)
     found = Choices(tuple(rows), None, None, seconds, promise)
     costs = dict(found.curve)
     if costs:
@@ -101,11 +104,11 @@ def ways_out(
 
 
 def _sized(
-    asked: Sequence[Choice], inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress
+    asked: Sequence[Choice], inputs: PlanInputs, workload: Workload, end: float, progress: Progress
 ) -> list[Choice]:
-    """The choices with the fleets they take."""
+    """The choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
     tasks = [partial(_size, choice, inputs, workload) for choice in asked]
-    answers = within(seconds, tasks, progress)
+    answers = within(end - time.monotonic(), tasks, progress)
     return [a if a is not None else replace(c, reached=False) for c, a in zip(asked, answers, strict=True)]
 
 

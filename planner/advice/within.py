@@ -38,6 +38,8 @@ def within(
     """
     tell = progress or (lambda done, total: None)
     tell(0, len(tasks))
+    if seconds <= 0.0:
+        return [None] * len(tasks)
     workers = min(cores(), len(tasks), MOST_WORKERS)
     # a copy of a process with threads may hold their locks for ever; macOS libraries do not survive a copy
     if workers < 2 or threading.active_count() > 1 or sys.platform != "linux":

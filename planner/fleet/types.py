@@ -20,6 +20,9 @@ ANY = "any"
 MOST_TYPES = 8
 """Types that ``--gpu any`` searches."""
 
+ENDS = (512, 8192)
+"""Token budgets at which types are compared."""
+
 
 def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:
     """The GPU types on which one pool could be cheapest: least estimated cost first.
@@ -37,10 +40,13 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
         Canonical names. A type needs a price, room for the model, and to keep the promises for one request alone.
     """
     one_pool = replace(question, search=replace(question.search, pools=1))
+    # the ends of what a search tries tell the types apart; all of it would take as long as a plan
+    budgets = question.engines.token_budget or ENDS
     found = []
     for name in gpus():
+        engines = replace(question.engines, gpu=(name,), profile=None, token_budget=budgets)
         try:
-            problem = FleetProblem(replace(one_pool, engines=replace(question.engines, gpu=(name,), profile=None)))
+            problem = FleetProblem(replace(one_pool, engines=engines))
         except InputError:
             continue
         # what the pool is guessed to cost, where the method guesses; it is no less than the bound
