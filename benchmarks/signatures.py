@@ -9,6 +9,7 @@ from pathlib import Path
 from planner.question.options import OPTIONS, Option
 
 MODULE = Path(__file__).resolve().parents[1] / "planner" / "api.py"
+WIDTH = 132
 LISTED = [o for o in OPTIONS.values() if o.spellings and o.name not in ("cdf", "slo")]
 
 
@@ -20,7 +21,16 @@ def annotation(option: Option) -> str:
 
 def parameters() -> str:
     """Keyword arguments, one a line."""
-    return "".join(f"    {o.name}: {annotation(o)} | None = None,\n" for o in LISTED)
+    return "".join(parameter(o) for o in LISTED)
+
+
+def parameter(option: Option) -> str:
+    """One of them; many choices stand one a line, as the formatter has it."""
+    line = f"    {option.name}: {annotation(option)} | None = None,\n"
+    if len(line) <= WIDTH + 1:
+        return line
+    choices = "".join(f'        "{c}",\n' for c in option.choices)
+    return f"    {option.name}: Literal[\n{choices}    ]\n    | None = None,\n"
 
 
 def paragraphs() -> str:

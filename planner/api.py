@@ -93,7 +93,20 @@ def plan(
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal["random", "rr", "round-robin", "p2c", "envoy", "least", "jsq", "least-requests"] | None = None,
+    routing: Literal[
+        "auto",
+        "random",
+        "rr",
+        "round-robin",
+        "p2c",
+        "envoy",
+        "least",
+        "jsq",
+        "least-requests",
+        "sticky",
+        "prefix",
+    ]
+    | None = None,
     utilization_cap: float | str | None = None,
     pools: int | None = None,
     boundaries: float | str | Sequence[float] | None = None,
@@ -108,6 +121,10 @@ def plan(
     chunk: int | str | None = None,
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
+    prefix_cache: Literal["on", "off"] | None = None,
+    session_ttl: float | str | None = None,
+    offload: float | str | None = None,
+    offload_gbps: float | str | None = None,
     burst: Literal["auto", "poisson"] | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,
@@ -230,8 +247,8 @@ def plan(
     kv
         paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
     routing
-        How a pool's gateway picks a replica: random, rr, round-robin, p2c, envoy, least, jsq, least-requests.
-        Default: random. [text]
+        How a pool's gateway picks a replica: random, rr, round-robin, p2c, envoy, least, jsq, least-requests,
+        sticky, prefix; auto: random, for sessions the cheapest. Default: auto. [text]
     utilization_cap
         Largest share of the maximum throughput in use. Default: 0.85. [share: 0.3 or 30%]
     pools
@@ -265,6 +282,16 @@ def plan(
     cached_share
         Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2. Default: 0. [share,
         or category=share,...]
+    prefix_cache
+        Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-
+        share is 0. Default: on. [text]
+    session_ttl
+        How long a cached prompt is kept at most after its last use. Default: as long as there is room. [time [s]:
+        0.5 or 500ms]
+    offload
+        Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0. [number]
+    offload_gbps
+        Link between host memory and a GPU, Gbit/s. Default: 200. [number]
     burst
         auto: bursts as the trace shows them; poisson: none. Default: auto. [text]
     growth
@@ -776,7 +803,20 @@ def schedule(
     profile: str | None = None,
     method: Literal["mixed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal["random", "rr", "round-robin", "p2c", "envoy", "least", "jsq", "least-requests"] | None = None,
+    routing: Literal[
+        "auto",
+        "random",
+        "rr",
+        "round-robin",
+        "p2c",
+        "envoy",
+        "least",
+        "jsq",
+        "least-requests",
+        "sticky",
+        "prefix",
+    ]
+    | None = None,
     utilization_cap: float | str | None = None,
     pools: int | None = None,
     boundaries: float | str | Sequence[float] | None = None,
@@ -791,6 +831,10 @@ def schedule(
     chunk: int | str | None = None,
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
+    prefix_cache: Literal["on", "off"] | None = None,
+    session_ttl: float | str | None = None,
+    offload: float | str | None = None,
+    offload_gbps: float | str | None = None,
     burst: Literal["auto", "poisson"] | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,

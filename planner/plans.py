@@ -445,6 +445,8 @@ class Plan(InNotebooks):
         Chance that the least sure promise holds, given the errors of profile, method and sample [1]; ``None`` = not known.
     oracle
         What a gateway that knows outputs and compresses prompts would take; ``None`` where that was not asked or is the plan.
+    caches
+        By pool, what prefix caches find of sessions, and the curve of it by routing and replicas; ``None`` without sessions.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -466,6 +468,7 @@ class Plan(InNotebooks):
     choices: Choices | None = None
     oracle: Oracle | None = None
     chance: float | None = None
+    caches: Mapping[str, object] | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -543,6 +546,7 @@ class Plan(InNotebooks):
             "explanation": list(self.explanation),
             "remarks": {kind: [r.to_dict() for r in of_kind] for kind, of_kind in self.remarks.items()},
             "choices": None if self.choices is None else self.choices.to_dict(),
+            "caches": self.caches,
         }
 
     def to_rows(self) -> list[dict[str, object]]:

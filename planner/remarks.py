@@ -124,6 +124,7 @@ SENTENCES: Mapping[str, str] = {
     "unproven": "{sized} pool{sized:s} sized of a grid of {fleets:count} fleets; no other is expected to be cheaper, but proven "
     "is only that none is cheaper by more than {gap_usd_per_hour:usd}/hour (--max-evaluations 0 proves)",
     "other_shape_fails": "{shape} does not keep the promises: {reason}",
+    "routing_chosen": "routing {routing} is the cheapest for these sessions: {others}",
     "other_shape": "{best}: {best_usd_per_hour:usd}/hour; {shape} would cost {usd_per_hour:usd}/hour ({saved:percent} saved)",
     # warnings
     "admits_less": "{pool}: admits {admitted:,} tokens, its longest prompt with the longest output has {room:,}: {cut:.2%} of the "

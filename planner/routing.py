@@ -34,6 +34,9 @@ class Routing:
         What the closed forms of :mod:`planner.queueing` call it; ``None`` = there is none for it.
     gateway
         How gateways are told to do it.
+    affinity
+        What comes back to the replica it was on before, for its prefix cache: ``"session"``, ``"prefix"`` (whatever prompts
+        share), or ``""``. What is new goes where `candidates` and `least` say.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Routing:
     aliases: tuple[str, ...] = ()
     law: Literal["random", "p2c", "jsq", "rr"] | None = None
     gateway: str = ""
+    affinity: Literal["", "session", "prefix"] = ""
 
     @property
     def pooled(self) -> bool:
@@ -94,6 +98,20 @@ ROUTINGS: Mapping[str, Routing] = {
             gateway="nginx `least_conn`, HAProxy `leastconn`, the queue scorer of llm-d",
         ),
         Routing("least-kv", "least KV memory held", least="tokens"),
+        Routing(
+            "sticky",
+            "the replica a session was on before, any for a new one (a cookie, a hash of the session)",
+            candidates=1,
+            law="random",
+            affinity="session",
+        ),
+        Routing(
+            "prefix",
+            "the replica whose cache holds the longest prefix of the prompt, any where none does (llm-d, SGLang's router)",
+            candidates=1,
+            law="random",
+            affinity="prefix",
+        ),
         Routing("central", "one queue for all replicas", least="requests", one_queue=True),
     )
 }

@@ -26,7 +26,8 @@ from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
-from planner.units import format_count, format_duration
+from planner.routing import find_routing
+from planner.units import format_count, format_duration, format_usd
 from planner.workload import pools as m
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
@@ -110,8 +111,10 @@ def plan_of(question: CompiledQuestion) -> Plan:
     question = with_types(question)
     names = list(shape_names())
     shape = question.search.shape
-    if shape in names:
+    if shape in names and not question.open_routing:
         return assemble(question, find_shape(shape).solve(question), shape)
+    if question.open_routing and shape == "colocated":
+        return _cheapest_routing(question)
     plans: dict[str, Plan] = {}
     reasons: dict[str, InfeasibleError | InputError] = {}
     for name in names:
@@ -140,6 +143,46 @@ def plan_of(question: CompiledQuestion) -> Plan:
         alternatives=tuple(others),
         notes=(*chosen.notes, *map(str, notes)),
         remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
+    )
+
+
+def _cheapest_routing(question: CompiledQuestion) -> Plan:
+    """The plan under the routing with which sessions cost least; the others are searched only if they hold at its size."""
+    plans: dict[str, Plan] = {}
+    errors: list[InfeasibleError] = []
+    failing: list[str] = []
+    sessions = question.traffic.sessions
+    fleet: Fleet | None = None
+    for name in ("sticky", *(("prefix",) if sessions and sessions.shared else ()), "random", "least"):
+        routed = replace(
+            question, asked={**question.asked, "routing": name}, routing=find_routing(name), open_routing=False
+        )
+        if fleet is not None and not routed.routing.affinity and not fleet.routed(routed).holds(fleet.rate):
+            failing.append(name)
+            continue
+        try:
+            solved = find_shape(question.search.shape).solve(routed)
+        except InfeasibleError as error:
+            errors.append(error)
+            continue
+        plans[name] = assemble(routed, solved, question.search.shape)
+        if fleet is None or solved.fleet.cost_usd_per_hour < fleet.cost_usd_per_hour:
+            fleet = solved.fleet
+    if not plans:
+        raise errors[0]
+    best = min(plans, key=lambda name: plans[name].cost_usd_per_hour)
+    costs = {name: plan.cost_usd_per_hour for name, plan in plans.items()}
+    others = [f"{name} costs {format_usd(cost)}/hour" for name, cost in costs.items() if name != best]
+    others += [f"{name} breaks the promises at this size" for name in failing]
+    chosen = plans[best]
+    note = Remark(
+        "routing_chosen",
+        {"routing": best, "others": "; ".join(others) or "no other keeps the promises", "costs": costs},
+    )
+    return replace(
+        chosen,
+        notes=(*chosen.notes, str(note)),
+        remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], note)},
     )
 
 
@@ -195,6 +238,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         remarks=remarks,
         oracle=_oracle(question, solved),
         chance=None if sure is None else sure.share,
+        caches=fleet.caches(),
     )
 
 
@@ -258,7 +302,7 @@ def pool_plan(fleet: Fleet, k: int) -> PoolPlan:
         spares=pool.bought - pool.size.replicas,
         slots=pool.setup.slots * pool.option.copies,
         kv_tokens=pool.setup.kv_tokens * pool.option.copies,
-        capacity_per_s=pool.model.capacity_per_s,
+        capacity_per_s=pool.capacity_per_s,
         load=prediction.load,
         slot_occupancy=prediction.slot_occupancy,
         wait_probability=prediction.wait_probability,

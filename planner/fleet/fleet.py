@@ -116,6 +116,14 @@ class Fleet:
         """The chance that the least sure promise of the fleet holds; ``None`` where that is not known."""
         return None
 
+    def caches(self) -> dict[str, object] | None:
+        """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
+        return None
+
+    def routed(self, question: CompiledQuestion) -> Fleet:
+        """The same pools behind the gateway of another question."""
+        raise NotImplementedError
+
     def known_headroom(self) -> float | None:
         """The headroom where it follows from what is known already."""
         return None
@@ -155,7 +163,7 @@ class Fleet:
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of the fleet at this mix of requests [1/s]."""
-        return min(p.size.replicas * p.model.capacity_per_s / p.law.share for p in self.pools)
+        return min(p.size.replicas * p.capacity_per_s / p.law.share for p in self.pools)
 
     def at(self, fleet_rate_per_s: float) -> list[Verdict]:
         """Every pool as it stands at a rate of the fleet [1/s], each held against the promises."""
@@ -209,7 +217,7 @@ class Fleet:
         """Whether the fleet as it stands keeps promises and utilization cap at a rate [1/s]."""
         cap = self.promises.utilization_cap * (1.0 + 1e-9)
         for pool in self.pools:
-            if fleet_rate_per_s * pool.law.share > cap * pool.size.replicas * pool.model.capacity_per_s:
+            if fleet_rate_per_s * pool.law.share > cap * pool.size.replicas * pool.capacity_per_s:
                 return False
         found = self.predict(fleet_rate_per_s, self.counts)
         if any(broken(prediction, self.own_promises) is not None for prediction in found):

@@ -7,15 +7,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.catalog.kv import kv_bytes_per_token
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.burst import PoolArrivals
+from planner.methods.sessions import PrefixCache, SessionPool
 from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.remarks import Remark
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.workload.pools import PoolLaw
+from planner.workload.sessions import Sessions
 
 __all__ = [
     "Pool",
@@ -148,6 +151,11 @@ class Pool:
         return self.option.price.cost_usd_per_hour(self.bought)
 
     @property
+    def capacity_per_s(self) -> float:
+        """Largest stable rate of one of the replicas that serve [1/s]."""
+        return self.model.capacity_at(self.size.replicas)
+
+    @property
     def gpus(self) -> int:
         """GPUs of the replicas bought."""
         return self.bought * self.option.price.gpus_per_replica
@@ -172,15 +180,51 @@ def pool_model(
     question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolArrivals
 ) -> PoolModel:
     """The latency model of a pool of such replicas."""
+    sessions = law.sessions()
+    if sessions is None:
+        model = _by_method(question, option, setup, law, arrivals)
+    else:
+        model = _with_caches(question, option, setup, law, sessions, arrivals)
+    return model if option.copies == 1 else InCopies(model, option.copies)
+
+
+def _by_method(
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolArrivals
+) -> PoolModel:
+    """The model of a pool of single copies as the latency method has it, speculation included."""
     method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
     if speculation is None:
-        model = method.pool(law, option, setup, chunk, question.routing, arrivals)
-    else:
-        in_steps = law_in_steps(law, speculation)
-        arrivals = replace(arrivals, requests=in_steps.requests, _found={})
-        inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
-        model = InSteps(inner, speculation.tokens_per_step)
-    return model if option.copies == 1 else InCopies(model, option.copies)
+        return method.pool(law, option, setup, chunk, question.routing, arrivals)
+    in_steps = law_in_steps(law, speculation)
+    arrivals = replace(arrivals, requests=in_steps.requests, _found={})
+    inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
+    return InSteps(inner, speculation.tokens_per_step)
+
+
+def _with_caches(
+    question: CompiledQuestion,
+    option: EngineOption,
+    setup: ReplicaSetup,
+    law: PoolLaw,
+    sessions: Sessions,
+    arrivals: PoolArrivals,
+) -> SessionPool:
+    """The model of a pool whose prompts come back: the method's own, of what the prefix caches leave to compute."""
+    engines = question.engines
+    # the order the requests came in says nothing of what each finds in a cache
+    unordered = replace(arrivals, requests=lambda: None, _found={})
+
+    def build(left: PoolLaw, kv_tokens: float) -> PoolModel:
+        return _by_method(question, option, replace(setup, kv_tokens=kv_tokens), left, unordered)
+
+    bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
+    cache = PrefixCache(
+        setup.kv_tokens,
+        engines.offload_gib * 2.0**30 / bytes_per_token,
+        option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
+        math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
+    )
+    return SessionPool(law, sessions, build, cache, question.routing, engines.chunk, setup.slots)
 
 
 def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | None:
@@ -224,10 +268,12 @@ def smallest_pool(
     """
     levels = promises.levels() if levels is None else levels
     latency, least = promises.latency, max(least, promises.min_replicas)
-    capacity = model.capacity_per_s
-    fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (promises.utilization_cap * capacity)
-    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
-    by_cap = max(1, math.ceil(fewest * (1.0 - 1e-12)))
+    capacity = model.capacity_at(max(1, start or least))
+    by_cap = _enough(arrival_rate_per_s, promises, capacity)
+    while by_cap > 1 and arrival_rate_per_s <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
+        by_cap -= 1
+    while arrival_rate_per_s > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
+        by_cap = max(by_cap + 1, _enough(arrival_rate_per_s, promises, model.capacity_at(by_cap)))
     floor = max(by_cap, least)
     trials: dict[int, tuple[Prediction, float]] = {}
 
@@ -302,11 +348,18 @@ def _next(excess: Callable[[int], float], low: int, high: int, slope: float, flo
     return max(low + 1, min(high - 1, n))
 
 
+def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
+    """Replicas of that capacity within the utilization cap."""
+    fewest = 1.0 if math.isinf(capacity_per_s) else rate / (promises.utilization_cap * capacity_per_s)
+    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
+    return max(1, math.ceil(fewest * (1.0 - 1e-12)))
+
+
 def smallest_near(
     model: PoolModel, rate: float, promises: Promises, guess: int, least: int, levels: tuple[float, ...]
 ) -> PoolSize | None:
     """Smallest number that keeps the promises when it is within a few of a guess, else ``None``."""
-    by_cap = math.ceil(rate / (promises.utilization_cap * model.capacity_per_s) * (1.0 - 1e-12))
+    by_cap = _enough(rate, promises, model.capacity_at(max(guess, 1)))
     floor = max(by_cap, least, 1)
     n = max(guess, floor)
     known: dict[int, tuple[Prediction, Promise | None]] = {}
@@ -352,5 +405,5 @@ def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark
 
 def evaluate_pool(model: PoolModel, arrival_rate_per_s: float, replicas: int, levels: tuple[float, ...]) -> Prediction:
     """The prediction at a given size, unstable included."""
-    load = arrival_rate_per_s / (replicas * model.capacity_per_s)
+    load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
     return unstable(levels, load) if load >= 1.0 else model.predict(arrival_rate_per_s, replicas, levels)

@@ -99,7 +99,9 @@ def cheapest_allocation(
 
     allowed = np.array([1.0 - p.quantile for p in promises]) + 1e-12
     # the largest pool last: it has the longest range, and bisection covers it
-    order = sorted(range(len(pools)), key=lambda k: pools[k].arrival_rate_per_s / pools[k].model.capacity_per_s)
+    order = sorted(
+        range(len(pools)), key=lambda k: pools[k].arrival_rate_per_s / pools[k].model.capacity_at(pools[k].least)
+    )
     best_cost, best = incumbent, None
 
     def ceiling(k: int, spent: float) -> int:

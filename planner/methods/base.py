@@ -97,6 +97,10 @@ class PoolModel:
         """Largest stable rate of one replica [1/s]."""
         raise NotImplementedError
 
+    def capacity_at(self, replicas: int) -> float:
+        """Largest stable rate of one of so many replicas [1/s]; the number matters where prompts come back to caches."""
+        return self.capacity_per_s
+
     def without_bursts(self) -> PoolModel | None:
         """The same pool under Poisson arrivals; ``None`` where the difference is not asked about."""
         return None
@@ -128,6 +132,10 @@ class InCopies(PoolModel):
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
         return self.copies * self.one.capacity_per_s
+
+    def capacity_at(self, replicas: int) -> float:
+        """See :class:`PoolModel`."""
+        return self.copies * self.one.capacity_at(replicas * self.copies)
 
     def without_bursts(self) -> PoolModel | None:
         """See :class:`PoolModel`."""

@@ -18,6 +18,7 @@ from planner.routing import Routing, find_routing
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
+from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
 __all__ = [
@@ -63,6 +64,8 @@ class Traffic:
         What options changed of the workload as it was read, for the reader.
     max_output
         Longest output that pools keep room for [tokens]; ``None`` = the workload's longest.
+    cache
+        Whether prefix caches are computed from the workload's sessions, where it has some and no cached share is given.
     """
 
     workload: Workload
@@ -75,6 +78,7 @@ class Traffic:
     route_on: str = "total"
     changes: tuple[Remark, ...] = ()
     max_output: int | None = None
+    cache: bool = True
 
     @property
     def longest_output(self) -> float:
@@ -101,13 +105,19 @@ class Traffic:
         """Whether the gateway knows a request's output length."""
         return self.route_on == "total"
 
+    @property
+    def sessions(self) -> Sessions | None:
+        """Calls session by session, where prefix caches are computed from them."""
+        given = any(self.cached_share.values()) if isinstance(self.cached_share, Mapping) else self.cached_share > 0.0
+        return self.workload.sessions if self.cache and not given else None
+
     def at(self, rate_per_s: float) -> Traffic:
         """The same requests at another rate of the fleet [1/s]."""
         return replace(self, rate_per_s=rate_per_s)
 
     def moments(self, chunk: int) -> FleetMoments:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
-        return FleetMoments(self.workload, self.p_c, chunk, self.cached_share, self.route_on)
+        return FleetMoments(self.workload, self.p_c, chunk, self.cached_share, self.route_on, self.sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +197,9 @@ class Engines:
     memory_utilization: float = 0.9
     kv_transfer_gbps: float = 100.0
     kv_transfer_base_s: float = 0.002
+    session_ttl_s: float | None = None
+    offload_gib: float = 0.0
+    offload_gbps: float = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +254,8 @@ class CompiledQuestion:
         Name of the latency method.
     routing
         How a pool spreads requests over its replicas.
+    open_routing
+        Whether another routing may be taken where it is cheaper: nothing was said of it, and sessions come back.
     """
 
     asked: Mapping[str, object]
@@ -251,6 +266,7 @@ class CompiledQuestion:
     search: Search
     method: str
     routing: Routing
+    open_routing: bool = False
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
@@ -376,20 +392,24 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     if not (math.isfinite(rate) and rate > 0.0):
         raise InputError(f"rate: must be positive, got {rate!r}")
     own = inputs.rate is None and rate_per_s is None
+    traffic = Traffic(
+        workload,
+        rate,
+        own,
+        inputs.cached_share,
+        inputs.burst == "auto",
+        inputs.growth,
+        inputs.p_c,
+        "total" if inputs.compress else inputs.route_on,
+        (*told, *changes),
+        inputs.max_output,
+        inputs.prefix_cache == "on",
+    )
+    open_routing = inputs.routing == "auto" and traffic.sessions is not None
+    routing = ("sticky" if open_routing else "random") if inputs.routing == "auto" else inputs.routing
     return CompiledQuestion(
-        asked=inputs.to_dict(),
-        traffic=Traffic(
-            workload,
-            rate,
-            own,
-            inputs.cached_share,
-            inputs.burst == "auto",
-            inputs.growth,
-            inputs.p_c,
-            "total" if inputs.compress else inputs.route_on,
-            (*told, *changes),
-            inputs.max_output,
-        ),
+        asked={**inputs.to_dict(), "routing": routing},
+        traffic=traffic,
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
         engines=Engines(
             gpu=inputs.gpu,
@@ -415,6 +435,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             memory_utilization=inputs.memory_utilization,
             kv_transfer_gbps=inputs.kv_transfer_gbps,
             kv_transfer_base_s=inputs.kv_transfer_base,
+            session_ttl_s=inputs.session_ttl,
+            offload_gib=inputs.offload,
+            offload_gbps=inputs.offload_gbps,
         ),
         purchase=Purchase(
             inputs.inventory,
@@ -428,5 +451,6 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         ),
         search=Search(inputs.shape, inputs.pools, inputs.boundaries, inputs.gammas, inputs.max_evaluations),
         method=inputs.method,
-        routing=_with_closed_form(inputs.routing),
+        routing=_with_closed_form(routing),
+        open_routing=open_routing,
     )

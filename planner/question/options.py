@@ -193,8 +193,9 @@ class PlanInputs:
         "mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper).", choices=("mixed", "occupancy", "mgc"))
     kv: str = _option("paged", of.TEXT, SEARCH,
         "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
-    routing: str = _option(DEFAULT_ROUTING, of.TEXT, SEARCH,
-        f"How a pool's gateway picks a replica: {', '.join(ROUTABLE)}.", choices=ROUTABLE)
+    routing: str = _option("auto", of.TEXT, SEARCH,
+        f"How a pool's gateway picks a replica: {', '.join(ROUTABLE)}; auto: {DEFAULT_ROUTING}, for sessions the cheapest.",
+        choices=("auto", *ROUTABLE))
     utilization_cap: float = _option(0.85, of.FRACTION, SEARCH,
         "Largest share of the maximum throughput in use.", check=_PROPER)
     pools: int = _option(2, of.COUNT, SEARCH,
@@ -229,6 +230,17 @@ class PlanInputs:
     cached_share: float | Mapping[str, float] = _option(0.0, of.SHARES, WORKLOAD,
         "Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2.", "0",
         aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0))
+    prefix_cache: str = _option("on", of.TEXT, WORKLOAD,
+        "Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-share is 0.",
+        choices=("on", "off"))
+    session_ttl: float | None = _option(None, of.DURATION, WORKLOAD,
+        "How long a cached prompt is kept at most after its last use.", "as long as there is room",
+        check=rule("must be positive", lambda v: v > 0.0))
+    offload: float = _option(0.0, of.NUMBER, HARDWARE,
+        "Host memory of a replica for cached prompts that the GPU drops, GiB.", "0", check=_NOT_NEGATIVE)
+    offload_gbps: float = _option(200.0, of.NUMBER, HARDWARE,
+        "Link between host memory and a GPU, Gbit/s.", "200",
+        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0))
     burst: str = _option("auto", of.TEXT, WORKLOAD,
         "auto: bursts as the trace shows them; poisson: none.", choices=("auto", "poisson"))
     growth: str = _option("users", of.TEXT, WORKLOAD,

@@ -265,7 +265,8 @@ class SessionTable:
         ttl_s
             Retention: what was not touched for so long is dropped [s].
         item_spread
-            Part of the shared prefixes that come to this replica is one over it; their calls come here only.
+            Part of the shared prefixes that come to this replica is one over it; their calls come here only. A prefix that more
+            calls use than a replica serves stays on more of them.
         without
             A class of shared prefixes one of which is left out: what lies between two uses of that one.
 
@@ -294,11 +295,12 @@ class SessionTable:
         exponent = np.fft.rfft(binned, length, axis=1) - mass.sum(axis=1)[:, None]
         left_out = 0
         for count, per_call, tokens in self.items:
-            here = count / item_spread
+            keep = _kept_apart(per_call, item_spread)
+            here = count / keep
             if without is not None and 0 <= without - left_out < here.size:
                 here[without - left_out] = max(here[without - left_out] - 1.0, 0.0)
             left_out += here.size
-            rate = calls_per_s * item_spread * per_call
+            rate = calls_per_s * keep * per_call
             exponent += _bernoulli(here, rate, tokens / step, gaps, length, tilt)
         law = np.fft.irfft(np.exp(exponent), length, axis=1)[:, : STEPS + 1] * np.exp(tilt * np.arange(STEPS + 1))
         below = np.clip(np.cumsum(law, axis=1), 0.0, 1.0)
@@ -327,11 +329,12 @@ class SessionTable:
         law = None
         for count, per_call, tokens in self.items:
             for many, share, length in zip(count, per_call, tokens, strict=True):
+                keep = float(_kept_apart(np.array(share), item_spread))
                 if law is None or classes <= FEW_CLASSES:
                     # of few classes each may have few items: then it matters that the one asked about is none of the others
                     own = place if classes <= FEW_CLASSES else None
                     law = self.at(calls_per_s, cache_tokens, spread, item_spread=item_spread, without=own, **held)
-                total += many * share * self._item(law, calls_per_s * item_spread * share, length)
+                total += many * share * self._item(law, calls_per_s * keep * share, length)
                 place += 1
         return total
 
@@ -339,6 +342,11 @@ class SessionTable:
         """Mean tokens found of an item touched at Poisson times of that rate [tokens]."""
         level = (np.arange(64) + 0.5) / 64.0
         return float(law.found(-np.log1p(-level) / rate_per_s, np.full(64, tokens)).mean())
+
+
+def _kept_apart(per_call: Floats, item_spread: float) -> Floats:
+    """Over how many fewer replicas each item is found: no more than leave a replica its fair share of the calls."""
+    return np.clip(1.0 / np.maximum(per_call, 1e-300), 1.0, max(item_spread, 1.0))
 
 
 def _bernoulli(

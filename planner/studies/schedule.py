@@ -410,7 +410,7 @@ def _scheduled(pool: Pool, serving: Sequence[int], perfect: Sequence[int], elast
         gpu=pool.option.gpu.name,
         gpus_per_replica=per_replica,
         share=pool.law.share,
-        capacity_per_s=pool.model.capacity_per_s,
+        capacity_per_s=pool.capacity_per_s,
         needed=needed,
         replicas=replicas,
         spares=tuple(bought[n] - n for n in serving),

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
-__all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound"]
+__all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound", "features"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,6 +81,9 @@ class PoolLaw:
         Its feature sums (not divided by the share), shape (len(FEATURES),).
     requests
         Gives those requests one by one in the order they came, or ``None`` where that is not known.
+    sessions
+        Gives them session by session where a prefix cache is to be computed from them; `cached_share` is then what a cache
+        without end supplies.
     """
 
     lower: State
@@ -92,6 +96,7 @@ class PoolLaw:
     weight: FloatArray
     moments: FloatArray
     requests: Callable[[], PoolRequests | None] = lambda: None
+    sessions: Callable[[], Sessions | None] = lambda: None
 
     @property
     def longest_tokens(self) -> float:
@@ -101,6 +106,26 @@ class PoolLaw:
     def mean(self, feature: int) -> float:
         """Mean of one feature per request."""
         return float(self.moments[feature] / self.moments[SHARE])
+
+
+def features(inputs: FloatArray, outputs: FloatArray, cached: FloatArray, chunk: float) -> FloatArray:
+    """Feature rows of requests, the columns of :data:`FEATURES`; `cached` is the cached share of each prompt [1]."""
+    new = (1.0 - cached) * inputs
+    decode = np.maximum(outputs - 1.0, 0.0)
+    iterations = np.ceil(new / chunk) + outputs
+    columns = [
+        np.ones_like(inputs),
+        inputs,
+        new,
+        decode,
+        outputs,
+        decode * (inputs + 0.5 * (decode + 1.0)),
+        new * (inputs - new + 0.5 * (new + 1.0)),
+        iterations,
+        iterations * iterations,
+        new * new,
+    ]
+    return np.stack(columns, axis=-1)
 
 
 class FleetMoments:
@@ -120,6 +145,8 @@ class FleetMoments:
     route_on
         ``"total"``: boundaries cut input + output, which a router does not know; ``"input"``: they cut the prompt, and
         nothing is compressed.
+    sessions
+        The calls session by session, where prefix caches are computed from them in place of `cached_share`.
     """
 
     def __init__(
@@ -129,8 +156,10 @@ class FleetMoments:
         chunk: int = 512,
         cached_share: float | Mapping[str, float] = 0.0,
         route_on: str = "total",
+        sessions: Sessions | None = None,
     ) -> None:
         self.chunk = chunk
+        self._sessions = sessions
         self._workload, self._route_on = workload, route_on
         shares = [
             cached_share.get(name, 0.0) if isinstance(cached_share, Mapping) else cached_share
@@ -142,6 +171,8 @@ class FleetMoments:
         self.weight = workload.weight[order]
         self._cached_by_category = np.array(shares)
         self.cached = self._cached_by_category[workload.category[order]]
+        if sessions is not None:
+            self.cached = _endless(sessions, self.input)
         self.total = workload.total_tokens if route_on == "total" else self.input
         self.lower = workload.lower_tokens if route_on == "total" else self.input
         # a search asks for the same few cuts and bands again and again
@@ -153,7 +184,7 @@ class FleetMoments:
             by_category[:] = 0.0
         self._p_c_by_category = by_category
         self.p_c = by_category[workload.category[order]]
-        self.features = self._features(self.input, self.output, self.cached)
+        self.features = features(self.input, self.output, self.cached, chunk)
         sums = np.cumsum(self.features * self.weight[:, None], axis=0)
         # one leading zero: nothing lies below the first row
         self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
@@ -167,24 +198,6 @@ class FleetMoments:
     def compressible(self) -> bool:
         """Whether any request can be compressed at all."""
         return bool(np.any(self.p_c > 0.0))
-
-    def _features(self, inputs: FloatArray, outputs: FloatArray, cached: FloatArray) -> FloatArray:
-        new = (1.0 - cached) * inputs
-        decode = np.maximum(outputs - 1.0, 0.0)
-        iterations = np.ceil(new / self.chunk) + outputs
-        columns = [
-            np.ones_like(inputs),
-            inputs,
-            new,
-            decode,
-            outputs,
-            decode * (inputs + 0.5 * (decode + 1.0)),
-            new * (inputs - new + 0.5 * (new + 1.0)),
-            iterations,
-            iterations * iterations,
-            new * new,
-        ]
-        return np.stack(columns, axis=-1)
 
     def _below(self, boundary: float) -> tuple[int, FloatArray]:
         found = self._cuts.get(boundary)
@@ -246,7 +259,7 @@ class FleetMoments:
             return zero, zero
         given = weight @ self.features[rows]
         outputs = self.output[rows]
-        received = weight @ self._features(np.maximum(boundary - outputs, 0.0), outputs, self.cached[rows])
+        received = weight @ features(np.maximum(boundary - outputs, 0.0), outputs, self.cached[rows], self.chunk)
         return given, received
 
     def law(self, lower: State, upper: State) -> PoolLaw | None:
@@ -276,7 +289,7 @@ class FleetMoments:
         if share <= 1e-12:
             return None
         inputs, outputs, cached, weight = inputs[positive], outputs[positive], cached[positive], weight[positive]
-        moments = weight @ self._features(inputs, outputs, cached)
+        moments = weight @ features(inputs, outputs, cached, self.chunk)
         return PoolLaw(
             lower,
             upper,
@@ -288,7 +301,17 @@ class FleetMoments:
             weight / share,
             moments,
             lambda: self.requests(lower, upper),
+            lambda: self.sessions(lower, upper),
         )
+
+    def sessions(self, lower: State, upper: State) -> Sessions | None:
+        """The calls of the pool between two states session by session; ``None`` where no cache is computed from them."""
+        calls = self._sessions
+        if calls is None:
+            return None
+        seen = calls.input_tokens + calls.output_tokens if self._route_on == "total" else calls.input_tokens
+        keep = (seen > lower.boundary) & ((seen <= upper.boundary) | (upper.boundary >= self.top))
+        return calls if keep.all() else calls.select(keep)
 
     def requests(self, lower: State, upper: State) -> PoolRequests | None:
         """The requests of the pool between two states one by one; ``None`` where their order is not known.
@@ -343,6 +366,17 @@ class FleetMoments:
     def longest_prompt(self) -> float:
         """Longest prompt, cached part left out [tokens]."""
         return max(float(np.max(self.input * (1.0 - self.cached))), 2.0)
+
+
+def _endless(sessions: Sessions, inputs: FloatArray) -> FloatArray:
+    """Share of prompts of these lengths that a cache without end supplies [1]: the mean of the calls about as long."""
+    found = np.maximum(sessions.cached_tokens, sessions.shared_tokens)
+    order = np.argsort(sessions.input_tokens, kind="stable")
+    parts = np.array_split(order, min(64, order.size))
+    middle = np.array([sessions.input_tokens[part].mean() for part in parts])
+    share = np.array([found[part].sum() / max(float(sessions.input_tokens[part].sum()), 1.0) for part in parts])
+    most: FloatArray = np.minimum(np.interp(inputs, middle, share), 1.0 - 1.0 / np.maximum(inputs, 2.0))
+    return most
 
 
 def _counts(bins: NDArray[np.intp], weight: FloatArray, count: int) -> FloatArray:

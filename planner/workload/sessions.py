@@ -149,6 +149,13 @@ class Sessions:
         return np.maximum(self.times_s[1:] - ends[:-1], 0.0)[~self.first[1:]]
 
     @property
+    def gaps_between_s(self) -> Floats:
+        """The same by call: the gap before it, 0 before the first of a session [s], shape (calls,)."""
+        gaps = np.zeros(self.calls)
+        gaps[~self.first] = self.gaps_s
+        return gaps
+
+    @property
     def shared_tokens(self) -> Floats:
         """Tokens of each prompt that sessions share [tokens], shape (calls,)."""
         return np.sum([s.tokens for s in self.shared], axis=0) if self.shared else np.zeros(self.calls)

@@ -38,6 +38,7 @@ WRITTEN: dict[str, Any] = {
     "redundancy": 1, "availability_target": 0.001, "failures_per_hour": 0.01, "repair_hours": 2, "inventory": {"h100": 64},
     "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
     "kv_transfer_gbps": 200, "kv_transfer_base": "1ms",
+    "prefix_cache": "off", "session_ttl": "10min", "offload": 64, "offload_gbps": 400,
 }  # fmt: skip
 # they stand in place of a workload, so not beside all others
 LENGTHS: dict[str, Any] = {"isl": "2k", "osl": 300, "isl_spread": "50%", "osl_spread": 0.4}

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.chance import Chance, chance_of
+from planner.fleet.caches import cache_curve, cache_lines
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.pool import Pool, PoolSize, Shortfall, evaluate_pool, replica_for, smallest_near, smallest_pool
@@ -18,6 +19,7 @@ from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
 from planner.methods.base import Prediction
+from planner.methods.sessions import SessionPool
 from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
@@ -122,7 +124,11 @@ class Colocated(Fleet):
     @property
     def _by_rate_per_replica(self) -> bool:
         """Whether what one size does says what another does at another rate."""
-        return self.question.routing.by_rate_per_replica and not self.promises.of_fleet
+        routing = self.question.routing
+        alike = routing.by_rate_per_replica and (
+            self.question.traffic.sessions is None or routing.affinity == "session"
+        )
+        return alike and not self.promises.of_fleet
 
     def marginal_replicas(self, pool: Pool, traffic: float = 1.0, ttft_slack_s: float = 0.0) -> int:
         """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
@@ -180,7 +186,7 @@ class Colocated(Fleet):
 
     def _within(self, pool: Pool, size: PoolSize, replicas: float, limits_s: Sequence[float]) -> bool:
         """Whether a fractional number of replicas keeps the utilization cap and these limits, judged from the trials."""
-        load = pool.arrival_rate_per_s / (replicas * pool.model.capacity_per_s)
+        load = pool.arrival_rate_per_s / (replicas * pool.capacity_per_s)
         values = size.held_at(replicas)
         if load > self.promises.utilization_cap * (1.0 + 1e-12) or values is None:
             return False
@@ -225,7 +231,7 @@ class Colocated(Fleet):
     def _known_headroom(self, pool: Pool) -> float | None:
         """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried."""
         n = pool.size.replicas
-        cap = self.promises.utilization_cap * n * pool.model.capacity_per_s / pool.arrival_rate_per_s
+        cap = self.promises.utilization_cap * n * pool.capacity_per_s / pool.arrival_rate_per_s
         if cap <= 1.02:
             return max(cap, 1.0)
         if pool.size.trials[0][0] >= n:
@@ -242,7 +248,10 @@ class Colocated(Fleet):
     # --- what is said of it ---------------------------------------------------------------------------------------
 
     def summary(self) -> Iterator[str]:
-        """How the fleet-wide promises are kept."""
+        """How the fleet-wide promises are kept; and what prefix caches find, with other replicas and routings too."""
+        for pool in self.pools:
+            if isinstance(pool.model, SessionPool):
+                yield from cache_lines(pool, pool.model)
         tails = self.tails([p.size.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):
             yield of_fleet_wide(p, tail)
@@ -273,6 +282,23 @@ class Colocated(Fleet):
         if total >= needed:
             return None
         return Remark("cost_of_bursts", {"extra": needed - total, "replicas": needed, "calm": total})
+
+    def routed(self, question: CompiledQuestion) -> Colocated:
+        """See :meth:`planner.fleet.fleet.Fleet.routed`."""
+        pools = []
+        for k, pool in enumerate(self.pools):
+            top = pool.option.max_model_len if k == len(self.pools) - 1 else pool.law.upper.boundary
+            replica = replica_for(question, pool.option, pool.law, top)
+            assert replica is not None
+            pools.append(replace(pool, model=replica[1]))
+        return Colocated(question, pools)
+
+    def caches(self) -> dict[str, object] | None:
+        """See :meth:`planner.fleet.fleet.Fleet.caches`."""
+        pools = [p for p in self.pools if isinstance(p.model, SessionPool)]
+        if not pools:
+            return None
+        return {pool.name: cache_curve(pool) for pool in pools}
 
     def grown(self, growth: str) -> Colocated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""

@@ -91,7 +91,7 @@ class Disaggregated(Fleet):
     ) -> None:
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
-        rows = replace(question.traffic, p_c=0.0, route_on="total").moments(question.engines.chunk)
+        rows = replace(question.traffic, p_c=0.0, route_on="total", cache=False).moments(question.engines.chunk)
         law = rows.law(State(0.0), State(rows.top))
         assert law is not None
         length, output, weight = rows.input, np.maximum(rows.output, 1.0), rows.weight / rows.weight.sum()

@@ -1,0 +1,74 @@
+"""Plans of sessions: replicas, routing and cache together."""
+
+import pytest
+
+import planner as fo
+
+CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
+BIG = {"rate": 30, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return fo.plan(CHATS, **BIG)
+
+
+def test_a_session_that_stays_needs_fewer_replicas(plan):
+    assert plan.inputs["routing"] in ("sticky", "prefix")
+    blind = fo.plan(CHATS, **BIG, routing="random")
+    without = fo.plan(CHATS, **BIG, prefix_cache="off")
+    assert plan.replicas < blind.replicas <= without.replicas
+    assert without.caches is None
+
+
+def test_the_plan_shows_the_curve(plan):
+    facts = plan.to_dict()["caches"]["all"]
+    assert 0.5 < facts["cached_share"] <= facts["repeated_share"]
+    by_routing = {}
+    for point in facts["curve"]:
+        by_routing.setdefault(point["routing"], []).append((point["replicas"], point["cached_share"]))
+    random, sticky = (sorted(by_routing[name]) for name in ("random", "sticky"))
+    assert random[-1][1] < random[-2][1] < random[2][1]  # more replicas, a smaller share each
+    assert [s for _, s in sticky] == sorted(s for _, s in sticky)
+    assert all(a < b for (_, a), (_, b) in zip(random, sticky, strict=True))
+    assert any("prefix caches supply" in line for line in plan.explanation)
+    assert any("routing sticky is the cheapest" in note for note in plan.notes)
+
+
+def test_the_plan_is_evaluated_as_it_was_planned(plan):
+    found = fo.evaluate(plan, 30.0).verdicts[0][0].prediction
+    for value in plan.pools[0].latency:
+        assert found.value(value.metric, value.quantile) == pytest.approx(value.value_s, rel=1e-9)
+    assert found.load == pytest.approx(plan.pools[0].load)
+
+
+def test_a_constant_share_rules_out_the_caches():
+    given = fo.plan(CHATS, **BIG, cached_share=0.5)
+    assert given.caches is None and given.inputs["routing"] == "random"
+
+
+def test_host_memory_and_retention(plan):
+    with_host = fo.plan(CHATS, **BIG, routing="random", offload=512)
+    facts = with_host.caches["all"]
+    assert facts["host_share"] > 0.05
+    assert with_host.replicas <= fo.plan(CHATS, **BIG, routing="random").replicas
+    short = fo.plan(CHATS, **BIG, routing="sticky", session_ttl="5s")
+    assert short.caches["all"]["cached_share"] < plan.caches["all"]["cached_share"]
+
+
+def test_shared_prefixes_want_a_gateway_that_knows_them():
+    """150 prefixes of 6,000 tokens do not fit on every replica; each on its own they do."""
+    text = "groups=150,prefix=6000,prompts=5,question=1200,osl=100"
+    asked = {
+        "rate": 30,
+        "slo": "2s",
+        "model": "qwen3-32b",
+        "tp": 2,
+        "pools": 1,
+        "token_budget": 2048,
+        "burst": "poisson",
+    }
+    plan = fo.plan(text, **asked)
+    assert plan.inputs["routing"] == "prefix"
+    shares = {p["routing"]: p["cached_share"] for p in plan.caches["all"]["curve"] if p["replicas"] == plan.replicas}
+    assert shares["prefix"] > 0.9 > shares["random"]
