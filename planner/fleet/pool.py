@@ -274,6 +274,8 @@ def smallest_pool(
         by_cap -= 1
     while arrival_rate_per_s > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
         by_cap = max(by_cap + 1, _enough(arrival_rate_per_s, promises, model.capacity_at(by_cap)))
+    capacity = model.capacity_at(by_cap)
+    fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (promises.utilization_cap * capacity)
     floor = max(by_cap, least)
     trials: dict[int, tuple[Prediction, float]] = {}
 
