@@ -18,6 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.fleet.problem import FleetProblem
+from planner.methods.sessions import SessionPool
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
 from planner.workload.importing import read_workload
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
@@ -136,6 +140,36 @@ def generated() -> tuple[Workload, list[tuple[int, float, str, float, float, flo
     return workload, rows
 
 
+def ladders() -> None:
+    """Real fleets of 8 replicas behind round robin and behind a prefix-aware router, beyond their capacity."""
+    path = Path(os.environ["FLEETOPT_SHARED_DATA"]) / "real" / "openloop" / "fleet_ladders.csv"
+    rows = list(csv.DictReader(path.open()))
+    one = rows[0]
+    text = (
+        f"groups={one['prefix_groups']},prefix={one['prefix_tokens']},prompts={one['prompts_per_group']},"
+        f"question={one['question_tokens']},osl={one['output_tokens']}"
+    )
+    replicas, output = int(one["replicas"]), float(one["output_tokens"])
+    print(f"\nOutput tokens/s of {replicas} replicas of {one['model']} at 35 to 60 requests/s\n")
+    print("| routing | measured, mean of the rows | predicted | error | cached share |\n|:--|--:|--:|--:|--:|")
+    for routing, column in (("random", "k8s_rr_out_tps"), ("prefix", "llmd_out_tps")):
+        asked = {
+            "cdf": text, "rate": 40, "slo": "60s", "model": "qwen3-32b", "gpu": "h100", "tp": int(one["tp"]), "pools": 1,
+            "routing": routing, "token_budget": 8192, "max_num_seqs": 256, "burst": "poisson",
+        }  # fmt: skip
+        question = compile_question(PlanInputs.from_dict(asked), read_workload(text)[0])
+        built = FleetProblem(question).build(0, 1, 0)
+        assert built is not None
+        pool = built[2]
+        assert isinstance(pool, SessionPool)
+        capacity = pool.capacity_at(replicas) * replicas
+        busy = [r for r in rows if 35.0 <= float(r["rate"]) <= 60.0]
+        found = float(np.mean([min(float(r["rate"]), capacity) * output for r in busy]))
+        truth = float(np.mean([float(r[column]) for r in busy]))
+        share = pool.found(capacity / replicas, replicas, 0.0)[1].share
+        print(f"| {routing} | {truth:,.0f} | {found:,.0f} | {found / truth - 1.0:+.1%} | {share:.2f} |")
+
+
 def main() -> None:
     """Both sets."""
     folder = Path(os.environ["FLEETOPT_SHARED_DATA"]) / "real" / "sessions"
@@ -145,6 +179,7 @@ def main() -> None:
     workload, rows = generated()
     assert workload.sessions is not None
     report(f"Generated sessions, `{GENERATED}`", rows, workload.sessions)
+    ladders()
 
 
 if __name__ == "__main__":

@@ -125,6 +125,11 @@ def plan(
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
     offload_gbps: float | str | None = None,
+    max_queue: int | None = None,
+    max_queued_tokens: int | str | None = None,
+    client_timeout: float | str | None = None,
+    retries: int | None = None,
+    retry_after: float | str | None = None,
     burst: Literal["auto", "poisson"] | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,
@@ -292,6 +297,17 @@ def plan(
         Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0. [number]
     offload_gbps
         Link between host memory and a GPU, Gbit/s. Default: 200. [number]
+    max_queue
+        Requests that may wait at a replica before it turns more away. Default: no limit. [whole number]
+    max_queued_tokens
+        Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens). Default: no limit. [tokens: 8192,
+        8k or 8Ki]
+    client_timeout
+        Clients give up when they have no first token after so long. Default: never. [time [s]: 0.5 or 500ms]
+    retries
+        Times clients send a request again that was turned away or given up. Default: 0. [whole number]
+    retry_after
+        How long they wait before. Default: 1s. [time [s]: 0.5 or 500ms]
     burst
         auto: bursts as the trace shows them; poisson: none. Default: auto. [text]
     growth
@@ -835,6 +851,11 @@ def schedule(
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
     offload_gbps: float | str | None = None,
+    max_queue: int | None = None,
+    max_queued_tokens: int | str | None = None,
+    client_timeout: float | str | None = None,
+    retries: int | None = None,
+    retry_after: float | str | None = None,
     burst: Literal["auto", "poisson"] | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,

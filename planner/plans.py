@@ -447,6 +447,9 @@ class Plan(InNotebooks):
         What a gateway that knows outputs and compresses prompts would take; ``None`` where that was not asked or is the plan.
     caches
         By pool, what prefix caches find of sessions, and the curve of it by routing and replicas; ``None`` without sessions.
+    overload
+        By pool, what happens beyond its capacity under the limits stated, and the limit that keeps its TTFT promise; ``None`` where
+        no limit of a queue and no patience is stated.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -469,6 +472,7 @@ class Plan(InNotebooks):
     oracle: Oracle | None = None
     chance: float | None = None
     caches: Mapping[str, object] | None = None
+    overload: Mapping[str, object] | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -547,6 +551,7 @@ class Plan(InNotebooks):
             "remarks": {kind: [r.to_dict() for r in of_kind] for kind, of_kind in self.remarks.items()},
             "choices": None if self.choices is None else self.choices.to_dict(),
             "caches": self.caches,
+            "overload": self.overload,
         }
 
     def to_rows(self) -> list[dict[str, object]]:

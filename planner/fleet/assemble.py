@@ -239,6 +239,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         oracle=_oracle(question, solved),
         chance=None if sure is None else sure.share,
         caches=fleet.caches(),
+        overload=fleet.overload(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
@@ -39,12 +39,15 @@ class Verdict:
         Latency and occupancy.
     broken
         Promises that do not hold.
+    overload
+        Goodput, rejections and attempts under the limits stated, where there are any.
     """
 
     pool: str
     arrival_rate_per_s: float
     prediction: Prediction
     broken: tuple[Promise, ...]
+    overload: Mapping[str, float] | None = None
 
 
 class Fleet:
@@ -120,6 +123,14 @@ class Fleet:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
         return None
 
+    def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
+        """What becomes of a pool's requests at a rate [1/s]; ``None`` where no limit is stated."""
+        return None
+
+    def overload(self) -> dict[str, object] | None:
+        """What happens in its pools beyond their capacity; ``None`` where no limit is stated."""
+        return None
+
     def routed(self, question: CompiledQuestion) -> Fleet:
         """The same pools behind the gateway of another question."""
         raise NotImplementedError
@@ -172,7 +183,8 @@ class Fleet:
             missed = tuple(
                 p for p in self.promises.latency if found.load >= 1.0 or found.held(p.metric, p.quantile) > p.limit_s
             )
-            verdicts.append(Verdict(pool.name, fleet_rate_per_s * pool.law.share, found, missed))
+            rate = fleet_rate_per_s * pool.law.share
+            verdicts.append(Verdict(pool.name, rate, found, missed, self.overload_at(pool, rate)))
         return verdicts
 
     def with_one_fewer(self, k: int) -> list[Prediction]:

@@ -135,6 +135,7 @@ class SessionPool(PoolModel):
         self._calls = _Representatives(sessions)
         self._known: dict[tuple[float, int], tuple[PoolModel, CacheState, FloatArray]] = {}
         self._capacities: dict[int, float] = {}
+        self._laws: dict[tuple[float, int, float], PoolLaw] = {}
 
     def routed(self, routing: Routing) -> SessionPool:
         """The same pool behind another gateway, for what its caches find."""
@@ -167,6 +168,7 @@ class SessionPool(PoolModel):
             average = whole * hits + (1.0 - whole) * rest
             hits, rest, whole, more = hits_beyond, rest_beyond, whole_beyond, average
         pool, host = self._law(hits, rest, whole, more, shared)
+        self._laws[rate_per_replica, replicas, busy_s] = pool
         kv = self._memory(table, rate_per_replica, item_spread)
         running = rate_per_replica * busy_s
         state = CacheState(
@@ -263,6 +265,11 @@ class SessionPool(PoolModel):
             reached = at(middle)
             low, high = (middle, min(high, reached)) if reached > middle else (max(low, reached), middle)
         return low
+
+    def law_at(self, arrival_rate_per_s: float, replicas: int) -> PoolLaw:
+        """The pool's requests as its caches leave them at a rate of the pool [1/s]."""
+        state = self.state(arrival_rate_per_s, replicas)
+        return self._laws[arrival_rate_per_s / replicas, replicas, state.busy_s]
 
     def state(self, arrival_rate_per_s: float, replicas: int) -> CacheState:
         """What the caches do at a rate of the pool [1/s]."""

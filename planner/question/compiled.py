@@ -241,6 +241,32 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
+class Clients:
+    """What limits the queues of replicas, and how patient clients are.
+
+    Parameters
+    ----------
+    max_queue, max_queued_tokens
+        Requests, and prompt tokens, that may wait at a replica.
+    timeout_s
+        Patience for a first token [s].
+    retries, retry_after_s
+        Times a failed request is sent again, and after how long [s].
+    """
+
+    max_queue: float = math.inf
+    max_queued_tokens: float = math.inf
+    timeout_s: float = math.inf
+    retries: int = 0
+    retry_after_s: float = 1.0
+
+    @property
+    def stated(self) -> bool:
+        """Whether anything is limited: without, every request waits as long as it takes."""
+        return min(self.max_queue, self.max_queued_tokens, self.timeout_s) < math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledQuestion:
     """A question ready to be answered.
 
@@ -256,6 +282,8 @@ class CompiledQuestion:
         How a pool spreads requests over its replicas.
     open_routing
         Whether another routing may be taken where it is cheaper: nothing was said of it, and sessions come back.
+    clients
+        Limits of queues and patience of clients, for what happens beyond capacity.
     """
 
     asked: Mapping[str, object]
@@ -267,6 +295,7 @@ class CompiledQuestion:
     method: str
     routing: Routing
     open_routing: bool = False
+    clients: Clients = Clients()
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
@@ -453,4 +482,11 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
+        clients=Clients(
+            math.inf if inputs.max_queue is None else inputs.max_queue,
+            math.inf if inputs.max_queued_tokens is None else inputs.max_queued_tokens,
+            math.inf if inputs.client_timeout is None else inputs.client_timeout,
+            inputs.retries,
+            inputs.retry_after,
+        ),
     )

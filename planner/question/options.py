@@ -241,6 +241,17 @@ class PlanInputs:
     offload_gbps: float = _option(200.0, of.NUMBER, HARDWARE,
         "Link between host memory and a GPU, Gbit/s.", "200",
         check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0))
+    max_queue: int | None = _option(None, of.COUNT, SEARCH,
+        "Requests that may wait at a replica before it turns more away.", "no limit", check=_NOT_NEGATIVE)
+    max_queued_tokens: int | None = _option(None, of.TOKENS, SEARCH,
+        "Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens).", "no limit", check=_AT_LEAST_1)
+    client_timeout: float | None = _option(None, of.DURATION, WORKLOAD,
+        "Clients give up when they have no first token after so long.", "never",
+        check=rule("must be positive", lambda v: v > 0.0))
+    retries: int = _option(0, of.COUNT, WORKLOAD,
+        "Times clients send a request again that was turned away or given up.", check=_NOT_NEGATIVE)
+    retry_after: float = _option(1.0, of.DURATION, WORKLOAD,
+        "How long they wait before.", "1s", check=_NOT_NEGATIVE)
     burst: str = _option("auto", of.TEXT, WORKLOAD,
         "auto: bursts as the trace shows them; poisson: none.", choices=("auto", "poisson"))
     growth: str = _option("users", of.TEXT, WORKLOAD,

@@ -17,7 +17,9 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
+from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
+from planner.simulate.clients import ClientRules
 from planner.simulate.pair import simulate_pair
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
@@ -37,6 +39,7 @@ from planner.simulate.verify import (
     verify_pools,
 )
 from planner.workload.pools import DECODE, KV
+from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
@@ -201,6 +204,12 @@ class FleetTraffic:
             )
         return traffic if self.load.surge is None else SurgingTraffic(traffic, self.load.surge)
 
+    def drawn(self, k: int, requests: int) -> SampledTraffic:
+        """Requests of the k-th pool drawn from its law, Poisson."""
+        law = self.laws[k]
+        rate = Arrival(self.rate_per_s * law.share)
+        return SampledTraffic(law.input_tokens, law.output_tokens, law.weight, rate, requests, law.cached_share)
+
     def _arrival(self, share: float, rate: float) -> Arrival:
         """Arrivals of a pool: Poisson, paced, or with the dispersion of the workload, thinned to the pool's share."""
         if self.workers is not None:
@@ -362,6 +371,9 @@ def verify_fleet(
         return found[: len(asked)]
 
     def single(k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+        sessions = source.laws[k].sessions()
+        if sessions is not None or question.clients.stated:
+            return [with_clients(k, sessions, requests, quantiles)]
         result = simulate(
             source.of(k, requests, max_requests),
             pool_engines(fleet, fleet.pools[k], preset),
@@ -372,6 +384,28 @@ def verify_fleet(
             progress=tell(asked[k].name),
         )
         return [result]
+
+    def with_clients(k: int, sessions: Sessions | None, requests: int, quantiles: Sequence[float]) -> SimulationResult:
+        if load.in_flight < math.inf or load.surge is not None:
+            raise InputError("in_flight, surge: not together with sessions or limited queues")
+        clients, pool = question.clients, fleet.pools[k]
+        rules = ClientRules(
+            clients.max_queue, clients.max_queued_tokens, clients.timeout_s, clients.retries, clients.retry_after_s
+        )
+        rate = arrival_rate_per_s * source.laws[k].share
+        # a session is followed from call to call: the trace's own times are those of its calls
+        traffic = source.drawn(k, requests) if sessions is not None else source.of(k, requests, max_requests)
+        return simulate_clients(
+            traffic,
+            pool_engines(fleet, pool, preset),
+            rules,
+            sessions,
+            rate,
+            requests=requests,
+            seeds=seeds,
+            quantiles=quantiles,
+            progress=tell(asked[k].name),
+        )
 
     together = (
         [(asked, partial(pair, fleet))]

@@ -58,6 +58,9 @@ class SimulationResult:
         What to know before believing it.
     whole
         Whether a whole trace was replayed: then intervals are the range of the runs, the trace being taken as given.
+    clients
+        What clients met: goodput, shares of attempts turned away and given up, attempts per request, share of the prompts found in
+        caches; ``None`` where nothing is limited and nothing comes back.
     samples
         The measured times by seed (not part of ``to_dict``).
     """
@@ -87,6 +90,7 @@ class SimulationResult:
     requests: int
     warnings: tuple[str, ...] = ()
     whole: bool = False
+    clients: Mapping[str, float] | None = None
     samples: tuple[Sample, ...] = field(default=(), repr=False, compare=False)
 
     def quantile(self, metric: str, share: float) -> Estimate:
@@ -104,7 +108,7 @@ class SimulationResult:
             if isinstance(value, Estimate):
                 return value.to_dict()
             if isinstance(value, Mapping):
-                return {f"{q:.10g}": plain(e) for q, e in value.items()}
+                return {q if isinstance(q, str) else f"{q:.10g}": plain(e) for q, e in value.items()}
             return list(value) if isinstance(value, tuple) else value
 
         return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.compare}

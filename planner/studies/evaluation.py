@@ -61,6 +61,8 @@ class Evaluation(InNotebooks):
                 for metric in ("ttft_s", "tpot_s", "e2e_s"):
                     for q, value in zip(p.quantiles, getattr(p, metric), strict=True):
                         out[f"{metric.removesuffix('_s')}_p{100 * q:.10g}_s"] = json_number(float(value))
+                if v.overload is not None:
+                    out |= {k: json_number(x) for k, x in v.overload.items() if k != "demand_per_s"}
                 out["holds"] = not v.broken
                 out["broken"] = "; ".join(b.label for b in v.broken) or None
                 rows.append(out)

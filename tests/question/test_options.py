@@ -39,6 +39,7 @@ WRITTEN: dict[str, Any] = {
     "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
     "kv_transfer_gbps": 200, "kv_transfer_base": "1ms",
     "prefix_cache": "off", "session_ttl": "10min", "offload": 64, "offload_gbps": 400,
+    "max_queue": 100, "max_queued_tokens": "64k", "client_timeout": "30s", "retries": 2, "retry_after": "2s",
 }  # fmt: skip
 # they stand in place of a workload, so not beside all others
 LENGTHS: dict[str, Any] = {"isl": "2k", "osl": 300, "isl_spread": "50%", "osl_spread": 0.4}

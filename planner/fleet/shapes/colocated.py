@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from planner.fleet.chance import Chance, chance_of
 from planner.fleet.caches import cache_curve, cache_lines
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
+from planner.fleet.overload import beyond_capacity, overload_at, overload_lines
 from planner.fleet.pool import Pool, PoolSize, Shortfall, evaluate_pool, replica_for, smallest_near, smallest_pool
 from planner.fleet.problem import FleetProblem, Found, engine_choices, least_by_hardware
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
@@ -252,6 +253,8 @@ class Colocated(Fleet):
         for pool in self.pools:
             if isinstance(pool.model, SessionPool):
                 yield from cache_lines(pool, pool.model)
+            if self.question.clients.stated:
+                yield from overload_lines(pool, self.question.clients, self.promises)
         tails = self.tails([p.size.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):
             yield of_fleet_wide(p, tail)
@@ -282,6 +285,20 @@ class Colocated(Fleet):
         if total >= needed:
             return None
         return Remark("cost_of_bursts", {"extra": needed - total, "replicas": needed, "calm": total})
+
+    def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
+        """See :meth:`planner.fleet.fleet.Fleet.overload_at`."""
+        clients = self.question.clients
+        return overload_at(pool, clients, arrival_rate_per_s) if clients.stated else None
+
+    def overload(self) -> dict[str, object] | None:
+        """See :meth:`planner.fleet.fleet.Fleet.overload`."""
+        clients = self.question.clients
+        return (
+            {pool.name: beyond_capacity(pool, clients, self.promises) for pool in self.pools}
+            if clients.stated
+            else None
+        )
 
     def routed(self, question: CompiledQuestion) -> Colocated:
         """See :meth:`planner.fleet.fleet.Fleet.routed`."""
