@@ -90,7 +90,9 @@ def against_simulation() -> None:
                 )
     for name, limited in (("a queue limit", True), ("patience alone", False)):
         errors = np.array([abs(e) for _, d, e in goodput if (d.max_queue < math.inf) == limited])
-        print(f"\ngoodput, {name}: mean error {errors.mean():.1%}, within 10% in {(errors < 0.1).mean():.0%} of {errors.size}")
+        print(
+            f"\ngoodput, {name}: mean error {errors.mean():.1%}, within 10% in {(errors < 0.1).mean():.0%} of {errors.size}"
+        )
     print(f"share turned away: largest error {max(map(abs, turned)):.3f}")
 
 
@@ -107,7 +109,9 @@ def closed_loop() -> None:
         cached = 192.0 if own[0]["prefix_caching"] == "1" else 0.0
         prompt, slots, budget = float(own[1]["input_tokens"]), int(own[0]["max_num_seqs"]), int(own[0]["token_budget"])
 
-        def server(scale: float, prompt: float = prompt, cached: float = cached, slots: int = slots, budget: int = budget):  # type: ignore[no-untyped-def]
+        def server(
+            scale: float, prompt: float = prompt, cached: float = cached, slots: int = slots, budget: int = budget
+        ):  # type: ignore[no-untyped-def]
             return MixedReplica(
                 **scaled(chosen.iteration, scale).to_dict(),
                 input_tokens=np.array([prompt]),
@@ -126,7 +130,9 @@ def closed_loop() -> None:
             middle = math.sqrt(low * high)
             made = server(middle)
             off = [
-                math.log(float(made.predict(float(r["sent_per_s"]), 1, quantiles=(0.5,)).e2e_mean_s) / float(r["e2e_mean_s"]))
+                math.log(
+                    float(made.predict(float(r["sent_per_s"]), 1, quantiles=(0.5,)).e2e_mean_s) / float(r["e2e_mean_s"])
+                )
                 for r in calm
                 if float(r["sent_per_s"]) < made.max_throughput().per_s
             ]
@@ -151,14 +157,20 @@ def closed_loop() -> None:
             print(f"| {setting} | {low:.2f} | {r['stage']} | {cells} |")
     for key, of_key in errors.items():
         worst = max(of_key, key=abs)
-        print(f"{key}: mean {np.mean(np.abs(of_key)):.1%}, worst {worst:+.1%}, within 10% in {np.mean(np.abs(of_key) < 0.1):.0%}")
+        print(
+            f"{key}: mean {np.mean(np.abs(of_key)):.1%}, worst {worst:+.1%}, within 10% in {np.mean(np.abs(of_key) < 0.1):.0%}"
+        )
 
 
 def scaled(iteration: IterationModel, scale: float) -> IterationModel:
     """All times of an iteration times a factor."""
     from dataclasses import replace
 
-    times = {k: v * scale for k, v in iteration.to_dict().items() if k in ("t0", "w", "b", "c", "h", "g", "a", "x", "e", "h_m", "e_m")}
+    times = {
+        k: v * scale
+        for k, v in iteration.to_dict().items()
+        if k in ("t0", "w", "b", "c", "h", "g", "a", "x", "e", "h_m", "e_m")
+    }
     return replace(iteration, **times)
 
 
