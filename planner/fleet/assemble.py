@@ -111,10 +111,10 @@ def plan_of(question: CompiledQuestion) -> Plan:
     question = with_types(question)
     names = list(shape_names())
     shape = question.search.shape
-    if shape in names and not question.open_routing:
+    if shape in names:
+        if question.open_routing and find_shape(shape).caches_prompts:
+            return _cheapest_routing(question)
         return assemble(question, find_shape(shape).solve(question), shape)
-    if question.open_routing and shape == "colocated":
-        return _cheapest_routing(question)
     plans: dict[str, Plan] = {}
     reasons: dict[str, InfeasibleError | InputError] = {}
     for name in names:

@@ -291,10 +291,13 @@ class Shape:
         Name on the command line.
     divides_roles
         Whether a pool is named for the part of every request that it does.
+    caches_prompts
+        Whether what prefix caches find of sessions is computed for it.
     """
 
     name: str
     divides_roles = False
+    caches_prompts = False
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """The cheapest fleet.

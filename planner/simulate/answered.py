@@ -55,7 +55,7 @@ def simulate_clients(
     SimulationResult
         Latencies of the attempts that were answered; `clients` says what became of all.
     """
-    if engines.preset != "mixed" or not isinstance(engines.iteration, IterationModel):
+    if engines.rules.block != 1 or engines.rules.rule_exact or not isinstance(engines.iteration, IterationModel):
         raise InputError("preset: sessions, limits and patience of clients are simulated with preset mixed only")
     numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
     runs, counted = [], []

@@ -346,6 +346,7 @@ class _ColocatedShape(Shape):
     """See the module."""
 
     name = "colocated"
+    caches_prompts = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
