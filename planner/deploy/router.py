@@ -13,6 +13,9 @@ __all__ = ["POOL_HEADER", "envoy", "length_notes", "nginx", "picker", "picker_no
 POOL_HEADER = "x-fleetopt-pool"
 """Names the pool of a request; a client that counts tokens itself may set it."""
 
+SESSION_HEADER = "x-session-id"
+"""Names the session of a request, where the plan lets sessions stay on a replica."""
+
 BYTES_PER_TOKEN = 4
 """Bytes of a request's body taken for one token where nobody counts them [bytes]."""
 
@@ -27,7 +30,12 @@ _FILTERS = "type.googleapis.com/envoy.extensions.filters"
 
 
 def length_notes(serving: Serving) -> Iterator[str]:
-    """What a cut by length needs to be true."""
+    """What a cut by length, and sessions that stay, need to be true."""
+    if serving.routing.affinity:
+        yield (
+            f"a session stays on a replica by the header {SESSION_HEADER}, which clients or the gateway before must set"
+            + ("; this router does not look at prompts" if serving.routing.affinity == "prefix" else "")
+        )
     if not serving.boundaries:
         return
     counted = (
@@ -43,9 +51,12 @@ def length_notes(serving: Serving) -> Iterator[str]:
 
 def _balancer(routing: Routing) -> dict[str, Any]:
     """The routing as a load-balancing policy of Envoy."""
-    if routing.least:
+    config: dict[str, Any]
+    if routing.affinity:
+        name, config = "maglev", {"@type": f"{_POLICIES}.maglev.v3.Maglev"}
+    elif routing.least:
         name = "least_request"
-        config: dict[str, Any] = {"@type": f"{_POLICIES}.least_request.v3.LeastRequest"}
+        config = {"@type": f"{_POLICIES}.least_request.v3.LeastRequest"}
         if routing.candidates is None:
             config["selection_method"] = "FULL_SCAN"
         else:
@@ -81,6 +92,9 @@ def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -
         for p in pools[:-1]
     ]
     routes.append({"match": {"prefix": "/"}, "route": {"cluster": pools[-1].object, "timeout": "0s"}})
+    if serving.routing.affinity:
+        for route in routes:
+            route["route"]["hash_policy"] = [{"header": {"header_name": SESSION_HEADER}}]
     filters: list[dict[str, Any]] = []
     if len(pools) > 1:
         filters.append(
@@ -174,7 +188,9 @@ def nginx(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -
     lines = ["# goes into the http block: include it from /etc/nginx/conf.d"]
     for pool in serving.pools:
         lines += [f"upstream {pool.object} {{", f"    zone {pool.object} 256k;"]
-        if serving.routing.least:
+        if serving.routing.affinity:
+            lines.append(f"    hash $http_{SESSION_HEADER.replace('-', '_')} consistent;")
+        elif serving.routing.least:
             lines.append("    random two least_conn;" if serving.routing.candidates else "    least_conn;")
         elif not serving.routing.in_turn:
             lines.append("    random;")
@@ -252,10 +268,11 @@ def picker(serving: Serving) -> dict[str, Any]:
         for scorer in ("active-request-scorer", "queue-scorer"):
             plugins.append({"type": scorer})
             scored.append({"pluginRef": scorer, "weight": 2 if scorer.startswith("active") else 1})
-    if serving.cached_share > 0.0:
+    by_prefix = serving.cached_share > 0.0 or bool(routing.affinity)
+    if by_prefix:
         plugins.append({"type": "prefix-cache-scorer"})
         scored.append({"pluginRef": "prefix-cache-scorer", "weight": 2})
-    choice = "random-picker" if blind and serving.cached_share == 0.0 else "max-score-picker"
+    choice = "random-picker" if blind and not by_prefix else "max-score-picker"
     plugins.append({"type": choice})
     scored.append({"pluginRef": choice})
     if not serving.split:

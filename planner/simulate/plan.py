@@ -371,7 +371,8 @@ def verify_fleet(
         return found[: len(asked)]
 
     def single(k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
-        sessions = source.laws[k].sessions()
+        # a trace that is replayed has requests of its own
+        sessions = source.laws[k].sessions() if load.trace is None else None
         if sessions is not None or question.clients.stated:
             return [with_clients(k, sessions, requests, quantiles)]
         result = simulate(
