@@ -148,9 +148,11 @@ def _flag(option: str, value: Any) -> str:
 def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
     """Settings of the gateway and the engines."""
     if plan is not None:
-        own = find_routing(inputs.routing).name
+        own = find_routing(str(plan.inputs["routing"])).name
         for routing in reversed([*ROUTINGS.values()]):
-            if routing.law is not None and routing.name != own:
+            # what comes back to its replica matters where something does
+            idle = bool(routing.affinity) and plan.caches is None
+            if routing.law is not None and routing.name != own and not idle:
                 yield _choice("routing", f"routing {routing.name}", routing=routing.name)
         if len(plan.pools) > 1 and plan.baseline is not None:
             yield _choice("pools", "one pool", pools=1)
