@@ -104,6 +104,7 @@ ROUTINGS: Mapping[str, Routing] = {
             candidates=1,
             law="random",
             affinity="session",
+            gateway="Envoy MAGLEV or nginx `hash` over a header of the session, HAProxy `balance hdr(...)`, a cookie",
         ),
         Routing(
             "prefix",
@@ -111,6 +112,7 @@ ROUTINGS: Mapping[str, Routing] = {
             candidates=1,
             law="random",
             affinity="prefix",
+            gateway="the prefix-cache scorer of llm-d, SGLang's router",
         ),
         Routing("central", "one queue for all replicas", least="requests", one_queue=True),
     )

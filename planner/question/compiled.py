@@ -14,7 +14,7 @@ from planner.iteration.speculation import Speculation
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
-from planner.routing import Routing, find_routing
+from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
@@ -435,7 +435,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         inputs.prefix_cache == "on",
     )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
-    routing = ("sticky" if open_routing else "random") if inputs.routing == "auto" else inputs.routing
+    routing = ("sticky" if open_routing else DEFAULT_ROUTING) if inputs.routing == "auto" else inputs.routing
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,

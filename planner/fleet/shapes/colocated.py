@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.chance import Chance, chance_of
 from planner.fleet.caches import cache_curve, cache_lines
+from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.overload import beyond_capacity, overload_at, overload_lines
