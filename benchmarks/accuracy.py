@@ -245,7 +245,7 @@ def simulation(text: str) -> list[Row]:
 
 
 def bursts(text: str) -> list[Row]:
-    cases = [c for c in rows_of(text) if len(c) == 12 and c[2].isdigit()]
+    cases = [c for c in rows_of(text) if len(c) == 13 and c[2].isdigit()]
     worst = max(cases, key=lambda c: abs(percent(c[9])))
     sizes = sorted(abs(percent(c[9])) for c in cases)
     return [
