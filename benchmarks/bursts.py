@@ -146,7 +146,7 @@ def told(rows: list[dict[str, Any]]) -> str:
 
 TITLES = {
     "chosen": "Replays the method was chosen on",
-    "others": "Replays with other seeds, loads, GPU types and numbers of replicas, looked at afterwards",
+    "others": "Replays with other seeds, loads, GPU types and numbers of replicas, partly in view when the method was chosen",
     "days": "Days: ServeGen's rates by ten minutes, filled with Azure's minutes (`benchmarks/make_days.py`)",
 }
 

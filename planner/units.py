@@ -39,7 +39,7 @@ def _parse(text: str | float, table: dict[str, float], what: str, name: str, exa
     if isinstance(text, bool):
         raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")
     if isinstance(text, (int, float)):
-        value = float(text)
+        value = float(text) if abs(text) < 1e300 else math.inf
     else:
         match = _NUMBER.match(text) if isinstance(text, str) else None
         unit = match.group(2).lower() if match else None

@@ -62,8 +62,8 @@ LEVEL_SD = 1.645
 """Half-width of a 90% interval in standard deviations [1]."""
 
 MISFIT = 0.055
-"""What the form itself misses servers by, where too few points show it: chosen on half of 28 measured servers, where
-intervals from two or three points hold 89% of the others; on the other half they hold 84% [1]."""
+"""What the form itself misses servers by, where too few points show it: chosen with all 28 measured servers in
+view; intervals from two or three points hold 84 to 89% of the others on either half of them [1]."""
 
 BAND_QUANTILE = 0.92
 BAND_FLOOR = 0.03

@@ -213,7 +213,7 @@ def stretches(
     own = np.where(block >= first[run], weight[run_draw[run], block], 0.0)
     if np.any(weight != 1.0):
         own = _settled(own, met[run_draw[run], np.clip((times / step).astype(np.int64), 0, bins - 1)], met, count)
-    past = max(int(30.0 / step), 1)
+    past = min(max(int(30.0 / step), 1), bins)  # a trace shorter than that has no more of a past
     sums = np.cumsum(np.concatenate((count[:, -past:], count), axis=1), axis=1)
     level = (sums[run_draw, np.minimum(low + past, bins + past - 1)] - sums[run_draw, low]) / (past * count.mean())
     backlog = np.where(low > 0, wait[run_draw, np.maximum(low - 1, 0)], 0.0)
