@@ -115,7 +115,7 @@ def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path
     lengths = [(int(i), int(o)) for i, o in zip(rng.integers(10, 9000, 2000), rng.integers(1, 300, 2000), strict=True)]
     path = trace_file(tmp_path, [(0.5 * k, i, o) for k, (i, o) in enumerate(lengths)])
     workload = Workload.from_file(path)
-    plan = api.plan(workload, slo=5.0, rate=20, pools=1)
+    plan = api.plan(workload, slo=5.0, rate=20, pools=1, route_on="total")
     (whole,) = saved_pools(plan)
     cut = [replace(whole, name="short", high_tokens=4096.0), replace(whole, name="long", low_tokens=4096.0)]
     fleet = standing_fleet(compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload), cut)
