@@ -48,10 +48,11 @@ def test_a_constant_share_rules_out_the_caches():
 
 
 def test_host_memory_and_retention(plan):
-    with_host = fo.plan(CHATS, **BIG, routing="random", offload=512)
+    one = {**BIG, "tp": 2, "routing": "random"}
+    with_host = fo.plan(CHATS, **one, offload=512)
     facts = with_host.caches["all"]
     assert facts["host_share"] > 0.05
-    assert with_host.replicas <= fo.plan(CHATS, **BIG, routing="random").replicas
+    assert with_host.replicas <= fo.plan(CHATS, **one).replicas
     short = fo.plan(CHATS, **BIG, routing="sticky", session_ttl="5s")
     assert short.caches["all"]["cached_share"] < plan.caches["all"]["cached_share"]
 
