@@ -38,3 +38,11 @@ def shared_data() -> Path:
     if named:
         pytest.fail(f"{SHARED_VARIABLE}={named} is not a folder")
     pytest.skip(f"needs the shared data ({folder} is absent; set {SHARED_VARIABLE})")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of half a minute run among the long checks: ``FLEETOPT_LONG=1``."""
+    if not os.environ.get("FLEETOPT_LONG"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long: FLEETOPT_LONG=1 (.ci/long)"))

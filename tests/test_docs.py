@@ -113,10 +113,14 @@ def _runs_here(arguments: list[str]) -> bool:
     )
 
 
-RUNNABLE = [(where, arguments) for where, arguments in COMMANDS if _runs_here(arguments)]
+RUNNABLE = [
+    pytest.param(where, arguments, id=where, marks=pytest.mark.long if arguments[0] == "what-if" else ())
+    for where, arguments in COMMANDS
+    if _runs_here(arguments)
+]
 
 
-@pytest.mark.parametrize(("where", "arguments"), RUNNABLE, ids=[where for where, _ in RUNNABLE])
+@pytest.mark.parametrize(("where", "arguments"), RUNNABLE)
 def test_fast_command_lines_run(where: str, arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, f"{where}\n{result.output}\n{result.exception!r}"

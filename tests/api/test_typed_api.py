@@ -73,6 +73,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
             yield pool
 
 
+@pytest.mark.long
 def test_what_if_elsewhere_gives_the_same_points_in_order(executor: Executor) -> None:
     base = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1)
     told: list[tuple[int, int]] = []

@@ -117,6 +117,7 @@ def test_swings_have_the_dispersion_they_stand_for() -> None:
     assert np.array_equal(swings(flat, None, np.random.Generator(np.random.PCG64(3))), flat)
 
 
+@pytest.mark.long
 def test_a_derived_rule_beats_the_peak_and_keeps_its_windows() -> None:
     (pool,) = scaled().pools
     by_name = {o.name: o for o in pool.outcomes}
@@ -188,6 +189,7 @@ def test_rules_that_cannot_be_judged(document: dict[str, Any], told: str) -> Non
         read_policy(document, "hpa.yaml")
 
 
+@pytest.mark.long
 def test_the_command_judges_a_users_rule(tmp_path: Path) -> None:
     written, rule = tmp_path / "plan.yaml", tmp_path / "hpa.yaml"
     written.write_text(yaml.safe_dump(plan().to_dict()))

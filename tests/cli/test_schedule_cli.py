@@ -31,6 +31,7 @@ def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.
     assert "is the mean over 24 hours" in printed.err
 
 
+@pytest.mark.long
 def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
     shape = ["--shape", "disaggregated", "--kv-transfer-gbps", "200", "--kv-transfer-base", "1ms"]
@@ -42,7 +43,10 @@ def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [p["name"] for p in pools] == ["prefill", "decode"]
 
 
-@pytest.mark.parametrize("output_format", ["table", "csv", "yaml", "markdown", "cron", "keda"])
+@pytest.mark.parametrize(
+    "output_format",
+    ["table", "keda", *(pytest.param(name, marks=pytest.mark.long) for name in ("csv", "yaml", "markdown", "cron"))],
+)
 def test_formats(output_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*QUESTION, "--hours", "servegen-m-small", "-f", output_format) == 0
     assert capsys.readouterr().out
