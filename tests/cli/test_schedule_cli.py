@@ -7,7 +7,7 @@ import pytest
 
 from planner.cli.main import run
 
-QUESTION = ["--slo", "2", "--rate", "200", "--method", "occupancy", "--pools", "1"]
+QUESTION = ["--slo", "2", "--rate", "200", "--method", "occupancy", "--pools", "1", "--burst", "poisson"]
 
 
 def command(*arguments: str) -> int:

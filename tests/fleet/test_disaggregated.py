@@ -240,7 +240,7 @@ def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
 
 def test_the_plan_is_scheduled(tmp_path: Path) -> None:
     (tmp_path / "hours.csv").write_text("\n".join(["3"] * 8 + ["9"] * 4 + ["6"] * 12))
-    base: dict[str, Any] = {"slo": 0.8, "e2e": 9, "rate": 200, "shape": "disaggregated"}
+    base: dict[str, Any] = {"slo": 0.8, "e2e": 9, "rate": 200, "shape": "disaggregated", "burst": "poisson"}
     day = fo.schedule(workload="azure", hours=tmp_path / "hours.csv", **base)
     plan = fo.plan("azure", **{**base, "rate": max(day.rates_per_s)})
     assert [p.peak for p in day.pools] == [p.replicas for p in plan.pools]
@@ -250,7 +250,10 @@ def test_the_plan_is_scheduled(tmp_path: Path) -> None:
 
 
 def test_both_takes_the_cheaper_and_shows_the_other() -> None:
-    for base in ({"slo": 2.0, "rate": 200, "pools": 1}, {"slo": 2.0, "tpot": "16ms", "rate": 200, "pools": 1}):
+    for base in (
+        {"slo": 2.0, "rate": 200, "pools": 1, "burst": "poisson"},
+        {"slo": 2.0, "tpot": "16ms", "rate": 200, "pools": 1, "burst": "poisson"},
+    ):
         both = fo.plan("azure", shape="both", method="occupancy", **base)
         costs = {
             shape: fo.plan("azure", shape=shape, method="occupancy", **base).cost_usd_per_hour
@@ -271,8 +274,10 @@ def test_both_takes_the_cheaper_and_shows_the_other() -> None:
 
 
 def test_two_gpus_may_share_the_work() -> None:
-    one = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100"])
-    two = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "a100", "l40s"])
+    one = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100"], burst="poisson")
+    two = fo.plan(
+        "azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "a100", "l40s"], burst="poisson"
+    )
     assert two.cost_usd_per_hour <= one.cost_usd_per_hour
 
 

@@ -12,7 +12,14 @@ from planner.report import formatter
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
-BASE: dict[str, Any] = {"slo": 2.0, "rate": 300.0, "method": "occupancy", "gammas": [1.0], "boundaries": [2048, 4096]}
+BASE: dict[str, Any] = {
+    "slo": 2.0,
+    "rate": 300.0,
+    "method": "occupancy",
+    "gammas": [1.0],
+    "boundaries": [2048, 4096],
+    "burst": "poisson",
+}
 
 
 def shortest_stretch(replicas: tuple[int, ...]) -> int:
