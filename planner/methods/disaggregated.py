@@ -190,6 +190,7 @@ class DecodePool(PoolModel):
         transfer_s: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         self.nodes, self.arrivals, self._duration, self._transfer_s = nodes, arrivals, duration, transfer_s
+        self._known: dict[tuple[float, int, tuple[float, ...]], Prediction] = {}
 
     @property
     def capacity_per_s(self) -> float:
@@ -232,6 +233,13 @@ class DecodePool(PoolModel):
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
+        key = (arrival_rate_per_s, replicas, quantiles)
+        if key not in self._known:
+            self._known[key] = self._predict(*key)
+        return self._known[key]
+
+    def _predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """The same, worked out."""
         load = arrival_rate_per_s / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)

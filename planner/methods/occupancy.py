@@ -75,6 +75,7 @@ class OccupancyPool(PoolModel):
         )
         self._capacity = self._replica.max_throughput()
         self._residence_s = law.mean(m.ITERATIONS) * float(times[-1])
+        self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
 
     @property
     def capacity_per_s(self) -> float:
@@ -84,7 +85,7 @@ class OccupancyPool(PoolModel):
     def grown(self, growth: str) -> OccupancyPool:
         """See :class:`planner.methods.base.PoolModel`."""
         other = copy(self)
-        other.arrivals = self.arrivals.grown(growth)
+        other.arrivals, other._followed = self.arrivals.grown(growth), {}
         return other
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
@@ -92,8 +93,12 @@ class OccupancyPool(PoolModel):
         load = arrival_rate_per_s / (replicas * self._capacity)
         if load >= 1.0:
             return unstable(quantiles, load)
-        if load >= IDLE_LOAD and (along := self._along_path(arrival_rate_per_s, replicas, quantiles)) is not None:
-            return along
+        if load >= IDLE_LOAD:
+            key = (arrival_rate_per_s, replicas, quantiles)
+            if key not in self._followed:
+                self._followed[key] = self._along_path(*key)
+            if (along := self._followed[key]) is not None:
+                return along
         at = self._replica.predict(
             arrival_rate_per_s,
             replicas,
@@ -122,6 +127,13 @@ class OccupancyPool(PoolModel):
             },
         )
 
+    def _duration(self, inside: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """Time of an iteration with so many inside, who need not be a whole number [s]; contexts are in it on average."""
+        inside = np.minimum(inside, float(self.slots))
+        below = np.minimum(inside.astype(np.intp), self.slots - 1)
+        low = self._times[below]
+        return np.asarray(low + (inside - below) * (self._times[below + 1] - low))
+
     def _along_path(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction | None:
         """Run the pool along the path of its own requests; ``None`` where there is none."""
 
@@ -141,7 +153,7 @@ class OccupancyPool(PoolModel):
         counts = iterations(path.requests)
         run = follow_slots(
             path.requests,
-            lambda inside, _: np.interp(inside, np.arange(self.slots + 1.0), self._times),
+            self._duration,
             counts,
             counts - path.requests.steps,
             slots=self.slots,

@@ -127,10 +127,25 @@ def _there_at_first(part: PathRequests, arrived: Array, usual: float) -> tuple[A
 def _admitted(ready: Array, stay: Array, slots: float) -> Array:
     """When each may enter: first come, first served, as slots are given back."""
     order = np.argsort(ready, kind="stable")
+    comes = ready[order]
+    # inside with every arrival if nobody waited: a stretch of a replica without more than its slots has no one who waits
+    leaves = np.maximum(comes + stay[order], np.nextafter(comes, np.inf))  # not before those who come with it are counted
+    inside = np.arange(1, comes.size + 1) - np.searchsorted(np.sort(leaves), comes, side="right")
+    stretch = np.cumsum(np.diff(comes, prepend=-np.inf) > APART_S * 5e-3) - 1
+    full = np.zeros(int(stretch[-1]) + 1, dtype=bool)
+    full[stretch[inside > slots]] = True
+    found = ready.copy()
+    wait = order[full[stretch]]
+    found[wait] = _in_turn(ready[wait], stay[wait], slots)
+    return found
+
+
+def _in_turn(ready: Array, stay: Array, slots: float) -> Array:
+    """The same, request by request; `ready` does not decrease."""
     entered: list[float] = []
     inside: list[float] = []
     now = before = -np.inf
-    for comes, stays in zip(ready[order].tolist(), stay[order].tolist(), strict=True):
+    for comes, stays in zip(ready.tolist(), stay.tolist(), strict=True):
         if comes - before > APART_S * 5e-3:  # another stretch or replica
             inside, now = [], -np.inf
         before, now = comes, max(now, comes)
@@ -138,9 +153,7 @@ def _admitted(ready: Array, stay: Array, slots: float) -> Array:
             now = max(now, heappop(inside))
         entered.append(now)
         heappush(inside, now + stays)
-    found = np.empty(ready.size)
-    found[order] = entered
-    return found
+    return np.array(entered)
 
 
 class _Clock:

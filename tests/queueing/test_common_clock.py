@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.iteration.model import IterationModel
-from planner.queueing.common_clock import follow_slots
+from planner.queueing.common_clock import _admitted, _in_turn, follow_slots
 from planner.queueing.path import PathRequests
 from planner.routing import find_routing
 from planner.simulate.drive import drive
@@ -27,6 +29,17 @@ def _bursty(size: int, rate: float, seed: int) -> tuple[np.ndarray, np.ndarray, 
     second = np.searchsorted(np.cumsum(swing) * rate, np.cumsum(rng.exponential(1.0, size)))
     times = np.sort(second + rng.random(size))
     return times - times[0], np.ceil(rng.lognormal(6.6, 0.9, size)), np.ceil(rng.lognormal(4.6, 0.8, size))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.2, 3.0))
+def test_only_full_stretches_are_taken_in_turn(seed: int, slots: int, load: float) -> None:
+    """Entries are those of every request taken in turn, ties and far stretches included."""
+    rng = np.random.default_rng(seed)
+    ready = np.concatenate([1e6 * k + np.sort(rng.integers(0, 40, 30) / 2.0) for k in range(3)])
+    stay = rng.integers(0, 8, ready.size) / 2.0 * load
+    found = _admitted(ready[shuffle := rng.permutation(ready.size)], stay[shuffle], slots)
+    order = np.argsort(ready[shuffle], kind="stable")
+    assert found[order].tolist() == _in_turn(ready[shuffle][order], stay[shuffle][order], slots).tolist()
 
 
 def test_one_request_alone_takes_its_iterations() -> None:
