@@ -129,7 +129,8 @@ def _admitted(ready: Array, stay: Array, slots: float) -> Array:
     order = np.argsort(ready, kind="stable")
     comes = ready[order]
     # inside with every arrival if nobody waited: a stretch of a replica without more than its slots has no one who waits
-    leaves = np.maximum(comes + stay[order], np.nextafter(comes, np.inf))  # not before those who come with it are counted
+    # and those who come at once count for one another, however short they stay
+    leaves = np.maximum(comes + stay[order], np.nextafter(comes, np.inf))
     inside = np.arange(1, comes.size + 1) - np.searchsorted(np.sort(leaves), comes, side="right")
     stretch = np.cumsum(np.diff(comes, prepend=-np.inf) > APART_S * 5e-3) - 1
     full = np.zeros(int(stretch[-1]) + 1, dtype=bool)
