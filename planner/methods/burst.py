@@ -176,17 +176,50 @@ class PoolPath:
     requests: PathRequests
     followed: int
     stretches: Stretches
-    _hours: dict[tuple[float, ...], NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+    _hours: dict[tuple[str, tuple[float, ...]], NDArray[np.float64]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
-    def hours(self, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
-        """Levels of the run at which quantiles of a calm, a typical and a busy hour lie, shape (3, levels)."""
-        if quantiles not in self._hours:
-            self._hours[quantiles] = self.stretches.hours(np.array(quantiles))
-        return self._hours[quantiles]
+    def hours(self, run: Followed, metric: str, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
+        """Quantiles of a metric in a calm, a typical and a busy hour [s], shape (3, levels).
+
+        Of an hour that is calmer than nineteen in twenty, of the mean one (the busiest tenth counted as its least), and of one
+        busier than nineteen in twenty. Where there are several draws of the shifts these are draws: what requests go through
+        depends on the draw by what they meet, so that a draw has its own share of each class of them. Else the typical hour is
+        the one there is, and the others follow from its minutes.
+        """
+        key = (metric, quantiles)
+        if key not in self._hours:
+            self._hours[key] = np.maximum.accumulate(self._hours_of(run, metric, np.array(quantiles)), axis=1)
+        return self._hours[key]
+
+    def _hours_of(self, run: Followed, metric: str, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same, worked out."""
+        values, weight, rows = run.values(metric)
+        shares = self.stretches.shares
+        if not values.size:
+            return np.zeros((3, levels.size))
+        if shares.shape[0] == 1:
+            factor, tail = 1.0 + 1.645 * self.stretches.deviations(levels), 1.0 - levels
+            at = np.stack((1.0 - np.minimum(tail * factor, 1.0), levels, 1.0 - tail / factor))
+            return run.quantiles(metric, at)
+        kind, classes = self.stretches.kind[rows], shares.shape[1]
+        # a few hundred values, most of them in the tail, tell a distribution
+        ends = np.unique(
+            (values.size * np.append(np.linspace(0.0, 0.8, 201)[1:], np.linspace(0.8, 1.0, 601)[1:])).astype(np.int64)
+        )
+        ends = ends[ends > 0]
+        cell = np.searchsorted(ends, np.arange(values.size), side="right") * classes + kind
+        below = np.cumsum(np.bincount(cell, weight, ends.size * classes).reshape(ends.size, classes), axis=0)
+        of_draw = below @ (shares / np.maximum(below[-1], 1e-300)).T
+        found = np.array([np.interp(levels * column[-1], column, values[ends - 1]) for column in of_draw.T])
+        calm, most, busy = np.quantile(found, (0.05, 0.9, 0.95), axis=0)
+        return np.stack((calm, np.minimum(found, most).mean(axis=0), busy))
 
     def typical(self, run: Followed, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
         """Quantiles of the TTFT of a typical hour [s]: bursts meet as they usually do, not as they do once in a while."""
-        return np.maximum.accumulate(run.quantiles("ttft_s", self.hours(quantiles)[1]))
+        found: NDArray[np.float64] = self.hours(run, "ttft_s", quantiles)[1]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +281,7 @@ def path_band(
 
     The error `own` of the run itself, and how far an hour may be off a typical one, taken as independent.
     """
-    calm, typical, busy = (run.quantiles(metric, levels).tolist() for levels in path.hours(quantiles))
-    if metric != "ttft_s":
-        typical = run.quantiles(metric, np.array(quantiles)).tolist()
+    calm, typical, busy = path.hours(run, metric, quantiles).tolist()
     return tuple(
         (-min(math.hypot(own[0], low / value - 1.0), 0.99), math.hypot(own[1], high / value - 1.0))
         if value > 0.0

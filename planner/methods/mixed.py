@@ -153,8 +153,8 @@ class MixedPool(PoolModel):
             kv_tokens=self.kv_tokens,
         )
         ttft = path.typical(run, quantiles) + self.api_overhead_s
-        e2e = run.quantiles("e2e_s", np.array(quantiles)) + self.api_overhead_s
-        tpot = run.quantiles("tpot_s", np.array(quantiles))
+        e2e = path.hours(run, "e2e_s", quantiles)[1] + self.api_overhead_s
+        tpot = path.hours(run, "tpot_s", quantiles)[1]
         settled = run.wait_probability <= WAITING
         bands = {metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()}
         return Prediction(

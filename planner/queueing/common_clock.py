@@ -96,6 +96,7 @@ def follow_slots(
     # where the first token is out on arrival, what comes before the iterations counts too
     since = np.where(to_first > 0.0, out, arrived)
     return Followed(
+        order[keep],
         part.weight[keep],
         (out - arrived)[keep],
         np.where(after > 0.0, (end - since) / np.maximum(after, 1.0), np.nan)[keep],

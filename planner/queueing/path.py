@@ -103,6 +103,8 @@ class Followed:
 
     Attributes
     ----------
+    rows : ndarray of int, shape (requests,)
+        Which request of the path each is.
     weight : ndarray, shape (requests,)
         How many requests it stands for.
     ttft, e2e : ndarray, shape (requests,)
@@ -115,31 +117,32 @@ class Followed:
         Mean decodes of a replica over time.
     """
 
+    rows: NDArray[np.int64]
     weight: Array
     ttft: Array
     tpot: Array
     e2e: Array
     waited: Array
     running_mean: float
-    _sorted: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _sorted: dict[str, tuple[Array, Array, NDArray[np.int64]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def wait_probability(self) -> float:
         """Share of the requests that waited for a slot or for memory [1]."""
         return float(self.weight @ (self.waited > 0.0) / self.weight.sum())
 
-    def values(self, metric: str) -> tuple[Array, Array]:
-        """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, and their weights."""
+    def values(self, metric: str) -> tuple[Array, Array, NDArray[np.int64]]:
+        """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, their weights, and whose they are."""
         if metric not in self._sorted:
             found: Array = getattr(self, metric.removesuffix("_s"))
             order = np.argsort(found, kind="stable")
             order = order[np.isfinite(found[order])]
-            self._sorted[metric] = found[order], self.weight[order]
+            self._sorted[metric] = found[order], self.weight[order], self.rows[order]
         return self._sorted[metric]
 
     def quantiles(self, metric: str, levels: Array) -> Array:
         """Quantiles of a metric [s], shape of `levels`; 0 where no request has it."""
-        found, weight = self.values(metric)
+        found, weight, _ = self.values(metric)
         return _quantiles(found, weight, levels) if found.size else np.zeros(np.shape(levels))
 
 
@@ -349,6 +352,7 @@ def follow_path(
     keep = part.weight > 0.0
     tpot = np.where(steps > 0.0, (end - first) / np.maximum(steps, 1.0), np.nan)
     return Followed(
+        order[keep],
         part.weight[keep],
         (first - arrived)[keep],
         tpot[keep],
@@ -399,7 +403,7 @@ def follow_queue(
     ttft = waited + service[rows]
     seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
     return Followed(
-        requests.weight[rows], ttft, np.full(ttft.size, np.nan), ttft, waited,
+        rows, requests.weight[rows], ttft, np.full(ttft.size, np.nan), ttft, waited,
         float(service.sum()) / (seconds * servers),
     )  # fmt: skip
 

@@ -79,6 +79,10 @@ class Stretches:
         Stretches without a gap, ascending.
     level, backlog : ndarray, shape (runs,)
         Requests in the half minute before each run over their mean there [1], and what waits when it begins [s].
+    kind : ndarray of int, shape (requests,)
+        Class of what each request meets, as far as fluids tell: those of a class go through alike whichever draw they are from.
+    shares : ndarray, shape (draws, classes)
+        Share of the requests of each draw that are of each class [1].
     counts, met : ndarray, shape (draws, bins)
         Requests of all the traffic in every bin of time of every draw, and what they meet as far as fluids tell [s].
     block_bins : int
@@ -91,36 +95,22 @@ class Stretches:
     run: Ints
     level: Floats
     backlog: Floats
+    kind: Ints
+    shares: Floats
     counts: Floats
     met: Floats
     block_bins: int
 
-    def hours(self, levels: Floats) -> Floats:
-        r"""At which levels of all hours together the quantiles of single hours of such traffic lie, shape (3, levels).
+    def deviations(self, levels: Floats) -> Floats:
+        r"""Relative standard deviation of the share of requests beyond quantiles [1], shape of `levels`, of a trace as it is.
 
-        Of an hour that is calmer than nineteen in twenty, of a typical one (the median), and of one busier than nineteen in
-        twenty. Between the draws where there are several. Else the typical hour is the one there is, and the others follow from
-        its minutes, which is the bootstrap over minutes in its linear limit: with :math:`n_b` requests of minute b, :math:`e_b`
-        of them beyond, the share beyond has the relative deviation
-        :math:`\sqrt{\sum_{b,c} (e_b - p n_b)(e_c - p n_c)} / (p \sum_b n_b)` over minutes b and c no further than
-        :data:`TOGETHER` apart.
+        It follows from its minutes, which is the bootstrap over minutes in its linear limit: with :math:`n_b` requests of
+        minute b, :math:`e_b` of them beyond, it is :math:`\sqrt{\sum_{b,c} (e_b - p n_b)(e_c - p n_c)} / (p \sum_b n_b)` over
+        minutes b and c no further than :data:`TOGETHER` apart.
         """
-        order = np.argsort(self.met, axis=None)
-        met, below = self.met.ravel()[order], np.cumsum(self.counts.ravel()[order])
-        below = below / below[-1]
-        if self.met.shape[0] > 1:
-            own = np.argsort(self.met, axis=1)
-            sums = np.cumsum(np.take_along_axis(self.counts, own, axis=1), axis=1)
-            found = np.empty((3, len(levels)))
-            for k, level in enumerate(levels.tolist()):
-                place = np.argmax(sums >= level * sums[:, -1:], axis=1)
-                at = self.met[np.arange(own.shape[0]), own[np.arange(own.shape[0]), place]]
-                low, most, high = np.quantile(at, (0.05, 0.9, 0.95))
-                found[:, k] = np.interp((low, float(np.minimum(at, most).mean()), high), met, below)
-            return found
-        factor = 1.0 + 1.645 * np.array([self._deviation(float(x), met, below) for x in levels])
-        tail = 1.0 - levels
-        return np.stack((1.0 - np.minimum(tail * factor, 1.0), levels, 1.0 - tail / factor))
+        order = np.argsort(self.met[0])
+        below = np.cumsum(self.counts[0, order])
+        return np.array([self._deviation(float(x), self.met[0, order], below / below[-1]) for x in levels])
 
     def _deviation(self, level: float, met: Floats, below: Floats) -> float:
         """Relative standard deviation of the share of requests beyond a quantile, from the minutes of one draw."""
@@ -211,8 +201,12 @@ def stretches(
     times, rows, run = times[order], rows[order], run[order]
     block = np.clip((times / (span / blocks)).astype(np.int64), 0, blocks - 1)
     own = np.where(block >= first[run], weight[run_draw[run], block], 0.0)
+    there = met[run_draw[run], np.clip((times / step).astype(np.int64), 0, bins - 1)]
+    kind, shares = _classes(there, own > 0.0, met, count)
     if np.any(weight != 1.0):
-        own = _settled(own, met[run_draw[run], np.clip((times / step).astype(np.int64), 0, bins - 1)], met, count)
+        # requests that meet so much are then as frequent as in all draws together
+        sums, mass = np.bincount(kind, own, shares.shape[1]), count.sum(axis=1) @ shares / count.sum()
+        own = own * (mass * own.sum() / np.maximum(sums, 1e-300))[kind]
     past = min(max(int(30.0 / step), 1), bins)  # a trace shorter than that has no more of a past
     sums = np.cumsum(np.concatenate((count[:, -past:], count), axis=1), axis=1)
     level = (sums[run_draw, np.minimum(low + past, bins + past - 1)] - sums[run_draw, low]) / (past * count.mean())
@@ -224,6 +218,8 @@ def stretches(
         run,
         level,
         np.where(backlog > EMPTY_S, backlog, 0.0),
+        kind,
+        shares,
         count,
         met,
         max(int(np.ceil(60.0 / step)), 1),
@@ -256,25 +252,26 @@ def _met(wait: Floats, busy: Floats, fine: int) -> Floats:
     return found
 
 
-def _settled(weight: Floats, own: Floats, met: Floats, count: Floats) -> Floats:
-    """Weights under which requests that meet so much are as frequent as in all draws together, class by class."""
+def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats) -> tuple[Ints, Floats]:
+    """Class of requests that meet `own`, and the share of every class in every draw [1], shape (draws, classes)."""
     order = np.argsort(met, axis=None)
     below = np.cumsum(count.ravel()[order])
     edges = met.ravel()[order[np.searchsorted(below, CLASSES * below[-1])]]
-    mass = np.diff(CLASSES, prepend=0.0, append=1.0)
-    there = np.searchsorted(edges, own, side="right")
-    counted = weight > 0.0
-    number, sums = np.bincount(there[counted], minlength=mass.size), np.bincount(there, weight, mass.size)
-    # a class with few requests is joined to the one below
-    joined = np.arange(mass.size)
-    for k in range(mass.size - 1, 0, -1):
-        if number[k] < FEWEST:
+    kind, number = np.searchsorted(edges, own, side="right"), CLASSES.size + 1
+    size = np.bincount(kind[counted], minlength=number)
+    # a class with few requests is joined to the one below, the lowest to the one above
+    joined = np.arange(number)
+    for k in range(number - 1, 0, -1):
+        if size[k] < FEWEST:
             joined[joined == k] = k - 1
-            number[k - 1] += number[k]
-    total, sums = np.bincount(joined, mass, mass.size), np.bincount(joined, sums, mass.size)
-    factor = total / np.maximum(sums, 1e-300) * float(weight.sum())
-    found: Floats = weight * factor[joined[there]]
-    return found
+            size[k - 1] += size[k]
+    if size[0] < FEWEST:
+        joined[joined == 0] = int(joined[joined > 0].min(initial=number))
+    _, joined = np.unique(joined, return_inverse=True)
+    draws = met.shape[0]
+    cell = joined[np.searchsorted(edges, met, side="right")] + np.arange(draws)[:, None] * (joined.max() + 1)
+    shares = np.bincount(cell.ravel(), count.ravel(), draws * (joined.max() + 1)).reshape(draws, -1)
+    return joined[kind], shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
 
 
 def _chosen(count: Floats, met: Floats, fine: int, keep: float, most: int) -> Floats:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from planner.methods.burst import PoolPath
+from planner.queueing.path import Followed, PathRequests
 from planner.workload.stretches import Stretches, stretches
 from planner.workload.trace import Trace
 
@@ -77,18 +79,47 @@ def test_few_requests_stand_for_all_draws(copies: float, servers: float) -> None
         assert values[1] == pytest.approx(values[0], rel=tolerance)
 
 
-def test_single_hours_lie_around_the_typical_one() -> None:
+def _followed(found: Stretches, values: np.ndarray) -> Followed:
+    """A run in which the counted requests take these times."""
+    keep = np.flatnonzero(found.weight > 0.0)
+    columns = [values[keep]] * 3
+    return Followed(keep, found.weight[keep], *columns, np.zeros(keep.size), 0.0)
+
+
+def _path(found: Stretches) -> PoolPath:
+    none = np.zeros(0)
+    return PoolPath(PathRequests(*[none] * 6, np.zeros(0, dtype=np.int64)), 1, found)
+
+
+@pytest.mark.parametrize("copies", [1.0, 2.0, 30.0])
+def test_single_hours_lie_around_the_typical_one(copies: float) -> None:
     """Between draws where copies are shifted, between minutes of the one there is; many copies are more alike than few."""
     trace = _trace(12_000)
-    levels = np.array([0.5, 0.99])
     work = trace.input_tokens * 0.7 / (trace.rate_per_s * trace.input_tokens.mean())
-    width = []
-    for copies in (1.0, 2.0, 30.0):
-        calm, typical, busy = stretches(trace, work, copies, copies * trace.rate_per_s, most=5000).hours(levels)
-        assert np.all(calm < typical) and np.all(typical < busy) and np.all(busy < 1.0)
-        width.append((1.0 - calm[1]) / (1.0 - busy[1]))
-    assert np.all(typical[0] == pytest.approx(0.5, abs=0.1)) and typical[1] == pytest.approx(0.99, abs=0.01)
-    assert width[2] < width[1]
+    found = stretches(trace, work, copies, copies * trace.rate_per_s, most=5000)
+    waits, _ = _waits(found, work / copies)
+    calm, typical, busy = _path(found).hours(_followed(found, 1.0 + waits), "ttft_s", (0.5, 0.9, 0.99))
+    assert np.all(calm <= typical) and np.all(typical <= busy)
+    assert busy[2] / calm[2] > 1.1
+
+
+def test_hours_differ_by_what_requests_meet_and_by_nothing_else() -> None:
+    """Draws with their own shares of two classes: by hand where the class says all, alike where it says nothing."""
+    kind = np.repeat([0, 1], [9000, 1000])
+    shares = np.repeat([[1.0, 0.0], [0.9, 0.1], [0.8, 0.2]], [4, 5, 1], axis=0)
+    zeros = np.zeros(kind.size)
+    found = Stretches(zeros, kind, np.ones(kind.size), kind, zeros, zeros, kind, shares, shares, shares, 1)
+    told = kind * 10.0 + np.linspace(0.0, 1.0, kind.size)
+    calm, typical, busy = _path(found).hours(_followed(found, told), "ttft_s", (0.95,))[:, 0]
+    places = [
+        np.interp(told.size * x, np.arange(told.size), told) for x in (0.9 * 0.95, 0.9 + 0.1 * 0.5, 0.9 + 0.1 * 0.75)
+    ]
+    assert calm == pytest.approx(places[0], rel=0.01) and busy == pytest.approx(places[2], rel=0.01)
+    assert typical == pytest.approx(np.mean(np.repeat(places, [4, 5, 1])), rel=0.01)
+    same = np.random.default_rng(2).exponential(1.0, kind.size)
+    levels = (0.5, 0.9, 0.99)
+    for row in _path(found).hours(_followed(found, same), "ttft_s", levels):
+        assert row == pytest.approx(-np.log1p(-np.array(levels)), rel=0.12)  # 1,000 of a class: three standard errors
 
 
 def test_copies_of_stretches_of_a_long_trace_keep_their_hour() -> None:
