@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from paper_models import Exclusive, KvLinear, Staircase
 
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.fluid.rad import rad_lambda_max
 from planner.fluid.wait import wait_min_thresholds
+from planner.reproduce.machines import Exclusive, KvLinear, Staircase
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.engine import Request
 from planner.simulate.run import run_policy

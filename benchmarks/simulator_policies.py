@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from paper_models import iteration_time
 
+from planner.reproduce.machines import iteration_time
 from planner.simulate.engine import Request
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import summarize

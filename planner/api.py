@@ -1244,13 +1244,15 @@ def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", select
     return rules_of(standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools), name, selector)
 
 
-def reproduce(paper: str = "all") -> Reproduction:
+def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = None) -> Reproduction:
     """The printed numbers of a paper beside ours, and why they differ.
 
     Parameters
     ----------
     paper
         ``fleetopt``, ``rad-slai``, ``exclusive-batching``, ``wait`` or ``all``.
+    progress
+        Called with the parts done and all parts.
 
     Returns
     -------
@@ -1258,7 +1260,7 @@ def reproduce(paper: str = "all") -> Reproduction:
     """
     from planner.reproduce.papers import reproduce as findings_of
 
-    return findings_of(paper)
+    return findings_of(paper, progress)
 
 
 def stability(

@@ -158,6 +158,7 @@ def test_signatures_are_current() -> None:
     assert written == _script("signatures").written(written), "run python benchmarks/signatures.py"
 
 
+@pytest.mark.long
 def test_papers_are_current() -> None:
     written = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert written == _script("papers").filled(written), "run python benchmarks/papers.py"

@@ -18,10 +18,11 @@ def reproduce(
 ) -> None:
     """The numbers the papers print beside ours, and why they differ."""
     from planner import api
-    from planner.cli.output import say, writer
+    from planner.cli.output import progress_bar, say, writer
 
     write = writer(output_format, output)
-    result = api.reproduce(paper)
+    with progress_bar("reproducing") as progress:
+        result = api.reproduce(paper, progress=progress)
     write(result)
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.counts().items())
-    say([f"{len(result.findings)} numbers: {counts}"])
+    say([f"{len(result.best())} printed numbers: {counts}"])

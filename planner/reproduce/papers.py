@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 
 from planner.errors import InputError, did_you_mean
@@ -15,16 +16,18 @@ PAPERS = {
     "exclusive-batching": "exclusive_batching",
     "wait": "wait",
 }
-"""Name of a paper -> module of this package, whose ``rows()`` are its findings."""
+"""Name of a paper -> module of this package; its ``SECTIONS`` yield the findings, one part of the paper each."""
 
 
-def reproduce(paper: str = "all") -> Reproduction:
+def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = None) -> Reproduction:
     """The numbers a paper prints beside ours, and why they differ.
 
     Parameters
     ----------
     paper
         ``fleetopt``, ``rad-slai``, ``exclusive-batching``, ``wait`` or ``all``.
+    progress
+        Called with the parts done and all parts.
 
     Returns
     -------
@@ -44,5 +47,10 @@ def reproduce(paper: str = "all") -> Reproduction:
     if paper not in names:
         raise InputError(f"paper: {paper!r} is none of {', '.join(names)}{did_you_mean(paper, names)}")
     chosen = tuple(PAPERS) if paper == "all" else (paper,)
-    modules = {name: import_module(f"planner.reproduce.{PAPERS[name]}") for name in chosen}
-    return Reproduction(chosen, tuple(Finding(name, *row) for name, module in modules.items() for row in module.rows()))
+    sections = [(n, part) for n in chosen for part in import_module(f"planner.reproduce.{PAPERS[n]}").SECTIONS]
+    findings: list[Finding] = []
+    for done, (name, section) in enumerate(sections, start=1):
+        findings += [Finding(name, *row) for row in section()]
+        if progress is not None:
+            progress(done, len(sections))
+    return Reproduction(chosen, tuple(findings))

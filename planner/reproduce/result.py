@@ -1,4 +1,4 @@
-"""What a comparison with a paper looks like: one finding per printed number and reading."""
+"""What a comparison with a paper looks like: one finding per printed number and reading; a printed number counts once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,34 @@ from dataclasses import asdict, dataclass
 
 from planner._version import __version__
 
-__all__ = ["VERDICTS", "Finding", "Reproduction", "Row", "compare", "numbers"]
+__all__ = [
+    "DIFFERS",
+    "NEEDS_A_GPU",
+    "NEEDS_DATA",
+    "SAME",
+    "SAME_UNDER",
+    "VERDICTS",
+    "Finding",
+    "Reproduction",
+    "Row",
+    "compare",
+    "numbers",
+]
 
 Row = tuple[str, str, str, str, str, str]
 """Quantity, reading, printed, ours, verdict, reason: a :class:`Finding` before it knows its paper."""
 
+SAME, SAME_UNDER, DIFFERS = "same", "same under unprinted assumption", "differs because"
+NEEDS_A_GPU, NEEDS_DATA = "needs a GPU", "needs data that is not public"
+
 VERDICTS: Mapping[str, str] = {
-    "agrees": "equal at the printed precision",
-    "close": "within 5% of what is printed",
-    "differs": "another number; the reason says why",
-    "false": "what is printed does not follow, or a counterexample exists",
+    SAME: "equal at the printed precision; of a simulation, inside its 95% interval",
+    SAME_UNDER: "equal once the reason is assumed, which the paper does not print",
+    DIFFERS: "another number, or a statement that does not follow, because of the reason",
+    NEEDS_A_GPU: "a measurement on a GPU; ours is an estimate without one",
+    NEEDS_DATA: "made from requests or prompts that nobody else has",
 }
+"""Verdicts, the best first: of a number read in several ways the best one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +85,22 @@ class Reproduction:
     papers: tuple[str, ...]
     findings: tuple[Finding, ...]
 
-    def counts(self) -> dict[str, int]:
-        """Findings by verdict."""
-        return {v: n for v in VERDICTS if (n := sum(f.verdict == v for f in self.findings))}
+    def best(self) -> dict[tuple[str, str], str]:
+        """Paper and quantity -> the best verdict of its readings."""
+        order = list(VERDICTS)
+        best: dict[tuple[str, str], str] = {}
+        for f in self.findings:
+            key = (f.paper, f.quantity)
+            best[key] = min(best.get(key, f.verdict), f.verdict, key=order.index)
+        return best
+
+    def counts(self, paper: str | None = None) -> dict[str, int]:
+        """Printed numbers by verdict, of one paper or of all."""
+        told = [verdict for (of, _), verdict in self.best().items() if paper in (None, of)]
+        return {v: n for v in VERDICTS if (n := told.count(v))}
 
     def __repr__(self) -> str:
-        return f"<Reproduction: {len(self.findings)} numbers of {', '.join(self.papers)}>"
+        return f"<Reproduction: {len(self.best())} numbers of {', '.join(self.papers)}>"
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per finding."""
@@ -87,29 +114,40 @@ class Reproduction:
             "version": __version__,
             "papers": list(self.papers),
             "verdicts": dict(VERDICTS),
+            "numbers": len(self.best()),
             "counts": self.counts(),
+            "by_paper": {paper: self.counts(paper) for paper in self.papers},
             "rows": self.to_rows(),
         }
 
 
-def compare(printed: float, ours: float, decimals: int) -> str:
-    """``agrees``, ``close`` or ``differs`` for two numbers, the first printed with that many decimals.
+def compare(printed: float, ours: float, decimals: int, assumed: bool = False) -> str:
+    """The verdict on two numbers, the first printed with that many decimals; `assumed`: the reason is not printed.
 
-    >>> compare(0.848, 0.84779, 3), compare(284, 292, 0), compare(284, 445, 0)
-    ('agrees', 'close', 'differs')
+    >>> compare(0.848, 0.84779, 3), compare(284, 284, 0, assumed=True), compare(284, 445, 0)
+    ('same', 'same under unprinted assumption', 'differs because')
     """
-    if round(ours, decimals) == round(printed, decimals):
-        return "agrees"
-    return "close" if abs(ours - printed) <= 0.05 * abs(printed) else "differs"
+    # half a unit of the last printed place, and what binary fractions add to it
+    if abs(ours - printed) > 0.5 * 10.0**-decimals * (1.0 + 1e-9):
+        return DIFFERS
+    return SAME_UNDER if assumed else SAME
 
 
 def numbers(
-    quantity: str, reading: str, printed: float, ours: float, decimals: int, reason: str, unit: str = ""
+    quantity: str,
+    reading: str,
+    printed: float,
+    ours: float,
+    decimals: int,
+    reason: str,
+    unit: str = "",
+    *,
+    assumed: bool = False,
 ) -> Row:
     """A row of two numbers, shown and compared with that many decimals.
 
     >>> numbers("table 1: slots", "eq. 3", 1200, 1199.6, 0, "")[2:5]
-    ('1,200', '1,200', 'agrees')
+    ('1,200', '1,200', 'same')
     """
-    shown = [f"{value:,.{decimals}f}{unit}" for value in (printed, ours)]
-    return (quantity, reading, *shown, compare(printed, ours, decimals), reason)  # type: ignore[return-value]
+    shown = [f"{value:,.{max(decimals, 0)}f}{unit}" for value in (printed, ours)]
+    return (quantity, reading, shown[0], shown[1], compare(printed, ours, decimals, assumed), reason)

@@ -28,16 +28,19 @@ def test_machine_formats_agree() -> None:
     rows = api.reproduce("wait").to_rows()
     as_json = json.loads(_run("wait", "--format", "json"))
     assert as_json["rows"] == rows and as_json["kind"] == "fleetopt-reproduction" and as_json["papers"] == ["wait"]
-    assert sum(as_json["counts"].values()) == len(rows)
+    assert sum(as_json["counts"].values()) == as_json["numbers"] == len({r["quantity"] for r in rows})
+    assert as_json["by_paper"] == {"wait": as_json["counts"]}
     assert yaml.safe_load(_run("wait", "--format", "yaml")) == as_json
     table = list(csv.DictReader(io.StringIO(_run("wait", "--format", "csv"))))
     assert list(table[0]) == KEYS and table == rows
 
 
 def test_tables_for_people() -> None:
-    text = _run("rad-slai")
-    assert "-12.5%" in text and "[1] same linear cost" in text
-    assert _run("rad-slai", "--format", "markdown").startswith("| quantity | reading |")
+    text = _run("wait")
+    summary, table = text.split("\n\n")[:2]
+    assert "printed numbers" in summary and "needs a GPU" in summary and table.startswith("quantity")
+    assert "0.4257" in text and "[1] the capacity" in text
+    assert _run("wait", "--format", "markdown").startswith("| paper | printed numbers |")
 
 
 def test_a_file_is_written(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +12,6 @@ import numpy as np
 import pytest
 
 from planner.simulate.engine import Batch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))  # paper_models, as the benchmarks see it
 
 
 @pytest.fixture(scope="session")

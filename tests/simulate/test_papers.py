@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from paper_models import Exclusive, KvLinear, Staircase
 
 from planner.fluid.rad import rad_lambda_max
+from planner.reproduce.machines import Exclusive, KvLinear, Staircase
 from planner.simulate.engine import Request
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize

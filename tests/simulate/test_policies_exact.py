@@ -8,8 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from paper_models import iteration_time
 
+from planner.reproduce.machines import iteration_time
 from planner.simulate.engine import Request
 from planner.simulate.run import Run, run_policy
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper_models import Exclusive, KvLinear
 
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.promise import Promise
+from planner.reproduce.machines import Exclusive, KvLinear
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.engine import Node, Request
 from planner.simulate.policy import find_policy, make_policy, policy_names
