@@ -121,6 +121,7 @@ def plan(
     chunk: int | str | None = None,
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
+    shared_prefix: int | str | None = None,
     prefix_cache: Literal["on", "off"] | None = None,
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
@@ -287,6 +288,9 @@ def plan(
     cached_share
         Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2. Default: 0. [share,
         or category=share,...]
+    shared_prefix
+        Tokens that begin every prompt longer than they are (a system prompt): computed once, kept once in every
+        cache. Default: 0. [tokens: 8192, 8k or 8Ki]
     prefix_cache
         Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-
         share is 0. Default: on. [text]
@@ -847,6 +851,7 @@ def schedule(
     chunk: int | str | None = None,
     memory_utilization: float | str | None = None,
     cached_share: float | str | Mapping[str, float | str] | None = None,
+    shared_prefix: int | str | None = None,
     prefix_cache: Literal["on", "off"] | None = None,
     session_ttl: float | str | None = None,
     offload: float | str | None = None,

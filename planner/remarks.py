@@ -71,6 +71,8 @@ SENTENCES: Mapping[str, str] = {
     "chosen": "chosen, as not given: {what}",
     "osl_scale": "every output is {factor:.10g} times as long as in the workload (--osl-scale)",
     "dropped_longer": "{share:.3%} of requests are longer than {tokens:,} tokens and left out (--drop-longer-than)",
+    "shared_prefix": "every prompt longer than {tokens:,} tokens begins with the same {tokens:,}: found in every cache and kept "
+    "there once; {share:.1%} of prompts are no longer and share nothing (--shared-prefix)",
     "own_rate": "rate {rate:count} requests/s, the workload's own mean",
     "short_trace": "rate {rate:count} requests/s, the mean of a trace of {span_s:duration}: how much busier the busiest hour of a "
     "day is it cannot know (--rate, --headroom)",

@@ -32,6 +32,7 @@ def _replica(pool: Pool, clients: Clients) -> tuple[OverloadedReplica, Door]:
         pool.option.token_budget,
         pool.setup.kv_tokens,
         pool.capacity_per_s / pool.option.copies,
+        pool.option.shared_prefix,
     )
     mean = law.mean(m.INPUT)
     # what comes before the engine takes its time from the clients' patience

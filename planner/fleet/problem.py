@@ -89,7 +89,14 @@ def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
     method, traffic = find_method(question.method), question.traffic
-    return engine_options(question.engines, question.purchase, traffic.workload.max_total, traffic.longest, method)
+    return engine_options(
+        question.engines,
+        question.purchase,
+        traffic.workload.max_total,
+        traffic.longest,
+        method,
+        traffic.shared_prefix,
+    )
 
 
 def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:

@@ -205,6 +205,10 @@ class Method:
         """A rate no copy of a replica of pools with these feature sums exceeds [1/s], shape (pools,)."""
         budget = engine.token_budget if self.shares_budget else math.inf
         memory = engine.kv_tokens(1) if engine.kv == "paged" else math.inf
+        if engine.shared_prefix and memory < math.inf:
+            # at most all of it in every context is kept once
+            moments = moments.copy()
+            moments[..., m.KV] = np.maximum(moments[..., m.KV] - engine.shared_prefix * moments[..., m.DECODE], 0.0)
         if engine.speculation is not None:
             # as many steps as the tokens take at least
             moments = moments.copy()

@@ -138,8 +138,10 @@ class PoolArrivals:
             self._found["own"] = None
             if requests is not None:
                 t = requests.trace
-                cached = requests.cached_by_category[t.category]
-                self._found["own"] = PathRequests.of(t.times_s, t.input_tokens, t.output_tokens, cached), t
+                own = PathRequests.of(
+                    t.times_s, t.input_tokens, t.output_tokens, requests.cached_share, requests.shared_prefix
+                )
+                self._found["own"] = own, t
         return self._found["own"]
 
     def at(self, pool_rate: float) -> Burst:

@@ -66,10 +66,13 @@ class MixedPool(PoolModel):
         arrivals: PoolArrivals,
         api_overhead_s: float = 0.0,
         request_s: float = 0.0,
+        shared_prefix: float = 0.0,
     ) -> None:
         # a first token waits for the host's work on its own request whole
         api_overhead_s += request_s
-        self.slots, self.kv_tokens, self.api_overhead_s = slots, kv_tokens, api_overhead_s
+        self.slots, self.api_overhead_s = slots, api_overhead_s
+        # what requests have between them
+        self.kv_tokens = kv_tokens - shared_prefix
         self.routing = routing
         self.arrivals = arrivals
         self.law = law
@@ -84,6 +87,7 @@ class MixedPool(PoolModel):
             max_num_seqs=slots,
             kv_tokens=kv_tokens,
             cached_share=law.cached_share,
+            shared_prefix=shared_prefix,
             api_overhead_s=api_overhead_s,
         )
         limit = self._replica.max_throughput()
@@ -391,6 +395,7 @@ class Mixed(Method):
             arrivals,
             profile.api_overhead_s,
             profile.request_s,
+            engine.shared_prefix,
         )
 
 

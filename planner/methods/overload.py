@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.iteration.model import IterationModel
 from planner.queueing.overload import Door, Overload, OverloadedReplica
+from planner.queueing.reuse import own_tokens
 from planner.workload.pools import PoolLaw
 
 __all__ = ["LOADS", "door_of", "overload_row", "overload_table", "overloaded_replica"]
@@ -17,7 +18,13 @@ LOADS = (0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
 
 
 def overloaded_replica(
-    law: PoolLaw, iteration: IterationModel, slots: int, token_budget: float, kv_tokens: float, capacity_per_s: float
+    law: PoolLaw,
+    iteration: IterationModel,
+    slots: int,
+    token_budget: float,
+    kv_tokens: float,
+    capacity_per_s: float,
+    shared_prefix: float = 0.0,
 ) -> OverloadedReplica:
     """A replica of a pool near and beyond its capacity, from the requests it gets and its iterations.
 
@@ -27,6 +34,8 @@ def overloaded_replica(
         Requests, iteration times and limits of the engine.
     capacity_per_s
         Its largest stable rate [1/s].
+    shared_prefix
+        Tokens that begin every longer prompt and are kept once [tokens].
     """
     inputs, outputs, cached = law.input_tokens, law.output_tokens, law.cached_share
     new, decodes = (1.0 - cached) * inputs, np.maximum(outputs - 1.0, 0.0)
@@ -34,7 +43,8 @@ def overloaded_replica(
     held = float(mean @ (inputs + 0.5 * outputs))
     # as many as slots, memory and the time they have allow
     steps_alone = float(mean @ decodes) + 1.0
-    running = min(float(slots), kv_tokens / max(held, 1.0), 0.95 * token_budget)
+    own = float(mean @ (own_tokens(inputs, shared_prefix) + 0.5 * outputs))
+    running = min(float(slots), (kv_tokens - shared_prefix) / max(own, 1.0), 0.95 * token_budget)
     for _ in range(8):
         room = max(token_budget - running, 0.05 * token_budget)
         steps = steps_alone + float(mean @ new) / room

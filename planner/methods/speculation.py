@@ -45,7 +45,7 @@ def law_in_steps(law: PoolLaw, speculation: Speculation) -> PoolLaw:
         trace = found.trace
         output = speculation.steps(trace.output_tokens - 1.0) + 1.0
         trace = replace(trace, input_tokens=np.asarray(trace.input_tokens / u), output_tokens=output)
-        return replace(found, trace=trace)
+        return replace(found, trace=trace, shared_prefix=found.shared_prefix / u)
 
     return replace(law, input_tokens=inputs, output_tokens=steps + 1.0, moments=moments, requests=requests)
 
@@ -57,7 +57,12 @@ def engine_in_steps(
     u = speculation.tokens_per_step
     profile = replace(option.profile, iteration=option.profile.iteration.in_units(u))
     return (
-        replace(option, profile=profile, token_budget=max(1, round(option.token_budget / u))),
+        replace(
+            option,
+            profile=profile,
+            token_budget=max(1, round(option.token_budget / u)),
+            shared_prefix=option.shared_prefix / u,
+        ),
         replace(setup, kv_tokens=setup.kv_tokens / u),
     )
 

@@ -34,6 +34,9 @@ __all__ = [
     "stated_rate",
 ]
 
+KV_BLOCK = 16
+"""Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
+
 REPORTED_LEVELS = (0.5, 0.9, 0.99)
 """Quantiles every prediction states, promised or not."""
 
@@ -64,6 +67,8 @@ class Traffic:
         What options changed of the workload as it was read, for the reader.
     max_output
         Longest output that pools keep room for [tokens]; ``None`` = the workload's longest.
+    shared_prefix
+        Tokens that begin every longer prompt, in whole blocks of the KV cache [tokens].
     cache
         Whether prefix caches are computed from the workload's sessions, where it has some and no cached share is given.
     """
@@ -79,6 +84,7 @@ class Traffic:
     changes: tuple[Remark, ...] = ()
     max_output: int | None = None
     cache: bool = True
+    shared_prefix: float = 0.0
 
     @property
     def longest_output(self) -> float:
@@ -117,7 +123,9 @@ class Traffic:
 
     def moments(self, chunk: int) -> FleetMoments:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
-        return FleetMoments(self.workload, self.p_c, chunk, self.cached_share, self.route_on, self.sessions)
+        return FleetMoments(
+            self.workload, self.p_c, chunk, self.cached_share, self.route_on, self.sessions, self.shared_prefix
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +383,28 @@ def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterat
         yield Remark("headroom", {"rate": rate, "headroom": inputs.headroom, "before": before})
 
 
+def _shared_prefix(inputs: PlanInputs, workload: Workload) -> tuple[float, tuple[Remark, ...]]:
+    """What every longer prompt begins with, in whole blocks of the KV cache [tokens]; and what that assumes."""
+    tokens = KV_BLOCK * (inputs.shared_prefix // KV_BLOCK)
+    if not inputs.shared_prefix:
+        return 0.0, ()
+    problems = []
+    if inputs.prefix_cache == "off":
+        problems.append("shared_prefix: prefix_cache is off, so that every prompt is computed whole")
+    if workload.sessions is not None:
+        problems.append(f"shared_prefix: {workload.name} has sessions, which say what prompts share")
+    longest = workload.quantile(1.0, "input")
+    if not 0 < tokens < longest:
+        problems.append(
+            f"shared_prefix: {inputs.shared_prefix:,} tokens are no whole block of {KV_BLOCK} that a prompt begins with; "
+            f"the longest prompt has {longest:,.0f}"
+        )
+    if problems:
+        raise InputError.from_problems(problems)
+    shorter = float(workload.weight[workload.input_tokens <= tokens].sum() / workload.weight.sum())
+    return float(tokens), (Remark("shared_prefix", {"tokens": tokens, "share": shorter}),)
+
+
 def _with_closed_form(name: str) -> Routing:
     """The routing of that name.
 
@@ -420,6 +450,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None), workload)
     if not (math.isfinite(rate) and rate > 0.0):
         raise InputError(f"rate: must be positive, got {rate!r}")
+    prefix, assumed = _shared_prefix(inputs, workload)
     own = inputs.rate is None and rate_per_s is None
     traffic = Traffic(
         workload,
@@ -430,9 +461,10 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         inputs.growth,
         inputs.p_c,
         "total" if inputs.compress else inputs.route_on,
-        (*told, *changes),
+        (*told, *changes, *assumed),
         inputs.max_output,
         inputs.prefix_cache == "on",
+        shared_prefix=prefix,
     )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
     routing = ("sticky" if open_routing else DEFAULT_ROUTING) if inputs.routing == "auto" else inputs.routing

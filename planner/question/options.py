@@ -230,6 +230,9 @@ class PlanInputs:
     cached_share: float | Mapping[str, float] = _option(0.0, of.SHARES, WORKLOAD,
         "Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2.", "0",
         aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0))
+    shared_prefix: int = _option(0, of.TOKENS, WORKLOAD,
+        "Tokens that begin every prompt longer than they are (a system prompt): computed once, kept once in every cache.", "0",
+        check=_NOT_NEGATIVE)
     prefix_cache: str = _option("on", of.TEXT, WORKLOAD,
         "Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-share is 0.",
         choices=("on", "off"))

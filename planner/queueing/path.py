@@ -24,6 +24,8 @@ from heapq import heappop, heappush, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.queueing.reuse import own_tokens
+
 __all__ = ["Followed", "PathRequests", "assign_replicas", "follow_path", "follow_queue", "prefill_work"]
 
 Array = NDArray[np.float64]
@@ -51,6 +53,9 @@ class PathRequests:
         Decode steps [iterations], shape (requests,).
     context
         Mean context of its decode steps [tokens], shape (requests,).
+    held
+        What it holds in memory for itself in the mean of its decode steps: its context without what is kept once for all
+        [tokens], shape (requests,).
     weight
         How many requests of the whole path it stands for, shape (requests,): 0 for those of a warm-up.
     block
@@ -64,6 +69,7 @@ class PathRequests:
     pairs: Array
     steps: Array
     context: Array
+    held: Array
     weight: Array
     block: NDArray[np.int64]
     level: Array = field(default_factory=lambda: np.zeros(1))
@@ -71,17 +77,25 @@ class PathRequests:
 
     @classmethod
     def of(
-        cls, times: Array, input_tokens: Array, output_tokens: Array, cached_share: Array | float = 0.0
+        cls,
+        times: Array,
+        input_tokens: Array,
+        output_tokens: Array,
+        cached_share: Array | float = 0.0,
+        shared_prefix: float = 0.0,
     ) -> PathRequests:
         """Requests by their lengths [tokens] and the share of each prompt in the prefix cache [1], all of shape (requests,).
 
-        A prompt wholly in the cache still computes one token.
+        A prompt wholly in the cache still computes one token; `shared_prefix` tokens of it may be kept once for all.
         """
         new = np.maximum((1.0 - cached_share) * input_tokens, 1.0)
         steps = np.maximum(output_tokens - 1.0, 0.0)
         pairs = new * (np.maximum(input_tokens - new, 0.0) + 0.5 * (new + 1.0))
-        context = input_tokens + 0.5 * (steps + 1.0)
-        return cls(times, new, pairs, steps, context, np.ones(times.size), np.zeros(times.size, dtype=np.int64))
+        written = 0.5 * (steps + 1.0)
+        return cls(
+            times, new, pairs, steps, input_tokens + written, own_tokens(input_tokens, shared_prefix) + written,
+            np.ones(times.size), np.zeros(times.size, dtype=np.int64),
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -92,7 +106,7 @@ class PathRequests:
         """The requests at `rows`."""
         return PathRequests(
             self.times[rows], self.tokens[rows], self.pairs[rows], self.steps[rows], self.context[rows],
-            self.weight[rows], self.block[rows], self.level,
+            self.held[rows], self.weight[rows], self.block[rows], self.level,
             self.backlog,
         )  # fmt: skip
 
@@ -322,7 +336,7 @@ def follow_path(
     budget
         Tokens of an iteration, decodes included [tokens].
     slots, kv_tokens
-        Sequences and tokens of KV memory that a replica holds.
+        Sequences and tokens of KV memory that a replica holds, what it keeps once for all left out.
     seed
         Of the router's random choices.
 
@@ -436,6 +450,7 @@ class _Queue:
         # the first request of a replica or of a block finds it empty
         self._first_of = np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3
         self._crowded = False
+        self._held_share = float(part.held.sum()) / max(float(part.context.sum()), 1e-300)
         self._left = np.zeros(arrived.size)
         self._left_context = 0.0
 
@@ -498,7 +513,9 @@ class _Queue:
 
     def _admit(self, n: Array, held: Array) -> None:
         """Start no request before the slot and the memory it needs are free: first come, first served."""
-        crowded = np.any(n >= self.slots - 1.0) or np.any(held + self.part.context > self.kv_tokens)
+        # each of the decodes holds what it reads, but for what is kept once
+        alone = held * self._held_share
+        crowded = np.any(n >= self.slots - 1.0) or np.any(alone + self.part.held > self.kv_tokens)
         if not (crowded or self._crowded):
             return
         self._crowded = True
@@ -507,7 +524,7 @@ class _Queue:
         admitted = self.arrived.tolist()
         stay = (self.end - self.admitted).tolist()
         first_of = self._first_of.tolist()
-        for k, (arrival, own) in enumerate(zip(admitted, self.part.context.tolist(), strict=True)):
+        for k, (arrival, own) in enumerate(zip(admitted, self.part.held.tolist(), strict=True)):
             if first_of[k]:
                 inside, used, now = [], 0.0, -np.inf
             now = max(now, arrival)

@@ -21,6 +21,7 @@ from planner.iteration.speculation import Speculation
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
+from planner.queueing.reuse import own_tokens
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
@@ -88,6 +89,8 @@ class EngineOption:
         How it speculates and what proposing costs; ``None`` = not at all. `profile` then has the iteration of its steps.
     plain
         The profile without speculation.
+    shared_prefix
+        Tokens that begin every longer prompt: each copy keeps them once [tokens].
 
     Notes
     -----
@@ -108,6 +111,7 @@ class EngineOption:
     speculation: Speculation | None = None
     draft: Draft | None = None
     plain: Profile | None = None
+    shared_prefix: float = 0.0
 
     @property
     def label(self) -> str:
@@ -153,10 +157,15 @@ class EngineOption:
         if self.profile.reserved is not None:
             return self.profile.reserved.at(high_tokens)
         slots = 1
+        each = high_tokens - self.shared_prefix if high_tokens > self.shared_prefix else high_tokens
         # the sampler's share grows with the slots, so the capacity is looked up at the number it allows
         for _ in range(4):
-            slots = max(1, math.floor(self.kv_tokens(slots) / high_tokens))
-        return slots if self.kv_tokens(slots) >= high_tokens else 0
+            slots = max(1, math.floor(self.room(slots) / each))
+        return slots if self.room(slots) >= each else 0
+
+    def room(self, max_num_seqs: int) -> float:
+        """KV memory of a copy that requests have between them: what they share is in it once already [tokens]."""
+        return self.kv_tokens(max_num_seqs) - self.shared_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +209,12 @@ def full_iteration_time(iteration: IterationModel, slots: float, mean_context: f
 
 
 def engine_options(
-    engines: Engines, purchase: Purchase, longest_tokens: float, room_tokens: float, rules: EngineRules
+    engines: Engines,
+    purchase: Purchase,
+    longest_tokens: float,
+    room_tokens: float,
+    rules: EngineRules,
+    shared_prefix: float = 0.0,
 ) -> list[EngineOption]:
     """Every (GPU, way to spread the model, token budget) the search may use.
 
@@ -212,6 +226,8 @@ def engine_options(
         Longest request of the workload; longest that pools keep room for, as far as the model's context goes [tokens].
     rules
         The latency method.
+    shared_prefix
+        Tokens that begin every longer prompt [tokens].
 
     Raises
     ------
@@ -247,7 +263,9 @@ def engine_options(
                 share = engines.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
-                option = EngineOption(gpu, model, profile, way, price, kv, budget, seqs, share, max_len)
+                option = EngineOption(
+                    gpu, model, profile, way, price, kv, budget, seqs, share, max_len, shared_prefix=shared_prefix
+                )
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
@@ -369,7 +387,7 @@ def memory_safe_slots(
     """
     from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots
 
-    safe = safe_slots(blocks, lambda n: option.kv_tokens(n) // BLOCK_TOKENS, max_slots=most)
+    safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     warnings = tuple(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in _GUARD_WARNINGS)
     given = option.max_num_seqs
     if given is None:
@@ -377,7 +395,7 @@ def memory_safe_slots(
         return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions_per_request, warnings)
     if given <= safe.slots:
         return Slots(given, "as given", warnings=warnings)
-    capacity = option.kv_tokens(given) / BLOCK_TOKENS
+    capacity = option.room(given) / BLOCK_TOKENS
     overflow = overflow_probability(blocks, given, capacity)
     preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
     if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
@@ -423,7 +441,8 @@ def set_up(
 
         # where every slot prefills a chunk of its own, no common budget keeps slots idle
         budget = float(option.token_budget) if rules.shares_budget else UNLIMITED_BUDGET
-        blocks = slot_law(law.input_tokens, law.output_tokens, law.weight, token_budget=budget)
+        own = own_tokens(law.input_tokens, option.shared_prefix)
+        blocks = slot_law(own, law.output_tokens, law.weight, token_budget=budget)
         most = MAX_NUM_SEQS_LIMIT
         if rules.shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache

@@ -77,6 +77,7 @@ def simulate_clients(
             slots=engines.slots,
             token_budget=engines.token_budget,
             kv_tokens=engines.kv_tokens,
+            shared_prefix=engines.shared_prefix,
             routing=engines.routing,
             caching=sessions is not None,
             seed=seed,

@@ -193,11 +193,15 @@ class _Pool:
         routing: str,
         rng: np.random.Generator,
         caching: bool,
+        shared_prefix: int = 0,
     ) -> None:
         self.calls, self.rules, self.caching = calls, rules, caching
         self.table = RequestTable.live()
         self.table.cached_tokens = _Supplied(self)
-        self.replicas = [MixedReplica(self.table, model, slots, token_budget, kv_tokens) for _ in range(replicas)]
+        self.replicas = [
+            MixedReplica(self.table, model, slots, token_budget, kv_tokens, shared_prefix=shared_prefix)
+            for _ in range(replicas)
+        ]
         self.caches = [_Cache() for _ in range(replicas)]
         self.kv_tokens = kv_tokens
         self.rule = find_routing(routing)
@@ -388,6 +392,7 @@ def run_clients(
     slots: float = math.inf,
     token_budget: float = math.inf,
     kv_tokens: float = math.inf,
+    shared_prefix: int = 0,
     routing: str = "random",
     caching: bool = True,
     seed: int = 1,
@@ -400,7 +405,7 @@ def run_clients(
     ----------
     calls, rules
         What is asked, and how patiently.
-    model, replicas, slots, token_budget, kv_tokens
+    model, replicas, slots, token_budget, kv_tokens, shared_prefix
         The replicas, as in :class:`planner.simulate.fast.MixedReplica`.
     routing
         A name of :data:`planner.routing.ROUTINGS` without a common queue.
@@ -414,7 +419,7 @@ def run_clients(
         Told the share of `until_s` that has passed.
     """
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 4])))
-    pool = _Pool(calls, rules, model, replicas, slots, token_budget, kv_tokens, routing, rng, caching)
+    pool = _Pool(calls, rules, model, replicas, slots, token_budget, kv_tokens, routing, rng, caching, shared_prefix)
     events = pool.events = [(time, ARRIVE, call, 0) for time, call in calls.first_s]
     heapify(events)
     everyone = pool.replicas

@@ -45,6 +45,8 @@ class MixedReplica:
         Tokens per block.
     request_s
         Time of the host that each request takes from the iteration that admits it [s].
+    shared_prefix
+        Tokens that begin every longer prompt, whole blocks of which memory keeps once for all [tokens].
     reserve
         True: a prompt holds its memory from admission on. False: block by block with its chunks (admission still asks that
         all of it fits).
@@ -60,6 +62,7 @@ class MixedReplica:
         block: int = 1,
         reserve: bool = True,
         request_s: float = 0.0,
+        shared_prefix: int = 0,
     ) -> None:
         self.table = table
         self.model = model
@@ -74,7 +77,8 @@ class MixedReplica:
         self.queue = ArrivalQueue()
         self.now = 0.0  # boundary between iterations: the running one ends here, the next decision is made here
         self.asleep = True
-        self.free: float = memory_blocks
+        self.shared_prefix, self.shared_blocks = shared_prefix, shared_prefix // block
+        self.free: float = memory_blocks - self.shared_blocks
         self.step = 0  # iterations done
         self.decodes = 0
         self.context = 0  # sum of what the decodes hold [tokens]
@@ -256,6 +260,7 @@ class MixedReplica:
         rows, request_s = self.rows, self.request_s
         whole = rows == 1.0
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
+        prefix, once = self.shared_prefix, self.shared_blocks
         table_size = len(linear)
         inf = math.inf
         single = block == 1
@@ -274,6 +279,8 @@ class MixedReplica:
                     self.decodes -= 1
                     self.context -= length
                     self.free += length if single else -(-length // block)
+                    if inputs[request] > prefix:
+                        self.free -= once
                     residues[(length - step) % block] -= 1
                     table.done[request] = now
                     self.completed += 1
@@ -287,6 +294,8 @@ class MixedReplica:
                         if left == 0:
                             del residents[request]
                             self.free += held if single else -(-held // block)
+                            if inputs[request] > prefix:
+                                self.free -= once
                             table.done[request] = now
                             self.completed += 1
                         else:
@@ -365,6 +374,8 @@ class MixedReplica:
                     emitted = emitted_before.get(request, 0)
                     length = inputs[request] + emitted
                     wanted = length if single else -(-length // block)
+                    common = once if inputs[request] > prefix else 0
+                    wanted -= common
                     if wanted > self.free - claims:
                         head_waits = blocked = True
                         break
@@ -381,7 +392,7 @@ class MixedReplica:
                     if reserve:
                         self.free -= wanted
                     else:
-                        self.free -= -(-(past + chunk) // block)
+                        self.free -= -(-(past + chunk) // block) - common
                     pairs += chunk * (past + (chunk + 1) / 2)
                     reached = max(reached, past + chunk)
                     chunk_tokens += chunk
@@ -467,6 +478,10 @@ class MixedReplica:
             self.now = now + duration
             self.pending = True
 
+    def _kept_once(self, request: int) -> int:
+        """Blocks of a request that are kept once for all."""
+        return self.shared_blocks if self.table.input_tokens[request] > self.shared_prefix else 0
+
     def _evict_decode(self, request: int, end: int) -> None:
         table, block = self.table, self.block
         emitted = table.output_tokens[request] - (end - self.step)
@@ -474,12 +489,12 @@ class MixedReplica:
         self.queue.emitted[request] = emitted
         self.decodes -= 1
         self.context -= held
-        self.free += -(-held // block)
+        self.free += -(-held // block) - self._kept_once(request)
         self.residues[(held - self.step) % block] -= 1
 
     def _evict_partial(self, request: int) -> None:
         held = self.partial_length if self.reserve else self.partial_done
-        self.free += -(-held // self.block)
+        self.free += -(-held // self.block) - self._kept_once(request)
         self.partial = -1
         self.partial_length = 0
         self.partial_done = 0

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.queueing.reuse import own_tokens
 from planner.simulate.drive import drive
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Node, Request
@@ -137,9 +139,13 @@ def _run(
     arrives = first.first[moving] + transfer_s(inputs[moving].astype(np.float64))
     order = moving[np.argsort(arrives, kind="stable")]
     arrives = np.sort(arrives, kind="stable")
-    table = RequestTable(inputs[order].tolist(), outputs[order].tolist(), [0] * order.size)
+    # what is kept once leaves the memory and the lengths; decodes still read it
+    once = decode.shared_prefix
+    own = own_tokens(inputs[order].astype(np.float64), once).astype(np.int64)
+    iteration = replace(decode.iteration, h=decode.iteration.h + decode.iteration.g * once)
+    table = RequestTable(own.tolist(), outputs[order].tolist(), [0] * order.size)
     pool = [
-        DecodeReplica(Node(DecodeNode(decode.slots), Canonical(decode.iteration), decode.kv_tokens), table)
+        DecodeReplica(Node(DecodeNode(decode.slots), Canonical(iteration), decode.kv_tokens - once), table)
         for _ in range(decode.replicas)
     ]
 

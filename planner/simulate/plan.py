@@ -17,6 +17,7 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
+from planner.queueing.reuse import found_share
 from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
 from planner.simulate.clients import ClientRules
@@ -187,6 +188,7 @@ class FleetTraffic:
             band = (total > edge) & (total <= gamma * edge) & (trace.output_tokens < edge) & (luck < chance)
             self._pool[band] = k
             self._prompts[band] = edge - trace.output_tokens[band]
+        self._cached = found_share(self._prompts, self._cached, asked.shared_prefix)
 
     def of(self, k: int, requests: int, most: int) -> Traffic:
         """Traffic of the k-th pool: `requests`, or as many as its bursts and crowds need, at most `most`."""
@@ -272,6 +274,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         0.0 if method.free_prefill else option.profile.api_overhead_s,
         option.speculation,
         option.profile.request_s if method.shares_budget else 0.0,
+        int(option.shared_prefix),
     )
 
 
@@ -287,6 +290,7 @@ def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
             kv_tokens=float(pool.setup.kv_tokens),
             routing=routing,
             api_overhead_s=overhead,
+            shared_prefix=int(pool.option.shared_prefix),
         )
         for pool in pools
     )

@@ -117,6 +117,9 @@ class PoolEngines:
         Added to TTFT and E2E of every request [s].
     request_s
         Time of the host that each request takes from the iterations of mixed and paged [s].
+    shared_prefix
+        Tokens that begin every longer prompt and are kept once by mixed and paged; the traffic says what of a prompt is found
+        [tokens].
     speculation
         How they speculate; every step then yields the mean number of tokens, not a random one. `iteration` is that of such
         steps.
@@ -132,6 +135,7 @@ class PoolEngines:
     api_overhead_s: float = 0.0
     speculation: Speculation | None = None
     request_s: float = 0.0
+    shared_prefix: int = 0
 
     def __post_init__(self) -> None:
         find_routing(self.routing)
@@ -177,7 +181,15 @@ class PoolEngines:
             iteration = self.iteration if unit == 1.0 else self.iteration.in_units(unit)
             blocks = rules.blocks(self.kv_tokens / unit)
             return MixedReplica(
-                table, iteration, slots, budget / unit, blocks, rules.block, rules.reserve, self.request_s
+                table,
+                iteration,
+                slots,
+                budget / unit,
+                blocks,
+                rules.block,
+                rules.reserve,
+                self.request_s,
+                round(self.shared_prefix / unit),
             )
         from planner.simulate.durations import Canonical
         from planner.simulate.engine import Node

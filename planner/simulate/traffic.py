@@ -122,7 +122,8 @@ def cached_tokens(inputs: NDArray[np.int64], cached_share: ArrayLike) -> NDArray
         raise InputError(f"cached_share must be one number or one per row ({inputs.size}), got {shares.size}")
     if not (np.all(shares >= 0.0) and np.all(shares < 1.0)):
         raise InputError("cached_share must lie in [0, 1)")
-    return np.minimum(np.floor(shares * inputs), inputs - 1).astype(np.int64)
+    # a share made of whole tokens gives them back
+    return np.minimum(np.floor(shares * inputs + 1e-6), inputs - 1).astype(np.int64)
 
 
 def sample_rows(weight: ArrayLike | None, rows: int, requests: int, rng: np.random.Generator) -> NDArray[np.int64]:

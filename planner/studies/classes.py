@@ -14,6 +14,7 @@ from planner.plans import Plan
 from planner.promise import Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import PlanInputs
+from planner.queueing.reuse import own_tokens
 from planner.workload.combine import mix
 from planner.workload.workload import Workload
 
@@ -242,6 +243,12 @@ def _members(
     return members
 
 
+def _found_share(member: RequestClass) -> float:
+    """Share of a class's prompt tokens that begin with what all of them share [1]."""
+    prompts, weight = member.workload.input_tokens, member.workload.weight
+    return 1.0 - float(weight @ own_tokens(prompts, member.inputs.shared_prefix)) / max(float(weight @ prompts), 1e-300)
+
+
 def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
     """The question of a group: one workload, every class's promise at its stricter level."""
     if len(members) == 1:
@@ -250,6 +257,8 @@ def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
     total = math.fsum(c.rate for c in members)
     promises: dict[tuple[str, float, str], Promise] = {}
     parts, cached = [], {}
+    # prefixes of several classes are found in the cache, but their memory is counted with every request
+    prefixes = {c.inputs.shared_prefix for c in members}
     for c in members:
         share = c.rate / total
         named = replace(
@@ -261,6 +270,8 @@ def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
         for old, new in zip(c.workload.categories, named.categories, strict=True):
             own = c.inputs.cached_share
             cached[new] = own.get(old, 0.0) if isinstance(own, Mapping) else own
+            if len(prefixes) > 1:
+                cached[new] = max(cached[new], _found_share(c))
         for p in c.inputs.promises:
             level = 1.0 - (1.0 - p.quantile) * share
             key = (p.metric, level, p.scope)
@@ -268,6 +279,12 @@ def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
                 promises[key] = Promise(p.metric, p.limit_s, level, p.scope)
     name = " + ".join(c.name for c in members)
     inputs = replace(
-        members[0].inputs, cdf=name, rate=total, promises=tuple(promises.values()), cached_share=cached, p_c=None
+        members[0].inputs,
+        cdf=name,
+        rate=total,
+        promises=tuple(promises.values()),
+        cached_share=cached,
+        shared_prefix=prefixes.pop() if len(prefixes) == 1 else 0,
+        p_c=None,
     )
     return inputs, mix(parts, name=name)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.queueing.reuse import found_share
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
@@ -56,12 +57,15 @@ class PoolRequests:
     ----------
     trace
         Their times and lengths, as the pool gets them.
-    cached_by_category
-        Share of a prompt in the prefix cache, by category of the trace [1].
+    cached_share
+        Share of each prompt in the prefix cache [1], shape (requests,).
+    shared_prefix
+        Tokens that begin every longer prompt and are kept once [tokens].
     """
 
     trace: Trace
-    cached_by_category: FloatArray
+    cached_share: FloatArray
+    shared_prefix: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +151,8 @@ class FleetMoments:
         nothing is compressed.
     sessions
         The calls session by session, where prefix caches are computed from them in place of `cached_share`.
+    shared_prefix
+        Tokens that begin every longer prompt, found in every cache [tokens].
     """
 
     def __init__(
@@ -157,8 +163,10 @@ class FleetMoments:
         cached_share: float | Mapping[str, float] = 0.0,
         route_on: str = "total",
         sessions: Sessions | None = None,
+        shared_prefix: float = 0.0,
     ) -> None:
         self.chunk = chunk
+        self._prefix = shared_prefix
         self._sessions = sessions
         self._workload, self._route_on = workload, route_on
         shares = [
@@ -170,9 +178,10 @@ class FleetMoments:
         self.output = workload.output_tokens[order]
         self.weight = workload.weight[order]
         self._cached_by_category = np.array(shares)
-        self.cached = self._cached_by_category[workload.category[order]]
+        self._share = self._cached_by_category[workload.category[order]]
         if sessions is not None:
-            self.cached = _endless(sessions, self.input)
+            self._share = _endless(sessions, self.input)
+        self.cached = self._found(self.input, self._share)
         self.total = workload.total_tokens if route_on == "total" else self.input
         self.lower = workload.lower_tokens if route_on == "total" else self.input
         # a search asks for the same few cuts and bands again and again
@@ -188,6 +197,10 @@ class FleetMoments:
         sums = np.cumsum(self.features * self.weight[:, None], axis=0)
         # one leading zero: nothing lies below the first row
         self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
+
+    def _found(self, inputs: FloatArray, share: FloatArray) -> FloatArray:
+        """Share of prompts of these lengths that the cache supplies where `share` of them repeats [1]."""
+        return found_share(inputs, share, self._prefix)
 
     @property
     def top(self) -> float:
@@ -259,7 +272,8 @@ class FleetMoments:
             return zero, zero
         given = weight @ self.features[rows]
         outputs = self.output[rows]
-        received = weight @ features(np.maximum(boundary - outputs, 0.0), outputs, self.cached[rows], self.chunk)
+        left = np.maximum(boundary - outputs, 0.0)
+        received = weight @ features(left, outputs, self._found(left, self._share[rows]), self.chunk)
         return given, received
 
     def law(self, lower: State, upper: State) -> PoolLaw | None:
@@ -280,9 +294,10 @@ class FleetMoments:
             if np.any(kept):
                 out = self.output[rows][kept]
                 compressed = float(np.sum(received))
-                inputs = np.concatenate([inputs, np.maximum(upper.boundary - out, 0.0)])
+                left = np.maximum(upper.boundary - out, 0.0)
+                inputs = np.concatenate([inputs, left])
                 outputs = np.concatenate([outputs, out])
-                cached = np.concatenate([cached, self.cached[rows][kept]])
+                cached = np.concatenate([cached, self._found(left, self._share[rows][kept])])
                 weight = np.concatenate([weight, received[kept]])
         positive = weight > 1e-15
         share = float(np.sum(weight[positive]))
@@ -335,7 +350,8 @@ class FleetMoments:
             return None
         lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
         own = Trace(trace.times_s, lengths, outputs, trace.category, trace.near_s).select(keep)
-        return PoolRequests(own, self._cached_by_category)
+        found = self._found(own.input_tokens, self._cached_by_category[own.category])
+        return PoolRequests(own, found, self._prefix)
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""
@@ -357,7 +373,8 @@ class FleetMoments:
             upper[k] = lower[k] = below[s.boundary]
             if s.gamma > 1.0:
                 rows, weight = self.band_weights(s.boundary, s.gamma)
-                left = (1.0 - self.cached[rows]) * np.maximum(s.boundary - self.output[rows], 0.0)
+                left = np.maximum(s.boundary - self.output[rows], 0.0)
+                left = (1.0 - self._found(left, self._share[rows])) * left
                 upper[k] += _counts(np.searchsorted(bins, left), weight, len(bins))
                 lower[k] += _counts(place[rows], weight, len(bins))
         return np.cumsum(upper, axis=1), np.cumsum(lower, axis=1)

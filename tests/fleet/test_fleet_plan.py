@@ -199,6 +199,31 @@ def test_a_cached_prefix_is_worth_at_least_nothing(azure: Workload) -> None:
     assert costs == sorted(costs, reverse=True)
 
 
+def test_a_shared_prefix_is_held_once_and_the_simulated_fleet_agrees() -> None:
+    asked = {
+        "isl": 4000,
+        "osl": 400,
+        "isl_spread": 0.4,
+        "osl_spread": 0.5,
+        "rate": 0.8,
+        "ttft": 5.0,
+        "pools": 1,
+        "gpu": "l4",
+        "tp": 1,
+        "model": "llama-3.1-8b",
+        "token_budget": 2048,
+    }
+    counted = fo.plan(**asked, cached_share=0.6)
+    shared = fo.plan(**asked, shared_prefix="2400")
+    each, once = counted.pools[0], shared.pools[0]
+    assert once.capacity_per_s > 1.3 * each.capacity_per_s and once.replicas < each.replicas
+    assert any("begins with the same 2,400" in a for a in shared.to_dict()["assumptions"])
+    row = fo.simulate(shared, requests=3000, seeds=2, max_requests=6_000).to_rows()[0]
+    # no better a prediction than others so near to what memory holds, but of the right size
+    assert row["verdict"] != "fails"
+    assert row["predicted_s"] == pytest.approx(row["simulated_s"], rel=0.5)
+
+
 def test_no_plan_is_below_the_floor_of_its_hardware(azure: Workload) -> None:
     from planner.catalog import gpu, model
     from planner.replica.floor import hardware_floor

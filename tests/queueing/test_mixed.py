@@ -129,7 +129,15 @@ def test_spread_of_decodes_is_the_product_forms_when_contexts_do_not_matter():
     count, time, per_decode = 0.1, 0.01, 1e-4
     n = count * np.rint(law.steps).mean()
     out = spectra.at(
-        count=count, time=time, per_decode=per_decode, g=0.0, per_prefill=0.0, a=0.0, delay=0.0, context=law.context
+        count=count,
+        time=time,
+        per_decode=per_decode,
+        g=0.0,
+        per_prefill=0.0,
+        a=0.0,
+        delay=0.0,
+        context=law.context,
+        own=law.own_context,
     )
     assert out.decodes == pytest.approx(n / (1 - n * per_decode / time), rel=0.03)
     assert out.effective == pytest.approx(out.decodes, rel=1e-9)

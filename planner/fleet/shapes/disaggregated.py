@@ -28,6 +28,7 @@ from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.queueing.disaggregated import DecodeNodes, PrefillNodes, end_to_end
 from planner.queueing.memory import slot_law
+from planner.queueing.reuse import own_tokens
 from planner.remarks import Remark
 from planner.replica.engine import (
     MAX_NUM_SEQS_LIMIT,
@@ -151,7 +152,8 @@ class Disaggregated(Fleet):
             slots = reserved_slots(option, self.longest)
         else:
             # a node holds prompt and tokens so far, from the second token's iteration on
-            blocks = slot_law(length + 1.0, decodes, weight, token_budget=UNLIMITED_BUDGET)
+            own = own_tokens(length, option.shared_prefix)
+            blocks = slot_law(own + 1.0, decodes, weight, token_budget=UNLIMITED_BUDGET)
             slots = memory_safe_slots(option, blocks, MAX_NUM_SEQS_LIMIT, _SLOT_REASONS, tell_all=True)
         if slots.count < 1:
             raise InputError(

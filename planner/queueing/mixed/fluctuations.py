@@ -44,7 +44,7 @@ class Fluctuations:
     effective : float
         Variance of the iteration time of the decodes, in decodes of mean context [sequences^2].
     context : float
-        Variance of the context tokens held, in decodes of mean context [sequences^2].
+        Variance of the context tokens held, in decodes that hold the mean [sequences^2].
     relaxation : float
         Integral time scale of ``effective`` [iterations].
     per_decode : float
@@ -91,7 +91,7 @@ class LifeSpectra:
 
     def at(
         self, *, count: float, time: float, per_decode: float, g: float, per_prefill: float, a: float, delay: float,
-        context: float, dispersion: float = 1.0,
+        context: float, own: float, dispersion: float = 1.0,
     ) -> Fluctuations:  # fmt: skip
         """Fluctuations at an operating point.
 
@@ -105,8 +105,8 @@ class LifeSpectra:
             ``h'`` [s], [s/token], ``c_p`` without attention [s/token], [s/pair].
         delay : float
             Iterations that prompts wait for budget.
-        context : float
-            Mean context of a decode [tokens].
+        context, own : float
+            Mean context of a decode, and what of it is not kept once for all [tokens].
         dispersion : float
             Index of dispersion of the arrival counts.
         """
@@ -119,7 +119,7 @@ class LifeSpectra:
         unit = np.zeros((4, 1))
         unit[0] = 1.0
         work = np.array([[per_decode], [g], [0.0], [0.0]])
-        memory = np.array([[0.0], [1.0], [0.0], [0.0]])
+        memory = np.array([[own - context], [1.0], [0.0], [0.0]])
         q = per_decode + g * context
 
         def spectrum(signal: Array) -> Array:
@@ -131,7 +131,7 @@ class LifeSpectra:
 
         decodes = spectrum(unit)
         effective = spectrum(work) / q**2 if q > 1e-250 else decodes
-        context_spectrum = spectrum(memory) / max(context, 1e-300) ** 2
+        context_spectrum = spectrum(memory) / max(own, 1e-300) ** 2
         variance = float(effective @ self.weight)
         return Fluctuations(
             float(decodes @ self.weight),

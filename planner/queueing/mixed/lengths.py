@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.queueing.reuse import own_tokens
+
 __all__ = ["BatchCost", "LengthLaw", "PromptSums"]
 
 Array = NDArray[np.float64]
@@ -145,6 +147,8 @@ class LengthLaw:
         Cost of a query-key pair over that of a prefill token, ``a/(b + c)`` [tokens/pair].
     rows : float
         Tokens a decode brings into a batch: prompt tokens to compute are counted in units of so many.
+    shared_prefix : float
+        Tokens that begin every longer prompt and are kept once, not by each request [tokens].
 
     Attributes
     ----------
@@ -153,6 +157,12 @@ class LengthLaw:
         prompts takes time by ``prefill``; attention grows as the square of a prompt, so long ones weigh more.
     pairs : ndarray, shape (rows,)
         Query-key pairs of the prefill, the cached part as its past.
+    own : ndarray, shape (rows,)
+        Prompt tokens a request keeps in memory for itself.
+    mean_kv, mean_kv2 : float
+        Token-iterations of memory a request asks for, and their square.
+    context, own_context : float
+        What a decode reads, and what it holds, its shared prefix left out [tokens].
     """
 
     def __init__(
@@ -163,6 +173,7 @@ class LengthLaw:
         cached_share: ArrayLike,
         attention: float = 0.0,
         rows: float = 1.0,
+        shared_prefix: float = 0.0,
     ) -> None:
         prompt = _row_vector("input_tokens", input_tokens)
         output = _row_vector("output_tokens", output_tokens)
@@ -196,19 +207,24 @@ class LengthLaw:
         self.prefill = work * (self.mean_prefill / float(p @ work))
         self.mean_prefill2 = float(p @ self.prefill**2)
         self.max_prefill = float(self.prefill[p > 0].max())
-        self.mean_prompt = float(p @ prompt)
-        self.mean_prompt2 = float(p @ prompt**2)
+        self.own = own = own_tokens(prompt, shared_prefix)
+        self.mean_own = float(p @ own)
+        self.mean_own2 = float(p @ own**2)
         self.mean_steps = float(p @ steps)
         self.mean_steps2 = float(p @ steps**2)
-        self.mean_kv = float(p @ (steps * (prompt + (steps + 1) / 2)))
-        # token-iterations of memory a request asks for
-        self.mean_kv2 = float(p @ (steps * (prompt + (steps + 1) / 2)) ** 2)
-        if self.mean_steps > 0:
-            self.context = self.mean_kv / self.mean_steps
-            squares = prompt**2 + prompt * (steps + 1) + (steps + 1) * (2 * steps + 1) / 6
-            self.context2 = float(p @ (steps * squares)) / self.mean_steps
-        else:
-            self.context, self.context2 = 0.0, 0.0
+        self.mean_kv = float(p @ (steps * (own + (steps + 1) / 2)))
+        self.mean_kv2 = float(p @ (steps * (own + (steps + 1) / 2)) ** 2)
+        self.context, self.context2 = self._contexts(prompt)
+        self.own_context, self.own_context2 = (self.context, self.context2) if own is prompt else self._contexts(own)
+
+    def _contexts(self, begin: Array) -> tuple[float, float]:
+        """Mean and mean square of begin + 1 .. begin + D over all decode steps [tokens], [tokens^2]."""
+        if not self.mean_steps > 0:
+            return 0.0, 0.0
+        p, steps = self.probability, self.steps
+        squares = begin**2 + begin * (steps + 1) + (steps + 1) * (2 * steps + 1) / 6
+        mean = float(p @ (steps * (begin + (steps + 1) / 2)))
+        return mean / self.mean_steps, float(p @ (steps * squares)) / self.mean_steps
 
     def survival(self, lags: Array) -> Array:
         """P(D >= j) at the given ``lags`` j."""

@@ -175,7 +175,9 @@ class MixedReplica:
         KV memory [tokens]; ``inf`` for no limit.
     cached_share : float or array_like, shape (rows,)
         Share of a prompt found in the prefix cache, in [0, 1), one for all or one per row: prefill computes the rest with
-        the cached part as its past; memory and decode reads hold all of it.
+        the cached part as its past; decodes read all of it.
+    shared_prefix : float
+        Tokens that begin every longer prompt: memory keeps them once, every decode reads them [tokens].
     api_overhead_s : float
         Constant added to TTFT and E2E [s].
 
@@ -219,6 +221,7 @@ class MixedReplica:
         max_num_seqs: float,
         kv_tokens: float = math.inf,
         cached_share: ArrayLike = 0.0,
+        shared_prefix: float = 0.0,
         api_overhead_s: float = 0.0,
     ) -> None:
         terms = {
@@ -250,11 +253,13 @@ class MixedReplica:
             raise ValueError(f"max_num_seqs: {max_num_seqs!r} is not a finite number >= 1")
         if not kv_tokens > 0:
             raise ValueError(f"kv_tokens: {kv_tokens!r} is not > 0")
+        if not (math.isfinite(shared_prefix) and 0 <= shared_prefix < kv_tokens):
+            raise ValueError(f"shared_prefix: {shared_prefix!r} is not in [0, kv_tokens)")
         # a batch is counted in units of what a decode brings into it, so that a decode is one
         b, c, tau, expert_share = b * rows, c * rows, max(tau / rows, 1.0), 1.0 - (1.0 - expert_share) ** rows
         self.token_budget = float(token_budget) / rows
         self.max_num_seqs = float(max_num_seqs)
-        self.kv_tokens = float(kv_tokens)
+        self.kv_tokens = float(kv_tokens) - float(shared_prefix)
         self.api_overhead_s = float(api_overhead_s)
         self._law = LengthLaw(
             input_tokens,
@@ -263,6 +268,7 @@ class MixedReplica:
             cached_share,
             a * rows / (b + c) if b + c > 0 else 0.0,
             rows,
+            float(shared_prefix),
         )
         self._sums = PromptSums(self._law, self.token_budget)
         self._a, self._g = float(a), float(g)
@@ -375,10 +381,10 @@ class MixedReplica:
         slots = max(self.max_num_seqs - min(in_prefill, self.max_num_seqs / 2), 1.0)
         if not math.isfinite(self.kv_tokens) or law.context <= 0:
             return Capacity(slots, math.inf, 0.0)
-        mean = max((self.kv_tokens - law.mean_prompt2 / (2 * law.mean_prompt)) / law.context, 1.0)
+        mean = max((self.kv_tokens - law.mean_own2 / (2 * law.mean_own)) / law.own_context, 1.0)
         # the context held beside a prompt of the head's length: its own spread is in the occupancy
-        scatter = law.mean_prompt2 - law.mean_prompt**2
-        spread = math.sqrt(scatter / law.context**2 + 0.25)
+        scatter = law.mean_own2 - law.mean_own**2
+        spread = math.sqrt(scatter / law.own_context**2 + 0.25)
         if mean - 6 * spread > 1.5 * slots:
             return Capacity(slots, math.inf, 0.0)
         return Capacity(slots, mean, spread)
@@ -494,7 +500,7 @@ class MixedReplica:
         return self._draws_once().spectra.at(
             count=rate * time, time=time, per_decode=max(per_decode - self._g * law.context, 0.0),
             g=self._g, per_prefill=max(per_prefill - self._cost.alpha, 0.0), a=self._a,
-            delay=delay, context=law.context, dispersion=dispersion,
+            delay=delay, context=law.context, own=law.own_context, dispersion=dispersion,
         )  # fmt: skip
 
     def _occupancy(
@@ -707,7 +713,7 @@ class MixedReplica:
         capacity = self._capacity(0.0)
         if math.isfinite(capacity.kv_mean):
             # equal numbers of requests still hold unequal contexts
-            scatter = max(law.context2 / law.context**2 - 1, 0.0)
+            scatter = max(law.own_context2 / law.own_context**2 - 1, 0.0)
             uneven = math.hypot(capacity.kv_spread, math.sqrt(capacity.kv_mean * scatter))
             capacity = Capacity(capacity.slots, capacity.kv_mean, uneven)
         scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0

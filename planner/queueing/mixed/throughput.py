@@ -69,18 +69,18 @@ def max_throughput(
     a : float
         Prefill attention [s/pair].
     budget, kv_tokens : float
-        Token budget B and KV memory M [tokens].
+        Token budget B and KV memory M, a shared prefix left out [tokens].
     slots : float
         ``max_num_seqs``.
     """
     law = sums.law
     prefill, steps = law.mean_prefill, law.mean_steps
-    largest = float(law.prompt[law.probability > 0].max())
+    largest = float(law.own[law.probability > 0].max())
     if largest > kv_tokens:
         return MaxThroughput(0.0, "prompt", 0.0, 0.0, np.inf, 0.0)
     by_budget = budget / (prefill + steps)
-    held = law.mean_prompt2 / (2 * law.mean_prompt)
-    by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_prompt / 2) if np.isfinite(kv_tokens) else np.inf
+    held = law.mean_own2 / (2 * law.mean_own)
+    by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_own / 2) if np.isfinite(kv_tokens) else np.inf
     by_kv = max(by_kv, 1e-9)
     by_slots = slots / (steps + 1 + prefill / budget)
     knee = cost.knee
