@@ -357,7 +357,7 @@ def test_bounded_law_has_the_moments_it_is_given():
 def test_stratified_rows_keep_the_means():
     law = LengthLaw(PROMPTS, OUTPUTS, None, 0.0)
     rows = stratified_rows(law, lattice(4096, 4)[3])
-    assert law.prompt[rows].mean() == pytest.approx(law.mean_prompt, rel=3e-3)
+    assert law.prompt[rows].mean() == pytest.approx(law.mean_own, rel=3e-3)
     assert (law.prompt * law.steps)[rows].mean() == pytest.approx((law.prompt * law.steps).mean(), rel=1e-2)
 
 
