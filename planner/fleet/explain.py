@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from planner.errors import InfeasibleError
-from planner.fleet.pool import FEW_PER_REPLICA, Shortfall
-from planner.fleet.problem import FleetProblem, Found
+from planner.fleet.pool import Shortfall
+from planner.fleet.problem import NEAREST, FleetProblem, Found
 from planner.promise import Promise
 from planner.units import format_count, format_duration, format_percent
 
@@ -16,8 +17,10 @@ NOT_NEAR = 2.0
 """Promise proposed over the least possible: at 1.05 times, fleets were nine times as dear as at twice."""
 
 
-NEAREST, TRIED = 2, 4
-"""Engines and boundaries of which idle fleets of two pools are looked at."""
+TRIED = 4
+"""Boundaries of which idle fleets of two pools are looked at."""
+
+_EXCESS = attrgetter("excess")
 
 
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
@@ -34,7 +37,7 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
         )
-    worst = best or min(shortfalls, key=_miss)
+    worst = best or min(shortfalls, key=_EXCESS)
     p = worst.promise
     lines = []
     if p.metric == "ttft_s":
@@ -100,30 +103,19 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
         return None
     top = len(problem.states) - 1
 
-    def idle(i: int, j: int, engines: Sequence[int]) -> Shortfall | None:
-        found = []
-        for k in engines:
-            if (built := problem.build(i, j, k)) is not None:
-                prediction = built[2].predict(FEW_PER_REPLICA, 1, problem.levels)
-                values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in problem.promises]
-                found.append(max(values, key=_miss))
-        return min(found, key=_miss, default=None)
+    def nearest(i: int, j: int, engines: Sequence[int]) -> Shortfall | None:
+        """What the best of these engines keeps least well."""
+        found = [part for k in engines if (part := problem.idle(i, j, k)) is not None]
+        return min(found, key=_EXCESS, default=None)
 
-    every = range(len(problem.options))
-    alone = {k: part for k in every if (part := idle(0, top, [k])) is not None}
-    fleets = [min(alone.values(), key=_miss, default=None)]
-    # the engines that come nearest with everything come nearest with a part of it
-    nearest = sorted(alone, key=lambda k: _miss(alone[k]))[:NEAREST] or list(every)[:NEAREST]
+    fleets = [nearest(0, top, range(len(problem.options)))]
+    engines = problem.nearest_engines(NEAREST)
     inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0] if problem.search.pools > 1 else []
     for s in inner[:: max(1, len(inner) // TRIED)]:
-        parts = [idle(0, s, nearest), idle(s, top, nearest)]
+        parts = [nearest(0, s, engines), nearest(s, top, engines)]
         known = [part for part in parts if part is not None]
-        fleets.append(max(known, key=_miss) if len(known) == 2 else None)
-    return min((f for f in fleets if f is not None), key=_miss, default=None)
-
-
-def _miss(shortfall: Shortfall) -> float:
-    return shortfall.best_s / shortfall.promise.limit_s
+        fleets.append(max(known, key=_EXCESS) if len(known) == 2 else None)
+    return min((f for f in fleets if f is not None), key=_EXCESS, default=None)
 
 
 def of_fleet_wide(promise: Promise, tail: float) -> str:

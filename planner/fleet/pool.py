@@ -117,6 +117,21 @@ class Shortfall:
     promise: Promise
     best_s: float
 
+    @property
+    def excess(self) -> float:
+        """That value over the promise's limit [1]."""
+        return self.best_s / self.promise.limit_s
+
+
+def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float, ...]) -> Shortfall | None:
+    """The promise that an idle pool keeps least well, kept or not; ``None`` where there are no promises.
+
+    No number of replicas is quicker than one that hardly anybody asks.
+    """
+    prediction = model.predict(FEW_PER_REPLICA, 1, levels)
+    values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in promises]
+    return max(values, key=lambda value: value.excess, default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -308,9 +323,8 @@ def smallest_pool(
             # hardly any progress by more replicas: perhaps no number helps
             if not checked_idle and (n >= 4 * floor or (low and excess(n) > 0.7 * excess(low))):
                 checked_idle = True
-                idle = model.predict(FEW_PER_REPLICA, 1, levels)
-                if (hopeless := broken(idle, latency)) is not None:
-                    return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
+                if (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
+                    return idle
             if n >= MAX_REPLICAS:
                 missed = broken(trials[n][0], latency)
                 assert missed is not None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import gpu as find_gpu
-from planner.fleet.pool import Pool, Shortfall, broken, evaluate_pool, replica_for, smallest_pool
+from planner.fleet.pool import Pool, Shortfall, broken, evaluate_pool, replica_for, smallest_pool, when_idle
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.search import Labelled, PathSearch, SearchOutcome, cheapest_path, cheapest_within
 from planner.fleet.surrogate import guess_rate
@@ -45,6 +45,9 @@ WORTH_SIZING = 0.0
 
 PROMPT_BINS = 40
 """Log-spaced bins of prompt lengths for the surrogate's long prompt."""
+
+NEAREST = 2
+"""Engines of which idle pools are looked at where promises cannot be kept."""
 
 MAX_BOUNDARIES = 60
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
@@ -146,6 +149,7 @@ class FleetProblem:
         self.shortfalls: list[Shortfall] = []
         self._pools: dict[tuple[int, int, int], Pool | None] = {}
         self._models: dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
+        self._idle: dict[tuple[int, int, int], Shortfall | None] = {}
         self._cheapest: dict[tuple[int, int], Pool | None] = {}
         self._passed_over: dict[tuple[int, int], float] = {}
         self._refused: dict[tuple[int, int, int], int] = {}
@@ -166,6 +170,7 @@ class FleetProblem:
         self.states = states
         self._pools = {(0, top, k): v for (_, _, k), v in self._pools.items()}
         self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
+        self._idle = {(0, top, k): v for (_, _, k), v in self._idle.items()}
         self._cheapest = {(0, top): self._cheapest[0, 1]} if self._cheapest else {}
         self._passed_over = {(0, top): self._passed_over[0, 1]} if self._passed_over else {}
         self._edge_bounds()
@@ -339,13 +344,36 @@ class FleetProblem:
             rate = self.rate * law.share
             self.evaluations += 1
             least = int(self.least_replicas(option, law.moments))
-            size = smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start)
+            # where one pool kept its promises at no size, the next may not either: idle, it says so at once
+            size = self.hopeless_idle(i, j, k) if self.shortfalls else None
+            size = size or smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
                 result = Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas))
         self._pools[key] = result
         return result
+
+    def idle(self, i: int, j: int, k: int) -> Shortfall | None:
+        """The promise that an idle pool of option `k` keeps least well, kept or not; ``None`` when no replica fits."""
+        key = (i, j, k)
+        if key not in self._idle:
+            built = self.build(i, j, k)
+            self._idle[key] = None if built is None else when_idle(built[2], self.promises, self.levels)
+        return self._idle[key]
+
+    def hopeless_idle(self, i: int, j: int, k: int) -> Shortfall | None:
+        """The same where the promise is broken."""
+        found = self.idle(i, j, k)
+        return found if found is not None and found.excess > 1.0 else None
+
+    def nearest_engines(self, count: int) -> list[int]:
+        """Options whose idle replicas come nearest to the promises with all requests, nearest first."""
+        found = {
+            k: idle for k in range(len(self.options)) if (idle := self.idle(0, len(self.states) - 1, k)) is not None
+        }
+        # where none holds everything, the first options stand for all
+        return sorted(found, key=lambda k: found[k].excess)[:count] or list(range(len(self.options)))[:count]
 
     def built(self) -> dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel]]:
         """Every pool that was set up: (lower state, upper state, option) -> its parts."""
@@ -435,13 +463,16 @@ class FleetProblem:
 
     def _name_shortfalls(self) -> None:
         """Size some of the pools whose closed form says "no number of replicas", so that the promise they break is known."""
-        top = len(self.states) - 1
-        hopeless = [(0, top)] if math.isinf(float(self.bounds[0, top])) else []
+        top, every = len(self.states) - 1, range(len(self.options))
+        if math.isinf(float(self.bounds[0, top])):
+            for k in every:
+                self.candidate(0, top, k)
         inner = [s for s in range(1, top) if self.states[s].gamma == 1.0]
-        hopeless += [(0, s) for s in inner if math.isinf(float(self.bounds[0, s]))][:: max(1, len(inner) // 8)]
-        for i, j in hopeless:
-            for k in range(len(self.options)):
-                self.candidate(i, j, k)
+        hopeless = [s for s in inner if math.isinf(float(self.bounds[0, s]))]
+        # the engines that come nearest with everything come nearest with a part of it
+        engines = every if self.exact_bounds or not hopeless else self.nearest_engines(NEAREST)
+        for s, k in itertools.product(hopeless[:: max(1, len(inner) // 8)], engines):
+            self.candidate(0, s, k)
 
     def _empty(self, i: int, j: int) -> bool:
         return float(self.bounds[i, j]) == 0.0
@@ -478,6 +509,7 @@ class FleetProblem:
         self._pools.clear()
         self.states = [State(0.0), State(self.moments.top)]
         self._models.clear()
+        self._idle.clear()
         self._edge_bounds()
         self.open_grid()
         top = len(self.states) - 1
