@@ -345,8 +345,8 @@ class FleetProblem:
             self.evaluations += 1
             least = int(self.least_replicas(option, law.moments))
             # where one pool kept its promises at no size, the next may not either: idle, it says so at once
-            size = self.hopeless_idle(i, j, k) if self.shortfalls else None
-            size = size or smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start)
+            idle = self.hopeless_idle(i, j, k) if self.shortfalls else None
+            size = idle or smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
