@@ -730,7 +730,8 @@ def what_if(
         if executor is None and jobs > 1:
             from concurrent.futures import ProcessPoolExecutor
 
-            executor = opened.enter_context(ProcessPoolExecutor(jobs))
+            # processes are all started at once: no more than there are points
+            executor = opened.enter_context(ProcessPoolExecutor(max(1, min(jobs, len(changes)))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
         return sweep(question, changes, load, progress, origin, executor, in_memory, standing, journal)
 

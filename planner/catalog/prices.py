@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.writing import write_text
 
 __all__ = [
     "COLUMNS",
@@ -196,15 +197,14 @@ def save_offers(found: Iterable[Offer], name: str) -> Path:
     rows.writerow(COLUMNS)
     rows.writerows([getattr(offer, c) for c in COLUMNS] for offer in found)
     folder = user_directory()
-    path, part = folder / f"{name}.csv", folder / f".{name}.part"
+    path = folder / f"{name}.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part.write_text(text.getvalue(), encoding="utf-8")
-        part.replace(path)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({error.strerror})", "FLEETOPT_PRICES names another folder."
         ) from None
+    write_text(path, text.getvalue())
     offers.cache_clear()
     return path
 
