@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         calibrate,
         check,
         compare_policies,
+        cost,
         deploy,
         evaluate,
         growth,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.classes import TieredPlan
+    from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
     from planner.studies.growth import Growth
     from planner.studies.schedule import Schedule
@@ -57,7 +59,8 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "growth", "load_workload",
+    "autoscale", "batching", "calibrate", "check", "compare_policies", "cost", "deploy", "evaluate", "growth",
+    "load_workload",
     "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability",
     "wait", "what_if",
 )
@@ -66,7 +69,7 @@ _HOME = {
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
     "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
-    "Comparison": "simulate.compare", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
+    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
@@ -77,11 +80,11 @@ _HOME = {
 
 __all__ = [
     "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison",
-    "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
+    "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
     "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "check", "compare_policies",
-    "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce",
-    "schedule", "simulate", "stability", "wait", "what_if",
+    "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
+    "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
+    from planner.catalog.api_prices import ApiPrice
     from planner.deploy import Rendered
     from planner.fleet.fleet import Fleet
     from planner.monitor.check import FleetCheck
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.classes import TieredPlan
+    from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
     from planner.studies.growth import Growth
     from planner.studies.overview import Overview
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from planner.workload.frames import Frame
 
 __all__ = [
-    "autoscale", "batching", "calibrate", "check", "compare_policies", "deploy", "evaluate", "load_workload", "metrics",
+    "autoscale", "batching", "calibrate", "check", "compare_policies", "cost", "deploy", "evaluate", "load_workload", "metrics",
     "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]  # fmt: skip
 
@@ -778,6 +780,7 @@ def overview(
         lambda rates: evaluate(found, rates),
         again,
         lambda: schedule(found),
+        lambda: cost(found, rate_is="peak"),
         f"fleetopt report {fleet if not isinstance(fleet, Plan) else 'plan.yaml'}",
     )
 
@@ -921,6 +924,109 @@ def schedule(
     elasticity = _elasticity(data, *times, parse_fraction(buffer, "buffer"))
     hourly = _Hourly(fleet, workload, scenario, data, hours, elasticity)
     return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
+
+
+def cost(
+    fleet: Plan | str | Path,
+    *,
+    hours: str | Path | None = None,
+    startup: float | str = "4min",
+    dwell: float | str = 0.0,
+    reserved: Sequence[str] = (),
+    spot_share: float | str = 0.0,
+    preemptions_per_hour: float = 0.05,
+    shortfall: float | str = 0.01,
+    api_prices: str | Path | None = None,
+    api_models: Sequence[str] = (),
+    pue: float = 1.0,
+    kwh_price: float | None = None,
+    co2: float | None = None,
+    **options: Any,
+) -> Costs:
+    """What a fleet costs as finance sees it: how to pay for its hours, tokens in and out, an API's price, energy.
+
+    Parameters
+    ----------
+    fleet
+        A plan, or a plan or configuration file.
+    hours, startup, dwell
+        As for :func:`schedule`; without hours of any kind every hour is the plan's.
+    reserved
+        Offers, ``"h100=1.79@1y"``; for types without one the price lists are asked.
+    spot_share
+        Largest share of every hour's GPUs on spot capacity.
+    preemptions_per_hour, shortfall
+        Of one spot replica [1/h]; probability allowed that fewer are up than needed, which makes the reserve.
+    api_prices, api_models
+        A file in genai-prices' format, and which of its models (``model`` or ``provider/model``); default those it names as
+        the plan's model.
+    pue, kwh_price, co2
+        Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
+    **options
+        Options of :func:`plan`, such as ``rate_is``.
+
+    Returns
+    -------
+    Costs
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
+    >>> found = fo.cost(p, hours="servegen-m-small", reserved=["h100=1.0@1y"])
+    >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
+    True
+    """
+    from planner.catalog.api_prices import read_api_prices
+    from planner.catalog.load import gpu
+    from planner.question.files import load_question, question_of
+    from planner.studies.costs import Spot, costs_of, months_of
+    from planner.studies.schedule import make_schedule
+    from planner.units import parse_fraction, parse_number
+
+    offers: dict[str, list[tuple[str, float]]] = {}
+    for offer in reserved:
+        name, _, rest = str(offer).partition("=")
+        price, at, term = rest.partition("@")
+        if not (name and price and at):
+            raise InputError(f"reserved: {offer!r} is not GPU=USD@TERM", "Write it as h100=1.79@1y.")
+        usd = parse_number(price, f"reserved {offer}")
+        if not usd > 0.0 or not months_of(term):
+            raise InputError(f"reserved: {offer!r}: the price must be positive")
+        offers.setdefault(gpu(name).name, []).append((term, usd))
+    spot = Spot(parse_fraction(spot_share, "spot_share"), preemptions_per_hour, parse_fraction(shortfall, "shortfall"))
+    data = {k: v for k, v in options.items() if v is not None}
+    saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
+    inputs = saved.inputs()
+    apis = [] if api_prices is None else read_api_prices(api_prices, api_models)
+    if apis and not api_models:
+        apis = _apis_of(inputs.model, apis, str(api_prices))
+    notes, traffic = [], saved.traffic(inputs.cdf)
+    elasticity = _elasticity(data, parse_duration(startup, "startup"), parse_duration(dwell, "dwell"))
+    if hours is None and not traffic.arrivals.hourly_profile:
+        notes.append("no rates by hour: every hour is the plan's (--hours gives them)")
+    hourly = _Hourly(fleet, None, None, data, hours, None if notes else elasticity)
+    found = hourly.fleet(hourly.peak)
+    if notes:
+        from planner.workload.hours import HourlyRates
+
+        day, rate = HourlyRates((1.0,) * 24, None, "the same every hour"), hourly.peak
+    else:
+        day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
+    return costs_of(found, make_schedule(found, day, rate, elasticity), offers, spot, apis, pue, kwh_price, co2, notes)
+
+
+def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:
+    """The prices of what is the plan's model by its name."""
+    from planner.catalog.load import normalized
+
+    def words(name: str) -> set[str]:
+        return {w for w in normalized(name).split("-") if w not in ("instruct", "turbo", "meta", "chat", "it", "hf")}
+
+    found = [a for a in apis if words(model) <= words(a.model)]
+    if not found:
+        raise InputError(f"{source}: no model named as {model}", "Name some: --api-model PROVIDER/MODEL.")
+    return found
 
 
 def growth(

@@ -18,6 +18,7 @@ from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolP
 from planner.promise import Promise
 from planner.reproduce.result import Finding
 from planner.studies.classes import Grouping, TieredPlan
+from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
 from planner.studies.evaluation import Evaluation
 from planner.studies.growth import Growth, Month
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
@@ -27,7 +28,8 @@ from planner.workload.workload import Provenance, Workload
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 RESULTS = (
-    Alternative, Arrivals, Choice, Choices, Elasticity, EngineSettings, Evaluation, Finding, Grouping, Growth, Month,
+    Alternative, ApiComparison, Arrivals, Choice, Choices, Commitment, Costs, Elasticity, Energy, TokenPrices, WayToPay,
+    EngineSettings, Evaluation, Finding, Grouping, Growth, Month,
     IterationModel, LatencyValue, Plan, PoolPlan, Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport,
     Sweep, SweepPoint, TieredPlan, Verdict, Workload,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from planner.documents import printable
 __all__ = ["COMMANDS", "Commands", "Once"]
 
 COMMANDS = (
-    "init", "plan", "evaluate", "what-if", "schedule", "report", "autoscale", "deploy", "check", "simulate", "stability",
+    "init", "plan", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
     "batching", "wait", "calibrate", "reproduce", "compress", "profile", "gpu", "model", "prices", "workload", "doctor",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""

@@ -10,6 +10,7 @@ from html import escape
 from planner.plans import Plan
 from planner.report.blocks import Block, Table, rows_table, to_markdown
 from planner.report.svg import Line, bars, lines
+from planner.report.text import costs as costs_text
 from planner.report.text import plan as plan_text
 from planner.report.text.choices import HOURS_PER_MONTH
 from planner.studies.overview import Overview
@@ -54,6 +55,7 @@ def as_markdown(overview: Overview) -> str:
     parts = [to_markdown(plan_text.blocks(overview.plan))]
     for title, _, table in _figures(overview):
         parts.append(f"## {title}\n\n" + to_markdown([table]))
+    parts.append("## What it costs, and how to pay for it\n\n" + to_markdown(costs_text.blocks(overview.costs)))
     parts.append(f"## To repeat it\n\n    {overview.command}\n")
     return "\n\n".join(parts)
 
@@ -79,6 +81,8 @@ def as_html(overview: Overview) -> str:
         f"<h2>{_words(title)}</h2><figure>{picture}<details><summary>as a table</summary>{_table(table)}</details></figure>"
         for title, picture, table in _figures(overview)
     ]
+    body.append("<h2>What it costs, and how to pay for it</h2>")
+    body += [_block(block) for block in costs_text.blocks(overview.costs)]
     tail = [
         _list("Assumed", plan.assumptions),
         _list("Notes", plan.notes),

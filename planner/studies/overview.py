@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
+from planner.studies.costs import Costs
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
@@ -55,6 +56,8 @@ class Overview:
         The cost with one thing otherwise, the largest difference first.
     schedule
         Its day or week; ``None`` where the traffic has none.
+    costs
+        How to pay for it, tokens, energy.
     command
         What repeats it.
     """
@@ -63,6 +66,7 @@ class Overview:
     rates: Evaluation
     doubts: tuple[Sensitivity, ...]
     schedule: Schedule | None
+    costs: Costs
     command: str
 
 
@@ -71,6 +75,7 @@ def overview_of(
     evaluate: Callable[[Sequence[float]], Evaluation],
     replan: Callable[[Mapping[str, Any]], Plan],
     schedule: Callable[[], Schedule],
+    costs: Callable[[], Costs],
     command: str,
 ) -> Overview:
     """Gather an overview.
@@ -85,6 +90,8 @@ def overview_of(
         The plan with options changed; InfeasibleError where there is none.
     schedule
         Its day; InputError where the traffic has none.
+    costs
+        What it costs.
     command
         What repeats it.
     """
@@ -102,7 +109,7 @@ def overview_of(
         # traffic without times, or shorter than a day, has none to show
         day = None
     rates = evaluate([factor * base for factor in RATES])
-    return Overview(plan, rates, tuple(sorted(doubts, key=reach, reverse=True)), day, command)
+    return Overview(plan, rates, tuple(sorted(doubts, key=reach, reverse=True)), day, costs(), command)
 
 
 def _cost(plan: Plan, replan: Callable[[Mapping[str, Any]], Plan], change: Mapping[str, Any]) -> float | None:

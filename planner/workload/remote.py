@@ -106,6 +106,8 @@ def fetched(address: str) -> Path:
 
 def _system(address: str) -> tuple[Any, str]:
     """The store of an address, and the place in it."""
+    if not re.search(r"[^/?#]", address.partition("://")[2]):
+        raise InputError(f"{shown(address)}: an address without a place", "Write it as s3://bucket/file.csv.")
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:

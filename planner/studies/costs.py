@@ -1,0 +1,565 @@
+"""A fleet's costs as finance sees them: how to pay for its hours, what a token costs, an API's price beside it, energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner._version import __version__
+from planner.catalog.api_prices import ApiPrice
+from planner.catalog.load import price_offers
+from planner.catalog.power import PowerCurve, power_curve
+from planner.catalog.prices import reference_offer
+from planner.errors import InputError
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool, pool_model
+from planner.methods.burst import PoolArrivals
+from planner.notebook import InNotebooks
+from planner.plans import HOURS_PER_YEAR
+from planner.replica.price import replicas_for_availability
+from planner.studies.schedule import Schedule, ScheduledPool
+from planner.workload.pools import features
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ApiComparison", "Commitment", "Costs", "Energy", "Spot", "TokenPrices", "WayToPay", "costs_of", "months_of"]
+
+STEP = 0.05
+"""Relative change of lengths by which the share of a request's time is told apart [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """How much may run on capacity that can be taken away.
+
+    Parameters
+    ----------
+    share
+        Largest share of every hour's GPUs [1].
+    preemptions_per_hour
+        Of one replica [1/h].
+    shortfall
+        Largest probability that fewer replicas than bought for are up; the reserve is made for it.
+    """
+
+    share: float = 0.0
+    preemptions_per_hour: float = 0.05
+    shortfall: float = 0.01
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 0.0 <= self.share <= 1.0:
+            problems.append(f"spot_share: must lie in 0 to 1, got {self.share:.10g}")
+        if not (math.isfinite(self.preemptions_per_hour) and self.preemptions_per_hour >= 0.0):
+            problems.append(f"preemptions_per_hour: must not be negative, got {self.preemptions_per_hour:.10g}")
+        if not 0.0 < self.shortfall < 1.0:
+            problems.append(f"shortfall: must lie between 0 and 1, got {self.shortfall:.10g}")
+        if problems:
+            raise InputError.from_problems(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """Reserving GPUs of one type for a term.
+
+    Parameters
+    ----------
+    gpu, term
+        Type; length of the term: ``1y``, ``6m``.
+    usd_per_gpu_hour, on_demand_usd_per_gpu_hour
+        Prices [USD/hour].
+    break_even_utilization
+        Share of the hours a GPU must be wanted so that reserving it pays [1].
+    break_even_months
+        Months of use on demand that cost as much as the whole term.
+    reserved_gpus
+        How many of this fleet's to reserve.
+    committed_usd
+        What that commits to over the term [USD].
+    saving_usd_per_hour
+        Against on demand over the same hours [USD/hour].
+    source
+        Where the price is from.
+    """
+
+    gpu: str
+    term: str
+    usd_per_gpu_hour: float
+    on_demand_usd_per_gpu_hour: float
+    break_even_utilization: float
+    break_even_months: float
+    reserved_gpus: int
+    committed_usd: float
+    saving_usd_per_hour: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class WayToPay:
+    """One way to pay for the fleet's hours.
+
+    Parameters
+    ----------
+    name
+        Which.
+    reserved_gpus, on_demand_gpus, spot_gpus
+        Paid on average over the hours.
+    cost_usd_per_hour
+        Mean over the hours [USD/hour].
+    """
+
+    name: str
+    reserved_gpus: float
+    on_demand_gpus: float
+    spot_gpus: float
+    cost_usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """What a million tokens costs, by the time each kind takes of the GPUs.
+
+    Parameters
+    ----------
+    usd_per_mtok
+        Input and output together [USD per million tokens].
+    input_usd_per_mtok, output_usd_per_mtok
+        Of each kind [USD per million tokens]; with the tokens they add up to the cost.
+    input_share
+        Share of the cost that inputs cause [1].
+    """
+
+    usd_per_mtok: float
+    input_usd_per_mtok: float
+    output_usd_per_mtok: float
+    input_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApiComparison:
+    """The same traffic at an API.
+
+    Parameters
+    ----------
+    name
+        ``provider/model``.
+    cost_usd_per_hour
+        Mean over the hours [USD/hour].
+    ratio
+        That over the cheapest way's cost; above 1 the fleet is cheaper.
+    break_even_rate_per_s
+        Mean rate from which this fleet, paid as it is, is cheaper [1/s].
+    break_even_utilization
+        The same over the rate planned [1].
+    """
+
+    name: str
+    cost_usd_per_hour: float
+    ratio: float
+    break_even_rate_per_s: float
+    break_even_utilization: float
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Electricity of the GPUs.
+
+    Parameters
+    ----------
+    mean_w, peak_w
+        Power over the hours, servers and cooling by `pue` included [W].
+    kwh_per_mtok
+        Energy of a million tokens, in and out together [kWh].
+    pue
+        Power at the meter over that of the GPUs [1].
+    cost_usd_per_hour, co2_kg_per_hour
+        At the price and intensity stated; ``None`` where none is [USD/hour], [kg/hour].
+    estimated
+        GPU -> which points of its curve are shares of its TDP.
+    sources
+        GPU -> where its curve is from.
+    """
+
+    mean_w: float
+    peak_w: float
+    kwh_per_mtok: float
+    pue: float
+    cost_usd_per_hour: float | None
+    co2_kg_per_hour: float | None
+    estimated: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs(InNotebooks):
+    """What a fleet costs.
+
+    Parameters
+    ----------
+    inputs
+        The question, in the options' own names.
+    source, hours, mean_rate_per_s, startup_s
+        Where the hours are from, how many; mean rate [1/s]; start-up time of a replica [s].
+    ways
+        To pay, the cheapest last.
+    commitments
+        A row per GPU type and term.
+    tokens
+        Prices of tokens under the cheapest way.
+    apis
+        The same traffic at APIs, the cheapest first.
+    energy
+        ``None`` where no TDP is known.
+    notes
+        Worth knowing.
+    """
+
+    inputs: Mapping[str, object]
+    source: str
+    hours: int
+    mean_rate_per_s: float
+    startup_s: float
+    ways: tuple[WayToPay, ...]
+    commitments: tuple[Commitment, ...]
+    tokens: TokenPrices
+    apis: tuple[ApiComparison, ...]
+    energy: Energy | None
+    notes: tuple[str, ...]
+
+    shown = ("way", "reserved_gpus", "on_demand_gpus", "spot_gpus", "cost_usd_per_hour")
+
+    def __repr__(self) -> str:
+        per_token = f"${self.tokens.usd_per_mtok:.3g} per million tokens"
+        return f"<Costs: ${self.cheapest.cost_usd_per_hour:,.2f}/hour {self.cheapest.name}, {per_token}>"
+
+    @property
+    def cheapest(self) -> WayToPay:
+        """The way that costs least."""
+        return self.ways[-1]
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per way to pay."""
+        return [{"way": way.name, **{k: v for k, v in asdict(way).items() if k != "name"}} for way in self.ways]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {"schema_version": 1, "kind": "fleetopt-costs", "version": __version__, **asdict(self)}
+
+
+def months_of(term: str) -> int:
+    """Months of a term.
+
+    >>> months_of("1y"), months_of("6m")
+    (12, 6)
+    """
+    number, unit = term[:-1], term[-1:]
+    if not (number.isdigit() and 1 <= int(number) <= 120 and unit in ("y", "m")):
+        raise InputError(f"term: {term!r} is no length of a reservation", "Write it as 1y or 6m.")
+    return int(number) * (12 if unit == "y" else 1)
+
+
+def costs_of(
+    fleet: Fleet,
+    schedule: Schedule,
+    reserved: Mapping[str, Sequence[tuple[str, float]]],
+    spot: Spot,
+    apis: Sequence[ApiPrice] = (),
+    pue: float = 1.0,
+    usd_per_kwh: float | None = None,
+    co2_g_per_kwh: float | None = None,
+    notes: Sequence[str] = (),
+) -> Costs:
+    """Costs of a fleet over the hours of its schedule.
+
+    Parameters
+    ----------
+    fleet, schedule
+        The pools, and how many replicas of each are paid in every hour.
+    reserved
+        GPU -> (term, price [USD/hour]) the user has been offered; for other types the price lists are asked.
+    spot
+        How much may run on spot capacity.
+    apis
+        Prices to compare with.
+    pue
+        Power at the meter over the GPUs' [1].
+    usd_per_kwh, co2_g_per_kwh
+        Price and intensity of electricity.
+    notes
+        Worth knowing already.
+
+    Raises
+    ------
+    InputError
+        A PUE below 1, a price or an intensity below 0.
+    """
+    problems = [] if pue >= 1.0 and math.isfinite(pue) else [f"pue: must be 1 or more, got {pue:.10g}"]
+    for name, value in (("kwh_price", usd_per_kwh), ("co2", co2_g_per_kwh)):
+        if value is not None and not (value >= 0.0 and math.isfinite(value)):
+            problems.append(f"{name}: must not be negative, got {value:.10g}")
+    if problems:
+        raise InputError.from_problems(problems)
+    told = [*notes]
+    types = [_Type(fleet, schedule, gpu, reserved.get(gpu), spot) for gpu in _types(fleet)]
+    ways = _ways(types, spot, schedule)
+    best = ways[-1].cost_usd_per_hour
+    workload, rates = fleet.question.traffic.workload, np.array(schedule.rates_per_s)
+    weight = workload.weight / workload.weight.sum()
+    lengths = float(workload.input_tokens @ weight), float(workload.output_tokens @ weight)
+    rate = float(rates.mean())
+    shares = _input_shares(fleet, schedule)
+    tokens = _token_prices(best, 3600e-6 * rate * lengths[0], 3600e-6 * rate * lengths[1], shares)
+    cached = fleet.question.traffic.cached_share
+    compared = []
+    if apis:
+        if isinstance(cached, Mapping):
+            told.append("shares cached by category are not in the API's price")
+        shares_cached = np.full(weight.size, 0.0 if isinstance(cached, Mapping) else cached)
+        for api in apis:
+            each = api.usd_per_request(workload.input_tokens, workload.output_tokens, shares_cached, weight)
+            cost = 3600.0 * rate * each
+            even = best / (3600.0 * each) if each > 0.0 else math.inf
+            compared.append(ApiComparison(api.name, cost, cost / best, even, even / rate))
+        compared.sort(key=lambda a: a.cost_usd_per_hour)
+    energy = _energy(fleet, schedule, pue, usd_per_kwh, co2_g_per_kwh, 3600e-6 * rate * sum(lengths))
+    if energy is None:
+        told.append(
+            "energy: the catalog has no power limit of " + ", ".join(g for g in _types(fleet) if power_curve(g) is None)
+        )
+    told += [note for kind in types for note in kind.notes]
+    return Costs(
+        dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.elasticity.startup_s, ways,
+        tuple(c for kind in types for c in kind.commitments), tokens, tuple(compared), energy, tuple(told),
+    )  # fmt: skip
+
+
+def _types(fleet: Fleet) -> list[str]:
+    return list(dict.fromkeys(pool.option.gpu.name for pool in fleet.pools))
+
+
+class _Type:
+    """GPUs of one type over the hours, reserved and spot prices beside each other.
+
+    Of G(h) GPUs in hour h, R are reserved and paid always; of the rest up to a share is spot where it is cheaper with its
+    reserve, the others on demand. With d = max(G - R, 0) the cost is convex but for whole spot replicas, and least at R = 0 or at
+    some G(h); all of them are tried. Without spot, R is the number wanted in more than reserved/on-demand of the hours.
+    """
+
+    def __init__(
+        self, fleet: Fleet, schedule: Schedule, gpu: str, own: Sequence[tuple[str, float]] | None, spot: Spot
+    ) -> None:
+        pools = [(p, s) for p, s in zip(fleet.pools, schedule.pools, strict=True) if p.option.gpu.name == gpu]
+        rule = pools[0][0].option.price
+        self.gpu, self.rule, self.spot, self.startup_h = gpu, rule, spot, schedule.elasticity.startup_hours
+        self.hours: Floats = np.sum([s.gpu_hours for _, s in pools], axis=0)
+        self.peak = max(sum(s.replicas[h] * s.gpus_per_replica for _, s in pools) for h in range(schedule.hours))
+        self.unit = max(s.gpus_per_replica for _, s in pools)
+        self.on_demand = rule.usd_per_gpu_hour
+        self.notes: list[str] = []
+        self.spot_price = self._spot_price()
+        self.commitments = self._commitments(own)
+
+    def _spot_price(self) -> float | None:
+        """The plan's, else the price lists'."""
+        if self.spot.share == 0.0:
+            return None
+        if self.rule.spot_usd_per_gpu_hour is not None:
+            return self.rule.spot_usd_per_gpu_hour
+        offer = reference_offer(price_offers(), self.gpu, "spot")
+        if offer is None:
+            self.notes.append(f"no spot price of {self.gpu} is known: give --spot-price {self.gpu}=USD")
+            return None
+        self.notes.append(f"spot {self.gpu}: ${offer.usd_per_gpu_hour:.4g}/hour, {offer.describe()}")
+        return offer.usd_per_gpu_hour
+
+    def _commitments(self, own: Sequence[tuple[str, float]] | None) -> list[Commitment]:
+        """Every term, with as many reserved as pay."""
+        known = [(term, price, "as given") for term, price in own or ()]
+        if own is None:
+            offers = price_offers()
+            terms = sorted({o.term for o in offers if o.gpu == self.gpu and o.term.startswith("reserved-")})
+            found = [reference_offer(offers, self.gpu, term) for term in terms]
+            known = [
+                (o.term.removeprefix("reserved-"), o.usd_per_gpu_hour, o.describe()) for o in found if o is not None
+            ]
+        if not known:
+            self.notes.append(f"no reserved price of {self.gpu} is known: give --reserved {self.gpu}=USD@1y")
+        rows = []
+        without = self.cost(0, 0.0)
+        for term, price, source in known:
+            count = min(self._counts(), key=lambda r: (self.cost(r, price), r))
+            ratio, months = price / self.on_demand, months_of(term)
+            rows.append(
+                Commitment(
+                    self.gpu, term, price, self.on_demand, ratio, months * ratio, count,
+                    count * price * HOURS_PER_YEAR * months / 12.0, without - self.cost(count, price), source,
+                )
+            )  # fmt: skip
+        return rows
+
+    def _counts(self) -> list[int]:
+        """Numbers of reserved GPUs at which the cost may be least."""
+        return sorted({0, *(math.ceil(g - 1e-9) for g in self.hours), *(math.floor(g + 1e-9) for g in self.hours)})
+
+    def split(self, reserved: int) -> tuple[float, float]:
+        """Mean GPUs on demand and on spot, its reserve included."""
+        parts = np.array([self._flexible(float(g), reserved) for g in self.hours])
+        return float(parts[:, 0].mean()), float(parts[:, 1].mean())
+
+    def _flexible(self, gpus: float, reserved: int) -> tuple[float, float]:
+        """GPUs on demand and on spot of one hour."""
+        rest = max(gpus - reserved, 0.0)
+        whole = math.floor(min(self.spot.share * gpus, rest) / self.unit + 1e-9)
+        if self.spot_price is None or whole < 1:
+            return rest, 0.0
+        bought = self.unit * self._with_reserve(whole)
+        if bought * self.spot_price >= whole * self.unit * self.on_demand:
+            return rest, 0.0
+        return rest - whole * self.unit, float(bought)
+
+    def _with_reserve(self, replicas: int) -> int:
+        """Spot replicas bought so that enough are up while those taken away are replaced, each within a start-up time."""
+        return _reserve(replicas, self.spot.shortfall, self.spot.preemptions_per_hour, self.startup_h)
+
+    def cost(self, reserved: int, price: float) -> float:
+        """Mean cost with so many reserved at a price [USD/hour]."""
+        on_demand, spot = self.split(reserved)
+        return reserved * price + on_demand * self.on_demand + spot * (self.spot_price or 0.0)
+
+
+@cache
+def _reserve(replicas: int, shortfall: float, per_hour: float, startup_h: float) -> int:
+    return replicas_for_availability(replicas, shortfall, per_hour, startup_h)
+
+
+def _ways(types: Sequence[_Type], spot: Spot, schedule: Schedule) -> tuple[WayToPay, ...]:
+    """From the dearest to the cheapest."""
+    static = sum(k.peak for k in types)
+    found = [WayToPay("on demand, busiest hour always", 0.0, static, 0.0, sum(k.peak * k.on_demand for k in types))]
+    terms = dict.fromkeys(c.term for k in types for c in k.commitments)
+    for term in terms:
+        prices = [next((c.usd_per_gpu_hour for c in k.commitments if c.term == term), None) for k in types]
+        if all(p is not None for p in prices):
+            cost = sum(k.peak * (p or 0.0) for k, p in zip(types, prices, strict=True))
+            found.append(WayToPay(f"reserved {term}, busiest hour always", static, 0.0, 0.0, cost))
+    scheduled = sum(float(k.hours.mean()) for k in types)
+    cost = sum(float(k.hours.mean()) * k.on_demand for k in types)
+    found.append(WayToPay("on demand, by the hour", 0.0, scheduled, 0.0, cost))
+    parts, total, names = np.zeros(3), 0.0, []
+    for k in types:
+        best = min(k.commitments, key=lambda c: -c.saving_usd_per_hour, default=None)
+        count, price = (best.reserved_gpus, best.usd_per_gpu_hour) if best else (0, 0.0)
+        on_demand, on_spot = k.split(count)
+        parts += (count, on_demand, on_spot)
+        total += k.cost(count, price)
+        names += [f"reserved {best.term}"] if best and count else []
+    names = (
+        list(dict.fromkeys(names)) + (["on demand"] if parts[1] > 0.0 else []) + (["spot"] if parts[2] > 0.0 else [])
+    )
+    if len(names) > 1:
+        found.append(WayToPay("mixed: " + " + ".join(names), float(parts[0]), float(parts[1]), float(parts[2]), total))
+    return tuple(sorted(found, key=lambda w: -w.cost_usd_per_hour))
+
+
+def _input_shares(fleet: Fleet, schedule: Schedule) -> list[tuple[float, float]]:
+    """(share of the cost, share of it that inputs cause) of every pool."""
+    costs = np.array([math.fsum(p.cost_usd) for p in schedule.pools])
+    return [(c, _input_share(fleet, k)) for k, c in enumerate((costs / costs.sum()).tolist())]
+
+
+def _input_share(fleet: Fleet, k: int) -> float:
+    """How much of a request's time in a pool grows with its input, against what grows with its output [1].
+
+    The time is the inverse of the capacity; its logarithm's slopes along the logarithms of all inputs and of all outputs, scaled
+    to add up to one (what both cause together is shared as they cause it: prices of Aumann and Shapley to first order).
+    """
+    if fleet.linked:
+        return 0.0 if "ttft_s" not in fleet.metrics(k) else 1.0
+
+    def slope(inputs: float, outputs: float) -> float:
+        up, down = (_capacity(fleet, fleet.pools[k], 1.0 + s * inputs, 1.0 + s * outputs) for s in (STEP, -STEP))
+        return max(math.log(down / up), 0.0)
+
+    of_inputs, of_outputs = slope(1.0, 0.0), slope(0.0, 1.0)
+    return of_inputs / (of_inputs + of_outputs) if of_inputs + of_outputs > 0.0 else 0.5
+
+
+def _capacity(fleet: Fleet, pool: Pool, inputs: float, outputs: float) -> float:
+    """Capacity of one replica for the pool's requests with all lengths scaled [1/s]."""
+    law = pool.law
+    lengths = law.input_tokens * inputs, np.maximum(law.output_tokens * outputs, 1.0)
+    rows = features(*lengths, law.cached_share, fleet.question.engines.chunk)
+    changed = replace(
+        law, input_tokens=lengths[0], output_tokens=lengths[1], moments=law.share * (law.weight @ rows),
+        requests=lambda: None, sessions=lambda: None,
+    )  # fmt: skip
+    arrivals = PoolArrivals(None, law.share)
+    return pool_model(fleet.question, pool.option, pool.setup, changed, arrivals).capacity_per_s
+
+
+def _token_prices(cost: float, inputs: float, outputs: float, shares: Sequence[tuple[float, float]]) -> TokenPrices:
+    """Prices from the cost [USD/hour] and the tokens [million/hour]."""
+    share = math.fsum(part * of_input for part, of_input in shares)
+    return TokenPrices(cost / (inputs + outputs), share * cost / inputs, (1.0 - share) * cost / outputs, share)
+
+
+def _energy(
+    fleet: Fleet, schedule: Schedule, pue: float, usd_per_kwh: float | None, co2_g: float | None, mtok_per_hour: float
+) -> Energy | None:
+    """Power of every hour: what serves by what runs on it, what starts as idle."""
+    curves = {gpu: power_curve(gpu) for gpu in _types(fleet)}
+    if any(curve is None for curve in curves.values()):
+        return None
+    known: dict[tuple[float, tuple[int, ...]], float] = {}
+    for h, rate in enumerate(schedule.rates_per_s):
+        counts = tuple(p.replicas[h] for p in schedule.pools)
+        if (rate, counts) not in known:
+            known[rate, counts] = _serving_watts(fleet, schedule.pools, rate, counts, curves)
+    watts = np.array(
+        [known[r, tuple(p.replicas[h] for p in schedule.pools)] for h, r in enumerate(schedule.rates_per_s)]
+    )
+    for p in schedule.pools:
+        curve = curves[p.gpu]
+        assert curve is not None
+        watts += curve.idle_w * (np.array(p.gpu_hours) - p.gpus_per_replica * np.array(p.replicas))
+    watts *= pue
+    mean_kw = float(watts.mean()) / 1000.0
+    return Energy(
+        1000.0 * mean_kw, float(watts.max()), mean_kw / mtok_per_hour, pue,
+        None if usd_per_kwh is None else usd_per_kwh * mean_kw,
+        None if co2_g is None else 1e-3 * co2_g * mean_kw,
+        {gpu: c.estimated for gpu, c in curves.items() if c is not None and c.estimated},
+        {gpu: c.source for gpu, c in curves.items() if c is not None},
+    )  # fmt: skip
+
+
+def _serving_watts(
+    fleet: Fleet,
+    pools: Sequence[ScheduledPool],
+    rate: float,
+    counts: tuple[int, ...],
+    curves: Mapping[str, PowerCurve | None],
+) -> float:
+    """Power of the replicas that serve [W]."""
+    if fleet.linked:
+        found = fleet.predict(max(rate, 1e-9), counts)
+    else:
+        found = [
+            (p.model.without_bursts() or p.model).predict(max(rate, 1e-9) * p.law.share, max(n, 1), fleet.levels)
+            for p, n in zip(fleet.pools, counts, strict=True)
+        ]
+    total = 0.0
+    for pool, p, n, prediction in zip(fleet.pools, pools, counts, found, strict=True):
+        running = prediction.mean_running / pool.option.copies
+        curve = curves[p.gpu]
+        assert curve is not None
+        total += n * p.gpus_per_replica * curve.watts(running if math.isfinite(running) else float(pool.setup.slots))
+    return total
