@@ -1,18 +1,29 @@
-"""Whether the table of choices is right and complete: ``python benchmarks/choices.py [QUESTIONS]``.
+"""Whether the table of choices is right and complete: ``python benchmarks/choices.py [FIRST [LAST [FILE]]]``.
 
-For each question, every single choice of routing, pools, compression, precision, engine, measured profile, shape and GPU type is
-planned by itself; one that is cheaper than the plan by more than 2% must stand in the table, at the price that choosing it gives.
+For each question, every single choice of routing, pools, compression, precision, engine, measured profile, shape and GPU type of
+``--gpu any`` is planned by itself, whatever the table proposes; one that is cheaper than the plan by more than 2% must stand in
+the table, at the price that choosing it gives. FIRST and LAST pick some of the twenty questions; those that stand in FILE are
+passed over, so that a run can be taken up again.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import planner as fo
-from planner.choices import Choice
+from planner.catalog.load import model as find_model
+from planner.catalog.profiles import measured_profiles
+from planner.choices import Choices
+from planner.engines import engines
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.types import cheapest_types
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
+from planner.routing import ROUTINGS
+from planner.workload.workload import Workload
 
 QUESTIONS: tuple[dict[str, Any], ...] = tuple(
     {"model": model, "rate": rate, **promise}
@@ -22,49 +33,68 @@ QUESTIONS: tuple[dict[str, Any], ...] = tuple(
 )
 """Twenty: two models, several rates, TTFT alone, loose, with TPOT, and TPOT alone."""
 
-SHAPES = ({"shape": "disaggregated"},)
+CHEAPER = 0.98
 ENOUGH = 1e6
 
 
-def cost(question: dict[str, Any], changes: dict[str, Any]) -> float | None:
-    """The price with a choice made; ``None`` where there is no fleet."""
-    metrics = {"ttft": "slo", "tpot": "tpot", "e2e": "e2e"}
-    kept = {k: v for k, v in question.items() if k not in {metrics[m] for m in changes if m in metrics}}
+def singles(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every choice, whether it looks promising or not."""
+    yield from ({"routing": r.name} for r in ROUTINGS.values() if r.law is not None and not r.affinity)
+    yield from ({"engine": name} for name in engines())
+    yield from ({"weights": "fp8"}, {"kv_dtype": "fp8"}, {"compress": True})
+    yield from ({"pools": pools} for pools in (1, 3))
+    yield {"shape": "disaggregated"}
+    yield from (
+        {"profile": p.name} for p in measured_profiles(find_model(question["model"])) if p.gpu.startswith("h100-80gb")
+    )
+    asked = PlanInputs.from_dict({**question, "gpu": "any"})
+    yield from ({"gpu": [name]} for name in cheapest_types(compile_question(asked, Workload.from_file("azure"))))
+
+
+def planned(question: dict[str, Any], **more: Any) -> tuple[float, Choices | None]:
+    """The price and the table of choices; infinite where there is no fleet."""
     try:
-        return fo.plan("azure", **{**kept, **changes}).cost_usd_per_hour
-    except (InfeasibleError, InputError):
-        return None
+        plan = fo.plan("azure", **question, **more)
+    except InfeasibleError as error:
+        return float("inf"), error.choices
+    except InputError:
+        return float("inf"), None
+    return plan.cost_usd_per_hour, plan.choices
 
 
 def wrong(question: dict[str, Any]) -> Iterator[str]:
-    """Rows that are not what choosing them gives, and cheaper choices that are missing."""
-    try:
-        plan = fo.plan("azure", choices=ENOUGH, **question)
-        base, found = plan.cost_usd_per_hour, plan.choices
-    except InfeasibleError as error:
-        base, found = float("inf"), error.choices
-    rows: tuple[Choice, ...] = () if found is None else found.rows
-    for row in rows:
-        chosen = cost(question, dict(row.changes))
-        if row.cost_usd_per_hour != chosen:
-            yield f"{row.flags}: {row.cost_usd_per_hour} in the table, {chosen} chosen"
-    told = [dict(row.changes) for row in rows]
-    for changes in SHAPES:
-        chosen = cost(question, changes)
-        if chosen is not None and chosen < 0.98 * base and changes not in told:
-            yield f"{changes}: {chosen} against {base}, not in the table"
+    """Cheaper choices that are missing from the table or stand there at another price."""
+    base, _ = planned(question)
+    cheaper = {}
+    for changes in singles(question):
+        cost, _ = planned({**question, **changes})
+        if cost < CHEAPER * base:
+            cheaper[str(changes)] = cost
+    _, table = planned(question, choices=ENOUGH)
+    rows = {} if table is None else {str(dict(row.changes)): row.cost_usd_per_hour for row in table.rows}
+    print(f"  ${base:,.2f}/hour; {len(rows)} rows; cheaper by more than 2%: {cheaper}", flush=True)
+    for changes, cost in cheaper.items():
+        if changes not in rows:
+            yield f"{changes}: ${cost:,.2f}/hour, not in the table"
+        elif rows[changes] != cost:
+            yield f"{changes}: {rows[changes]} in the table, {cost} chosen"
 
 
-def main() -> None:
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else len(QUESTIONS)
-    failed = 0
-    for question in QUESTIONS[:most]:
-        problems = [*wrong(question)]
-        failed += bool(problems)
-        print(question, problems if problems else "ok", flush=True)
-    print(f"{failed} of {min(most, len(QUESTIONS))} questions fail")
-    sys.exit(min(failed, 1))
+def main(first: int = 1, last: int = len(QUESTIONS), done: Path | None = None) -> None:
+    told = done.read_text(encoding="utf-8") if done is not None and done.exists() else ""
+    for number, question in enumerate(QUESTIONS, start=1):
+        asked = f"{number:2d} {' '.join(f'{k}={v}' for k, v in question.items())}: "
+        if not first <= number <= last or asked in told:
+            continue
+        line = asked + ("; ".join(wrong(question)) or "ok")
+        print(line, flush=True)
+        told += line + "\n"
+        if done is not None:
+            done.write_text(told, encoding="utf-8")
+    failed = [line for line in told.splitlines() if not line.endswith(": ok")]
+    print(f"{len(failed)} of {len(told.splitlines())} questions fail")
+    sys.exit(min(len(failed), 1))
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:3]), *map(Path, sys.argv[3:4]))

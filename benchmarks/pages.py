@@ -25,10 +25,11 @@ least wanted first, and the page says which; then words fold. Numbers are never 
 that goes into a file or a pipe. Times are in milliseconds below a second. Data goes to stdout, what was assumed to stderr.
 
 Below a plan stands what other choices would cost, one at a time, in a fixed order: GPU types where several were asked for,
-routing, pools, compression, measured iteration times, engines, 20% more traffic, a node's failure (as many spare replicas
-as one node can hold), the promise at other limits with the knee of that curve, GPU types nobody asked for. Each row is the price
-that `plan` with the flags in its last column gives, sized by the same search. `--options-seconds` is the time for it (1.4 by
-default, shared by all cores), `--no-options` leaves it out; rows that the time did not reach are named. `--gpu any` searches the
+routing, pools, prefill and decode together or apart, compression, precision, measured iteration times, engines, 20% more
+traffic, a node's failure (as many spare replicas as one node can hold), the promise at other limits with the knee of that curve,
+GPU types nobody asked for. Each row is the price that `plan` with the flags in its last column gives, sized by the same search.
+`--options-seconds` is the time for it (1.4 by default, shared by all cores; what may save most is sized first, prefill and decode
+apart last), `--no-options` leaves it out; rows that the time did not reach are named. `--gpu any` searches the
 eight types with a price that look cheapest for the question. Other commands make no such table.
 """
 

@@ -158,7 +158,7 @@ class PoolPlan:
     name
         ``"all"``, ``"short"``, ``"long"`` or ``"pool 2"``.
     low_tokens, high_tokens
-        Serves requests with ``low < total <= high`` [tokens].
+        Serves requests with ``low < input <= high`` [tokens], of input and output together where ``route_on`` is total.
     gamma
         Requests up to ``gamma * high_tokens`` are compressed into this pool; 1 = none.
     share, compressed_share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +28,7 @@ from planner.routing import ROUTINGS, find_routing
 from planner.units import format_count, format_duration
 from planner.workload.workload import Workload
 
-__all__ = ["choices_of", "ways_out"]
+__all__ = ["by_worth", "choices_of", "ways_out"]
 
 LIMITS = (0.5, 0.7, 1.4, 2.0, 3.0)
 """Limits of the promise tried around the plan's own, as factors."""
@@ -46,6 +47,15 @@ GROWTH = 1.2
 
 OTHER_TYPES = 4
 """GPU types tried beside the one asked for."""
+
+POOLS = ("one", "two", "three", "four")
+
+SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill and decode on pools of their own"}
+
+WORTH = (
+    "precision", "gpu", "profile", "routing", "promise", "pools", "traffic", "engine", "redundancy", "compression", "shape",
+)  # fmt: skip
+"""Kinds of choices as they are sized: what saves much and is sized soon before what saves little or takes long."""
 
 Progress = Callable[[int, int], None] | None
 
@@ -107,9 +117,21 @@ def _sized(
     asked: Sequence[Choice], inputs: PlanInputs, workload: Workload, end: float, progress: Progress
 ) -> list[Choice]:
     """The choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
-    tasks = [partial(_size, choice, inputs, workload) for choice in asked]
-    answers = within(end - time.monotonic(), tasks, progress)
-    return [a if a is not None else replace(c, reached=False) for c, a in zip(asked, answers, strict=True)]
+    order = by_worth(asked)
+    tasks = [partial(_size, asked[k], inputs, workload) for k in order]
+    answers = dict(zip(order, within(end - time.monotonic(), tasks, progress), strict=True))
+    return [answers[k] or replace(choice, reached=False) for k, choice in enumerate(asked)]
+
+
+def by_worth(asked: Sequence[Choice]) -> list[int]:
+    """Positions in the order of sizing: one of each kind by its worth, then the second of each; other shapes last."""
+    turns: Counter[str] = Counter()
+    keys = []
+    for k, choice in enumerate(asked):
+        rank = WORTH.index(choice.kind) if choice.kind in WORTH else len(WORTH)
+        keys.append((choice.kind == "shape", turns[choice.kind], rank, k))
+        turns[choice.kind] += 1
+    return [key[-1] for key in sorted(keys)]
 
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
@@ -156,8 +178,13 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
                 yield _choice("routing", f"routing {routing.name}", routing=routing.name)
         if len(plan.pools) > 1 and plan.baseline is not None:
             yield _choice("pools", "one pool", pools=1)
+        if 1 < len(plan.pools) == inputs.pools < len(POOLS):
+            yield _choice("pools", f"{POOLS[inputs.pools]} pools", pools=inputs.pools + 1)
     if inputs.pools == 1:
         yield _choice("pools", "two pools", pools=2)
+    taken = inputs.shape if plan is None else plan.shape
+    if taken in SHAPES:
+        yield from (_choice("shape", told, shape=shape) for shape, told in SHAPES.items() if shape != taken)
     if inputs.tp is not None and inputs.profile is None:
         yield _choice("tp", "tensor parallelism searched", tp="all")
     if inputs.inventory and plan is None:

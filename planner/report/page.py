@@ -69,7 +69,7 @@ def as_html(overview: Overview) -> str:
         f"<h1>{_words(question)}</h1>",
         f'<p class="answer">{_words(answer)}</p><p>{_words(cost)}</p>',
         *(f'<p class="warning">{_words(line)}</p>' for line in plan.warnings),
-        _table(Table(columns, rows, {"pool", "total tokens"})),
+        _table(Table(columns, rows, {*columns[:2]})),
         _list("Why", plan.explanation),
     ]
     if plan.choices is not None:

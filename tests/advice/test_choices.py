@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import planner as fo
+from planner.advice.choices import by_worth
 from planner.advice.within import within
 from planner.choices import Choice, knee
 from planner.cli.main import run
@@ -17,6 +18,12 @@ from planner.errors import InfeasibleError, InputError
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
 PATIENT = 300.0
+
+
+@pytest.fixture(autouse=True)
+def no_other_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools of prefill and decode take longer to size than all else together: one test asks for them."""
+    monkeypatch.setattr("planner.advice.choices.SHAPES", {})
 
 
 def chosen(choice: Choice, **asked: object) -> float | None:
@@ -53,6 +60,22 @@ def test_the_measured_profile_beside_the_estimate_is_named() -> None:
     assert plan.choices is not None
     row = next(row for row in plan.choices.rows if row.kind == "profile")
     assert row.changes == {"profile": "llama-3.1-8b-h100-80gb-tp1-trtllm"}
+
+
+def test_the_other_shape_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    asked = {**QUICK, "rate": 5.0, "pools": 1}
+    plan = fo.plan("azure", choices=PATIENT, **asked)  # type: ignore[arg-type]
+    assert plan.choices is not None
+    (row,) = (row for row in plan.choices.rows if row.kind == "shape")
+    assert (row.flags, row.reached) == ("--shape disaggregated", True)
+    assert row.cost_usd_per_hour == chosen(row, **asked)
+
+
+def test_what_may_save_most_is_sized_first() -> None:
+    kinds = ["routing", "routing", "shape", "precision", "unheard of", "precision"]
+    order = by_worth([Choice(kind, "", {}, "") for kind in kinds])
+    assert order == [3, 0, 4, 5, 1, 2]
 
 
 def test_no_time_leaves_rows_without_a_price() -> None:

@@ -20,7 +20,7 @@ def blocks(plan: Plan) -> list[Block]:
         Text([question], "heading"),
         Text([answer], "bold", near=True),
         Text([cost], near=True),
-        Table(columns, rows, {"pool", "total tokens"}, drop=DROPPED),
+        Table(columns, rows, {*columns[:2]}, drop=DROPPED),
         Text([savings(plan)]),
         Text(plan.explanation, "bullets", "Why", near=True),
         *(() if plan.choices is None else choices.blocks(plan.choices)),
@@ -92,10 +92,13 @@ def savings(plan: Plan) -> str:
 
 
 COLUMNS = (
-    "pool", "total tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
+    "pool", "input tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
 )  # fmt: skip
 
-DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", "total tokens", "load")
+TOTAL = "total tokens"
+"""Heads the second column where the pools are not cut by the input alone."""
+
+DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", TOTAL, "input tokens", "load")
 """Columns that a narrow page leaves out, the first to go first."""
 
 
@@ -149,6 +152,8 @@ def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
     """Columns and a row per pool; fleets of other shapes, if asked for, below the plan's own."""
     shown = reported(plan)
     columns = [*COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
+    if plan.shape == "disaggregated" or plan.inputs.get("compress") or plan.inputs.get("route_on") == "total":
+        columns[1] = TOTAL
     listed = [(plan.shape, pool) for pool in plan.pools]
     listed += [(other.shape, pool) for other in plan.alternatives for pool in other.pools]
     rows = []
