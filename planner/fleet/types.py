@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.catalog.load import gpus
 from planner.errors import InputError
-from planner.fleet.problem import FleetProblem
+from planner.fleet.problem import FleetProblem, engine_choices
 from planner.question.compiled import CompiledQuestion
 
 __all__ = ["ANY", "MOST_TYPES", "cheapest_types", "with_types"]
@@ -19,6 +19,9 @@ ANY = "any"
 
 MOST_TYPES = 8
 """Types that ``--gpu any`` searches."""
+
+FEW_TYPES = 3
+"""Types that say what binds where none keeps the promises."""
 
 ENDS = (512, 8192)
 """Token budgets at which types are compared."""
@@ -56,6 +59,18 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
     return tuple(name for _, name in sorted(found)[:most])
 
 
+def _quickest_types(question: CompiledQuestion) -> tuple[str, ...]:
+    """The types with a price that hold the model, by their peak."""
+    fit = []
+    for name, gpu in gpus().items():
+        try:
+            engine_choices(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        except InputError:
+            continue
+        fit.append((-max(gpu.flops_per_s.values()), name))
+    return tuple(name for _, name in sorted(fit)[:FEW_TYPES])
+
+
 def with_types(question: CompiledQuestion) -> CompiledQuestion:
     """The question with the types that :data:`ANY` stands for.
 
@@ -67,11 +82,9 @@ def with_types(question: CompiledQuestion) -> CompiledQuestion:
     engines = question.engines
     if ANY not in engines.gpu:
         return question
-    found = cheapest_types(question)
+    # where none keeps the promises, the quickest say what binds
+    found = cheapest_types(question) or _quickest_types(question)
     if not found:
-        raise InputError(
-            f"gpu: no GPU type with a price holds {engines.model} and its longest request within the promises",
-            "Name one (--gpu) to see what binds.",
-        )
+        raise InputError(f"gpu: no GPU type with a price holds {engines.model}", "Name one (--gpu) to see what it lacks.")
     named = [name for name in engines.gpu if name != ANY]
     return replace(question, engines=replace(engines, gpu=tuple(dict.fromkeys([*named, *found]))))

@@ -76,12 +76,18 @@ def _text(value: Any, name: str) -> str:
     return value
 
 
+def _items(value: Any) -> list[Any]:
+    """What is listed: items of a sequence or one alone, texts taken apart at commas."""
+    given = value if isinstance(value, (list, tuple)) else [value]
+    return [part for item in given for part in (map(str.strip, item.split(",")) if isinstance(item, str) else [item])]
+
+
 def _names(value: Any, name: str) -> tuple[str, ...]:
     """One name, several by comma, or a list of them."""
-    names = [v.strip() for v in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(v, str) and v for v in names):
+    names = _items(value)
+    if not all(isinstance(v, str) and v for v in names):
         raise InputError(f"expected a GPU name or a list of them, got {value!r}")
-    return tuple(names)
+    return tuple(dict.fromkeys(names))
 
 
 def _whole(parse: Callable[[Any, str], float]) -> Callable[[Any, str], int]:
@@ -114,9 +120,7 @@ def _whole_list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tupl
     read_one = _whole(parse)
 
     def read(value: Any, name: str) -> tuple[int, ...]:
-        items = value if isinstance(value, (list, tuple)) else [value]
-        parts = [part for item in items for part in (item.split(",") if isinstance(item, str) else [item])]
-        return tuple(sorted({read_one(part, name) for part in parts}))
+        return tuple(sorted({read_one(part, name) for part in _items(value)}))
 
     return read
 
@@ -129,10 +133,10 @@ def _tp_sizes(value: Any, name: str) -> tuple[int, ...]:
 
 
 def _by_gpu(value: Any, name: str) -> dict[str, float]:
-    """GPU -> number, from pairs in a file, from ``GPU=number`` or from a list of it."""
+    """GPU -> number, from pairs in a file, from ``GPU=number``, several by comma, or from a list of it."""
     if not isinstance(value, Mapping):
         pairs: dict[str, Any] = {}
-        for item in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
+        for item in _items(value):
             gpu, _, number = str(item).partition("=")
             if not (gpu and number):
                 raise InputError(f"expected GPU=number, or GPU: number pairs in a file; {item!r} is not GPU=NUMBER")

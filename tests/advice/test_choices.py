@@ -127,6 +127,14 @@ def test_an_infeasible_question_is_a_document_too(capsys: pytest.CaptureFixture[
     assert not list(tmp_path.iterdir())
 
 
+def test_where_no_gpu_type_keeps_a_promise_the_quickest_say_what_would_be_kept() -> None:
+    with pytest.raises(InfeasibleError, match=r"P99 TTFT <= 10 ms cannot be kept") as caught:
+        fo.plan("azure", gpu="any", slo=0.01, burst="poisson", pools=1)
+    best_s = caught.value.best_s
+    assert best_s is not None and best_s > 0.01
+    assert fo.plan("azure", gpu="any", slo=1.3 * best_s, burst="poisson", pools=1).replicas >= 1
+
+
 def test_any_gpu_is_at_most_as_dear_as_each() -> None:
     best = fo.plan("azure", gpu="any", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
     assert best.choices is not None

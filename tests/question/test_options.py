@@ -235,6 +235,13 @@ def test_a_file_with_classes_is_not_planned_as_if_it_had_none(tmp_path: Path) ->
         fo.what_if(tmp_path / "tiers.yaml", rate=[1, 2])
 
 
+@pytest.mark.parametrize("given", ["h100,h200", ["h100, h200"], ["h100", "h200", "h100"]])
+def test_lists_are_taken_apart_at_commas_wherever_they_stand(given: Any) -> None:
+    asked = PlanInputs.from_dict({"slo": 1, "gpu": given, "price": ["h100=2,h200=3"], "inventory": "h100=8,h200=4"})
+    assert asked.gpu == ("h100", "h200")
+    assert asked.price == {"h100": 2.0, "h200": 3.0} and asked.inventory == {"h100": 8, "h200": 4}
+
+
 def test_shares_by_category_can_be_one_value_of_set() -> None:
     assert PlanInputs.from_dict({"slo": 1, "cached_share": "conv=60%+code=0.2"}).cached_share == {
         "conv": 0.6,
