@@ -85,6 +85,8 @@ def with_types(question: CompiledQuestion) -> CompiledQuestion:
     # where none keeps the promises, the quickest say what binds
     found = cheapest_types(question) or _quickest_types(question)
     if not found:
-        raise InputError(f"gpu: no GPU type with a price holds {engines.model}", "Name one (--gpu) to see what it lacks.")
+        raise InputError(
+            f"gpu: no GPU type with a price holds {engines.model}", "Name one (--gpu) to see what it lacks."
+        )
     named = [name for name in engines.gpu if name != ANY]
     return replace(question, engines=replace(engines, gpu=tuple(dict.fromkeys([*named, *found]))))
