@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -22,7 +23,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "tests" / "golden"))
 
+import make_mph_c
 import service_laws
 from service_laws import QUANTILES
 
@@ -129,26 +132,76 @@ def drawn_laws(rng: np.random.Generator) -> tuple[str, list[float], list[float],
     return kind, [1.0 - share, share], np.sort(np.exp(rng.normal(0.0, 1.3, 2))).tolist(), int(rng.choice([2, 3, 5]))
 
 
-def drawn_queues(count: int, seed: int) -> str:
-    """Table of the errors on ``count`` drawn laws against simulation."""
+LEVELS = np.array([0.5, 0.9, 0.99, 0.999])
+# States of a phase-type queue up to which it is solved exactly; beyond, and for constants, it is simulated.
+EXACT_STATES = 500
+
+
+def drawn_queue(rng: np.random.Generator) -> dict[str, Any]:
+    """A drawn law with its servers and load."""
+    name, weights, means, stages = drawn_laws(rng)
+    servers = int(rng.choice([2, 3, 4, 6, 8, 12, 16, 24, 32]))
+    load = float(rng.choice([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
+    return {"name": name, "weights": weights, "means": means, "stages": stages, "servers": servers, "load": load}
+
+
+def true_waits(queue: dict[str, Any], seed: int) -> dict[str, Any]:
+    """P(wait), quantiles of the wait and half widths of their 95 % intervals, in mean service times."""
+    weights, means, stages, servers = queue["weights"], queue["means"], queue["stages"], queue["servers"]
+    phases = max(stages, 1) * len(means)
+    if stages and math.comb(servers + phases - 1, phases - 1) <= EXACT_STATES:
+        p = np.array(weights) / sum(weights)
+        m = np.array(means) / float(p @ means)
+        start, rates = np.zeros(phases), np.repeat(stages / m, stages)
+        start[::stages] = p
+        routes = (
+            np.kron(np.eye(len(means)), np.diag(np.ones(stages - 1), 1)) if stages > 1 else np.zeros((phases, phases))
+        )
+        vector, matrix = make_mph_c.solve(servers, queue["load"] * servers, start, rates, routes)
+        values = [make_mph_c.quantile(vector, matrix, q) for q in LEVELS.tolist()]
+        return {"p_wait": float(vector.sum()), "values": values, "halves": [0.0] * LEVELS.size}
+    waits = service_laws.simulated_waits(servers, queue["load"], weights, means, stages, seed=seed)
+    apart = np.quantile(waits.reshape(16, -1), LEVELS, axis=1)
+    return {
+        "p_wait": float((waits > 0.0).mean()),
+        "values": np.quantile(waits, LEVELS).tolist(),
+        "halves": (2.13 * apart.std(axis=1, ddof=1) / 4.0).tolist(),
+    }
+
+
+def drawn_rows(
+    count: int, seed: int, known: Path | None
+) -> Iterator[tuple[str, int, dict[str, Any], float, float, float]]:
+    """(name, number of the law, queue, quantile, predicted/true - 1, half width over truth); truths found are kept in a file."""
     rng = np.random.default_rng(seed)
-    found: dict[str, list[tuple[float, float, int]]] = {}
-    levels = np.array([0.5, 0.9, 0.99, 0.999])
+    truths: dict[str, dict[str, Any]] = {}
+    if known is not None and known.is_file():
+        lines = known.read_text(encoding="utf-8").splitlines()
+        truths = {f"{row['seed']}-{row['number']}": row for row in map(json.loads, lines)}
     for number in range(count):
-        name, weights, means, stages = drawn_laws(rng)
-        servers = int(rng.choice([2, 3, 4, 6, 8, 12, 16, 24, 32]))
-        load = float(rng.choice([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
-        waits = service_laws.simulated_waits(servers, load, weights, means, stages, seed=number)
-        some = levels[(waits > 0.0).mean() > 1.16 * (1.0 - levels)]
-        if not some.size:
+        queue = drawn_queue(rng)
+        truth = truths.get(f"{seed}-{number}")
+        if truth is None:
+            truth = true_waits(queue, seed=number)
+            if known is not None:
+                with known.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps({"seed": seed, "number": number, **truth}) + "\n")
+        usable = truth["p_wait"] > 1.16 * (1.0 - LEVELS)
+        if not usable.any():
             continue
-        law = service_laws.of_classes(weights, means, stages)
-        true = np.quantile(waits, some)
-        apart = np.quantile(waits.reshape(16, -1), some, axis=1)
-        half = 2.13 * apart.std(axis=1, ddof=1) / 4.0
-        got = np.atleast_1d(wait_quantile(load * servers, 1.0, servers, quantile=some, law=law))
-        for value, t, h in zip(got, true, half, strict=True):
-            found.setdefault(name, []).append((value / t - 1.0, h / t, number))
+        law = service_laws.of_classes(queue["weights"], queue["means"], queue["stages"])
+        load, servers = queue["load"] * queue["servers"], queue["servers"]
+        got = np.atleast_1d(wait_quantile(load, 1.0, servers, quantile=LEVELS[usable], law=law))
+        true, half = np.array(truth["values"])[usable], np.array(truth["halves"])[usable]
+        for q, value, t, h in zip(LEVELS[usable].tolist(), got, true, half, strict=True):
+            yield queue["name"], number, queue, q, value / t - 1.0, h / t
+
+
+def drawn_queues(count: int, seed: int, known: Path | None) -> str:
+    """Table of the errors on ``count`` drawn laws against exact and simulated waits."""
+    found: dict[str, list[tuple[float, float, int]]] = {}
+    for name, number, _, _, error, half in drawn_rows(count, seed, known):
+        found.setdefault(name, []).append((error, half, number))
     lines = [
         "| laws | quantiles | median | p90 | beyond 2 % below the interval | worst beyond | worst pessimistic | above +60 % |",
         "|---|---|---|---|---|---|---|---|",
@@ -265,13 +318,17 @@ def main() -> None:
     default = os.environ.get("FLEETOPT_SHARED_DATA", str(ROOT.parent / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default), help="folder with queueing/truth.json")
     parser.add_argument("-o", "--output", type=Path, help="write the page here")
-    parser.add_argument("--laws", type=int, default=600, help="laws drawn and simulated; 600 take some ten minutes")
+    parser.add_argument("--laws", type=int, default=600, help="laws drawn; 600 take some ten minutes")
+    parser.add_argument(
+        "--truths", type=Path, help="keep the true waits of drawn laws in this file, and read them from it"
+    )
+    parser.add_argument("--seed", type=int, default=12, help="of the drawn laws")
     parser.add_argument("--rows", type=Path, help="write every case as JSON here")
     options = parser.parse_args()
     begin = time.perf_counter()
     rows = evaluate(options.data)
     seconds = time.perf_counter() - begin
-    text = document(rows, drawn_queues(options.laws, seed=12), seconds)
+    text = document(rows, drawn_queues(options.laws, options.seed, options.truths), seconds)
     if options.rows:
         options.rows.write_text(json.dumps(rows), encoding="utf-8")
     if options.output:

@@ -10,7 +10,7 @@ and a longer iteration lets more requests in: :math:`\delta m = m\,\delta t/t`. 
 :math:`\omega` per iteration,
 
 .. math:: \hat n = \sum_r \hat a_r + \frac{m}{t}\,\frac{F\,E[\hat a]}{1-G}\sum_r \hat q_r, \qquad
-          G = F\,\frac{m}{t} E[\hat q], \qquad F = \frac1{1+\theta(e^{i\omega}-1)}
+          G = F\,\frac{m}{t} E[\hat q], \qquad F = \frac1{1+\theta(1-e^{-i\omega})}
 
 (F: the delay of prompts that outgrow the budget, mean :math:`\theta` iterations). Variances are integrals of the spectra
 (Campbell). With the iteration time a function of ``n`` alone this is the variance of the product form; what that misses
@@ -112,7 +112,7 @@ class LifeSpectra:
         """
         pulse = np.array([per_decode, g, per_prefill, a])
         z = np.exp(1j * self.omega)
-        slowed = 1 / (1 + delay * (z - 1))
+        slowed = 1 / (1 + delay * (1 - z.conj()))
         gain = slowed * count / time
         loop = gain * (pulse @ self.mean)
         back = gain / (1 - loop)

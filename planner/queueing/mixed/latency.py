@@ -249,6 +249,7 @@ def first_token(
     rate_after: Array | float,
     slope: float = 0.0,
     mean_prefill: float = 0.0,
+    settling: Array | None = None,
 ) -> tuple[Array, Array]:
     r"""TTFT [s] without waiting for a slot, and the backlog at the first decode step [tokens].
 
@@ -266,6 +267,8 @@ def first_token(
         Arrival rates at the replica before and after the request joined [1/s].
     slope, mean_prefill : float
         As in :func:`planner.queueing.mixed.backlog.solve_backlog`.
+    settling : ndarray or None
+        Where a router looks at the replicas: rate at which ``rate_after`` falls to that of the departures [1/s].
     """
     cost, budget, u, sums = engine.cost, engine.budget, points.u, points.sums
     room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)
@@ -279,10 +282,20 @@ def first_token(
     passes = np.maximum(np.ceil(total / room), 1.0)
     rest = total - (passes - 1) * room
     waiting = (1 - u[2]) * duration + (passes - 1) * full
-    later = sums(rate_after * waiting, u[6], u[7])
+
+    def joining(since: Array | float, span: Array) -> Array:
+        if settling is None:
+            return rate_after * span
+        # where the replica is kept even with others: as many as leave, once its lead is made up
+        kept = np.minimum(decodes / (max(engine.law.mean_steps, 1.0) * full), rate_after)
+        fading = np.exp(-settling * since) * -np.expm1(-settling * span) / settling
+        counts: Array = kept * span + (rate_after - kept) * fading
+        return counts
+
+    later = sums(joining(0.0, waiting), u[6], u[7])
     last = batch(np.minimum(rest + later, room))
     ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
-    start = np.maximum(rest + later - room, 0.0) + sums(rate_after * last, u[10], u[11])
+    start = np.maximum(rest + later - room, 0.0) + sums(joining(waiting, last), u[10], u[11])
     return ttft, start
 
 

@@ -648,7 +648,7 @@ class MixedReplica:
         at = np.concatenate((nodes, far))
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
         capacity, spread, queue_spread = self._pool_spread(
-            rate, load, float(nodes[2]), nodes, chains, at, residence, replicas
+            rate, load, float(nodes[2]), nodes, held.busy, at, residence, replicas
         )
         occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         total = occupancy.quantile(u[0])
@@ -682,13 +682,14 @@ class MixedReplica:
             waits = ~idle & (np.maximum(pool + apart, 1.0) >= room_for)
             decodes = np.maximum(np.minimum(found, room_for) - waiting, 0.0)
             beside = rate * at_backlog(held.beside)
-            ttft, start = first_token(engine, points, decodes, backlog, idle, beside, beside)
-            # whom it finds is forgotten on the way to whom a long life meets, by size bias
+            # one that was sent a request is sent fewer from then on, until it is as full as the others
             spread_here = np.interp(pool, nodes, held.spread)
+            forget = np.maximum(np.sqrt(np.pi * spread_here) * (1 - 1 / replicas), 0.1)
+            ttft, start = first_token(engine, points, decodes, backlog, idle, beside, beside, settling=rate / forget)
+            # whom it finds is forgotten on the way to whom a long life meets, by size bias
             usual = pool - 1 + spread_here / np.maximum(pool, 0.1)
             time = np.interp(pool, nodes, chains.mean(chains.duration))
-            forget = np.sqrt(np.pi * spread_here) * (1 - 1 / replicas)
-            settled = time_average(points.steps * time * rate / np.maximum(forget, 0.1)) ** 2
+            settled = time_average(points.steps * time * rate / forget) ** 2
             others = np.maximum(usual + (found - usual) * np.sqrt(settled), 0.0)
             life = others + own
             tpot = per_token(

@@ -66,8 +66,8 @@ class Steered:
     ----------
     present : ndarray, shape (chains,)
         Means of the pool: requests in flight per replica, the third the one at which as many leave as come.
-    chains : Backlog
-        The backlogs.
+    chains, busy : Backlog
+        The backlogs, and the same while the replica has something to do.
     apart, waiting : ndarray, shape (chains, J)
         Requests at the replica less the pool's mean, and prompts not wholly computed, by backlog [requests].
     variance : ndarray, shape (chains,)
@@ -88,6 +88,7 @@ class Steered:
 
     present: Array
     chains: Backlog
+    busy: Backlog
     apart: Array
     waiting: Array
     variance: Array
@@ -188,6 +189,7 @@ class _Round:
             counts = share * decodes / (self.steps * departures[:, None]) + (1.0 - share) * counts
         counts = np.minimum(counts, self.sums.most)
         self.step = transitions(self.sums, self.grid, self.left_over, counts)
+        self.awake = awake
         self.decodes, self.duration, self.counts = decodes, awake, counts
         self.selected = counts.copy()
         self.alone: dict[int, tuple[float, Array]] = {}
@@ -236,6 +238,8 @@ class _Round:
         departures = (present - self.waiting) / steps
         departures[:, 0] = self.decodes[:, 0] / steps - self.apart[:, 0] / self.own / steps
         moved = self.own * (departures + drift * self.duration)
+        # what the router keeps from this replica goes to the others: their mean rises
+        moved -= (1.0 - self.own) * (self.counts - rate * self.duration)
         source = _apply(forward, law * (-moved - self.found * self.selected - answer * self.apart))
         source += _apply(join, law * (self.own + self.found * self.selected / np.maximum(self.counts, 1e-300)))
         system = np.eye(size) - forward * (1.0 - 1.0 / steps + answer)[:, None, :]
@@ -254,7 +258,9 @@ class _Round:
         law, apart, steps = self.law, self.apart, self.steps
         self.between = np.einsum("kj,kj->k", weight, apart**2)
         net = self.counts - self.decodes / steps - drift * self.duration
-        push = self.own * np.einsum("kj,kj->k", law, self.counts + self.decodes / steps + net * (net + 2.0 * apart))
+        jumps = self.counts + self.decodes / steps + net * net
+        # the stalls of the others move their mean, and deviations sum to zero: E[x_j net_i] = -E[x_i net_i]/(g - 1)
+        push = np.einsum("kj,kj->k", law, self.own * jumps + 2.0 * net * apart)
         more = self.cost(self.tagged + self.decodes + 0.5, self.prefill)
         less = self.cost(self.tagged + np.maximum(self.decodes - 0.5, 0.0), self.prefill)
         restoring = np.einsum("kj,kj->k", law, 1.0 / steps - self.rate * self.kappa * (more - less))
@@ -285,7 +291,6 @@ def _centred(sums: PromptSums, cost: BatchCost, budget: float, rate: float, repl
     at, left = np.log(scan.present), np.maximum.accumulate(np.log(scan.left)) + 1e-6 * np.arange(SCAN.size)
     centre = float(np.interp(np.log(rate), left, at))
     state = None
-    seen: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
         fresh = _Round(sums, cost, budget, np.array([np.exp(centre)]), rate, replicas)
         if state is not None:
@@ -293,11 +298,10 @@ def _centred(sums: PromptSums, cost: BatchCost, budget: float, rate: float, repl
         state = fresh
         state.build()
         state.settle()
-        seen.append((centre, float(np.log(state.left[0] / rate))))
-        elasticity = 0.5
-        if len(seen) > 1 and abs(seen[-1][0] - seen[-2][0]) > 1e-3:
-            elasticity = float(np.clip((seen[-1][1] - seen[-2][1]) / (seen[-1][0] - seen[-2][0]), 0.15, 1.2))
-        centre = min(centre - np.clip(seen[-1][1] / elasticity, -0.5, 0.5), np.log(0.98 * budget))
+        near = np.clip(np.searchsorted(at, centre), 1, at.size - 1)
+        elasticity = np.clip((left[near] - left[near - 1]) / (at[near] - at[near - 1]), 0.15, 1.5)
+        excess = np.log(state.left[0] / rate)
+        centre = float(min(centre - np.clip(excess / elasticity, -0.5, 0.5), np.log(0.98 * budget)))
     assert state is not None
     return state
 
@@ -342,6 +346,7 @@ def steered_backlog(
     found = Steered(
         present,
         _backlog(state),
+        _busy(state),
         state.apart,
         state.waiting,
         state.variance,
@@ -354,6 +359,15 @@ def steered_backlog(
         state.left,
     )
     return found, _backlog(followed)
+
+
+def _busy(state: _Round) -> Backlog:
+    """The chains without the times at which a replica has nothing at all."""
+    law = state.law.copy()
+    for k, (p, _) in state.alone.items():
+        law[k, 0] *= 1.0 - p
+    law /= law.sum(axis=1, keepdims=True)
+    return Backlog(state.grid, law, state.awake, state.prefill, state.step, state.room, state.full)
 
 
 def _backlog(state: _Round) -> Backlog:
