@@ -77,6 +77,7 @@ def plan(
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
+    goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
     gpu: str | Sequence[str] | None = None,
@@ -209,6 +210,9 @@ def plan(
         TPOT promise, e.g. 50ms or p95=40ms. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
     e2e
         End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+    goodput
+        Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more. [share
+        and limits: 99%:ttft=500ms,tpot=50ms]
     quantile
         Quantile of promises that name none. Default: 0.99. [share: 0.3 or 30%]
     scope
@@ -809,6 +813,7 @@ def schedule(
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
+    goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
     gpu: str | Sequence[str] | None = None,

@@ -10,7 +10,7 @@ from typing import ClassVar
 from planner.choices import Choices
 from planner.hardware import Parallelism
 from planner.notebook import InNotebooks
-from planner.promise import Slo
+from planner.promise import Promise, Slo
 from planner.remarks import Remark
 
 __all__ = [
@@ -47,6 +47,8 @@ class LatencyValue:
         Band of the truth given the method's measured error and the profile's [s].
     limit_s
         The promise it is held against [s]; ``None`` = reported only.
+    share, share_low, share_high
+        Of a joint promise: share of the pool's requests within all its limits, and the band of that [1]; else ``None``.
     """
 
     metric: str
@@ -55,11 +57,19 @@ class LatencyValue:
     low_s: float
     high_s: float
     limit_s: float | None = None
+    share: float | None = None
+    share_low: float | None = None
+    share_high: float | None = None
 
     @property
     def label(self) -> str:
         """How people write it, e.g. ``"P99 TTFT"``."""
-        return f"P{100 * self.quantile:.10g} {self.metric.removesuffix('_s').upper()}"
+        return Promise(self.metric, self.limit_s or 1.0, self.quantile).label
+
+    @property
+    def column(self) -> str:
+        """Its name in a table, e.g. ``"ttft_p99_s"``; of a joint promise that of its share."""
+        return Promise(self.metric, self.limit_s or 1.0, self.quantile).column
 
     @property
     def slack_s(self) -> float | None:
@@ -75,6 +85,11 @@ class LatencyValue:
             "low_s": json_number(self.low_s),
             "high_s": json_number(self.high_s),
             "limit_s": self.limit_s,
+            **(
+                {}
+                if self.share is None
+                else {"share": self.share, "share_low": self.share_low, "share_high": self.share_high}
+            ),
         }
 
 
@@ -577,7 +592,7 @@ class Plan(InNotebooks):
                 "slot_occupancy": pool.slot_occupancy,
             }
             for value in pool.latency:
-                row[f"{value.metric.removesuffix('_s')}_p{100 * value.quantile:.10g}_s"] = json_number(value.value_s)
+                row[value.column] = json_number(value.value_s if value.share is None else value.share)
             row["cost_usd_per_hour"] = pool.cost_usd_per_hour
             row["binding"] = pool.binding
             rows.append(row)

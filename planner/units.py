@@ -13,6 +13,7 @@ __all__ = [
     "format_count",
     "format_duration",
     "format_percent",
+    "format_share",
     "format_usd",
     "parse_bytes",
     "parse_duration",
@@ -161,6 +162,17 @@ def format_percent(fraction: float) -> str:
     """
     percent = 100.0 * fraction
     return f"{percent:.1f}%" if abs(percent) < 9.95 else f"{percent:.0f}%"
+
+
+def format_share(share: float) -> str:
+    """A share of requests near one: as many decimals as tell how many are left.
+
+    >>> format_share(0.713), format_share(0.9934), format_share(0.99951), format_share(1.0)
+    ('71.3%', '99.34%', '99.951%', '100%')
+    """
+    left = 1.0 - share
+    decimals = 0 if left < 5e-6 else 1 if left >= 0.01 else 2 if left >= 0.001 else 3
+    return f"{100.0 * share:.{decimals}f}%"
 
 
 def format_usd(value: float) -> str:

@@ -21,7 +21,7 @@ from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import gpus_by_type
 from planner.fleet.types import ANY, cheapest_types
 from planner.plans import Plan, PoolPlan
-from planner.promise import Promise
+from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import OPTIONS, PlanInputs
 from planner.routing import ROUTINGS, find_routing
@@ -99,7 +99,7 @@ def ways_out(
     asked: list[Choice] = []
     promise = None
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
-        promise = replace(error.promise, limit_s=error.best_s)
+        promise = error.promise.scaled(error.best_s / error.promise.limit_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
     asked += [*_settings(inputs, None), *_types(inputs, workload, None)]
     rows = _sized(asked, inputs, workload, end, progress)
@@ -263,17 +263,18 @@ def _binding(plan: Plan, inputs: PlanInputs) -> Promise:
 
 def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> Iterator[Choice]:
     """The promise with other limits; others of its metric keep their ratio to it, all others stay."""
-    metric = promise.metric.removesuffix("_s")
-    alike = [p for p in inputs.promises if p.metric == promise.metric]
+    alike = [p for p in inputs.promises if p.kind == promise.kind]
     base = next((p for p in alike if p.quantile == promise.quantile), promise).limit_s
     for limit in dict.fromkeys(map(_readable, limits)):
         if limit == promise.limit_s:
             continue
-        written = [_written(p, limit * p.limit_s / base) for p in alike]
-        changes: Mapping[str, Any] = {metric: written}
+        written = [p.scaled(limit / base).spelled for p in alike]
+        changes: Mapping[str, Any] = {promise.kind.removesuffix("_s"): written}
         if promise.scope == "fleet":
             changes = {**changes, "scope": "fleet"}
         told = f"{promise.label} {format_duration(limit)}"
+        if promise.kind == GOODPUT:
+            told = promise.scaled(limit / promise.limit_s).told
         yield replace(_choice("promise", told, **changes), limit_s=limit)
 
 
@@ -281,9 +282,3 @@ def _readable(seconds: float) -> float:
     """Rounded up to two digits, so that what is printed is what was asked."""
     scale = 10.0 ** (math.floor(math.log10(seconds)) - 1)
     return float(f"{math.ceil(seconds / scale - 1e-9) * scale:.3g}")
-
-
-def _written(promise: Promise, limit_s: float) -> str:
-    """``p95=300ms``, or ``300ms`` at the usual level."""
-    text = f"{limit_s:.6g}s" if limit_s >= 1.0 else f"{1e3 * limit_s:.6g}ms"
-    return text if promise.quantile == 0.99 else f"p{100.0 * promise.quantile:.10g}={text}"

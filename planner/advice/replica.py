@@ -169,7 +169,7 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         None
         if law is None
         else set_up(
-            option, law, workload.max_total, question.engines, question.promises.latency, find_method(question.method)
+            option, law, workload.max_total, question.engines, question.promises.parts, find_method(question.method)
         )
     )
     if setup is None:

@@ -13,7 +13,6 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, broken
 from planner.methods.base import Prediction
 from planner.plans import json_number
-from planner.units import format_duration
 from planner.workload import pools as m
 
 __all__ = ["Capacity", "Threshold", "capacity_of", "threshold_of"]
@@ -145,7 +144,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     rates = found[:, 0]
     if not rates[-1] > 0.0:
         p = next((p for p in fleet.promises.latency), None)
-        told = f"{p.label} <= {format_duration(p.limit_s)}" if p else "the promises"
+        told = p.told if p else "the promises"
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     least = fleet.promises.min_replicas + spares
     some = rates > 0.0

@@ -27,7 +27,7 @@ from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
 from planner.routing import find_routing
-from planner.units import format_count, format_duration, format_usd
+from planner.units import format_count, format_usd
 from planner.workload import pools as m
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
@@ -330,8 +330,16 @@ def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[Lat
     for metric in metrics:
         bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
         for q, value, (below, above) in zip(prediction.quantiles, getattr(prediction, metric), bands, strict=True):
+            if q not in fleet.told_levels:
+                continue
             low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
             yield LatencyValue(metric, q, value, low, high, limits.get((metric, q)))
+    for p in fleet.promises.joint:
+        if set(p.limits) <= set(metrics):
+            value, (below, above) = prediction.value(p.metric, p.quantile), prediction.band(p.metric, p.quantile)
+            low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
+            shares = (prediction.share(p), *prediction.share_band(p, band))
+            yield LatencyValue(p.metric, p.quantile, value, low, high, p.limit_s, *shares)
 
 
 def _why(fleet: Fleet, k: int) -> str:
@@ -348,8 +356,8 @@ def _why(fleet: Fleet, k: int) -> str:
     if missed:
         worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
         value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)
-        margin = f", {format_duration(held)} with the method's margin" if held > 1.005 * value else ""
-        return line + f" With {n - 1:,}: {worst.label} {format_duration(value)}{margin}."
+        margin = f", {worst.tell(held)} with the method's margin" if held > 1.005 * value else ""
+        return line + f" With {n - 1:,}: {worst.label} {worst.tell(value)}{margin}."
     return line + f" With {n - 1:,}: load {fewer[0].load:.2f}."
 
 

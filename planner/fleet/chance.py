@@ -88,8 +88,7 @@ def chance_of(
         value, then = prediction.value(p.metric, p.quantile), slow * slower.value(p.metric, p.quantile)
         if not 0.0 < value < math.inf:
             continue
-        bands = prediction.bands.get(p.metric)
-        low, high = (-0.1, 0.1) if bands is None else bands[prediction.quantiles.index(p.quantile)]
+        low, high = prediction.band(p.metric, p.quantile)
         low, high = math.log(max(1.0 + low, 0.05)), math.log(min(1.0 + high, 20.0))
         power = math.log(then / value) / math.log(slow) if then < math.inf else STEEPEST
         first = min(near, power)

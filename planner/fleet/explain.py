@@ -40,18 +40,19 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     worst = best or min(shortfalls, key=_EXCESS)
     p = worst.promise
     lines = []
-    if p.metric == "ttft_s":
+    limited = p.limits
+    if "ttft_s" in limited:
         lines.append(
             "a faster prefill: larger groups (--tp left open), a faster GPU (--gpu any), or a prefix cache (--cached-share)"
         )
         if p.quantile >= 0.99 and problem.search.pools == 1:
             lines.append("serve the longest prompts in a pool of their own (--pools 2)")
         lines.append("promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)")
-    elif p.metric == "tpot_s":
+    if "tpot_s" in limited:
         lines.append(
             "a smaller --token-budget, larger groups (--tp left open), or memory with more bandwidth (--gpu any)"
         )
-    else:
+    if "e2e_s" in limited:
         lines.append("shorter outputs, or a GPU with more memory bandwidth (--gpu)")
     if problem.method.free_prefill:
         slots = max((setup.slots for _, setup, _ in problem.built().values()), default=0)
@@ -66,11 +67,10 @@ def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> Inf
     """The error about a promise that no number of replicas keeps."""
     p = worst.promise
     return InfeasibleError(
-        f"{where}{p.label} <= {format_duration(p.limit_s)} cannot be kept by any number of replicas: "
-        f"{idle} {format_duration(worst.best_s)}",
+        f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}",
         "What would help:",
         [
-            f"relax {p.label} to {format_duration(NOT_NEAR * worst.best_s)} or more: what is near the least possible is dear",
+            f"relax {p.label} to {p.tell(NOT_NEAR * worst.best_s)} or more: what is near the least possible is dear",
             *helps,
         ],
         p,
@@ -120,7 +120,8 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
 
 def of_fleet_wide(promise: Promise, tail: float) -> str:
     """How a promise of the whole fleet is kept: the share of all requests beyond its limit."""
+    each = [f"{format_duration(limit)} {name.removesuffix('_s').upper()}" for name, limit in promise.limits.items()]
     return (
-        f"{format_percent(tail)} of all requests exceed {format_duration(promise.limit_s)} "
-        f"{promise.metric.removesuffix('_s').upper()} (promised: at most {format_percent(1.0 - promise.quantile)})."
+        f"{format_percent(tail)} of all requests exceed {' or '.join(each)} "
+        f"(promised: at most {format_percent(1.0 - promise.quantile)})."
     )

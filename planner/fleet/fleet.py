@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.fleet.chance import Chance
 from planner.fleet.pool import Pool, PoolSize, Shortfall, broken
-from planner.fleet.scope import tail_at
+from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
 from planner.plans import SearchReport
 from planner.promise import PROMISE_METRICS, Promise
-from planner.question.compiled import CompiledQuestion, Promises
+from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.workload import pools as m
@@ -41,6 +41,8 @@ class Verdict:
         Promises that do not hold.
     overload
         Goodput, rejections and attempts under the limits stated, where there are any.
+    shares
+        Of every promise about several latencies, the share of the requests that keeps them [1].
     """
 
     pool: str
@@ -48,6 +50,7 @@ class Verdict:
     prediction: Prediction
     broken: tuple[Promise, ...]
     overload: Mapping[str, float] | None = None
+    shares: tuple[tuple[Promise, float], ...] = ()
 
 
 class Fleet:
@@ -167,6 +170,11 @@ class Fleet:
         return self.promises.of_fleet
 
     @property
+    def told_levels(self) -> tuple[float, ...]:
+        """Quantile levels a result tells of; predictions may have more."""
+        return self.promises.told_levels(TAIL_LEVELS if self.shared_promises else REPORTED_LEVELS)
+
+    @property
     def cost_usd_per_hour(self) -> float:
         """Cost of all pools [USD/hour]."""
         return math.fsum(p.cost_usd_per_hour for p in self.pools)
@@ -184,7 +192,8 @@ class Fleet:
                 p for p in self.promises.latency if found.load >= 1.0 or found.held(p.metric, p.quantile) > p.limit_s
             )
             rate = fleet_rate_per_s * pool.law.share
-            verdicts.append(Verdict(pool.name, rate, found, missed, self.overload_at(pool, rate)))
+            shares = tuple((p, share) for p in self.promises.joint if not math.isnan(share := found.share(p)))
+            verdicts.append(Verdict(pool.name, rate, found, missed, self.overload_at(pool, rate), shares))
         return verdicts
 
     def with_one_fewer(self, k: int) -> list[Prediction]:
@@ -218,10 +227,7 @@ class Fleet:
     def tails(self, predictions: Sequence[Prediction]) -> list[float]:
         """Share of all requests beyond the limit of each shared promise."""
         return [
-            math.fsum(
-                pool.law.share * tail_at(found, p.metric, p.limit_s)
-                for pool, found in zip(self.pools, predictions, strict=True)
-            )
+            math.fsum(pool.law.share * tail_at(found, p) for pool, found in zip(self.pools, predictions, strict=True))
             for p in self.shared_promises
         ]
 

@@ -52,7 +52,7 @@ def beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[st
     replica, door = _replica(pool, clients)
     n = pool.size.replicas * pool.option.copies
     limits = []
-    for p in promises.latency:
+    for p in promises.parts:
         if p.metric == "ttft_s":
             waiting = replica.queue_for(p.limit_s - pool.option.profile.api_overhead_s, p.quantile)
             tokens = round(waiting * pool.law.mean(m.INPUT))

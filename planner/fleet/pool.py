@@ -74,7 +74,9 @@ class PoolSize:
         points = [
             (math.log(n), math.log(worst))
             for n, values in self.trials
-            if 0.0 < (worst := max(v / p.limit_s for v, p in zip(values, promises, strict=True))) < math.inf
+            if 0.0
+            < (worst := max((v / p.limit_s for v, p in zip(values, promises, strict=True)), default=0.0))
+            < math.inf
         ]
         near = sorted(points, key=lambda point: abs(point[1]))[:2]
         if len(near) < 2:
@@ -184,7 +186,7 @@ def replica_for(
         # a prompt's length says nothing of its output: every pool admits the longest
         high_tokens = min(high_tokens + question.traffic.longest_output, option.max_model_len)
     method, engines = find_method(question.method), question.engines
-    setup = set_up(option, law, high_tokens, engines, question.promises.latency, method)
+    setup = set_up(option, law, high_tokens, engines, question.promises.parts, method)
     if setup is None:
         return None
     arrivals = PoolArrivals(question.traffic.arrivals, law.share, law.requests, question.traffic.growth)
@@ -209,10 +211,13 @@ def _by_method(
     """The model of a pool of single copies as the latency method has it, speculation included."""
     method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
     if speculation is None:
-        return method.pool(law, option, setup, chunk, question.routing, arrivals)
+        model = method.pool(law, option, setup, chunk, question.routing, arrivals)
+        model.joint = bool(question.promises.joint)
+        return model
     in_steps = law_in_steps(law, speculation)
     arrivals = replace(arrivals, requests=in_steps.requests, _found={})
     inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
+    inner.joint = bool(question.promises.joint)
     return InSteps(inner, speculation.tokens_per_step)
 
 

@@ -17,6 +17,7 @@ from planner.fleet.search import Labelled, PathSearch, SearchOutcome, cheapest_p
 from planner.fleet.surrogate import guess_rate
 from planner.methods import find_method
 from planner.methods.base import Method, PoolModel
+from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.replica.engine import EngineOption, ReplicaSetup, engine_options
 from planner.replica.floor import hardware_floor
@@ -267,7 +268,7 @@ class FleetProblem:
                 hopeless = (share > 1e-12) & self._too_slow(option, shortest)
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
                 guess = option.copies * guess_rate(
-                    pools, long_prompt, option.profile.iteration, option.token_budget, x / option.copies, self.promises
+                    pools, long_prompt, option.profile.iteration, option.token_budget, x / option.copies, self.parts
                 )
                 guess = np.minimum(guess, cap * x)
                 self.option_guides[k, i, j] = self._cost_at(option, share, guess)
@@ -283,7 +284,7 @@ class FleetProblem:
 
     def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
         """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
-        limits = [p.limit_s for p in self.promises if p.metric == "ttft_s"]
+        limits = [p.limit_s for p in self.parts if p.metric == "ttft_s"]
         if not limits:
             return np.zeros(prompt.shape, dtype=bool)
         it = option.profile.iteration.at_batch(1.0)
@@ -297,7 +298,7 @@ class FleetProblem:
     ) -> FloatArray:
         """Upper edge of the bin that holds the promised quantile of a pool's prompts [tokens], shape (edges,)."""
         upper, lower = self.moments.prompt_counts(self.states, bins)
-        level = max((p.quantile for p in self.promises if p.metric == "ttft_s"), default=0.99)
+        level = max((p.quantile for p in self.parts if p.metric == "ttft_s"), default=0.99)
         counts = upper[j] - lower[i]
         place = np.sum(counts < (level * np.maximum(share, 1e-300) - 5e-13)[:, None], axis=1)
         found: FloatArray = bins[np.minimum(place, len(bins) - 1)]
@@ -446,6 +447,11 @@ class FleetProblem:
         if not keeps:
             self._refused[i, j, k] = replicas
         return keeps
+
+    @property
+    def parts(self) -> tuple[Promise, ...]:
+        """The promises about one latency each that every pool has to keep."""
+        return self.kept.only(self.promises).parts
 
     @property
     def doubt(self) -> float:

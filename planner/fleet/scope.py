@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.fleet.pool import PoolSize
 from planner.methods.base import PoolModel, Prediction
-from planner.promise import Promise
+from planner.promise import GOODPUT, Promise
 from planner.remarks import Remark
 
 __all__ = ["TAIL_LEVELS", "ScopedPool", "cheapest_allocation", "tail_at"]
@@ -41,13 +41,16 @@ class ScopedPool:
     cost: Callable[[int], float]
 
 
-def tail_at(prediction: Prediction, metric: str, limit_s: float) -> float:
-    """P(metric > limit) read off a prediction's quantiles: log-survival linear in the latency between levels.
+def tail_at(prediction: Prediction, promise: Promise) -> float:
+    """Share beyond the limit of a promise, read off a prediction's quantiles: log-survival linear in the latency between levels.
 
     >>> p = Prediction((0.5, 0.9, 0.99), (1.0, 2.0, 3.0), (0, 0, 0), (0, 0, 0), 0, 0, 0, 0)
-    >>> round(tail_at(p, "ttft_s", 2.0), 3), tail_at(p, "ttft_s", 0.5), round(tail_at(p, "ttft_s", 9.0), 3)
-    (0.1, 1.0, 0.01)
+    >>> [round(tail_at(p, Promise("ttft_s", limit)), 3) for limit in (2.0, 0.5, 9.0)]
+    [0.1, 1.0, 0.01]
     """
+    if promise.kind == GOODPUT:
+        return 1.0 - prediction.share(promise, held=True)
+    metric, limit_s = promise.metric, promise.limit_s
     values = [prediction.held(metric, q) for q in prediction.quantiles]
     if math.isinf(values[-1]):
         return 1.0
@@ -94,7 +97,7 @@ def cheapest_allocation(
         if (k, n) not in known:
             pool = pools[k]
             prediction = pool.model.predict(pool.arrival_rate_per_s, n, levels)
-            known[k, n] = prediction, [pool.share * tail_at(prediction, p.metric, p.limit_s) for p in promises]
+            known[k, n] = prediction, [pool.share * tail_at(prediction, p) for p in promises]
         return known[k, n]
 
     allowed = np.array([1.0 - p.quantile for p in promises]) + 1e-12

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.methods.burst import PoolArrivals
-from planner.promise import Promise
+from planner.methods.joint import Joint, Together, apart, frechet
+from planner.promise import Promise, joint_limits
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
@@ -44,6 +45,8 @@ class Prediction:
         Region-specific caveats.
     reliable
         False where the method has been too far off for a promise to rest on it; margins are then the 95% end of its errors.
+    together
+        How the latencies of a request go together, where that was asked for and is known.
     """
 
     quantiles: tuple[float, ...]
@@ -58,6 +61,7 @@ class Prediction:
     margins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     reliable: bool = True
+    together: Together | None = None
 
     @classmethod
     def unknown(cls) -> Prediction:
@@ -71,17 +75,68 @@ class Prediction:
         raise KeyError(f"{metric} was not predicted at quantile {quantile}")
 
     def value(self, metric: str, quantile: float) -> float:
-        """The value of `metric` at one of the levels [s]."""
+        """The value of `metric` at one of the levels [s]; of a joint latency see :class:`planner.promise.Promise`."""
+        if (limits := joint_limits(metric)) is not None:
+            return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
         return float(getattr(self, metric)[self._place(metric, quantile)])
 
     def margin(self, metric: str, quantile: float) -> float:
         """Factor on that value when it is held against a promise [1]."""
+        if joint_limits(metric) is not None:
+            value = self.value(metric, quantile)
+            return self.held(metric, quantile) / value if 0.0 < value < math.inf else 1.0
         factors = self.margins.get(metric)
         return 1.0 if factors is None else factors[self._place(metric, quantile)]
 
     def held(self, metric: str, quantile: float) -> float:
         """The value that is held against a promise: prediction times margin [s]."""
+        if (limits := joint_limits(metric)) is not None:
+            return next(iter(limits.values())) * self._joint(limits, self.margins).quantile(quantile)
         return self.value(metric, quantile) * self.margin(metric, quantile)
+
+    def band(self, metric: str, quantile: float) -> tuple[float, float]:
+        """Truth over the value - 1, at least and at most [1]; a tenth either way where nothing was measured."""
+        if (limits := joint_limits(metric)) is None:
+            bands = self.bands.get(metric)
+            return (-0.1, 0.1) if bands is None else bands[self._place(metric, quantile)]
+        value = self._joint(limits).quantile(quantile)
+        if not 0.0 < value < math.inf:
+            return -0.1, 0.1
+        low, high = (self._joint(limits, ends).quantile(quantile) / value - 1.0 for ends in self._ends(limits))
+        return low, high
+
+    def share(self, promise: Promise, held: bool = False) -> float:
+        """Share of the requests within all limits of a promise, with the margins on the latencies or without [1]."""
+        return self._joint(promise.limits, self.margins if held else {}).share()
+
+    def share_band(self, promise: Promise, more: float = 0.0) -> tuple[float, float]:
+        """The least and the most that share may be, by the errors of the latencies and `more` error of all times [1].
+
+        Where it is not known how the latencies go together, Frechet's bounds.
+        """
+        found = []
+        for k, ends in enumerate(self._ends(promise.limits)):
+            scale = 1.0 / (1.0 - more if k == 0 else 1.0 + more)
+            if self.together is None or not self.together.known:
+                alone = [self._joint({name: limit}, ends).share(scale) for name, limit in promise.limits.items()]
+                found.append(frechet(alone)[1 - k])
+            else:
+                found.append(self._joint(promise.limits, ends).share(scale))
+        return found[1], found[0]
+
+    def _ends(self, limits: Mapping[str, float]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """Factors on the quantiles at the quick and at the slow end of the bands."""
+        bands = {name: self.bands.get(name, same_band(self.quantiles, -0.1, 0.1)) for name in limits}
+        quick, slow = ({name: [1.0 + pair[k] for pair in found] for name, found in bands.items()} for k in (0, 1))
+        return quick, slow
+
+    def _joint(self, limits: Mapping[str, float], factors: Mapping[str, Sequence[float]] | None = None) -> Joint:
+        """Several latencies over their limits, each quantile times a factor."""
+        quantiles: dict[str, Sequence[float]] = {name: getattr(self, name) for name in limits}
+        for name in factors or {}:
+            if name in quantiles:
+                quantiles[name] = [v * f for v, f in zip(quantiles[name], (factors or {})[name], strict=True)]
+        return Joint.of(self.together or apart(), self.quantiles, quantiles, limits)
 
 
 def same_band(quantiles: tuple[float, ...], low: float, high: float) -> tuple[tuple[float, float], ...]:
@@ -90,7 +145,15 @@ def same_band(quantiles: tuple[float, ...], low: float, high: float) -> tuple[tu
 
 
 class PoolModel:
-    """One pool under one latency method: built once per law and engine, asked for many rates and sizes."""
+    """One pool under one latency method: built once per law and engine, asked for many rates and sizes.
+
+    Attributes
+    ----------
+    joint
+        Whether a prediction also says how the latencies of a request go together.
+    """
+
+    joint = False
 
     @property
     def capacity_per_s(self) -> float:

@@ -215,7 +215,7 @@ class Mgc(Method):
 
     def sizes_exactly(self, engines: Sequence[EngineOption], promises: Sequence[Promise]) -> bool:
         """With a slot for every longest request the method is a closed form of the moments."""
-        return all(e.kv == "reserved" for e in engines) and all(p.metric != "e2e_s" for p in promises)
+        return all(e.kv == "reserved" for e in engines) and all(p.metric in ("ttft_s", "tpot_s") for p in promises)
 
     def replicas(
         self,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
+from planner.methods.joint import Together
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.mixed.accuracy import WAITING
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
@@ -174,6 +175,7 @@ class MixedPool(PoolModel):
             margins={"ttft_s": (PATH_TTFT_MARGIN if settled else PATH_WAITING_MARGIN,) * len(quantiles)},
             warnings=() if settled else ("requests wait for slots or KV memory in bursts: leave room or simulate",),
             reliable=settled,
+            together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
         )
 
     def without_bursts(self) -> PoolModel:
@@ -218,8 +220,9 @@ class MixedPool(PoolModel):
             margins=at.margin if at.reliable else _cautious(at.error_band),
             warnings=at.warnings,
             reliable=at.reliable,
+            together=Together.of(*at.requests) if self.joint else None,
         )
-        return calm, at
+        return calm, replace(at, requests=())
 
     def _with_bursts(
         self, calm: Prediction, at: MixedPrediction, arrival_rate_per_s: float, replicas: int, burst: Burst

@@ -9,6 +9,7 @@ import numpy as np
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
 from planner.methods.burst import IDLE_LOAD, PoolArrivals, path_band
+from planner.methods.joint import Together
 from planner.queueing.common_clock import follow_slots
 from planner.queueing.path import PathRequests
 from planner.queueing.slots.chain import ROUTINGS
@@ -106,6 +107,7 @@ class OccupancyPool(PoolModel):
             routing=self.routing.law if self.routing.law in ROUTINGS else "random",
             quantiles=np.array(quantiles),
             dispersion=self.arrivals.at(arrival_rate_per_s).pool_dispersion(self._residence_s / (1.0 - load)),
+            together=self.joint,
         )
         if not at.stable:
             return unstable(quantiles, load)
@@ -125,6 +127,7 @@ class OccupancyPool(PoolModel):
                 "tpot_s": same_band(quantiles, -0.05, 0.08),
                 "e2e_s": same_band(quantiles, -0.05, 0.08),
             },
+            together=Together.of(*at.requests) if self.joint else None,
         )
 
     def _duration(self, inside: np.ndarray, context: np.ndarray) -> np.ndarray:
@@ -172,6 +175,7 @@ class OccupancyPool(PoolModel):
             mean_running=run.running_mean,
             wait_probability=run.wait_probability,
             bands={metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()},
+            together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
         )
 
     def _ttft_band(self, wait_probability: float) -> tuple[float, float]:

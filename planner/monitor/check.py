@@ -14,6 +14,7 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
 from planner.methods.base import Prediction, unstable
+from planner.methods.joint import frechet
 from planner.monitor.measured import Measured, Promised, by_pool, dialect_of, measured
 from planner.monitor.prometheus import Series
 from planner.notebook import InNotebooks
@@ -24,7 +25,7 @@ from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
 from planner.simulate.statistics import Estimate
-from planner.units import format_count, format_duration, format_percent
+from planner.units import format_count, format_percent
 from planner.workload import pools as m
 from planner.workload.combine import scaled
 from planner.workload.workload import Workload
@@ -171,7 +172,7 @@ class FleetCheck(InNotebooks):
                 yield f"{where}{x.told}"
             for k in pool.kept:
                 if k.state != "kept":
-                    yield f"{where}{k.promise.label} <= {format_duration(k.promise.limit_s)} is {k.state}: {_how(k)}"
+                    yield f"{where}{k.promise.told} is {k.state}: {_how(k)}"
             now = (
                 "no number of replicas keeps the promises"
                 if pool.replicas_now is None
@@ -222,7 +223,7 @@ class FleetCheck(InNotebooks):
 
 
 def _how(kept: Kept) -> str:
-    predicted = f"{format_duration(kept.predicted_s)} predicted at this traffic"
+    predicted = f"{kept.promise.tell(kept.predicted_s)} predicted at this traffic"
     if kept.measured is None:
         return predicted
     low = kept.measured.within.value
@@ -448,7 +449,7 @@ def _checked(
 
 def _kept(promise: Promise, found: Measured, lately: Prediction) -> Kept:
     """Broken where even the most that can have been within the limit is too few, beyond the interval."""
-    stood = found.promised(promise.metric, promise.quantile, promise.limit_s)
+    stood = _stood(promise, found)
     value = lately.value(promise.metric, promise.quantile)
     state = "kept"
     if stood is not None and stood.most_within + stood.within.half_width < promise.quantile:
@@ -457,6 +458,20 @@ def _kept(promise: Promise, found: Measured, lately: Prediction) -> Kept:
         clearly = stood is not None and stood.within.low > 0.5 * (1.0 + promise.quantile)
         state = "kept" if clearly else "at risk"
     return Kept(promise, stood, value, state)
+
+
+def _stood(promise: Promise, found: Measured) -> Promised | None:
+    """How what was promised stood to its limits; histograms say nothing of both at once, so Frechet's bounds of a joint promise."""
+    parts = [found.promised(p.metric, p.quantile, p.limit_s) for p in promise.parts]
+    known = [p for p in parts if p is not None]
+    if len(known) < len(parts):
+        return None
+    if len(known) == 1:
+        return known[0]
+    least, _ = frechet([p.within.value for p in known])
+    spread = math.fsum(p.within.half_width for p in known)
+    over = max(p.value_s / part.limit_s for p, part in zip(known, promise.parts, strict=True))
+    return Promised(Estimate(least, spread), min(p.most_within for p in known), over * promise.limit_s)
 
 
 def _size_now(

@@ -108,7 +108,7 @@ def _recorded(fleet: Fleet, pool: Pool, names: _Names) -> Iterator[dict[str, Any
     yield rule("imbalance:ratio", f"stdvar({running}) / clamp_min(avg({running}), 0.1)")
     for quantity in ("input_tokens", "output_tokens"):
         yield rule(f"{quantity}:mean30m", names.mean(quantity))
-    for promise in fleet.promises.latency:
+    for promise in fleet.promises.parts:
         metric = promise.metric.removesuffix("_s")
         expression = names.quantile(promise.metric, promise.quantile)
         yield rule(f"{metric}_seconds:quantile5m", expression, quantile=f"{promise.quantile:.10g}")
@@ -121,7 +121,7 @@ def _alerts(fleet: Fleet, pool: Pool, names: _Names, most: float) -> Iterator[di
         labels = {"severity": severity, "pool": pool.name, **of}
         return {"alert": name, "expr": expression, "for": wait, "labels": labels, "annotations": {"summary": summary}}
 
-    for promise in fleet.promises.latency:
+    for promise in fleet.promises.parts:
         metric = promise.metric.removesuffix("_s")
         series = f'fleetopt:{metric}_seconds:quantile5m{{pool="{pool.name}",quantile="{promise.quantile:.10g}"}}'
         yield alert(
@@ -188,7 +188,7 @@ def _panels(fleet: Fleet, pool: Pool, most: float) -> Iterator[dict[str, Any]]:
     mine = f'{{pool="{pool.name}"}}'
     rate = most * pool.arrival_rate_per_s
     yield _panel(f"{pool.name}: requests/s", f"fleetopt:requests:rate5m{mine}", "reqps", rate)
-    for promise in fleet.promises.latency:
+    for promise in fleet.promises.parts:
         metric = promise.metric.removesuffix("_s")
         series = f'fleetopt:{metric}_seconds:quantile5m{{pool="{pool.name}",quantile="{promise.quantile:.10g}"}}'
         yield _panel(f"{pool.name}: {promise.label}", series, "s", promise.limit_s)

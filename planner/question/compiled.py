@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
-from planner.promise import Promise, Slo
+from planner.promise import GOODPUT, Promise, Slo
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
@@ -39,6 +39,12 @@ KV_BLOCK = 16
 
 REPORTED_LEVELS = (0.5, 0.9, 0.99)
 """Quantiles every prediction states, promised or not."""
+
+JOINT_LEVELS = (
+    0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.965, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998,
+    0.999, 0.9995,
+)  # fmt: skip
+"""Quantiles that give the law of a latency as finely as a promise about several of them needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +167,27 @@ class Promises:
         """As the plan states them."""
         return Slo(promises=self.latency)
 
+    @property
+    def joint(self) -> tuple[Promise, ...]:
+        """Promises about several latencies of the same request."""
+        return tuple(p for p in self.latency if p.kind == GOODPUT)
+
+    @property
+    def parts(self) -> tuple[Promise, ...]:
+        """Promises about one latency: those made, and those without which the joint ones cannot be kept."""
+        return tuple(dict.fromkeys(part for p in self.latency for part in p.parts))
+
     def levels(self, reported: tuple[float, ...] = REPORTED_LEVELS) -> tuple[float, ...]:
-        """Quantile levels a prediction needs, ascending: those reported always and those promised."""
+        """Quantile levels a prediction needs, ascending: those reported, those promised, and of joint ones the whole law."""
+        return tuple(sorted({*self.told_levels(reported), *(JOINT_LEVELS if self.joint else ())}))
+
+    def told_levels(self, reported: tuple[float, ...] = REPORTED_LEVELS) -> tuple[float, ...]:
+        """Quantile levels that are told of: those reported always and those promised."""
         return tuple(sorted({*reported, *(p.quantile for p in self.latency)}))
 
     def limits(self, metric: str) -> list[float]:
         """Limits on one metric [s]."""
-        return [p.limit_s for p in self.latency if p.metric == metric]
+        return [p.limit_s for p in self.parts if p.metric == metric]
 
     def only(self, latency: tuple[Promise, ...]) -> Promises:
         """The same cap and minimum with other latency promises."""

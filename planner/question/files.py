@@ -184,7 +184,11 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
 
 def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
     """What is wrong with options; those of a scenario or a class need no promise of their own."""
-    filler = {} if complete or any(k in options for k in ("slo", "ttft", "tpot", "e2e", "promises")) else {"slo": 1.0}
+    filler = (
+        {}
+        if complete or any(k in options for k in ("slo", "ttft", "tpot", "e2e", "goodput", "promises"))
+        else {"slo": 1.0}
+    )
     try:
         PlanInputs.from_dict({**filler, **options}, where)
     except InputError as error:

@@ -17,7 +17,7 @@ from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
 from planner.promise import Promise, Slo
 from planner.question import values as of
-from planner.question.values import Check, Kind, each, parse_promise, rule
+from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
 
 __all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
@@ -296,7 +296,10 @@ class PlanInputs:
         hint = None
         if not self.promises:
             problems.append("no latency promise given")
-            hint = "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms or --e2e 20s."
+            hint = (
+                "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or "
+                "--goodput 99%:ttft=500ms,tpot=50ms."
+            )
         if problems:
             raise InputError.from_problems(problems, hint)
 
@@ -352,6 +355,8 @@ _WRITTEN_PROMISES = {
     "ttft": Option(of.PROMISE, PROMISES, "TTFT promise, the same as --slo."),
     "tpot": Option(of.PROMISE, PROMISES, "TPOT promise, e.g. 50ms or p95=40ms."),
     "e2e": Option(of.PROMISE, PROMISES, "End-to-end promise, e.g. 20s."),
+    "goodput": Option(of.GOODPUTS, PROMISES,
+        "Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more."),
     "quantile": Option(of.FRACTION, PROMISES, "Quantile of promises that name none.", "0.99"),
     "scope": Option(of.TEXT, PROMISES,
         "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet")),
@@ -386,7 +391,7 @@ OPTIONS: Mapping[str, Option] = _table()
 """Every option by its name."""
 
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
-_LIMITS = ("slo", "ttft", "tpot", "e2e")
+_LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
 
 
 def canonical(name: str) -> str:
@@ -414,11 +419,13 @@ def _changes(
         return values
     alone = [k for k in ("quantile", "scope") if data.get(k) is not None and "promises" not in values]
     if alone:
-        raise InputError(f"{where}{alone[0]}: of which promise?", "Give the promise with it: slo, tpot or e2e.")
+        raise InputError(
+            f"{where}{alone[0]}: of which promise?", "Give the promise with it: slo, tpot, e2e or goodput."
+        )
     replaced = data.get("promises") is not None or any(isinstance(v, Slo) for v in data.values())
     if "promises" in values and not replaced:
-        changed = {p.metric for p in values["promises"]}
-        values["promises"] += tuple(p for p in base if p.metric not in changed)
+        changed = {p.kind for p in values["promises"]}
+        values["promises"] += tuple(p for p in base if p.kind not in changed)
     return values
 
 
@@ -455,7 +462,12 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         for limit in limits.promises if isinstance(limits, Slo) else limits:
             try:
                 metric = "ttft" if key == "slo" else key
-                promises.append(limit if isinstance(limit, Promise) else parse_promise(limit, metric, level, scope))
+                if isinstance(limit, Promise):
+                    promises.append(limit)
+                elif key == "goodput":
+                    promises.append(parse_goodput(limit, level, scope))
+                else:
+                    promises.append(parse_promise(limit, metric, level, scope))
             except InputError as error:
                 problems += _placed(error, given[key][0], key)
     if promises:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import InputError
-from planner.promise import Promise
+from planner.errors import InputError, did_you_mean
+from planner.promise import GOODPUT, Promise
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
 __all__ = [
-    "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE", "PROMISES",
-    "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each", "parse_promise", "rule",
+    "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GOODPUTS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE",
+    "PROMISES", "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each",
+    "parse_goodput", "parse_promise", "rule",
 ]  # fmt: skip
 
 MOST = 10**15
@@ -200,6 +201,47 @@ def _limit(text: str | float, metric: str) -> float:
     return limit
 
 
+_SHARE = re.compile(r"^\s*([^:=,]*[^:=,\s])\s*:\s*(.*=.*)$")
+_GOODPUT_HINT = "Write it as 99%:ttft=500ms,tpot=50ms: the share of the requests, then two or three limits."
+
+
+def parse_goodput(value: str | Mapping[str, Any], share: float = 0.99, scope: str = "pool") -> Promise:
+    """A promise about several latencies of the same request: ``99%:ttft=500ms,tpot=50ms``, or a mapping with ``share``.
+
+    >>> parse_goodput("95%:tpot=50ms,ttft=0.5").told
+    '95% within TTFT 500 ms and TPOT 50 ms'
+    >>> parse_goodput({"share": 0.9, "ttft": "1s", "e2e": 20}).told
+    '90% within TTFT 1 s and E2E 20 s'
+    """
+    if isinstance(value, Mapping):
+        parts = [(str(k), v) for k, v in value.items() if k != "share"]
+        level = value.get("share")
+    elif isinstance(value, str):
+        named = _SHARE.match(value)
+        level, rest = named.groups() if named else (None, value)
+        parts = [(name, limit) for name, _, limit in (part.partition("=") for part in rest.split(","))]
+    else:
+        raise InputError(f"goodput: {value!r} is not a promise", _GOODPUT_HINT)
+    limits: dict[str, float] = {}
+    for spelled, limit in parts:
+        metric = spelled.strip().lower().removesuffix("_s").replace("e2el", "e2e")
+        if metric not in _BARE_UP_TO_S or limit in ("", None):
+            told = "" if metric in _BARE_UP_TO_S else did_you_mean(metric, _BARE_UP_TO_S)
+            raise InputError(
+                f"goodput: {str(spelled).strip() or value!r} is no limit on ttft, tpot or e2e{told}", _GOODPUT_HINT
+            )
+        if f"{metric}_s" in limits:
+            raise InputError(f"goodput: {metric} is limited twice", _GOODPUT_HINT)
+        limits[f"{metric}_s"] = _limit(limit, metric)
+    if len(limits) < 2:
+        alone = next(iter(limits), "ttft_s").removesuffix("_s")
+        raise InputError(f"goodput: {value!r} limits only {alone}", f"{_GOODPUT_HINT} One alone is --{alone}.")
+    kept = share if level is None else parse_fraction(level, "goodput")
+    if not 0.0 < kept < 1.0:
+        raise InputError(f"goodput: a share of {level} of the requests is not between 0 and 1", _GOODPUT_HINT)
+    return Promise.joint(limits, kept, scope)
+
+
 def _promises(value: Any, name: str) -> tuple[Promise, ...]:
     """Promises as records, as mappings of their fields, or as people write them."""
     if not isinstance(value, Sequence) or isinstance(value, str):
@@ -209,6 +251,10 @@ def _promises(value: Any, name: str) -> tuple[Promise, ...]:
         if isinstance(item, Promise):
             result.append(item)
         elif isinstance(item, Mapping):
+            if item.get("metric") == GOODPUT and isinstance(item.get("limits_s"), Mapping):
+                level = parse_fraction(item.get("quantile", 0.99), "quantile")
+                result.append(parse_goodput(item["limits_s"], level, str(item.get("scope", "pool"))))
+                continue
             unknown = set(item) - {"metric", "limit_s", "quantile", "scope"}
             if unknown or "metric" not in item or "limit_s" not in item:
                 raise InputError(f"a promise has metric, limit_s, quantile and scope, got {dict(item)!r}")
@@ -251,5 +297,11 @@ GPU_COUNTS = Kind("GPU=number of GPUs", _counts_by_gpu, "Mapping[str, int]", lis
 SHARES = Kind("share, or category=share,...", _shares, "float | str | Mapping[str, float | str]", many=True)
 PROMISE = Kind(
     "time [s], with its quantile or not: 0.5, 500ms, p95=300ms", _limits, "float | str | Sequence[float | str]", list
+)
+GOODPUTS = Kind(
+    "share and limits: 99%:ttft=500ms,tpot=50ms",
+    _limits,
+    "str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]",
+    list,
 )
 PROMISES = Kind("list of promises: metric, limit_s, quantile, scope", _promises, "Sequence[Promise]")

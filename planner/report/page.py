@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from planner.plans import Plan
+from planner.promise import GOODPUT
 from planner.report.blocks import Block, Table, rows_table, to_markdown
 from planner.report.svg import Line, bars, lines
 from planner.report.text import costs as costs_text
@@ -15,7 +16,7 @@ from planner.report.text import plan as plan_text
 from planner.report.text.choices import HOURS_PER_MONTH
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.units import format_count, format_duration, format_percent, format_share, format_usd
 
 __all__ = ["as_html", "as_markdown"]
 
@@ -129,40 +130,42 @@ def _latency_by_rate(overview: Overview) -> list[tuple[str, str, Table]]:
     plan, rows = overview.plan, overview.rates.to_rows()
     found = []
     for promise in plan.slo.promises:
-        column = f"{promise.metric.removesuffix('_s')}_p{100.0 * promise.quantile:.10g}_s"
+        joint = promise.kind == GOODPUT
+        column, told = promise.column, format_share if joint else format_duration
         by_pool: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             value = row.get(column)
             rate = row["rate_per_s"]
             if isinstance(rate, float):
-                by_pool.setdefault(str(row["pool"]), []).append((rate, value if isinstance(value, float) else math.inf))
+                beyond = 0.0 if joint else math.inf
+                by_pool.setdefault(str(row["pool"]), []).append((rate, value if isinstance(value, float) else beyond))
         by_pool = {name: points for name, points in by_pool.items() if any(math.isfinite(y) for _, y in points)}
         if not by_pool:
             continue
         rates = [x for points in by_pool.values() for x, _ in points]
-        title = f"{promise.label} of this fleet at other rates"
+        limit = promise.quantile if joint else promise.limit_s
+        title = (
+            f"{f'Requests within all limits ({promise.told})' if joint else promise.label} of this fleet at other rates"
+        )
         drawn = [
             Line(f"pool {name}" if len(by_pool) > 1 else promise.label, p, "abc"[k % 3])
             for k, (name, p) in enumerate(by_pool.items())
         ]
         drawn.append(
             Line(
-                f"promise {format_duration(promise.limit_s)}",
-                [(min(rates), promise.limit_s), (max(rates), promise.limit_s)],
+                f"promise {told(limit)}",
+                [(min(rates), limit), (max(rates), limit)],
                 "limit",
             )
         )
         picture = lines(
-            title, drawn, "requests/s", promise.label, format_count, format_duration,
-            mark_x=(plan.arrival_rate_per_s, "planned"), log_y=True,
+            title, drawn, "requests/s", promise.label, format_count, told,
+            mark_x=(plan.arrival_rate_per_s, "planned"), log_y=not joint,
         )  # fmt: skip
         cells = [
             [
                 format_count(x),
-                *(
-                    format_duration(points[k][1]) if math.isfinite(points[k][1]) else "unstable"
-                    for points in by_pool.values()
-                ),
+                *(told(points[k][1]) if math.isfinite(points[k][1]) else "unstable" for points in by_pool.values()),
             ]
             for k, (x, _) in enumerate(next(iter(by_pool.values())))
         ]

@@ -17,6 +17,7 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
+from planner.promise import GOODPUT
 from planner.queueing.reuse import found_share
 from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
@@ -37,6 +38,7 @@ from planner.simulate.verify import (
     Check,
     fleet_estimate,
     judge,
+    judge_share,
     verify_pools,
 )
 from planner.workload.pools import DECODE, KV
@@ -347,8 +349,13 @@ def verify_fleet(
     asked = [
         Asked(
             pool.name,
-            [p for p in fleet.own_promises if p.metric in fleet.metrics(k)],
-            {(p.metric, p.quantile): found.prediction.value(p.metric, p.quantile) for p in question.promises.latency},
+            [p for p in fleet.own_promises if set(p.limits) <= set(fleet.metrics(k))],
+            {
+                (p.metric, p.quantile): found.prediction.share(p)
+                if p.kind == GOODPUT
+                else found.prediction.value(p.metric, p.quantile)
+                for p in question.promises.latency
+            },
         )
         for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True))
     ]
@@ -426,7 +433,10 @@ def verify_fleet(
     shares = [pool.law.share for pool in fleet.pools]
     stable = all(r.stable for r in results.values())
     for promise in fleet.shared_promises:
-        estimate = fleet_estimate(list(results.values()), shares, promise.metric, promise.quantile)
-        outcome, reason = judge(estimate, promise.limit_s, stable)
+        estimate = fleet_estimate(list(results.values()), shares, promise)
+        if promise.kind == GOODPUT:
+            outcome, reason = judge_share(estimate, promise.quantile, stable)
+        else:
+            outcome, reason = judge(estimate, promise.limit_s, stable)
         checks.append(Check("fleet", promise, None, estimate, outcome, reason))
     return Verification(tuple(checks), results, arrival_rate_per_s, tuple(warnings))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from planner.simulate.statistics import Estimate, batch_means, range_of_runs
+from planner.simulate.statistics import Estimate, batch_means, enough_for, range_of_runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,15 @@ class Sample:
     ttft_s: NDArray[np.float64]
     tpot_s: NDArray[np.float64]
     e2e_s: NDArray[np.float64]
+
+    def within(self, limits: Mapping[str, float]) -> NDArray[np.float64]:
+        """1 for every request within all limits [s], 0 for the others; one without a TPOT keeps it. Shape (requests,)."""
+        kept = self.ttft_s <= limits.get("ttft_s", math.inf)
+        kept &= self.e2e_s <= limits.get("e2e_s", math.inf)
+        # the first token of one token is its last
+        several = self.e2e_s > self.ttft_s
+        kept[several] &= self.tpot_s <= limits.get("tpot_s", math.inf)
+        return kept.astype(float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,13 @@ class SimulationResult:
             return known[share]
         estimate = range_of_runs if self.whole else batch_means
         return estimate([getattr(s, metric) for s in self.samples], share)
+
+    def share_within(self, limits: Mapping[str, float], share: float) -> Estimate:
+        """Share of the requests within all limits [s], long enough a run where `share` of them is promised [1]."""
+        estimate = range_of_runs if self.whole else batch_means
+        found = estimate([s.within(limits) for s in self.samples])
+        measured = sum(s.ttft_s.size for s in self.samples)
+        return replace(found, enough=found.enough and enough_for(share, measured))
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.promise import Promise
-from planner.simulate.result import SimulationResult
+from planner.promise import GOODPUT, Promise
+from planner.simulate.result import Sample, SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
-__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Asked", "Check", "fleet_estimate", "judge", "verify_pools"]
+__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Asked", "Check", "fleet_estimate", "judge", "judge_share", "verify_pools"]
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
 
@@ -33,10 +33,10 @@ class Check:
         Pool name, or ``"fleet"``.
     promise
         The promise.
-    predicted_s
-        The plan's value [s]; ``None`` = none given.
+    predicted
+        The plan's value [s], of a joint promise the share within its limits [1]; ``None`` = none given.
     simulated
-        Estimate with its 95% interval [s].
+        Estimate of the same with its 95% interval.
     verdict
         ``holds``, ``fails`` or ``cannot tell``.
     reason
@@ -45,25 +45,27 @@ class Check:
 
     where: str
     promise: Promise
-    predicted_s: float | None
+    predicted: float | None
     simulated: Estimate
     verdict: str
     reason: str
 
     def to_dict(self) -> dict[str, object]:
         """One flat row, JSON-ready."""
-        predicted = self.predicted_s if self.predicted_s is not None and math.isfinite(self.predicted_s) else None
+        predicted = self.predicted if self.predicted is not None and math.isfinite(self.predicted) else None
         finite = math.isfinite(self.simulated.half_width)
+        joint = self.promise.kind == GOODPUT
+        unit = "share" if joint else "s"
         return {
             "pool": self.where,
-            "promise": self.promise.label,
+            "promise": self.promise.told if joint else self.promise.label,
             "metric": self.promise.metric,
             "quantile": self.promise.quantile,
-            "limit_s": self.promise.limit_s,
-            "predicted_s": predicted,
-            "simulated_s": self.simulated.value if math.isfinite(self.simulated.value) else None,
-            "low_s": self.simulated.low if finite else None,
-            "high_s": self.simulated.high if finite else None,
+            **({} if joint else {"limit_s": self.promise.limit_s}),
+            f"predicted_{unit}": predicted,
+            f"simulated_{unit}": self.simulated.value if math.isfinite(self.simulated.value) else None,
+            f"low_{unit}": self.simulated.low if finite else None,
+            f"high_{unit}": self.simulated.high if finite else None,
             "verdict": self.verdict,
             "reason": self.reason,
         }
@@ -90,6 +92,23 @@ def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str
     return CANNOT_TELL, "the limit lies inside the interval"
 
 
+def judge_share(simulated: Estimate, share: float, stable: bool = True) -> tuple[str, str]:
+    """Verdict and reason from the interval of a share within limits and the share promised.
+
+    >>> judge_share(Estimate(0.995, 0.002), 0.99)[0], judge_share(Estimate(0.98, 0.002), 0.99)[0]
+    ('holds', 'fails')
+    """
+    if not stable:
+        return FAILS, "unstable: the pool cannot keep up with its arrivals"
+    if not simulated.enough:
+        return CANNOT_TELL, "the run is too short for this share"
+    if simulated.low >= share:
+        return HOLDS, "the whole interval lies above the share promised"
+    if simulated.high < share:
+        return FAILS, "the whole interval lies below the share promised"
+    return CANNOT_TELL, "the share promised lies inside the interval"
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is asked of one simulated pool.
@@ -101,7 +120,7 @@ class Asked:
     promises
         What was promised of it.
     predicted
-        (metric, quantile) -> the plan's value [s].
+        (metric, quantile) -> the plan's value [s], of a joint promise the share within its limits [1].
     """
 
     name: str
@@ -139,8 +158,12 @@ def verify_pools(
         checks = []
         for pool, result in zip(asked, results, strict=True):
             for promise in pool.promises:
-                estimate = result.quantile(promise.metric, promise.quantile)
-                verdict, reason = judge(estimate, promise.limit_s, result.stable)
+                if promise.kind == GOODPUT:
+                    estimate = result.share_within(promise.limits, promise.quantile)
+                    verdict, reason = judge_share(estimate, promise.quantile, result.stable)
+                else:
+                    estimate = result.quantile(promise.metric, promise.quantile)
+                    verdict, reason = judge(estimate, promise.limit_s, result.stable)
                 value = pool.predicted.get((promise.metric, promise.quantile))
                 checks.append(Check(pool.name, promise, value, estimate, verdict, reason))
         decided = all(c.verdict != CANNOT_TELL for c in checks)
@@ -149,10 +172,10 @@ def verify_pools(
         requests = min(4 * requests, max_requests)
 
 
-def fleet_estimate(
-    results: Sequence[SimulationResult], shares: Sequence[float], metric: str, quantile: float
-) -> Estimate:
-    """Quantile over all requests of a fleet, its pools mixed in the given shares, with an interval from batches.
+def fleet_estimate(results: Sequence[SimulationResult], shares: Sequence[float], promise: Promise) -> Estimate:
+    """What is promised of all requests of a fleet, its pools mixed in the given shares, with an interval from batches.
+
+    A quantile [s]; of a joint promise the share within its limits [1].
 
     Parameters
     ----------
@@ -160,14 +183,22 @@ def fleet_estimate(
         One per pool.
     shares
         Share of the fleet's requests each pool serves.
-    metric, quantile
-        ``ttft_s``, ``tpot_s`` or ``e2e_s``; in (0, 1).
+    promise
+        The promise.
     """
-    pools = [np.concatenate([getattr(s, metric) for s in r.samples]) for r in results]
+    quantile, joint = promise.quantile, promise.kind == GOODPUT
+
+    def times(sample: Sample) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = sample.within(promise.limits) if joint else getattr(sample, promise.metric)
+        return found
+
+    pools = [np.concatenate([times(s) for s in r.samples]) for r in results]
 
     def value(parts: Sequence[NDArray[np.float64]]) -> float:
         x = np.concatenate(parts)
         w = np.concatenate([np.full(p.size, share / max(p.size, 1)) for p, share in zip(parts, shares, strict=True)])
+        if joint:
+            return float(np.average(x, weights=w))
         order = np.argsort(x, kind="stable")
         cumulated = np.cumsum(w[order])
         return float(x[order][min(int(np.searchsorted(cumulated, quantile * cumulated[-1])), x.size - 1)])
@@ -177,7 +208,7 @@ def fleet_estimate(
     point, enough = value(pools), enough_for(quantile, sum(p.size for p in pools))
     if all(r.whole for r in results):
         runs = zip(*(r.samples for r in results), strict=True)
-        apart = [value([getattr(s, metric) for s in samples]) for samples in runs]
+        apart = [value([times(s) for s in samples]) for samples in runs]
         return Estimate(point, max(abs(v - point) for v in apart), enough)
     batches = [np.array_split(p, BATCHES) for p in pools]
     spread = mean_of_batches(np.array([value([b[i] for b in batches]) for i in range(BATCHES)]))

@@ -230,7 +230,7 @@ def _members(
             if isinstance(base, PlanInputs):
                 inputs = base.override(options, place)
             else:
-                sugar = ("slo", "ttft", "tpot", "e2e", "promises")
+                sugar = ("slo", "ttft", "tpot", "e2e", "goodput", "promises")
                 common = {k: v for k, v in base.items() if not (k in sugar and any(s in options for s in sugar))}
                 inputs = PlanInputs.from_dict({**common, **options}, place)
             workload, _ = shaped(inputs, load(inputs.cdf))

@@ -10,6 +10,7 @@ from planner._version import __version__
 from planner.fleet.fleet import Fleet, Verdict
 from planner.notebook import InNotebooks
 from planner.plans import json_number
+from planner.promise import PROMISE_METRICS
 
 __all__ = ["Evaluation", "evaluation_of"]
 
@@ -28,12 +29,15 @@ class Evaluation(InNotebooks):
         Rates tried [1/s].
     verdicts
         For each rate, every pool.
+    levels
+        Quantile levels told of.
     """
 
     inputs: Mapping[str, object]
     capacity_per_s: float
     rates_per_s: tuple[float, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
+    levels: tuple[float, ...]
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates_per_s)
@@ -58,9 +62,12 @@ class Evaluation(InNotebooks):
                     "slot_occupancy": p.slot_occupancy,
                     "running": json_number(p.mean_running),
                 }
-                for metric in ("ttft_s", "tpot_s", "e2e_s"):
+                for metric in PROMISE_METRICS:
                     for q, value in zip(p.quantiles, getattr(p, metric), strict=True):
-                        out[f"{metric.removesuffix('_s')}_p{100 * q:.10g}_s"] = json_number(float(value))
+                        if q in self.levels:
+                            out[f"{metric.removesuffix('_s')}_p{100 * q:.10g}_s"] = json_number(float(value))
+                for promise, share in v.shares:
+                    out[promise.column] = json_number(share)
                 if v.overload is not None:
                     out |= {k: json_number(x) for k, x in v.overload.items() if k != "demand_per_s"}
                 out["holds"] = not v.broken
@@ -85,4 +92,4 @@ def evaluation_of(fleet: Fleet, rates: Sequence[float]) -> Evaluation:
     """Evaluate a standing fleet at every rate [1/s]."""
     verdicts = tuple(tuple(fleet.at(rate)) for rate in rates)
     capacity = fleet.capacity_per_s if fleet.pools else math.inf
-    return Evaluation(fleet.question.asked, capacity, tuple(rates), verdicts)
+    return Evaluation(fleet.question.asked, capacity, tuple(rates), verdicts, fleet.told_levels)

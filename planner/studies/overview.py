@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
+from planner.promise import GOODPUT
 from planner.studies.costs import Costs
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
@@ -122,7 +123,9 @@ def _cost(plan: Plan, replan: Callable[[Mapping[str, Any]], Plan], change: Mappi
         changes["osl_scale"] = changes["osl_scale"] * (scale if isinstance(scale, (int, float)) else 1.0)
     if (factor := changes.pop("limits", None)) is not None:
         for promise in plan.slo.promises:
-            if promise.scope == "pool" and promise.quantile == 0.99:
+            if promise.kind == GOODPUT:
+                changes.setdefault(GOODPUT, []).append(promise.scaled(factor).spelled)
+            elif promise.scope == "pool" and promise.quantile == 0.99:
                 changes[promise.metric.removesuffix("_s")] = promise.limit_s * factor
         if not changes:
             return None

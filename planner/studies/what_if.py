@@ -65,6 +65,10 @@ class SweepPoint:
             "saving": p.saving,
         }
         for promise in p.slo.promises:
+            shares = [v.share for q in p.pools for v in q.latency if v.metric == promise.metric and v.share is not None]
+            if shares:
+                row[promise.column] = min(shares)
+                continue
             values = [v for q in p.pools if (v := q.quantile(promise.metric, promise.quantile)) is not None]
             row[f"{promise.label.lower().replace(' ', '_')}_s"] = max(values)
         row["reason"] = None

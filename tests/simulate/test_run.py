@@ -189,7 +189,7 @@ def test_verdicts() -> None:
     promises = [Promise("ttft_s", 5.0), Promise("tpot_s", 1e-4, 0.5)]
     (result,), checks = verify_pools([Asked("all", promises, {("ttft_s", 0.99): 0.1})], at(5.0), 12_000)
     assert [c.verdict for c in checks] == ["holds", "fails"]
-    assert checks[0].predicted_s == 0.1
+    assert checks[0].predicted == 0.1
     # a verdict that cannot be given from a short run makes the run longer
     one = [Asked("all", [Promise("ttft_s", 5.0)])]
     (short,), checks = verify_pools(one, at(5.0), 1000, 16_000)

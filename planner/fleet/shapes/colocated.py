@@ -492,7 +492,7 @@ def _full_occupancy(problem: FleetProblem) -> Remark | None:
     if not broken_pools:
         return None
     boundary, pool = min(broken_pools, key=lambda b: abs(b[0] - 4096.0))
-    level = max((p.quantile for p in problem.promises if p.metric == "ttft_s"), default=0.99)
+    level = max((p.quantile for p in problem.parts if p.metric == "ttft_s"), default=0.99)
     first = pool.prefill_s(level) + pool.iteration_s
     values = {"slots": pool.slots, "iteration_s": pool.iteration_s, "first_token_s": first}
     return Remark("full_occupancy", {"boundary": boundary, **values})

@@ -22,6 +22,7 @@ from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import Prediction
 from planner.methods.burst import PoolArrivals
 from planner.methods.disaggregated import BANDS, BURST_BAND, DecodePool, PrefillPool, burst_bands
+from planner.methods.joint import apart
 from planner.plans import EngineSettings, SearchReport
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
@@ -194,7 +195,12 @@ class Disaggregated(Fleet):
             [(high - BANDS["ttft_s"][1]) / (BURST_BAND[1] - BANDS["ttft_s"][1]) for _, high in first.bands["ttft_s"]]
         )
         bands = dict(second.bands) | {"e2e_s": burst_bands(BANDS["e2e_s"], part * np.array(first.ttft_s) / e2e)}
-        return first, replace(second, e2e_s=tuple(e2e.tolist()), bands=bands)
+        second = replace(second, e2e_s=tuple(e2e.tolist()), bands=bands)
+        if self.promises.joint:
+            # pools of their own: how long a prompt waits says little of how fast its tokens come
+            bands["ttft_s"] = first.bands["ttft_s"]
+            second = replace(second, ttft_s=first.ttft_s, together=apart(self.decode_share))
+        return first, second
 
     @property
     def own_promises(self) -> tuple[Promise, ...]:
@@ -215,8 +221,9 @@ class Disaggregated(Fleet):
     def sizes(self, rate_per_s: float, promises: Promises) -> list[PoolSize] | Shortfall:
         """The cheapest numbers of replicas that keep other promises."""
         ttft, tpot, e2e = (
-            tuple(p for p in promises.latency if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
+            tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
+        both = (*e2e, *promises.joint)
         first = smallest_pool(self.prefill, rate_per_s, promises.only(ttft), levels=self.levels)
         if isinstance(first, Shortfall):
             return first
@@ -225,7 +232,7 @@ class Disaggregated(Fleet):
         second = smallest_pool(self.decode, rate_per_s * self.decode_share, promises.only(tpot), levels=self.levels)
         if isinstance(second, Shortfall):
             return second
-        return self._for_end_to_end(rate_per_s, first, second, e2e)
+        return self._for_end_to_end(rate_per_s, first, second, both)
 
     def _without_decode(
         self,
@@ -249,7 +256,7 @@ class Disaggregated(Fleet):
     def _for_end_to_end(
         self, rate: float, first: PoolSize, second: PoolSize, promises: Sequence[Promise]
     ) -> list[PoolSize] | Shortfall:
-        """From the sizes that keep TTFT and TPOT to the cheapest that also keep E2E: every pair on the frontier."""
+        """From the sizes that keep TTFT and TPOT to the cheapest that also keep what both make: every pair on the frontier."""
         known: dict[tuple[int, int], Prediction] = {}
 
         def at(prefills: int, decodes: int) -> Prediction:
@@ -388,7 +395,8 @@ class Disaggregated(Fleet):
     def metrics(self, k: int) -> tuple[str, ...]:
         """See :meth:`planner.fleet.fleet.Fleet.metrics`."""
         if k > 0:
-            return ("tpot_s", "e2e_s")
+            # a joint promise is of requests that have passed both
+            return ("ttft_s", "tpot_s", "e2e_s") if self.promises.joint else ("tpot_s", "e2e_s")
         return ("ttft_s",) if self.decode is not None else ("ttft_s", "e2e_s")
 
     # --- what is said of it ---------------------------------------------------------------------------------------

@@ -95,6 +95,8 @@ class MixedPrediction:
         False where the band is too wide to size with, or the pool is not stable.
     warnings : tuple of str
         What is not modelled, or known to be off, here.
+    requests : tuple of ndarray
+        TTFT, TPOT (NaN where there is none) and E2E of the same requests [s], each of shape (points,); empty where not stable.
     """
 
     quantiles: tuple[float, ...]
@@ -117,6 +119,7 @@ class MixedPrediction:
     margin: Mapping[str, tuple[float, ...]]
     reliable: bool
     warnings: tuple[str, ...]
+    requests: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -630,6 +633,7 @@ class MixedReplica:
             margin={m: tuple(1 / (1 + min(region.lean[k], 0.0)) for k in keys) for m, keys in names.items()},
             reliable=region.reliable,
             warnings=(*((region.warning,) if region.warning else ()), *self._notes),
+            requests=(np.tile(ttft, run.tpot.shape[0]), np.where(several, run.tpot, np.nan).ravel(), e2e),
         )
 
     def _solve_steered(self, rate: float, load: float, replicas: int) -> _Outcome:

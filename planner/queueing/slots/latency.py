@@ -24,6 +24,12 @@ FloatArray = NDArray[np.float64]
 
 DEFAULT_QUANTILES = (0.5, 0.9, 0.99)
 
+POINTS = 4096
+"""Requests by which the dependence between latencies is told."""
+
+STEPS = np.array([0.8191725133961645, 0.6710436067037893, 0.5497004779019703])
+"""Of an additive recurrence that is even in three dimensions."""
+
 _NO_WAIT = 1e-8  # a smaller probability of waiting changes no quantile anyone reads
 
 
@@ -75,6 +81,8 @@ class PoolLatency:
         Mean wait for a slot of those who wait; inf when not stable [s].
     stable : bool
         Whether a steady state exists [-].
+    requests : tuple of ndarray
+        TTFT, TPOT (NaN where there is none) and E2E of the same requests [s], each of shape (points,), if asked for.
     """
 
     quantiles: tuple[float, ...]
@@ -93,6 +101,7 @@ class PoolLatency:
     wait_probability: float
     mean_delayed_wait_s: float
     stable: bool
+    requests: tuple[FloatArray, ...] = ()
 
 
 class ReplicaLatency:
@@ -156,6 +165,8 @@ class ReplicaLatency:
         self.iterations_scv = max(second / self.mean_iterations**2 - 1.0, 0.0)
         self._chunks, self._chunk_weight = groups(chunks, weights, 24)
         decodes = outputs > 1.0
+        order = np.argsort(iterations, kind="stable")
+        self._rows = chunks[order], outputs[order] - 1.0, np.cumsum(weights[order])
         self._has_gaps = bool(weights @ decodes > 0)
         some = decodes if self._has_gaps else np.ones_like(decodes)
         self._gaps, self._gap_weight = groups(np.maximum(outputs[some] - 1.0, 1.0), weights[some], 14)
@@ -188,6 +199,7 @@ class ReplicaLatency:
         routing: str = "random",
         quantiles: ArrayLike = DEFAULT_QUANTILES,
         dispersion: float = 1.0,
+        together: bool = False,
     ) -> PoolLatency:
         """Latency of a pool of such replicas.
 
@@ -203,6 +215,8 @@ class ReplicaLatency:
             Levels in [0, 1) [-].
         dispersion : float
             Index of dispersion of the pool's arrival counts at the relaxation time, 1 for Poisson [-].
+        together : bool
+            Whether latencies of the same requests are wanted too.
 
         Returns
         -------
@@ -235,7 +249,17 @@ class ReplicaLatency:
         if not occupied.stable:
             return self._overloaded(name_levels, occupied, replicas // chain.replicas)
         return self._assemble(
-            name_levels, levels, occupied, chain, chain_rate, float(arrival_rate), replicas, seen, routing, peakedness
+            name_levels,
+            levels,
+            occupied,
+            chain,
+            chain_rate,
+            float(arrival_rate),
+            replicas,
+            seen,
+            routing,
+            peakedness,
+            together,
         )
 
     def _overloaded(self, names: tuple[float, ...], occupied: Occupancy, chains: int) -> PoolLatency:
@@ -281,6 +305,7 @@ class ReplicaLatency:
         seen: float,
         routing: str,
         peaked: float,
+        together: bool,
     ) -> PoolLatency:
         g = chain.replicas
         c = chain.slots * g
@@ -383,6 +408,25 @@ class ReplicaLatency:
             mean_tpot = float(np.sum(weight * (low + high))) / (2.0 * float(weight.sum()))
         else:
             tpot, mean_tpot = np.zeros(len(levels)), 0.0
+        requests: tuple[FloatArray, ...] = ()
+        if together:
+            # points of all that is mixed above at once: lengths and the state found decide TTFT and TPOT of the same request
+            u = ((np.arange(POINTS) + 0.5)[:, None] * STEPS % 1.0).T
+            chunks, gaps, below = self._rows
+            row = np.minimum(np.searchsorted(below, u[0] * below[-1]), below.size - 1)
+            chunks, gaps = chunks[row], gaps[row]
+            place = np.minimum(np.searchsorted(np.cumsum(all_mass), u[1] * all_mass.sum()), all_mass.size - 1)
+            late = place == others.size
+            state = all_others[place]
+
+            def alive(count: FloatArray) -> FloatArray:
+                return self._times(1.0 + centre + (state - centre) * persistence(count, memory))
+
+            rest = np.append(rest_start, 0.0)[place] + u[2] * np.append(rest_width, 0.0)[place]
+            if waits:
+                rest = np.where(late, np.interp(u[2], np.append(0.0, np.cumsum(wait_mass)), edges), rest)
+            first, step = (chunks + 1.0) * alive(chunks + 1.0) + rest, alive(np.maximum(gaps, 1.0))
+            requests = first, np.where(gaps > 0.0, step, np.nan), first + gaps * step
         chains = replicas // g
         return PoolLatency(
             quantiles=names, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e,
@@ -390,5 +434,5 @@ class ReplicaLatency:
             slot_occupancy=occupied.slot_occupancy, mean_active=occupied.mean_active, load=occupied.load,
             margin=occupied.margin, max_throughput=occupied.max_throughput * chains / self.mean_iterations,
             throughput=arrival_rate, wait_probability=delayed, mean_delayed_wait_s=mean_delay,
-            stable=True,
+            stable=True, requests=requests,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from planner.choices import Choice, Choices
 from planner.plans import HOURS_PER_YEAR
+from planner.promise import GOODPUT
 from planner.report.blocks import Block, Table, Text
 from planner.units import format_count, format_duration, format_percent, format_usd
 
@@ -74,7 +75,9 @@ def _curve(choices: Choices) -> Sequence[str]:
     label = choices.promise.label
     if at is None:
         return [] if min(costs.values()) == max(costs.values()) else [f"{label}: no knee; every step costs about alike"]
-    where = f"{format_duration(at)}, {_month(costs[at])}/month"
+    joint = choices.promise.kind == GOODPUT
+    of_all = choices.promise.scaled(at / choices.promise.limit_s).told if joint else format_duration(at)
+    where = f"{of_all}, {_month(costs[at])}/month"
     return [f"{label}: the knee is at {where}: tighter costs more and more, looser saves little"]
 
 

@@ -7,7 +7,7 @@ import shlex
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.report.blocks import Block, Table, Text
 from planner.report.text import choices
-from planner.units import format_band, format_count, format_duration, format_percent, format_usd
+from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
 
 __all__ = ["blocks"]
 
@@ -52,7 +52,7 @@ def gpu_phrase(pool: PoolPlan) -> str:
 
 def headline(plan: Plan) -> list[str]:
     """The question, what to buy for how much, and of what; three lines."""
-    promises = ", ".join(f"{p.label} <= {format_duration(p.limit_s)}" for p in plan.slo.promises)
+    promises = ", ".join(p.told for p in plan.slo.promises)
     name = plan.workload.get("name", "workload")
     requests = plan.workload.get("requests")
     known = f" ({format_count(float(requests))} requests)" if isinstance(requests, (int, float)) else ""
@@ -133,6 +133,8 @@ def pool_cells(pool: PoolPlan) -> list[str]:
 
 def latency_cell(value: LatencyValue) -> str:
     """``"341 ms (320-380)"`` with the promise it is held against kept for the header."""
+    if value.share is not None:
+        return f"{format_share(value.share)} ({format_share(value.share_low or 0.0)}-{format_share(value.share_high or 1.0)})"
     if value.low_s < value.value_s < value.high_s:
         return format_band(value.value_s, value.low_s, value.high_s)
     return format_duration(value.value_s)

@@ -7,7 +7,10 @@ from planner.simulate.plan import Verification
 
 __all__ = ["blocks"]
 
-FIRST = ("pool", "promise", "limit_s", "predicted_s", "simulated_s", "low_s", "high_s", "verdict", "reason")
+FIRST = (
+    "pool", "promise", "limit_s", "predicted_s", "simulated_s", "low_s", "high_s", "predicted_share", "simulated_share",
+    "low_share", "high_share", "verdict", "reason",
+)  # fmt: skip
 UNSAID = ("metric", "quantile")
 """Said by the promise already."""
 
