@@ -106,6 +106,7 @@ def test_a_file_with_every_option_comes_back(tmp_path: Path, asked: list[PlanInp
         Promise("ttft_s", 0.8, 0.95, "fleet"),
         Promise("tpot_s", 0.04, 0.9, "fleet"),
         Promise("e2e_s", 20.0, 0.95, "fleet"),
+        Promise.joint({"ttft_s": 2.0, "tpot_s": 0.06}, 0.99, "fleet"),
     )
     default = PlanInputs.from_dict({"slo": 1.0})
     same = [f.name for f in fields(PlanInputs) if getattr(question, f.name) == getattr(default, f.name)]
