@@ -196,7 +196,7 @@ def test_verdicts() -> None:
     assert short.requests == 16_000 and checks[0].verdict == "holds"
     _, checks = verify_pools(one, at(500.0), 12_000)
     assert checks[0].verdict == "fails" and "unstable" in checks[0].reason
-    both = fleet_estimate([result, result], [0.3, 0.7], "ttft_s", 0.9)
+    both = fleet_estimate([result, result], [0.3, 0.7], Promise("ttft_s", 1.0, 0.9))
     assert both.value == pytest.approx(result.quantile("ttft_s", 0.9).value, rel=0.01)
 
 
