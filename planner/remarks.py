@@ -119,8 +119,7 @@ SENTENCES: Mapping[str, str] = {
     "{saving:percent} less (--route-on total)",
     "oracle_saves_nothing": "knowing output lengths and compressing prompts saves nothing here (the best cut: {boundary:count} "
     "tokens, gamma {gamma:g}; --compress)",
-    "at_no_size": "{pools} of the pools examined keep {promise} <= {limit_s:duration} at no size (the nearest, idle, needs "
-    "{best_s:duration})",
+    "at_no_size": "{pools} of the pools examined keep {promise} at no size (the nearest, idle, needs {best})",
     "full_occupancy": "a pool up to {boundary:count} tokens has {slots} slots, its iterations take {iteration_s:duration} when "
     "all are busy, and a long prompt's prefill and first token {first_token_s:duration}: eq. 8 leaves nothing below that",
     "unproven": "{sized} pool{sized:s} sized of a grid of {fleets:count} fleets; no other is expected to be cheaper, but proven "

@@ -90,8 +90,7 @@ def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, li
         if isinstance(sizes, Shortfall):
             p = sizes.promise
             raise InfeasibleError(
-                f"{p.told} cannot be kept at {format_count(rate)} requests/s "
-                "by any number of replicas of these pools",
+                f"{p.told} cannot be kept at {format_count(rate)} requests/s by any number of replicas of these pools",
                 "Relax the promise, or plan anew for the busiest hour's rate.",
             )
         known[rate] = [size.replicas for size in sizes]

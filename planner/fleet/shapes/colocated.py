@@ -464,7 +464,8 @@ def _search_notes(problem: FleetProblem, found: Found) -> Iterator[Remark]:
     """What the search met on its way."""
     if found.shortfalls:
         worst = min(found.shortfalls, key=lambda s: s.excess)
-        values = {"promise": worst.promise.label, "limit_s": worst.promise.limit_s, "best_s": worst.best_s}
+        p = worst.promise
+        values = {"promise": p.told, "best": p.tell(worst.best_s), "limit_s": p.limit_s, "best_s": worst.best_s}
         yield Remark("at_no_size", {"pools": len(found.shortfalls), **values})
     if tight := _full_occupancy(problem):
         yield tight
