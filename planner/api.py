@@ -116,7 +116,8 @@ def plan(
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
     route_on: Literal["input", "total"] | None = None,
-    compress: bool | None = None,
+    compress: bool | str | Mapping[str, Any] | None = None,
+    cpu_price: float | str | None = None,
     token_budget: int | str | Sequence[int] | None = None,
     max_num_seqs: int | str | Sequence[int] | None = None,
     max_model_len: int | str | None = None,
@@ -275,8 +276,10 @@ def plan(
         What a gateway sends requests to pools by: their input, or total (an oracle for the output). Default: input.
         [text]
     compress
-        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total). [true
-        or false]
+        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a
+        FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress measure`]
+    cpu_price
+        Price of a CPU core that compresses, USD/hour. Default: 0.0446. [number]
     token_budget
         Tokens per iteration (max_num_batched_tokens), or a list to choose from. Default: every pool the cheapest of
         512 to 8192. [tokens, a list: 1024,2048]
@@ -383,6 +386,10 @@ def plan(
 
             error.choices = ways_out(error, question, loaded, seconds, progress)
         raise
+    if isinstance(question.compress, Mapping):
+        from planner.studies.compression import with_compression
+
+        found = with_compression(found, question, loaded, progress)
     if seconds > 0.0:
         from planner.advice.choices import choices_of
 
@@ -852,7 +859,8 @@ def schedule(
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
     route_on: Literal["input", "total"] | None = None,
-    compress: bool | None = None,
+    compress: bool | str | Mapping[str, Any] | None = None,
+    cpu_price: float | str | None = None,
     token_budget: int | str | Sequence[int] | None = None,
     max_num_seqs: int | str | Sequence[int] | None = None,
     max_model_len: int | str | None = None,

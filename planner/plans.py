@@ -465,6 +465,8 @@ class Plan(InNotebooks):
     overload
         By pool, what happens beyond its capacity under the limits stated, and the limit that keeps its TTFT promise; ``None`` where
         no limit of a queue and no patience is stated.
+    compression
+        What the compressor costs and how the plan's cost moves with p_c and gamma; ``None`` where none was measured.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -488,6 +490,7 @@ class Plan(InNotebooks):
     chance: float | None = None
     caches: Mapping[str, object] | None = None
     overload: Mapping[str, object] | None = None
+    compression: Mapping[str, object] | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -567,6 +570,7 @@ class Plan(InNotebooks):
             "choices": None if self.choices is None else self.choices.to_dict(),
             "caches": self.caches,
             "overload": self.overload,
+            "compression": self.compression,
         }
 
     def to_rows(self) -> list[dict[str, object]]:

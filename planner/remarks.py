@@ -115,6 +115,18 @@ SENTENCES: Mapping[str, str] = {
     "oracle_compresses": "a gateway that knows output lengths and shortens prompts of up to {gamma:g} x {boundary:count} tokens "
     "({compressed:percent} of requests, each succeeding with p_c {p_c}) would take {usd_per_hour:usd}/hour, {saving:percent} less "
     "(--compress)",
+    "compression_costs": "{borderline:percent} of the prompts are tried by the compressor ({source}: median {p50_s:duration}, P99 "
+    "{p99_s:duration} a prompt, which their TTFT bears): {busy:.2f} CPU cores busy, {cores:,} bought, {usd_per_hour:usd}/hour "
+    "beside the GPUs (--cpu-price)",
+    "compression_by_p_c": "at {boundary:count} tokens, an hour at {costs} (none, the measured share with its 95% interval, all)",
+    "compression_by_gamma": "at {boundary:count} tokens and the measured share, an hour at {costs}",
+    "compression_pays_nothing": "as measured, compressing prompts does not pay here; if every prompt of what can be compressed at "
+    "all were, the fleet would take {usd_per_hour:usd}/hour",
+    "compression_elsewhere": "compression was measured at {measured:count} tokens, gamma {measured_gamma:g}; the plan compresses "
+    "at {boundary:count}, gamma {gamma:g}, where p_c and times may differ: fleetopt compress measure --boundary {boundary:.0f} "
+    "--gamma {gamma:g}",
+    "compression_breaks": "{pool}: {promise} is {value_s:duration} and up to {with_compression_s:duration} for a prompt that is "
+    "compressed, above the {limit_s:duration} promised",
     "oracle_saves": "a gateway that knows output lengths and cuts at {boundary:count} tokens would take {usd_per_hour:usd}/hour, "
     "{saving:percent} less (--route-on total)",
     "oracle_saves_nothing": "knowing output lengths and compressing prompts saves nothing here (the best cut: {boundary:count} "

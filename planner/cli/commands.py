@@ -27,10 +27,11 @@ USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name_
 
 
 class Once(TyperCommand):
-    """A command that refuses a repeated option instead of taking the last."""
+    """A command that refuses a repeated option instead of taking the last, and knows what some flags mean alone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Count the options, then parse as usual."""
+        """Complete flags that stand alone, count the options, then parse as usual."""
+        args = [*self._completed(args)]
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(list(args))
             for option in dict.fromkeys(order):
@@ -40,6 +41,16 @@ class Once(TyperCommand):
                 if not option.is_flag or option.secondary_opts:
                     ctx.fail(f"{option.opts[0]} is given {order.count(option)} times and takes one value.")
         return super().parse_args(ctx, args)
+
+    def _completed(self, args: list[str]) -> Iterator[str]:
+        """The words, with what a flag alone stands for after each that may stand alone and does."""
+        from planner.question.options import OPTIONS
+
+        alone = {s: o.kind.bare for o in OPTIONS.values() if o.kind.bare for s in o.spellings}
+        for word, following in zip(args, [*args[1:], "--"], strict=True):
+            yield word
+            if word in alone and following.startswith("-"):
+                yield alone[word]
 
 
 def _wide() -> TyperOption:

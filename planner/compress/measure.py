@@ -173,7 +173,10 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -
     centre = share + z * z / (2.0 * trials)
     spread = z * math.sqrt(share * (1.0 - share) / trials + z * z / (4.0 * trials * trials))
     scale = 1.0 + z * z / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    # exact at the ends, where rounding would push the interval past the share itself
+    low = 0.0 if successes == 0 else (centre - spread) / scale
+    high = 1.0 if successes == trials else (centre + spread) / scale
+    return low, high
 
 
 def read_prompts(path: str | Path) -> Iterator[Prompt]:
@@ -333,7 +336,7 @@ def _summary(outcomes: Sequence[_Outcome], cosine: TfidfCosine | None) -> Catego
         reduction=_spread([o.reduction for o, _ in done]),
         rouge_l_recall=_spread([rouge_l_recall(o.original, s) for o, s in done]),
         tfidf_cosine=_spread([cosine(o.original, s) for o, s in done if cosine is not None]),
-        latency_s=_quantiles([o.seconds for o in outcomes], LATENCY_LEVELS),
+        latency_s=_spread([o.seconds for o in outcomes], LATENCY_LEVELS),
     )
 
 
@@ -343,5 +346,6 @@ def _quantiles(values: Sequence[float], levels: Sequence[float]) -> dict[str, fl
     return {f"p{100 * q:g}": float(np.quantile(values, q)) for q in levels} if values else {}
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"mean": math.fsum(values) / len(values), **_quantiles(values, LEVELS)} if values else {}
+def _spread(values: Sequence[float], levels: Sequence[float] = LEVELS) -> dict[str, float]:
+    """Mean and quantiles by name; nothing of nothing."""
+    return {"mean": math.fsum(values) / len(values), **_quantiles(values, levels)} if values else {}

@@ -249,8 +249,8 @@ def _oracle(question: CompiledQuestion, solved: Solved) -> Oracle | None:
         return None
     fleet, cost, boundary, gamma, compressed = solved.oracle
     saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
-    pools = () if fleet is None else pool_plans(fleet)
-    return Oracle(cost, saving, boundary, gamma, compressed, question.traffic.p_c, pools)
+    pools, p_c = () if fleet is None else pool_plans(fleet), question.traffic.p_c
+    return Oracle(cost, saving, boundary, gamma, compressed, p_c if isinstance(p_c, float) else None, pools)
 
 
 def _oracle_note(question: CompiledQuestion, solved: Solved) -> Remark | None:
@@ -264,7 +264,7 @@ def _oracle_note(question: CompiledQuestion, solved: Solved) -> Remark | None:
     values = {"boundary": boundary, "gamma": gamma, "usd_per_hour": cost, "saving": saving}
     if gamma > 1.0:
         p_c = question.traffic.p_c
-        sure = "by category" if p_c is None else f"{p_c:g}"
+        sure = f"{p_c:g}" if isinstance(p_c, float) else "by category"
         return Remark("oracle_compresses", {**values, "compressed": compressed, "p_c": sure})
     return Remark("oracle_saves", values)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
+from planner.question.compressible import category_shares
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
@@ -66,7 +67,7 @@ class Traffic:
     growth
         What more than the workload's own rate stands for: ``users`` or ``use``.
     p_c
-        Probability that a compression succeeds [1]; ``None`` = by category.
+        Probability that a compression succeeds [1]: one number, or by category as measured; ``None`` = as categories are marked.
     route_on
         What the gateway cuts requests by: ``total`` (an oracle for the output length) or ``input``.
     changes
@@ -85,7 +86,7 @@ class Traffic:
     cached_share: float | Mapping[str, float] = 0.0
     bursts: bool = True
     growth: str = "users"
-    p_c: float | None = None
+    p_c: float | Mapping[str, float] | None = None
     route_on: str = "total"
     changes: tuple[Remark, ...] = ()
     max_output: int | None = None
@@ -439,6 +440,13 @@ def _with_closed_form(name: str) -> Routing:
     return found
 
 
+def _chance(inputs: PlanInputs, workload: Workload) -> float | Mapping[str, float] | None:
+    """Probability that a compression succeeds: as given, else as measured, else as the categories are marked."""
+    if inputs.p_c is not None or isinstance(inputs.compress, bool):
+        return inputs.p_c
+    return category_shares(inputs.compress, workload.categories)
+
+
 def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float | None = None) -> CompiledQuestion:
     """Options and a workload as the records the rooms work on.
 
@@ -479,7 +487,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         inputs.cached_share,
         inputs.burst == "auto",
         inputs.growth,
-        inputs.p_c,
+        _chance(inputs, workload),
         "total" if inputs.compress else inputs.route_on,
         (*told, *changes, *assumed),
         inputs.max_output,

@@ -176,6 +176,10 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
             problems += _check(overrides, f"{source}: {section}.{name}.", complete=False)
             named[section][str(name)] = {canonical(str(k)): v for k, v in overrides.items()}
     written = {k: v for k, v in data.items() if k not in named}
+    for options in (written, *named["scenarios"].values(), *named["classes"].values()):
+        measured = options.get("compress")
+        if isinstance(measured, str) and (folder / measured).is_file():
+            options["compress"] = str(folder / measured)
     problems += _check(written, f"{source}: ", complete=False)
     options = {canonical(str(k)): v for k, v in written.items()}
     _raise(problems, source)

@@ -211,8 +211,11 @@ class PlanInputs:
     route_on: str = _option("input", of.TEXT, SEARCH,
         "What a gateway sends requests to pools by: their input, or total (an oracle for the output).",
         choices=("input", "total"))
-    compress: bool = _option(False, of.SWITCH, SEARCH,
-        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total).", "")
+    compress: bool | Mapping[str, Any] = _option(False, of.COMPRESS, SEARCH,
+        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a FILE of "
+        "`compress measure`: the shares and times measured.", "")
+    cpu_price: float = _option(0.0446, of.NUMBER, SEARCH,
+        "Price of a CPU core that compresses, USD/hour.", check=_NOT_NEGATIVE, bought=True)
     token_budget: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
         "Tokens per iteration (max_num_batched_tokens), or a list to choose from.", "every pool the cheapest of 512 to 8192",
         check=_EACH_AT_LEAST_1, bought=True)

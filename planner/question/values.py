@@ -9,11 +9,12 @@ from typing import Any
 
 from planner.errors import InputError, did_you_mean
 from planner.promise import GOODPUT, Promise
+from planner.question.compressible import read_measured
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
 __all__ = [
-    "BUDGETS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GOODPUTS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER", "PROMISE",
-    "PROMISES", "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each",
+    "BUDGETS", "COMPRESS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GOODPUTS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER",
+    "PROMISE", "PROMISES", "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each",
     "parse_goodput", "parse_promise", "rule",
 ]  # fmt: skip
 
@@ -40,6 +41,8 @@ class Kind:
         Its type on the command line: ``str``, ``int``, ``float``, or ``list`` where the flag may be repeated.
     many
         Whether it holds several items, written ``a+b`` as one value of ``--set``.
+    bare
+        What its flag alone stands for, where a value may be left out.
     """
 
     unit: str
@@ -47,6 +50,7 @@ class Kind:
     python: str
     flag: type = str
     many: bool = False
+    bare: str = ""
 
 
 Check = Callable[[str, Any], Iterable[str]]
@@ -279,6 +283,9 @@ def _switch(value: Any, name: str) -> bool:
 
 
 SWITCH = Kind("true or false", _switch, "bool", bool)
+COMPRESS = Kind(
+    "true, false, or a file of `compress measure`", read_measured, "bool | str | Mapping[str, Any]", bare="true"
+)
 TEXT = Kind("text", _text, "str")
 RATE = Kind("number [1/s]", parse_number, "float", float)
 NUMBER = Kind("number", parse_number, "float | str")

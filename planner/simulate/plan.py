@@ -41,7 +41,7 @@ from planner.simulate.verify import (
     judge_share,
     verify_pools,
 )
-from planner.workload.pools import DECODE, KV
+from planner.workload.pools import DECODE, KV, chances
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
@@ -176,10 +176,9 @@ class FleetTraffic:
         asked = self.fleet.question.traffic
         share = asked.cached_share
         cached = [share.get(c, 0.0) if isinstance(share, Mapping) else share for c in source.categories]
-        p_c = [(c or 0.0) if asked.p_c is None else asked.p_c for c in source.compressible]
         on_input = not asked.sees_output
         total = trace.input_tokens + (0.0 if on_input else trace.output_tokens)
-        chance = np.zeros(total.size) if on_input else np.asarray(p_c)[trace.category]
+        chance = np.zeros(total.size) if on_input else chances(source, asked.p_c)[trace.category]
         luck = np.random.Generator(np.random.PCG64([0, 2])).random(total.size)
         edges = [law.upper.boundary for law in self.laws[:-1]]
         self._pool = np.searchsorted(edges, total)

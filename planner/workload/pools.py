@@ -19,7 +19,7 @@ from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
-__all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound", "features"]
+__all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound", "chances", "features"]
 
 FloatArray = NDArray[np.float64]
 
@@ -132,6 +132,16 @@ def features(inputs: FloatArray, outputs: FloatArray, cached: FloatArray, chunk:
     return np.stack(columns, axis=-1)
 
 
+def chances(workload: Workload, p_c: float | Mapping[str, float] | None) -> FloatArray:
+    """Probability that a prompt can be compressed, by category of the workload, shape (categories,) [1].
+
+    `p_c`: one number, or by category; ``None`` = as the workload marks its categories, unknown ones 0.
+    """
+    if p_c is None:
+        return np.array([0.0 if p is None else float(p) for p in workload.compressible])
+    return np.array([p_c.get(c, 0.0) if isinstance(p_c, Mapping) else p_c for c in workload.categories])
+
+
 class FleetMoments:
     """Feature sums of a workload at boundaries and compression bands.
 
@@ -140,8 +150,8 @@ class FleetMoments:
     workload
         The traffic.
     p_c
-        Probability that compressing a request of the band succeeds; ``None`` = by category
-        (unknown categories count as 0).
+        Probability that compressing a request of the band succeeds: one number, or by category; ``None`` = as the workload
+        marks its categories (unknown ones count as 0).
     chunk
         Prefill chunk of the per-slot prefill models [tokens].
     cached_share
@@ -158,7 +168,7 @@ class FleetMoments:
     def __init__(
         self,
         workload: Workload,
-        p_c: float | None = None,
+        p_c: float | Mapping[str, float] | None = None,
         chunk: int = 512,
         cached_share: float | Mapping[str, float] = 0.0,
         route_on: str = "total",
@@ -188,7 +198,7 @@ class FleetMoments:
         self._cuts: dict[float, tuple[int, FloatArray]] = {}
         self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
         self._binned = bool(np.any(self.lower < self.total))
-        by_category = np.array([(0.0 if p is None else p) if p_c is None else p_c for p in workload.compressible])
+        by_category = chances(workload, p_c)
         if route_on != "total":
             by_category[:] = 0.0
         self._p_c_by_category = by_category
