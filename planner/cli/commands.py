@@ -47,7 +47,7 @@ class Once(TyperCommand):
         from planner.question.options import OPTIONS
 
         alone = {s: o.kind.bare for o in OPTIONS.values() if o.kind.bare for s in o.spellings}
-        for word, following in zip(args, [*args[1:], "--"], strict=True):
+        for word, following in zip(args, [*args[1:], "--"], strict=False):
             yield word
             if word in alone and following.startswith("-"):
                 yield alone[word]
