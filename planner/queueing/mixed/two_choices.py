@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.queueing.erlang import erlang_c
 from planner.queueing.mixed.backlog import Backlog, backlog_grid, backlog_top, single_prompt, stationary, transitions
 from planner.queueing.mixed.latency import time_average
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
@@ -157,7 +158,7 @@ class _Round:
         self.variance[:], self.between[:] = other.variance[0], other.between[0]
         self.scale[:], self.asleep[:] = other.scale[0], other.asleep[0] if self.tagged == 0.0 else 0.0
 
-    def build(self, refilled: tuple[float, Array] | None = None) -> None:
+    def build(self, refilled: tuple[float, Array] | None = None, shared: float = 0.0) -> None:
         """Chains at the present law of ``x`` given the backlog.
 
         Parameters
@@ -165,6 +166,8 @@ class _Round:
         refilled
             Share of the arrivals that make up for the replica's own departures, and the departures that do so per arrival,
             shape (chains,): over a long life chance evens out.
+        shared
+            Share of a backlog that all replicas have: no choice between them evens it out.
         """
         law, rate = self.sums.law, self.rate
         spread = (self.variance + self.between)[:, None, None]
@@ -187,7 +190,7 @@ class _Round:
         if refilled is not None:
             share, departures = refilled
             counts = share * decodes / (self.steps * departures[:, None]) + (1.0 - share) * counts
-        counts = np.minimum(counts, self.sums.most)
+        counts = np.minimum(counts + shared * (rate * awake - counts), self.sums.most)
         self.step = transitions(self.sums, self.grid, self.left_over, counts)
         self.awake = awake
         self.decodes, self.duration, self.counts = decodes, awake, counts
@@ -333,7 +336,8 @@ def steered_backlog(
     state.like(first)
     state.build()
     state.settle()
-    state.build()
+    shared = _shared(first)
+    state.build(shared=shared)
     followed = _Round(sums, cost, budget, present, rate, replicas, 1.0)
     followed.like(first)
     # beside one that stays, the others of a pool at its mean are fewer by it, and more by size bias
@@ -342,7 +346,7 @@ def steered_backlog(
     departures = state.left + np.gradient(state.left, present) * missing
     lives = first.steps * rate * first.mean[0] / np.sqrt(np.pi * spread[2]) / first.own
     share = first.own * (1.0 - float(time_average(np.array(lives))) ** 2)
-    followed.build((share, np.maximum(departures / rate, 0.05)))
+    followed.build((share, np.maximum(departures / rate, 0.05)), shared)
     found = Steered(
         present,
         _backlog(state),
@@ -359,6 +363,17 @@ def steered_backlog(
         state.left,
     )
     return found, _backlog(followed)
+
+
+def _shared(state: _Round) -> float:
+    r"""Share of a replica's backlog that is the pool's: :math:`C(g, g\rho)/(g\rho)` with the load of the budget.
+
+    A pool has a backlog where all its replicas do, and one replica's share of it is 1/g; of a pool of one it is all.
+    """
+    replicas = float(state.replicas)
+    load = float(state.rate * state.full[0] * state.sums.law.mean_prefill / state.room[0])
+    busy = replicas * min(load, MOST_LOAD)
+    return float(erlang_c(replicas, busy)) / busy
 
 
 def _busy(state: _Round) -> Backlog:
