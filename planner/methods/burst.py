@@ -70,7 +70,7 @@ class PoolArrivals:
         replicas: int,
         alike: bool,
         work_s: Callable[[PathRequests], NDArray[np.float64]],
-        whole_s: float = 0.0,
+        whole_s: Callable[[PathRequests], NDArray[np.float64]] | None = None,
         life_s: float = 0.0,
         balanced: int = MOST_BALANCED,
     ) -> PoolPath | None:
@@ -90,7 +90,7 @@ class PoolArrivals:
         work_s
             How long each request keeps a replica busy [s]: where it is busiest, the path is followed most closely.
         whole_s
-            Mean time a request takes of a replica once decodes have filled up beside it [s], where that is longer.
+            How long it does once decodes have filled up beside it [s], where that is longer.
         life_s
             How long it stays [s].
         """
@@ -108,16 +108,15 @@ class PoolArrivals:
         if alike:
             expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
             followed = max(1, min(replicas, round(MOST_REQUESTS * replicas / expected)))
-        work = work_s(own)
         found = stretches(
             trace,
-            work,
+            work_s(own),
             replicas,
             pool_rate,
             growth=self.growth,
             keep=followed / replicas,
             even=not alike,
-            slow=max(whole_s * work.size / float(work.sum()), 1.0),
+            whole_s=None if whole_s is None else whole_s(own),
             life_s=life_s,
             most=MOST_REQUESTS,
         )

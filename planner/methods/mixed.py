@@ -142,7 +142,7 @@ class MixedPool(PoolModel):
             replicas,
             self.routing.by_rate_per_replica,
             work_s,
-            1.0 / self._capacity,
+            lambda own: self._whole_work(counted(own)),
             self.law.mean(m.DECODE) * self._usual_iteration(rate),
         )
         if path is None:
@@ -177,6 +177,24 @@ class MixedPool(PoolModel):
             reliable=settled,
             together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
         )
+
+    def _whole_work(self, own: PathRequests) -> FloatArray:
+        """How long each request keeps a saturated replica busy [s], shape (requests,): iterations are full of prompts and decodes.
+
+        Its share of the tokens of full iterations, its pairs and the contexts of its decodes; at the maximum throughput on
+        average.
+        """
+        rows, time, budget = self._iteration.rows, self._iteration.time, self.token_budget
+        full = float(time(0.0, 0.0, budget, 0.0))
+        held = float(time(1.0, 1e5, budget, 0.0)) - float(time(1.0, 0.0, budget, 0.0))
+        pairs = float(time(0.0, 0.0, budget, 1e6)) - full
+        # tokens are in units of what a decode brings into a batch
+        work = (
+            (own.tokens + own.steps) * rows / budget * full
+            + own.steps * own.context * held * 1e-5
+            + own.pairs * pairs * 1e-6
+        )
+        return np.asarray(work * (work.size / (self._capacity * float(work.sum()))))
 
     def without_bursts(self) -> PoolModel:
         """The same pool under Poisson arrivals; what has been predicted already is not predicted again."""

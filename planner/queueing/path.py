@@ -442,7 +442,7 @@ class _Queue:
         self.arrived, self.part, self.cost = arrived, part, cost
         self.budget, self.slots, self.kv_tokens = budget, slots, kv_tokens
         self.admitted = arrived
-        self.first = self.end = arrived
+        self.begin = self.first = self.end = arrived
         self._last = np.zeros(arrived.size)
         # golden-ratio places within a decode iteration: where an arrival finds one running
         self._place = (np.arange(arrived.size) * 0.6180339887498949) % 1.0
@@ -484,10 +484,10 @@ class _Queue:
             behind = np.where(self._first_of, part.backlog[np.minimum(part.block, part.backlog.size - 1)], 0.0)
             iterations = iterations * (1.0 + behind / work)
             work = work + behind
-        self._admit(n, held)
+        self._admit(n, held, work)
         steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.admitted, prepend=self.admitted[0])
         sums = np.cumsum(steps)
-        begin = self.admitted + (sums - np.minimum.accumulate(sums))
+        begin = self.begin = self.admitted + (sums - np.minimum.accumulate(sums))
         decode = cost(np.maximum(n, 1.0), np.maximum(held, 1.0), 0.0, 0.0)
         # an arrival at a replica that only decodes waits for the end of the iteration under way
         idle = begin <= self.admitted + 1e-9
@@ -511,8 +511,11 @@ class _Queue:
         late = wanted > clock[-1]
         self.end[late] = (self.first + self.part.steps * decode)[late]
 
-    def _admit(self, n: Array, held: Array) -> None:
-        """Start no request before the slot and the memory it needs are free: first come, first served."""
+    def _admit(self, n: Array, held: Array, work: Array) -> None:
+        """Start no request before the slot and the memory it needs are free: first come, first served.
+
+        It takes them when its prefill begins, not while it waits for the prompts before it.
+        """
         # each of the decodes holds what it reads, but for what is kept once
         alone = held * self._held_share
         crowded = np.any(n >= self.slots - 1.0) or np.any(alone + self.part.held > self.kv_tokens)
@@ -522,19 +525,21 @@ class _Queue:
         inside: list[tuple[float, float]] = []
         used, now, slots, memory = 0.0, -np.inf, self.slots, self.kv_tokens
         admitted = self.arrived.tolist()
-        stay = (self.end - self.admitted).tolist()
+        stay = (self.end - self.begin).tolist()
         first_of = self._first_of.tolist()
-        for k, (arrival, own) in enumerate(zip(admitted, self.part.held.tolist(), strict=True)):
+        rows = zip(admitted, self.part.held.tolist(), work.tolist(), strict=True)
+        for k, (arrival, own, prompt) in enumerate(rows):
             if first_of[k]:
                 inside, used, now = [], 0.0, -np.inf
             now = max(now, arrival)
-            while inside and (len(inside) >= slots or used + own > memory):
+            while inside and (len(inside) >= slots or used + own > memory or inside[0][0] <= now):
                 left, freed = heappop(inside)
                 used -= freed
-                now = max(now, left)
-            admitted[k] = now
+                if left > now:
+                    now = admitted[k] = left
             used += own
             heappush(inside, (now + stay[k], own))
+            now += prompt
         self.admitted = np.array(admitted)
 
     def _start_with(self, decodes: float, context: float, duration: float) -> None:

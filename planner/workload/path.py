@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.workload.trace import Trace
+from planner.workload.trace import SHIFT_S, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,14 +22,17 @@ __all__ = ["TOKEN_STEP", "Path"]
 TOKEN_STEP = 0.02
 """Tokens of a second are kept to a factor of half this [1]."""
 
-LONGEST_S = 4 * 3600
-"""Seconds kept; of a longer trace stretches that stand for it [s]."""
+LONGEST_S = 24 * 3600
+"""Seconds kept; of a longer trace hours that stand for it [s]."""
 
-STRETCH_S = 600
-"""Length of such a stretch [s]."""
+HOUR_S = 3600
+FEWEST_HOURS, MOST_REQUESTS = 4, 2_000_000
+"""Hours kept at least, and requests in them above which no more are [1]: dealt to their seconds they are held in memory."""
 
 _BYTES = 4
-_SWAP_ROUNDS = 400
+_SWAP_ROUNDS = (60, 400)
+"""Rounds of swaps at least and at most: as many seconds to settle as in an hour. After 60 the input tokens of a second are off by
+a tenth, after 400 by 3%; the output tokens, a few per mille of the work, by two tenths and 3% (standard deviations)."""
 _LINE = 120  # characters of a metadata line
 
 
@@ -61,7 +64,7 @@ class Path:
 
     @classmethod
     def of(cls, trace: Trace) -> Path:
-        """The path of a trace; of a long one, stretches of ten minutes evenly by the tokens that came in them.
+        """The path of a trace; of one longer than a day, or of too many requests, hours evenly by the tokens that came in them.
 
         >>> t = Trace(np.array([0.0, 0.5, 2.0]), np.array([10.0, 20.0, 5.0]), np.ones(3), np.zeros(3, dtype=np.int64))
         >>> Path.of(t).counts.tolist(), Path.of(t).input_tokens.round().tolist()
@@ -81,13 +84,14 @@ class Path:
         length = int(second.max()) + 1
         counts = np.bincount(second, requests, length)
         sums = [np.bincount(second, tokens, length).astype(np.float64) for tokens in (input_tokens, output_tokens)]
-        if length > LONGEST_S:
-            stretches = length // STRETCH_S
-            work = (sums[0] + sums[1])[: stretches * STRETCH_S].reshape(stretches, STRETCH_S).sum(axis=1)
-            wanted = LONGEST_S // STRETCH_S
+        there = length // HOUR_S
+        wanted = min(max(int(MOST_REQUESTS * length / (HOUR_S * counts.sum())), FEWEST_HOURS), LONGEST_S // HOUR_S)
+        if length > max(wanted * HOUR_S, FEWEST_HOURS * HOUR_S + HOUR_S):
+            wanted = min(wanted, there)
+            work = (sums[0] + sums[1])[: there * HOUR_S].reshape(there, HOUR_S).sum(axis=1)
             order = np.argsort(work, kind="stable")
-            chosen = np.sort(order[((np.arange(wanted) + 0.5) * stretches / wanted).astype(np.int64)])
-            rows = (chosen[:, None] * STRETCH_S + np.arange(STRETCH_S)).ravel()
+            chosen = np.sort(order[((np.arange(wanted) + 0.5) * there / wanted).astype(np.int64)])
+            rows = (chosen[:, None] * HOUR_S + np.arange(HOUR_S)).ravel()
             counts, sums = counts[rows], [x[rows] for x in sums]
         return cls(counts.astype(np.int64), *(_rounded(x) for x in sums))
 
@@ -166,7 +170,8 @@ class Path:
         scale = 1.0 / np.maximum(np.var(lengths, axis=1), 1e-9)
         busy = np.flatnonzero(self.counts)
         start = np.concatenate(([0], np.cumsum(self.counts)))[busy]
-        for turn in range(_SWAP_ROUNDS if busy.size > 1 else 0):
+        rounds = int(np.clip(_SWAP_ROUNDS[1] * HOUR_S / self.seconds, *_SWAP_ROUNDS))
+        for turn in range(rounds if busy.size > 1 else 0):
             order = np.argsort(lack[turn % 2, busy])
             half = order.size // 2
             one, two = order[:half], order[::-1][:half]
@@ -186,7 +191,8 @@ class Path:
         times = second + rng.random(total)
         order = np.argsort(times, kind="stable")
         kept = dealt[order]
-        near = float(STRETCH_S) if self.seconds == LONGEST_S else None
+        # hours picked from many have a clock of their own each, however few they are
+        near = SHIFT_S if self.seconds >= FEWEST_HOURS * HOUR_S else None
         return Trace(times[order] - times[order[0]], input_tokens[kept], output_tokens[kept], category[kept], near)
 
 

@@ -30,6 +30,9 @@ MOST_DRAWS = 32
 MOST_SHIFTS = 4096
 """Shifts in all of them together: many copies even out, so that few draws do."""
 
+DRAWN_S = 32 * 3600.0
+"""Time that all draws together last, at least four of them: a day has bursts of many kinds by itself [s]."""
+
 CLASSES = np.array(
     [0.3, 0.5, 0.65, 0.75, 0.8, 0.85, 0.89, 0.92, 0.94, 0.955, 0.965, 0.975, 0.98, 0.985, 0.99, 0.9925, 0.995, 0.998]
 )
@@ -134,7 +137,7 @@ def stretches(
     growth: str = "users",
     keep: float = 1.0,
     even: bool = False,
-    slow: float = 1.0,
+    whole_s: Floats | None = None,
     life_s: float = 0.0,
     most: int,
 ) -> Stretches:
@@ -156,8 +159,8 @@ def stretches(
         Share of the requests wanted [1]: the stream of some of the replicas of a pool.
     even
         Whether they are evenly spread over each copy, as a gateway that balances gives them to replicas; else chosen at random.
-    slow
-        How much longer a server takes for a request once decodes have filled up beside it, over `work_s` [1].
+    whole_s
+        The same once decodes have filled up beside it, where that is longer [s], shape (requests,).
     life_s
         How long a request stays, so that the past shows in what it leaves [s].
     most
@@ -170,7 +173,11 @@ def stretches(
     number = max(int(np.ceil(copies - 1e-9)), 1)
     share = np.minimum(copies - np.arange(number), 1.0)
     expected = trace.requests * copies * keep
-    draws = 1 if number == 1 or growth == "use" else int(np.clip(MOST_SHIFTS // number, 2, MOST_DRAWS))
+    draws = (
+        1
+        if number == 1 or growth == "use"
+        else int(np.clip(MOST_SHIFTS // number, 2, np.clip(DRAWN_S / span, 4, MOST_DRAWS)))
+    )
     length = float(np.clip(BLOCK_REQUESTS * span / expected, *BLOCKS_S))
     blocks = max(round(span / length), 1)
     fine = int(np.clip(MOST_BINS / (draws * number * blocks), 4, length))
@@ -180,13 +187,14 @@ def stretches(
     moved = (rng.random((number, MOST_DRAWS))[:, :draws].T * reach).astype(np.int64)
     moved[:, 0] = 0
     place = np.minimum((trace.times_s / step).astype(np.int64), bins - 1)
-    count, busy = (
+    count, busy, slow = (
         _overlaid(np.bincount(place, x, bins).astype(np.float64), moved, share)
-        for x in (np.ones(trace.requests), work_s / servers)
+        for x in (np.ones(trace.requests), work_s / servers, (work_s if whole_s is None else whole_s) / servers)
     )
-    wait, long = _backlog(busy, step), _backlog(slow * busy, step)
+    wait = _backlog(busy, step)
     # a long backlog drains as slowly as its own decodes let it
-    wait = wait + (long - wait) * -np.expm1(-long / max(life_s, 1e-9))
+    longer = np.maximum(_backlog(slow, step) - wait, 0.0)
+    wait = wait + longer * -np.expm1(-(wait + longer) / max(life_s, 1e-9))
     met = _met(wait, busy, fine)
     weight = _chosen(count, met, fine, keep, most)
     run_draw, first, last = _runs(weight > 0.0)
