@@ -98,6 +98,20 @@ def test_too_few_slots_make_requests_wait() -> None:
     assert float(tight.quantiles("ttft_s", np.array([0.9]))[0]) == pytest.approx(np.quantile(first, 0.9), rel=0.3)
 
 
+def test_a_backlog_that_grows_for_long_holds_no_slots_while_it_waits() -> None:
+    """Ten minutes beyond the capacity with decodes near the slots: prompts that wait for prompts take none of them."""
+    rng = np.random.default_rng(8)
+    times = np.cumsum(np.concatenate((rng.exponential(1 / 30.0, 18_000), rng.exponential(1 / 8.0, 6000))))
+    inputs, outputs = np.ceil(rng.lognormal(6.5, 0.7, 24_000)), np.ceil(rng.lognormal(4.6, 0.6, 24_000))
+    found = follow_path(PathRequests.of(times, inputs, outputs), ENGINE.time, budget=1024, slots=150)
+    first, last = _replayed(times, inputs, outputs, 1, "random", 1024, 150)
+    levels = np.array([0.5, 0.9, 0.99])
+    assert np.quantile(first, 0.9) > 30.0
+    # the excess over the throughput is a tenth of it: an error of 1% of the one is 10% of what waits
+    assert found.quantiles("ttft_s", levels) == pytest.approx(np.quantile(first, levels), rel=0.2)
+    assert found.quantiles("e2e_s", levels) == pytest.approx(np.quantile(last, levels), rel=0.2)
+
+
 @pytest.mark.parametrize("one_queue", [False, True])
 def test_whole_requests_one_after_another(one_queue: bool) -> None:
     """Against the queue written out: the earliest free server, or each server's own line."""

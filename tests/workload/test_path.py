@@ -71,15 +71,25 @@ def test_requests_dealt_to_a_path_have_its_bursts_and_the_law(tmp_path: Path) ->
         assert np.corrcoef(a, b)[0, 1] > 0.95
 
 
-def test_a_long_trace_is_kept_as_stretches_that_stand_for_it() -> None:
+@pytest.mark.parametrize("hours", [20, 60])
+def test_a_day_is_kept_whole_and_of_more_the_hours_that_stand_for_it(hours: int) -> None:
     rng = np.random.default_rng(0)
-    hours = 30
     times = np.sort(rng.random(20_000) ** 0.7 * hours * 3600.0)
     tokens = np.ones(times.size)
     path = TrafficPath.of(Trace(times - times[0], 100.0 * tokens, 10.0 * tokens, np.zeros(times.size, dtype=np.int64)))
-    assert path.seconds == 4 * 3600
+    assert path.seconds == (int(times[-1] - times[0]) + 1 if hours == 20 else 24 * 3600)
     assert path.requests / path.seconds == pytest.approx(times.size / times[-1], rel=0.03)
-    assert sum(len(line) for line in path.to_lines()) < 4 * 14_000
+    assert sum(len(line) for line in path.to_lines()) < 24 * 14_000
+
+
+def test_of_a_very_busy_trace_fewer_hours_are_kept() -> None:
+    seconds = np.arange(20.0 * 3600.0)
+    path = TrafficPath.of_columns(
+        seconds, 1e5 * (1.0 + seconds), 1e4 * np.ones(seconds.size), np.full(seconds.size, 100.0)
+    )
+    assert path.seconds == 5 * 3600 and path.requests == 100 * path.seconds
+    # evenly by their tokens: the middles of fifths of hours that have ever more
+    assert path.input_tokens[::3600] == pytest.approx(1e5 * (1.0 + 3600.0 * np.array([2, 6, 10, 14, 18])), rel=0.02)
 
 
 @pytest.mark.parametrize(

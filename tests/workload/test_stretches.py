@@ -87,8 +87,7 @@ def _followed(found: Stretches, values: np.ndarray) -> Followed:
 
 
 def _path(found: Stretches) -> PoolPath:
-    none = np.zeros(0)
-    return PoolPath(PathRequests(*[none] * 6, np.zeros(0, dtype=np.int64)), 1, found)
+    return PoolPath(PathRequests.of(*np.ones((3, 1))), 1, found)
 
 
 @pytest.mark.parametrize("copies", [1.0, 2.0, 30.0])
