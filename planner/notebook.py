@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
+from importlib import import_module
 from typing import Any, ClassVar
 
 from planner.errors import InputError
 
-__all__ = ["InNotebooks"]
+__all__ = ["InNotebooks", "Picture"]
 
 MOST_ROWS = 48
 """Rows shown at most; :meth:`InNotebooks.to_frame` has them all."""
 
 _CELL = 'style="text-align:{align};padding:2px 8px;white-space:nowrap"'
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as notebooks show it.
+
+    Parameters
+    ----------
+    svg
+        The drawing.
+    """
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 class InNotebooks:
@@ -42,6 +60,20 @@ class InNotebooks:
                 "to_frame: pandas is not installed", "Install it: pip install pandas; or take to_rows()."
             ) from None
         return pandas.DataFrame(self.to_rows())
+
+    def plot(self, path: str | None = None) -> Picture:
+        """Its picture: shown by a notebook, and written to a file (SVG; PNG and PDF by matplotlib) where one is named.
+
+        Raises
+        ------
+        InputError
+            Nothing of it can be drawn; a file that cannot be written.
+        """
+        # drawing lives above: who has a result need not have loaded it
+        pictures, svg = (import_module(f"planner.report.{name}") for name in ("pictures", "svg"))
+        if path is not None:
+            pictures.save(self, path)
+        return Picture(svg.document(pictures.charts_of(self)))
 
     def _repr_html_(self) -> str:
         """What it is, and its rows; nothing outside this text is needed to show it."""

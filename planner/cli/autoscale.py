@@ -41,13 +41,14 @@ def autoscale(
     prometheus: Annotated[str | None, opt.told("Address of Prometheus, for KEDA.")] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
 ) -> None:
     """The load at which a replica breaks its promise, a rule that stays below it, and how both would have done over the hours.
 
     Example: fleetopt autoscale plan.yaml --hours servegen-m-small --startup 110s --to keda -o keda.yaml
     """
     from planner import api
-    from planner.cli.output import emit, say, writer
+    from planner.cli.output import draw, emit, say, writer
     from planner.errors import InputError
 
     if to is not None and output_format is not None:
@@ -56,6 +57,7 @@ def autoscale(
     found = api.autoscale(plan, hours=hours, rate_is=rate_is, startup=startup, policy=policy or (), name=name)
     if to is None:
         write(found)
+        draw(found, plot)
     else:
         from planner.autoscale import objects
 

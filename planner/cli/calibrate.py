@@ -177,6 +177,7 @@ def calibrate(
         ),
     ] = None,
     write: Annotated[bool, typer.Option("--write/--no-write", help="Write the profile.", rich_help_panel=opt.OUTPUT)] = True,
+    plot: opt.Plot = None,
     output_format: Annotated[
         str, typer.Option("--format", "-f", help="Of the report: table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
     ] = "table",
@@ -186,7 +187,7 @@ def calibrate(
     On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model
     NAME --gpu h100. Measurements you have: --from result.json --gpu h100 --model llama-3.1-8b.
     """
-    from planner.cli.output import emit, say
+    from planner.cli.output import draw, emit, say
     from planner.errors import InputError
     from planner.units import parse_duration
 
@@ -242,6 +243,7 @@ def calibrate(
     if write:
         say(_written(result, output))
     emit(text, None)
+    draw(result, plot)
     for calibration in result.calibrations:
         label = f"{calibration.profile.name}: " if len(result.calibrations) > 1 else ""
         say(f"note: {label}{line}" for line in calibration.notes)

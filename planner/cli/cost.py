@@ -51,19 +51,20 @@ def cost(
     co2: Annotated[float | None, opt.told("Carbon intensity of electricity, g/kWh.", panel=ENERGY)] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
 ) -> None:
     """What a plan costs as finance sees it: reserved, on-demand and spot over its hours, tokens in and out, an API, energy.
 
     Example: fleetopt cost plan.yaml --hours servegen-m-small --reserved h100=1.79@1y --spot-share 30% --co2 350
     """
     from planner import api
-    from planner.cli.output import writer
+    from planner.cli.output import draw, writer
 
     write = writer(output_format, output)
-    write(
-        api.cost(
+    result = api.cost(
             plan, hours=hours, startup=startup, dwell=dwell, reserved=reserved or (), spot_share=spot_share,
             preemptions_per_hour=preemptions, shortfall=shortfall, api_prices=api_prices, api_models=api_model or (),
             pue=pue, kwh_price=kwh_price, co2=co2, rate_is=rate_is,
-        )
     )  # fmt: skip
+    write(result)
+    draw(result, plot)

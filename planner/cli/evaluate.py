@@ -23,10 +23,11 @@ def evaluate(
     ] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
 ) -> None:
     """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
     from planner import api
-    from planner.cli.output import say, writer
+    from planner.cli.output import draw, say, writer
     from planner.errors import InputError
     from planner.studies.what_if import parse_settings
     from planner.units import format_count, parse_number
@@ -40,6 +41,7 @@ def evaluate(
     rates = [parse_number(v, "--rate") for v in rate.split(",")] if rate else None
     result = api.evaluate(plan, rates, workload=workload, **changes)
     write(result)
+    draw(result, plot)
     say([f"the fleet is stable up to {format_count(result.capacity_per_s)} requests/s"])
     if not result.holds:
         say(["warning: some promises do not hold at the rates above (column `broken`)"])

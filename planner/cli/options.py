@@ -22,6 +22,7 @@ __all__ = [
     "Format",
     "OutputFile",
     "PlanFormat",
+    "Plot",
     "ScheduleFormat",
     "asks",
     "told",
@@ -54,6 +55,10 @@ OutputFile = Annotated[
         help="Write to this file instead of stdout, after success, atomically.",
         rich_help_panel=OUTPUT,
     ),
+]
+Plot = Annotated[
+    Path | None,
+    told("Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).", "--plot", panel=OUTPUT),
 ]
 
 Command = TypeVar("Command", bound=Callable[..., None])

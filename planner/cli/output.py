@@ -21,6 +21,7 @@ from planner.writing import write_text
 
 __all__ = [
     "ClosedStream",
+    "draw",
     "emit",
     "emit_files",
     "format_of",
@@ -141,6 +142,15 @@ def writer(output_format: str | None, output: Path | None, of: str = "") -> Call
     """
     render = renderer(output_format, output, of)
     return lambda result: emit(render(result), output)
+
+
+def draw(result: Any, plot: Path | None) -> None:
+    """Write the picture of a result where one was asked for."""
+    if plot is not None:
+        from planner.report.pictures import save
+
+        save(result, plot)
+        say([f"wrote {plot}"])
 
 
 _BY_SUFFIX = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".csv": "csv", ".md": "markdown"}

@@ -53,6 +53,7 @@ def plan(
     ] = False,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
     **given: Any,
 ) -> None:
     """The cheapest fleet that keeps the promises: pools, replicas, engine settings, cost, and how sure.
@@ -62,7 +63,7 @@ def plan(
     Example: fleetopt plan --cdf azure.csv --slo 0.5
     """
     from planner import api
-    from planner.cli.output import format_of, progress_bar, say, tell, writer
+    from planner.cli.output import draw, format_of, progress_bar, say, tell, writer
     from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
     from planner.units import parse_duration
@@ -97,6 +98,7 @@ def plan(
             write(error)
         raise
     write(result)
+    draw(result, plot)
     tell(result)
     if verify:
         _verify(result)

@@ -58,6 +58,7 @@ def schedule(
     scenario: Scenario = None,
     output_format: opt.ScheduleFormat = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
     **given: Any,
 ) -> None:
     """Replicas per hour and pool from an hourly or weekly profile: peak, mean, GPU-hours, static against scaled cost.
@@ -69,7 +70,7 @@ def schedule(
     fleetopt schedule plan.yaml --monthly-growth 8% --lead-time 90d
     """
     from planner import api
-    from planner.cli.output import progress_bar, say, writer
+    from planner.cli.output import draw, progress_bar, say, writer
     from planner.errors import InputError
 
     write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")
@@ -92,6 +93,7 @@ def schedule(
             base or config, scenario=scenario, workload=given.pop("cdf"), progress=progress, **time, **given
         )
     write(result)
+    draw(result, plot)
     say(f"note: {line}" for line in result.notes)
     if judged is not None:
         say(line for pool in judged.pools for line in pool.lines())

@@ -17,6 +17,7 @@ def stability(
     burst: Annotated[float, opt.told("Burst asked about, as a factor on the rate.", panel=opt.WORKLOAD)] = 2.0,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
     **given: Any,
 ) -> None:
     """What one replica and a fleet sustain for this workload: which bound says so, slack, time to overload.
@@ -26,12 +27,13 @@ def stability(
     Example: fleetopt stability --cdf azure --rate 100 --gpu h100 --replicas 4
     """
     from planner import api
-    from planner.cli.output import tell, writer
+    from planner.cli.output import draw, tell, writer
     from planner.errors import CheckFailedError
 
     write = writer(output_format, output)
     result = api.stability(given.pop("cdf"), replicas=replicas, burst=burst, **given)
     write(result)
+    draw(result, plot)
     tell(result)
     if result.verdict != "stable":
         raise CheckFailedError(f"{result.verdict}: {result.certificate}")

@@ -34,13 +34,14 @@ def what_if(
     ] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
 ) -> None:
     """Plan again with options changed; an infeasible point is a row with its reason.
 
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --jobs 0 --resume points.jsonl --format csv
     """
     from planner import api
-    from planner.cli.output import progress_bar, writer
+    from planner.cli.output import draw, progress_bar, writer
     from planner.cores import cores
     from planner.errors import InputError
     from planner.question.files import load_question
@@ -66,3 +67,4 @@ def what_if(
             **values,
         )
     write(result)
+    draw(result, plot)

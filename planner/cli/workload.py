@@ -217,14 +217,14 @@ def show(
     boundary: Annotated[str, opt.told("Total tokens at which to describe the split.")] = "4096",
     gamma: Annotated[float, opt.told("Compression band above the boundary.")] = 1.5,
     chunk: Annotated[int, opt.told("Prefill chunk of the iterations, tokens.")] = 512,
-    plot: Annotated[Path | None, opt.told("Write a picture (needs the extra plot).", panel=opt.OUTPUT)] = None,
     input_format: InputFormat = None,
     output_share: OutputShare = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    plot: opt.Plot = None,
 ) -> None:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
-    from planner.cli.output import say, writer
+    from planner.cli.output import draw, writer
     from planner.errors import InputError
     from planner.units import parse_tokens
     from planner.workload.summary import summary
@@ -235,12 +235,8 @@ def show(
     if not (split > 0.0 and gamma >= 1.0):
         raise InputError(f"--boundary must be positive and --gamma at least 1, got {boundary} and {gamma:g}")
     described = summary(loaded, split, gamma, chunk)
-    if plot is not None:
-        from planner.workload.plot import plot_workload
-
-        plot_workload(loaded, plot)
-        say([f"wrote {plot}"])
     write(described)
+    draw(described, plot)
 
 
 @app.command()

@@ -7,32 +7,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Line", "bars", "lines"]
+from planner.report.charts import Bars, Chart, Lines
+
+__all__ = ["document", "drawing", "figure"]
 
 WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
+ROW = 34
 
+MOST_POINTS = 60
+"""Points of a line that are marked each, with their numbers."""
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a picture.
+LIGHT = "--ink:#1b1f24;--paper:#fff;--soft:#5a6472;--rule:#d8dde3;--a:#0b62b8;--b:#1a7f4b;--c:#b5470b;--bad:#a4161a"
+DARK = "--ink:#e6e9ed;--paper:#14171b;--soft:#9aa4b1;--rule:#333a43;--a:#6db3f8;--b:#5fd08f;--c:#f2a36b;--bad:#ff8a8a"
 
-    Parameters
-    ----------
-    name
-        For the legend and the labels of its points.
-    points
-        (x, y), x ascending.
-    style
-        Class of the page's style sheet: ``a``, ``b``, ``c`` a colour each, ``limit`` dashed.
-    steps
-        Whether it keeps its height until the next point.
-    """
+COLOURS = f":root{{{LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{DARK}}}}}@media print{{:root{{{LIGHT}}}}}"
 
-    name: str
-    points: Sequence[tuple[float, float]]
-    style: str = "a"
-    steps: bool = False
+STROKES = """
+svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+.axis{stroke:var(--soft);fill:none}.grid{stroke:var(--rule)}.mark{stroke:var(--ink);stroke-dasharray:3 3}
+.line{fill:none;stroke-width:2}
+path.a,line.a{stroke:var(--a)}path.b,line.b{stroke:var(--b)}path.c,line.c{stroke:var(--c)}
+path.limit,line.limit{stroke:var(--bad);stroke-dasharray:6 4;stroke-width:1.5}
+circle.a,rect.a{fill:var(--a)}circle.b,rect.b{fill:var(--b)}circle.c,rect.c{fill:var(--c)}
+circle:hover{r:6px}rect.a:hover,rect.b:hover,rect.c:hover{opacity:.75}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +63,53 @@ class _Axis:
         return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def lines(
-    title: str,
-    drawn: Sequence[Line],
-    x_name: str,
-    y_name: str,
-    x_text: Callable[[float], str],
-    y_text: Callable[[float], str],
-    *,
-    mark_x: tuple[float, str] | None = None,
-    log_y: bool = False,
-    log_x: bool = False,
-) -> str:
-    """Lines over a common x.
+def figure(chart: Chart) -> str:
+    """A chart for a page, whose style sheet colours it, and its legend below."""
+    legend = chart.drawn if isinstance(chart, Lines) else ()
+    names = "".join(f'<span class="key {line.style}">{escape(line.name)}</span>' for line in legend)
+    return drawing(chart) + (f'<p class="legend">{names}</p>' if names else "")
 
-    Parameters
-    ----------
-    title
-        What the picture shows; its alternative text.
-    drawn
-        The lines; an infinite y ends a line.
-    x_name, y_name, x_text, y_text
-        Names of the axes, and how their numbers are written.
-    mark_x
-        A place to mark with an upright, and its name.
-    log_x, log_y
-        Logarithmic axes; values must be positive.
-    """
+
+def document(charts: Sequence[Chart]) -> str:
+    """Charts below each other as a file of its own, with their titles, legends and colours."""
+    parts, top = [], 0
+    for chart in charts:
+        height = _height(chart)
+        legend = chart.drawn if isinstance(chart, Lines) and len(chart.drawn) > 1 else ()
+        parts.append(_text(LEFT, top + 22, chart.title, "start", "title"))
+        at = LEFT
+        for line in legend:
+            parts.append(f'<line class="line {line.style}" x1="{at}" x2="{at + 18}" y1="{top + 36}" y2="{top + 36}"/>')
+            parts.append(_text(at + 23, top + 40, line.name, "start"))
+            at += 44 + round(6.6 * len(line.name))
+        top += 46
+        parts.append(drawing(chart, f' x="0" y="{top}" width="{WIDTH}" height="{height}"'))
+        top += height
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}">'
+        f"<style>{COLOURS.replace(':root', 'svg')}{STROKES}.title{{font-weight:600;fill:var(--ink)}}</style>"
+        f'<rect width="{WIDTH}" height="{top}" fill="var(--paper)"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def drawing(chart: Chart, place: str = "") -> str:
+    """A chart without its legend."""
+    parts = _lines(chart) if isinstance(chart, Lines) else _bars(chart)
+    title = escape(chart.title, quote=True)
+    return (
+        f'<svg{place} viewBox="0 0 {WIDTH} {_height(chart)}" role="img" aria-label="{title}">'
+        f"<title>{escape(chart.title)}</title>{''.join(parts)}</svg>"
+    )
+
+
+def _height(chart: Chart) -> int:
+    return HEIGHT if isinstance(chart, Lines) else TOP + ROW * len(chart.rows) + BOTTOM
+
+
+def _lines(chart: Lines) -> list[str]:
+    """Lines over their frame."""
+    drawn, mark_x, log_x, log_y = chart.drawn, chart.mark_x, chart.log_x, chart.log_y
+    x_text, y_text = chart.x_text, chart.y_text
     shown = [[(x, y) for x, y in line.points if math.isfinite(y) and (y > 0.0 or not log_y)] for line in drawn]
     xs = [x for points in shown for x, _ in points] + ([mark_x[0]] if mark_x else [])
     ys = [y for points in shown for _, y in points]
@@ -99,7 +118,7 @@ def lines(
     up = _Axis(
         low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, HEIGHT - BOTTOM, TOP, log_y
     )
-    parts = [_frame(along, up, x_name, y_name, x_text, y_text)]
+    parts = [_frame(along, up, chart.x_name, chart.y_name, x_text, y_text)]
     if mark_x is not None:
         at = along.at(mark_x[0])
         anchor = "end" if at > WIDTH / 2 else "start"
@@ -107,32 +126,28 @@ def lines(
         parts.append(_text(at + (-5 if anchor == "end" else 5), TOP + 10, mark_x[1], anchor))
     for line, points in zip(drawn, shown, strict=True):
         places = [(along.at(x), up.at(y)) for x, y in points]
-        path = "".join(
-            (f"M{px:.1f},{py:.1f}" if k == 0 else f"H{px:.1f}V{py:.1f}" if line.steps else f"L{px:.1f},{py:.1f}")
-            for k, (px, py) in enumerate(places)
-        )
-        parts.append(f'<path class="line {line.style}" d="{path}"/>')
-        if line.style != "limit":
+        if not line.dots:
+            path = "".join(
+                (f"M{px:.1f},{py:.1f}" if k == 0 else f"H{px:.1f}V{py:.1f}" if line.steps else f"L{px:.1f},{py:.1f}")
+                for k, (px, py) in enumerate(places)
+            )
+            parts.append(f'<path class="line {line.style}" d="{path}"/>')
+        if line.style != "limit" and (line.dots or len(places) <= MOST_POINTS):
             for (px, py), (x, y) in zip(places, points, strict=True):
                 told = f"{line.name}: {y_text(y)} at {x_text(x)}"
                 parts.append(
                     f'<circle class="{line.style}" cx="{px:.1f}" cy="{py:.1f}" r="3.5"><title>{escape(told)}</title></circle>'
                 )
-    return _picture(title, parts, [(line.name, line.style) for line in drawn])
+    return parts
 
 
-def bars(
-    title: str, rows: Sequence[tuple[str, float | None, float | None]], middle: float, text: Callable[[float], str]
-) -> str:
-    """A tornado: for every row how far both ends lie from the middle; an end that is ``None`` has no fleet.
-
-    >>> "<svg" in bars("what matters", [("traffic", 8.0, 12.0)], 10.0, str)
-    True
-    """
+def _bars(chart: Bars) -> list[str]:
+    """Both ends of every row from the middle."""
+    rows, middle, text = chart.rows, chart.middle, chart.text
     values = [v for _, low, high in rows for v in (low, high) if v is not None] + [middle]
-    across = _Axis(min(values) * 0.98, max(values) * 1.02, 250.0, WIDTH - RIGHT - 10.0, False)
-    height = 34
-    total = TOP + height * len(rows) + BOTTOM
+    low_end = min(values)
+    across = _Axis(low_end * 0.98 if low_end > 0.0 else low_end, max(values) * 1.02, 250.0, WIDTH - RIGHT - 10.0, False)
+    height, total = ROW, _height(chart)
     at = across.at(middle)
     parts = []
     for k, (name, low, high) in enumerate(rows):
@@ -147,7 +162,7 @@ def bars(
             parts.append(f'<rect class="{style}" {place}><title>{escape(told)}</title></rect>')
     parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{total - BOTTOM}"/>')
     parts += [_text(across.at(v), total - BOTTOM + 18, text(v), "middle") for v in across.ticks()]
-    return _picture(title, parts, [], total)
+    return parts
 
 
 def _frame(
@@ -166,14 +181,6 @@ def _frame(
     return "".join(parts)
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _picture(title: str, parts: Sequence[str], legend: Sequence[tuple[str, str]], height: int = HEIGHT) -> str:
-    """The drawing with its name for those who cannot see it, and its legend."""
-    names = "".join(f'<span class="key {style}">{escape(name)}</span>' for name, style in legend)
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title, quote=True)}">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>" + (f'<p class="legend">{names}</p>' if names else "")
-    )
+def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
+    kind = f' class="{style}"' if style else ""
+    return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.cli.main import app
+from planner.report.charts import Line, Lines
 from planner.report.page import as_html, as_markdown
-from planner.report.svg import Line, lines
+from planner.report.svg import drawing
 from planner.studies.overview import Overview
 
 VOID = {"meta", "br"}
@@ -91,7 +92,7 @@ def test_pictures_survive_any_numbers() -> None:
         [(0.0, 1e-9), (1e6, 1e9)],
     ):
         for log in (False, True):
-            picture = lines("t", [Line("a", points)], "x", "y", str, str, log_y=log)
+            picture = drawing(Lines("t", [Line("a", points)], "x", "y", str, str, log_y=log))
             assert "nan" not in picture
             assert "inf" not in picture
 

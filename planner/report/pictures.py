@@ -1,0 +1,350 @@
+"""Which charts a result is shown by, each with its numbers as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+from planner.plans import Plan
+from planner.promise import GOODPUT
+from planner.report.blocks import Table, label, rows_table
+from planner.report.charts import Bars, Chart, Line, Lines
+from planner.report.text.choices import HOURS_PER_MONTH
+from planner.studies.overview import Overview
+from planner.studies.schedule import Schedule
+from planner.units import format_count, format_duration, format_percent, format_share, format_usd
+from planner.writing import write_text
+
+__all__ = ["Figure", "charts_of", "of_overview", "save"]
+
+Figure = tuple[str, Chart, Table]
+"""Title, chart, and the same as a table."""
+
+
+def of_overview(overview: Overview) -> list[Figure]:
+    """Title, picture and the same as a table."""
+    found = [*_latency_by_rate(overview), _spread(overview.plan), _tornado(overview)]
+    if (curve := _promise(overview.plan)) is not None:
+        found.insert(0, curve)
+    if overview.schedule is not None:
+        found.append(_day(overview.schedule))
+    return found
+
+
+def _promise(plan: Plan) -> Figure | None:
+    """Cost against the limit of the promise."""
+    choices = plan.choices
+    if choices is None or choices.promise is None or len(choices.curve) < 2:
+        return None
+    points = [(limit, HOURS_PER_MONTH * cost) for limit, cost in choices.curve]
+    knee = "" if choices.knee_s is None else f"; its knee is at {format_duration(choices.knee_s)}"
+    title = f"What the promise costs: {choices.promise.label}{knee}"
+    picture = Lines(
+        title, [Line("cost", points)], "limit", "$/month", format_duration, _money,
+        mark_x=(choices.promise.limit_s, "as planned"), log_x=True,
+    )  # fmt: skip
+    return title, picture, Table(["limit", "$/month"], [[format_duration(x), _money(y)] for x, y in points])
+
+
+def _latency_by_rate(overview: Overview) -> list[Figure]:
+    """Every promised quantile of the fleet as it stands, over the rate."""
+    plan, rows = overview.plan, overview.rates.to_rows()
+    found: list[Figure] = []
+    for promise in plan.slo.promises:
+        joint = promise.kind == GOODPUT
+        column, told = promise.column, format_share if joint else format_duration
+        by_pool: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            value = row.get(column)
+            rate = row["rate_per_s"]
+            if isinstance(rate, float):
+                beyond = 0.0 if joint else math.inf
+                by_pool.setdefault(str(row["pool"]), []).append((rate, value if isinstance(value, float) else beyond))
+        by_pool = {name: points for name, points in by_pool.items() if any(math.isfinite(y) for _, y in points)}
+        if not by_pool:
+            continue
+        rates = [x for points in by_pool.values() for x, _ in points]
+        limit = promise.quantile if joint else promise.limit_s
+        title = (
+            f"{f'Requests within all limits ({promise.told})' if joint else promise.label} of this fleet at other rates"
+        )
+        drawn = [
+            Line(f"pool {name}" if len(by_pool) > 1 else promise.label, p, "abc"[k % 3])
+            for k, (name, p) in enumerate(by_pool.items())
+        ]
+        drawn.append(
+            Line(
+                f"promise {told(limit)}",
+                [(min(rates), limit), (max(rates), limit)],
+                "limit",
+            )
+        )
+        picture = Lines(
+            title, drawn, "requests/s", promise.label, format_count, told,
+            mark_x=(plan.arrival_rate_per_s, "planned"), log_y=not joint,
+        )  # fmt: skip
+        cells = [
+            [
+                format_count(x),
+                *(told(points[k][1]) if math.isfinite(points[k][1]) else "unstable" for points in by_pool.values()),
+            ]
+            for k, (x, _) in enumerate(next(iter(by_pool.values())))
+        ]
+        found.append((title, picture, Table(["requests/s", *(f"{promise.label}, {n}" for n in by_pool)], cells)))
+    return found
+
+
+def _spread(plan: Plan) -> Figure:
+    """Quantiles of first token, token and answer, with the band of the busiest pool's iteration times."""
+    names = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole answer"}
+    cells, drawn = [], []
+    for metric, style in zip(names, "abc", strict=True):
+        worst: dict[float, float] = {}
+        for pool in plan.pools:
+            for v in pool.latency:
+                if v.metric == metric:
+                    worst[v.quantile] = max(worst.get(v.quantile, 0.0), v.value_s)
+                    limit = "" if v.limit_s is None else format_duration(v.limit_s)
+                    cells.append(
+                        [
+                            pool.name,
+                            names[metric],
+                            format_percent(v.quantile),
+                            format_duration(v.value_s),
+                            format_duration(v.low_s),
+                            format_duration(v.high_s),
+                            limit,
+                        ]
+                    )
+        if worst:
+            drawn.append(Line(names[metric], [(100.0 * q, s) for q, s in sorted(worst.items())], style))
+    title = "How long requests take, by percentile"
+    picture = Lines(title, drawn, "percentile", "time", lambda x: f"{x:g}%", format_duration, log_y=True)
+    return (
+        title,
+        picture,
+        Table(["pool", "what", "percentile", "predicted", "at least", "at most", "promise"], cells, {"pool", "what"}),
+    )
+
+
+def _tornado(overview: Overview) -> Figure:
+    """Cost a month with one thing otherwise."""
+    month = HOURS_PER_MONTH
+
+    def at(cost: float | None) -> float | None:
+        return None if cost is None else month * cost
+
+    rows = [(d.name, at(d.low_usd_per_hour), at(d.high_usd_per_hour)) for d in overview.doubts]
+    title = "What matters: cost a month if one thing is otherwise"
+    picture = Bars(title, rows, month * overview.plan.cost_usd_per_hour, _money)
+    cells = [[name, *("no fleet" if v is None else _money(v) for v in (low, high))] for name, low, high in rows]
+    return title, picture, Table(["what", "one way", "the other"], cells, {"what"})
+
+
+def _day(schedule: Schedule) -> Figure:
+    """Replicas over the hours, with the traffic."""
+    hours = range(schedule.hours)
+    replicas = [sum(p.replicas[h] for p in schedule.pools) for h in hours]
+    drawn = [Line("replicas", [*((float(h), float(n)) for h, n in zip(hours, replicas, strict=True))], "a", steps=True)]
+    drawn.append(
+        Line(
+            "fleet that never changes",
+            [(0.0, float(max(replicas))), (float(schedule.hours - 1), float(max(replicas)))],
+            "limit",
+        )
+    )
+    title = "Replicas by hour, if the fleet follows the traffic"
+    picture = Lines(title, drawn, "hour", "replicas", lambda x: f"{x:g}", format_count)
+    rows = [{"hour": h, "requests/s": schedule.rates_per_s[h], "replicas": replicas[h]} for h in hours]
+    return title, picture, rows_table(rows, ["hour"])
+
+
+def charts_of(result: Any) -> list[Chart]:
+    """The charts of any result.
+
+    Raises
+    ------
+    InputError
+        A result that no chart shows.
+    """
+    found = KINDS.get(type(result).__name__)
+    charts = found(result) if found is not None else []
+    if not charts:
+        raise InputError(f"--plot: nothing of this result can be drawn ({type(result).__name__})")
+    return charts
+
+
+def save(result: Any, path: str | Path) -> Path:
+    """Write the charts of a result: SVG here, PNG and PDF by matplotlib.
+
+    Raises
+    ------
+    InputError
+        Another suffix; matplotlib not installed; a file that cannot be written.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(f"{target}: a picture is one of {', '.join(SUFFIXES)}", "Name the file so.")
+    charts = charts_of(result)
+    if suffix == ".svg":
+        from planner.report.svg import document
+
+        return write_text(target, document(charts))
+    from planner.report.raster import draw
+
+    return draw(charts, target)
+
+
+SUFFIXES = (".svg", ".png", ".pdf")
+
+
+def _of_plan(plan: Plan) -> list[Chart]:
+    """Times by percentile, and what the promise costs where that was asked for."""
+    curve = _promise(plan)
+    return [*([curve[1]] if curve is not None else []), _spread(plan)[1]]
+
+
+def _of_rows(rows: Sequence[Mapping[str, Any]], x: str, columns: Sequence[str], by: str, title: str) -> list[Chart]:
+    """A chart for each column over a number, a line for each value of another column."""
+    found: list[Chart] = []
+    for column in columns:
+        kept = [r for r in rows if isinstance(r.get(column), (int, float)) and math.isfinite(r[column])]
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for r in kept:
+            lines.setdefault(str(r.get(by, "")), []).append((float(r[x]), float(r[column])))
+        drawn = [Line(name or label(column), sorted(p), "abc"[k % 3]) for k, (name, p) in enumerate(lines.items())]
+        if drawn:
+            time = column.endswith("_s") and not column.endswith("_per_s")
+            text = format_duration if time else format_count
+            found.append(
+                Lines(f"{label(column)} {title}", drawn, label(x), label(column), format_count, text, log_y=time)
+            )
+    return found
+
+
+def _of_evaluation(result: Any) -> list[Chart]:
+    """Every latency at its highest level, and the load, over the rate."""
+    rows = result.to_rows()
+    latencies = [c for c in rows[0] if c.endswith("_s") and any(c.startswith(m) for m in ("ttft_", "tpot_", "e2e_"))]
+    last = {c.partition("_p")[0]: c for c in latencies}
+    return _of_rows(rows, "rate_per_s", [*last.values(), "load"], "pool", "of this fleet by rate")
+
+
+def _of_sweep(result: Any) -> list[Chart]:
+    """Cost over the first option that varies in numbers, a line for each combination of the others; else a bar per point."""
+    rows = result.to_rows()
+    changed = list(dict.fromkeys(name for p in result.points for name in p.changes))
+    values = {name: {str(r.get(name)) for r in rows} for name in changed}
+    number = next((n for n in changed if len(values[n]) > 1 and all(_is_number(v) for v in values[n])), None)
+    if number is None:
+        named = [(", ".join(str(r.get(n)) for n in changed), r.get("cost_usd_per_hour")) for r in rows]
+        bars = [(name, None, HOURS_PER_MONTH * float(cost)) for name, cost in named if cost is not None]
+        return [Bars("Cost a month of every point", bars, 0.0, _money)] if bars else []
+    others = [n for n in changed if n != number]
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for r in rows:
+        if r.get("cost_usd_per_hour") is not None:
+            name = ", ".join(f"{n} {r.get(n)}" for n in others) or "cost"
+            lines.setdefault(name, []).append((float(str(r[number])), HOURS_PER_MONTH * float(r["cost_usd_per_hour"])))
+    drawn = [Line(name, sorted(points), "abc"[k % 3]) for k, (name, points) in enumerate(lines.items())]
+    return [Lines(f"Cost by {label(number)}", drawn, label(number), "$/month", format_count, _money)] if drawn else []
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _of_stability(result: Any) -> list[Chart]:
+    """Every limit of the fleet, from the rate asked about."""
+    rate = float(result.about["arrival_rate_per_s"])
+    rows = [
+        (b.name, None, b.fleet_per_s)
+        for b in result.bounds
+        if b.fleet_per_s is not None and math.isfinite(b.fleet_per_s)
+    ]
+    return [Bars(f"Limits of the fleet from its {format_count(rate)} requests/s", rows, rate, format_count)]
+
+
+def _of_batching(result: Any) -> list[Chart]:
+    """Throughput of both, where it is known."""
+    found = [(name, getattr(result, name)["throughput_per_s"]) for name in ("exclusive", "mixed")]
+    rows = [(name, None, float(value)) for name, value in found if value is not None]
+    return [Bars("Requests/s of one replica at saturation", rows, 0.0, format_count)]
+
+
+def _of_calibrations(result: Any) -> list[Chart]:
+    """How far every point is from the fit: iterations by their time, servers by the shape left out."""
+    charts: list[Chart] = []
+    for c in result.calibrations:
+        if c.fit is not None and c.raw is not None:
+            times = [float(row["time_s"]) for row in c.raw.rows]
+            if len(times) == len(c.fit.residuals):
+                points = sorted(zip(times, (float(r) for r in c.fit.residuals), strict=True))
+                what = "measured over fitted, less 1"
+                title = f"{c.profile.name}: how far iterations are from the fit"
+                drawn = [Line(what, points, dots=True)]
+                charts.append(Lines(title, drawn, "iteration", what, format_duration, format_percent, log_x=True))
+        elif c.server_fit is not None and c.server_fit.tpot_error_by_shape:
+            rows = [(f"{i:g} in, {o:g} out", None, float(e)) for (i, o), e in c.server_fit.tpot_error_by_shape.items()]
+            charts.append(Bars(f"{c.profile.name}: error of TPOT, shape left out", rows, 0.0, format_percent))
+    return charts
+
+
+def _of_workload(result: Any) -> list[Chart]:
+    """Distribution functions of the lengths, and the rate by hour where it is known."""
+    workload = result.workload
+    drawn = []
+    for of, style in (("input", "a"), ("output", "b"), ("total", "c")):
+        values, cumulative = workload.sorted_column(of)
+        places = sorted({round(k * (len(values) - 1) / MOST_STEPS) for k in range(MOST_STEPS + 1)})
+        drawn.append(Line(of, [(max(float(values[k]), 1.0), float(cumulative[k])) for k in places], style, steps=True))
+    title = f"{workload.name}: share of requests up to a length"
+    charts: list[Chart] = [Lines(title, drawn, "tokens", "share", format_count, format_percent, log_x=True)]
+    if hours := workload.arrivals.hourly_profile:
+        points = [(float(h), float(r)) for h, r in enumerate(hours)]
+        drawn, named = [Line("rate over its mean", points, steps=True)], ("hour", "rate over its mean")
+        charts.append(Lines("Arrivals by hour", drawn, *named, format_count, format_count))
+    return charts
+
+
+MOST_STEPS = 400
+"""Steps drawn of a distribution function."""
+
+
+def _of_costs(result: Any) -> list[Chart]:
+    """Ways to pay beside each other."""
+    rows = [(w.name, None, HOURS_PER_MONTH * w.cost_usd_per_hour) for w in result.ways]
+    return [Bars("Cost a month by the way to pay", rows, 0.0, _money)]
+
+
+def _of_autoscaling(result: Any) -> list[Chart]:
+    """Windows within the promise, by scaler."""
+    rows = [(f"{p.pool}, {o.name}", None, o.attained) for p in result.pools for o in p.outcomes]
+    return [Bars("Five-minute windows within the promise", rows, 0.0, format_percent)]
+
+
+KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {
+    "Autoscaling": _of_autoscaling,
+    "Batching": _of_batching,
+    "CalibrationSet": _of_calibrations,
+    "Costs": _of_costs,
+    "Evaluation": _of_evaluation,
+    "Overview": lambda result: [chart for _, chart, _ in of_overview(result)],
+    "Plan": _of_plan,
+    "Schedule": lambda result: [_day(result)[1]],
+    "Stability": _of_stability,
+    "Sweep": _of_sweep,
+    "WorkloadSummary": _of_workload,
+}
+"""Results by the name of their class."""
+
+
+def _money(usd: float) -> str:
+    return format_usd(round(usd))

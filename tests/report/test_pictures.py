@@ -1,0 +1,102 @@
+"""Pictures of results: well-formed files with every number they show, by command and in notebooks."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import planner as fo
+from planner.cli.main import run as main
+from planner.errors import InputError
+from planner.report.charts import Bars, Line, Lines
+from planner.report.pictures import charts_of, save
+from planner.report.svg import document
+from planner.units import format_count, format_usd
+
+SVG = "{http://www.w3.org/2000/svg}"
+CHEAP = {"slo": 4.0, "method": "mgc", "kv": "reserved", "pools": 1, "tp": 1}
+
+
+@pytest.fixture(scope="module")
+def plan() -> fo.Plan:
+    return fo.plan("azure", rate=100.0, **CHEAP)  # type: ignore[arg-type]
+
+
+def titles(text: str) -> list[str]:
+    """Every label that pointing at something shows."""
+    return [t.text or "" for t in ET.fromstring(text).iter(f"{SVG}title")]
+
+
+def test_every_kind_of_result_is_drawn(plan: fo.Plan, tmp_path: Path) -> None:
+    day = fo.schedule(plan, hours="servegen-m-small", rate_is="peak")
+    found = fo.evaluate(plan, [50.0, 100.0, 150.0])
+    sweep = fo.what_if(plan, rate=[50.0, 100.0], slo=[2.0, 4.0])
+    by_name = fo.what_if(plan, gpu=["h100", "a100"])
+    for result, said in (
+        (plan, "time to first token"),
+        (day, "replicas: "),
+        (found, "P99 TTFT of this fleet by rate"),
+        (sweep, "slo 2.0: $"),
+        (by_name, "h100: $"),
+        (fo.stability("azure", rate=100.0), "Limits of the fleet"),
+        (fo.batching("azure"), "exclusive"),
+        (fo.cost(plan, hours="servegen-m-small"), "on demand, by the hour: $"),
+    ):
+        path = save(result, tmp_path / "x.svg")
+        shown = titles(path.read_text(encoding="utf-8"))
+        assert any(said in t for t in shown), (said, shown[:6])
+        assert "nan" not in path.read_text() and "inf" not in path.read_text()
+
+
+def test_what_pointing_shows_are_the_numbers(plan: fo.Plan) -> None:
+    rows = fo.what_if(plan, rate=[50.0, 100.0, 200.0]).to_rows()
+    shown = titles(fo.what_if(plan, rate=[50.0, 100.0, 200.0]).plot()._repr_svg_())
+    for row in rows:
+        month = format_usd(round(8760.0 / 12.0 * float(str(row["cost_usd_per_hour"]))))
+        assert f"cost: {month} at {format_count(float(str(row['rate'])))}" in shown
+
+
+def test_places_of_points() -> None:
+    """A line from (0, 0) to (10, 2): its ends at the frame's corner and right edge, the middle of it halfway."""
+    text = document([Lines("t", [Line("l", [(0.0, 0.0), (5.0, 1.0), (10.0, 2.0)])], "x", "y", str, str)])
+    circles = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in ET.fromstring(text).iter(f"{SVG}circle")]
+    (x0, y0), (x1, y1), (x2, y2) = circles
+    assert (x0, x2) == (64.0, 624.0) and x1 == pytest.approx((x0 + x2) / 2)
+    assert y0 == 236.0 and y0 > y1 > y2 and y1 == pytest.approx((y0 + y2) / 2, abs=0.06)
+    bars = document([Bars("t", [("a", 5.0, 20.0), ("b", None, 15.0)], 10.0, str)])
+    widths = [float(r.attrib["width"]) for r in ET.fromstring(bars).iter(f"{SVG}rect") if "class" in r.attrib]
+    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2) and widths[2] == pytest.approx(widths[0], abs=0.2)
+
+
+def test_names_cannot_become_tags(tmp_path: Path) -> None:
+    text = document([Lines("<script>", [Line("<b>&", [(1.0, 1.0)]), Line("z", [(1.0, 1.0)])], "x", "y", str, str)])
+    assert "<script>" not in text and "<b>" not in text
+    ET.fromstring(text)
+
+
+def test_pictures_by_command(plan: fo.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["workload", "show", "azure", "--plot", "w.svg"])
+    assert ended.value.code == 0 and "azure: share of requests up to a length" in titles(Path("w.svg").read_text())
+    with pytest.raises(SystemExit) as ended:
+        main(["workload", "show", "azure", "--plot", "w.gif"])
+    assert ended.value.code == 3 and not Path("w.gif").exists()
+
+
+def test_png_by_matplotlib_or_a_clear_word(plan: fo.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        assert save(plan, tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"plot|svg"):
+        save(plan, tmp_path / "q.png")
+    assert not (tmp_path / "q.png").exists()
+    with pytest.raises(InputError, match="nothing of this result"):
+        charts_of(object())
