@@ -16,7 +16,7 @@ from planner.report.page import as_html, as_markdown
 from planner.report.svg import drawing
 from planner.studies.overview import Overview
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "input"}
 
 
 class Whole(HTMLParser):
