@@ -116,8 +116,9 @@ def pool_cells(pool: PoolPlan) -> list[str]:
     if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
         high = pool.replicas_high
         # near the least that can be had the slow end of the band takes any number: no digit of it means anything
-        most = "none" if high is None else f"{MANY:g}x" if high > MANY * pool.replicas else format_count(high)
-        replicas += f" ({format_count(pool.replicas_low)}-{most})"
+        most = f"more than {MANY:g}x" if high is not None and high > MANY * pool.replicas else format_count(high or 0)
+        low = format_count(pool.replicas_low)
+        replicas += f" ({low}, at worst no number)" if high is None else f" ({low}-{most})"
     return [
         pool.name,
         band,
