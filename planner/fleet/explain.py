@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError
-from planner.fleet.pool import Shortfall
+from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import NEAREST, FleetProblem, Found
 from planner.promise import Promise
 from planner.units import format_count, format_duration, format_percent
@@ -29,7 +29,10 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     if not problem.search.explained and found.beyond_stock is None:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
-    best = _nearest_fleet(problem)
+    best, idle = _nearest_fleet(problem), "even idle, the best fleet needs"
+    if shortfalls and best is not None and best.best_s <= best.promise.limit_s:
+        # what idle replicas keep and no number at work does
+        best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
     if found.beyond_stock is not None:
         return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
     if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
@@ -60,7 +63,7 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
             f"the method: {problem.method.name} times every iteration with all {format_count(slots)} slots busy; "
             "--method mixed or occupancy uses the slots that are"
         )
-    return unkept(worst, "", "even idle, the best fleet needs", lines)
+    return unkept(worst, "", idle, lines)
 
 
 def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> InfeasibleError:

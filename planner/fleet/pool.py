@@ -21,6 +21,7 @@ from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 __all__ = [
+    "MOST_IDLE",
     "Pool",
     "PoolSize",
     "Shortfall",
@@ -34,6 +35,9 @@ __all__ = [
 
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
+
+MOST_IDLE = 1000
+"""So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
 ROUGH = 250
 """Numbers of replicas are told apart to one in so many."""
@@ -297,6 +301,7 @@ def smallest_pool(
     capacity = model.capacity_at(by_cap)
     fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (promises.utilization_cap * capacity)
     floor = max(by_cap, least)
+    beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
     trials: dict[int, tuple[Prediction, float]] = {}
 
     def excess(n: int) -> float:
@@ -330,7 +335,7 @@ def smallest_pool(
                 checked_idle = True
                 if (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
                     return idle
-            if n >= MAX_REPLICAS:
+            if n >= beyond:
                 missed = broken(trials[n][0], latency)
                 assert missed is not None
                 return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
@@ -340,7 +345,7 @@ def smallest_pool(
         n = _next(excess, low, high, slope, floor, stale)
         if not high:
             # ever larger steps upwards, however flat the latency is
-            n, climbed = min(max(n, low + 2 * (low - climbed)), MAX_REPLICAS), low
+            n, climbed = min(max(n, low + 2 * (low - climbed)), beyond), low
     missed = broken(trials[low][0], latency)
     assert missed is not None
     why = Remark("promise", {"promise": missed.label})

@@ -707,9 +707,10 @@ class FleetProblem:
         return [pool for pool in found if pool is not None]
 
     def _solve_pool_scope(self) -> Found:
-        one = self.best(0, 1)
+        top = len(self.states) - 1
+        one = self.best(0, top)
         if one is not None and self._unbeatable(one):
-            proof = SearchOutcome((0, 1), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
+            proof = SearchOutcome((0, top), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
             return Found((one,), one, proof, len(self.options), ())
         self.open_grid()
         top = len(self.states) - 1

@@ -73,6 +73,15 @@ def test_a_promise_no_size_keeps_is_a_shortfall_with_the_idle_value() -> None:
     assert size.best_s == pytest.approx(1.5, rel=1e-6)
 
 
+def test_a_promise_that_only_idle_replicas_keep_is_a_shortfall() -> None:
+    """0.9999 / (1 - load) <= 1 takes ten thousand replicas for the work of one: nobody buys them."""
+    curve = Curve(1.0, 0.9999, 1.0)
+    size = smallest_pool(curve, 10.0, TTFT)
+    assert isinstance(size, Shortfall)
+    assert 1.0 < size.best_s < 1.01
+    assert curve.calls < 40
+
+
 def test_an_exact_multiple_of_the_capacity_is_not_rounded_up() -> None:
     size = smallest_pool(Curve(10.0, 1e-6, 0.1), 85.0, TTFT)
     assert isinstance(size, PoolSize)
