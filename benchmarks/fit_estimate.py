@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from public_data import Case, kernel_cases, mlperf_cases, open_loop_cases, server_cases
 
 from planner.engines import engine as find_engine
+from planner.iteration.constants import CONSTANTS
 from planner.iteration.roofline import band_kind, roofline
 
 FloatArray = NDArray[np.float64]
@@ -68,6 +69,9 @@ START: Mapping[str, tuple[float, str]] = {
 WEIGHT: Mapping[str, float] = {"kernels": 1.0, "servers": 1.0, "mlperf": 2.0}
 """Of the data sets: MLPerf has the most systems."""
 
+ROUNDS = 3
+"""Times the ends of MLPerf's runs are followed anew with the constants fitted to them."""
+
 CLASS_SD, SD, SCALE = 0.15, 0.7, 0.05
 
 
@@ -79,9 +83,9 @@ class Scored:
     log_ratio: FloatArray
 
 
-def all_cases(data: Path) -> list[Case]:
-    """Every case of the folder."""
-    return [*kernel_cases(data), *server_cases(data), *open_loop_cases(data), *mlperf_cases(data)]
+def all_cases(data: Path, constants: Mapping[str, float] = CONSTANTS) -> list[Case]:
+    """Every case of the folder; the ends of MLPerf's runs cost what they do with `constants`."""
+    return [*kernel_cases(data), *server_cases(data), *open_loop_cases(data), *mlperf_cases(data, constants)]
 
 
 def estimated(case: Case, constants: Mapping[str, float]) -> FloatArray:
@@ -256,6 +260,9 @@ def main() -> None:
     given = options.parse_args()
     cases = all_cases(given.data)
     constants = fit(cases)
+    for _ in range(ROUNDS):
+        cases = all_cases(given.data, constants)
+        constants = fit(cases, constants)
     report(scored(cases, constants), "fitted to all")
     print({n: float(f"{v:.4g}") for n, v in constants.items()})
     if given.quick:

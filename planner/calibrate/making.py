@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,10 +159,39 @@ def _profile(
     found = {"date": today(), **values, **details}
     if found.get("command"):
         found["command"] = without_credentials(found["command"])
-    return Profile(
+    made = Profile(
         gpu=gpu, model=model.name, tp=tp, iteration=_rounded(iteration),
         weight_dtype=model.weight_dtype, kv_dtype=model.kv_dtype, **found,
     )  # fmt: skip
+    return replace(made, untested=never_tested(made))
+
+
+def never_tested(profile: Profile) -> tuple[str, ...]:
+    """What a profile's measurements say nothing about, in words.
+
+    Parameters
+    ----------
+    profile
+        With the ranges it covers; ``fitted`` to a server, else made of iterations.
+    """
+    served = profile.provenance == "fitted"
+    kinds = {
+        "decodes": "more than {:,.0f} sequences decoding at once",
+        "context_tokens": "contexts beyond {:,.0f} tokens",
+        "prefill_tokens": "more than {:,.0f} new tokens of prompts in an iteration",
+    }
+    told = [f"GPUs other than {profile.gpu}, other forms and slices of it included"]
+    if served:
+        told.append(
+            f"engines and versions other than {' '.join(filter(None, (profile.engine, profile.engine_version)))}"
+        )
+        told.append("requests of unequal lengths, bursts, prompts found in a prefix cache")
+    else:
+        told.append("a running engine: its scheduler and host")
+    told += [words.format(profile.covered[key][1]) for key, words in kinds.items() if key in profile.covered]
+    if not served and not profile.settings.get("mixed_measured"):
+        told.append("decodes and prompts in one batch")
+    return tuple(told)
 
 
 def known_gpu(name: str | None) -> GpuSpec:
@@ -216,7 +246,6 @@ def shareable(profile: Profile) -> Profile:
     >>> shareable(p).command
     'fleetopt calibrate --server ADDRESS -o x.yaml'
     """
-    from dataclasses import replace
 
     def clean(text: str) -> str:
         return _FOLDER.sub("", _KEY.sub("KEY", _ADDRESS.sub("ADDRESS", text)))

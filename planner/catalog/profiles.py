@@ -123,6 +123,8 @@ class Profile:
         Whether it may be chosen by its hardware alone; if not, only by name.
     source, notes
         Where it comes from and what the reader must know.
+    untested
+        What its measurements say nothing about.
     measurements
         The raw points in a shared profile (the first says of what), to be fitted again; empty otherwise.
     """
@@ -156,6 +158,7 @@ class Profile:
     automatic: bool = True
     source: str = ""
     notes: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
     measurements: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -397,6 +400,7 @@ FIELDS: Mapping[str, Field] = {
     "settings": Field(_settings, default={}),
     "source": Field(_text, default=""),
     "notes": Field(_notes, default=()),
+    "untested": Field(_notes, default=()),
     "measurements": Field(_measurements, default=()),
 }
 """Every key of a profile file besides ``schema``."""

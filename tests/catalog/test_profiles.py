@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from planner.catalog import Profile, gpu, model, profile
+from planner.catalog.load import FOLDER
 from planner.catalog.profiles import (
     ReservedSlots,
     estimated_profile,
@@ -65,6 +67,24 @@ def test_written_is_what_is_read(original: Profile, tmp_path: Path) -> None:
 
 def test_saved_into_a_directory_under_its_name(tmp_path: Path) -> None:
     assert save_profile(FULL, tmp_path).name == "mine.yaml"
+
+
+SHIPPED = sorted((FOLDER / "profiles").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+def test_a_shipped_profile_says_where_it_comes_from_and_what_it_was_never_tested_on(path: Path) -> None:
+    shipped = load_profile(path)
+    assert shipped.name == path.stem and shipped.source and shipped.untested
+    assert shipped.date is not None and re.fullmatch(r"20\d\d-\d\d(-\d\d)?", shipped.date)
+    if shipped.provenance != "estimated":
+        assert shipped.points and shipped.command and shipped.covered["decodes"][1] > 0.0
+        # four loads of one shape leave nothing to leave out
+        assert shipped.error_mean is not None or shipped.points < 6
+        assert shipped.band > (shipped.error_mean or 0.0) and "publication" in shipped.source
+    if shipped.provenance == "fitted":
+        assert (not shipped.automatic and shipped.engine_version is not None) or "b200" in path.stem
+        assert any(str(shipped.engine) in line for line in shipped.untested)
 
 
 def test_paper_profile() -> None:

@@ -81,6 +81,7 @@ def blocks(report: ProfileReport) -> list[Block]:
         *((f"measured {k}", f"{low:g} .. {high:g}") for k, (low, high) in profile.covered.items()),
         *(("setting " + k, v) for k, v in profile.settings.items()),
         *(("note", note) for note in profile.notes),
+        ("never tested on", "; ".join(profile.untested)),
     ]
     found: list[Block] = [
         Text(head),
