@@ -137,6 +137,9 @@ SENTENCES: Mapping[str, str] = {
     "unproven": "{sized} pool{sized:s} sized of a grid of {fleets:count} fleets; no other is expected to be cheaper, but proven "
     "is only that none is cheaper by more than {gap_usd_per_hour:usd}/hour (--max-evaluations 0 proves)",
     "other_shape_fails": "{shape} does not keep the promises: {reason}",
+    "host_memory_loses": "host memory for prompts ({gib:g} GiB) is not used: fetching them takes longer than it saves, the fleet "
+    "with it would cost {with_usd_per_hour:usd}/hour",
+    "host_memory_fails": "host memory for prompts ({gib:g} GiB) is not used: with it no fleet keeps the promises",
     "routing_chosen": "routing {routing} is the cheapest for these sessions: {others}",
     "other_shape": "{best}: {best_usd_per_hour:usd}/hour; {shape} would cost {usd_per_hour:usd}/hour ({saved:percent} saved)",
     # warnings

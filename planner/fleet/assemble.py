@@ -74,7 +74,12 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
     shape = question.search.shape
     names = list(shape_names())
     if shape in names:
-        return find_shape(shape).solve(question).fleet
+        fleet = find_shape(shape).solve(question).fleet
+        bare = _without_host_memory(question)
+        try:
+            return fleet if bare is None else min(fleet, fleet_of(bare), key=lambda f: f.cost_usd_per_hour)
+        except InfeasibleError:
+            return fleet
     fleets: list[Fleet] = []
     failed: list[InfeasibleError | InputError] = []
     for name in names:
@@ -112,9 +117,11 @@ def plan_of(question: CompiledQuestion) -> Plan:
     names = list(shape_names())
     shape = question.search.shape
     if shape in names:
+        if (bare := _without_host_memory(question)) is not None:
+            return _cheaper_of(question, bare)
         if question.open_routing and find_shape(shape).caches_prompts:
             return _cheapest_routing(question)
-        return assemble(question, find_shape(shape).solve(question), shape)
+        return _as_asked(question)
     plans: dict[str, Plan] = {}
     reasons: dict[str, InfeasibleError | InputError] = {}
     for name in names:
@@ -144,6 +151,47 @@ def plan_of(question: CompiledQuestion) -> Plan:
         notes=(*chosen.notes, *map(str, notes)),
         remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
     )
+
+
+def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
+    """The question without the host memory that was given for caches; ``None`` where it changes nothing."""
+    engines = question.engines
+    caches = find_shape(question.search.shape).caches_prompts and question.traffic.sessions is not None
+    if engines.offload_gib <= 0.0 or not caches:
+        return None
+    return replace(question, engines=replace(engines, offload_gib=0.0), asked={**question.asked, "offload": 0.0})
+
+
+def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Plan:
+    """The plan with host memory for what GPUs drop, or the one without where fetching prompts back takes longer than it saves."""
+    without: Plan | InfeasibleError
+    try:
+        without = plan_of(bare)
+    except InfeasibleError as error:
+        without = error
+    find_plan = _cheapest_routing if question.open_routing else _as_asked
+    try:
+        chosen = find_plan(question)
+    except InfeasibleError:
+        if isinstance(without, InfeasibleError):
+            raise
+        return _noted(without, Remark("host_memory_fails", {"gib": question.engines.offload_gib}))
+    if isinstance(without, InfeasibleError) or without.cost_usd_per_hour >= chosen.cost_usd_per_hour * (1.0 - 1e-9):
+        return chosen
+    costs = {"with_usd_per_hour": chosen.cost_usd_per_hour, "usd_per_hour": without.cost_usd_per_hour}
+    return _noted(without, Remark("host_memory_loses", {"gib": question.engines.offload_gib, **costs}))
+
+
+def _as_asked(question: CompiledQuestion) -> Plan:
+    """The plan of one shape and one routing."""
+    shape = question.search.shape
+    return assemble(question, find_shape(shape).solve(question), shape)
+
+
+def _noted(plan: Plan, note: Remark) -> Plan:
+    """The plan with one note more."""
+    notes = (*plan.remarks["notes"], note)
+    return replace(plan, notes=(*plan.notes, str(note)), remarks={**plan.remarks, "notes": notes})
 
 
 def _cheapest_routing(question: CompiledQuestion) -> Plan:
@@ -179,11 +227,7 @@ def _cheapest_routing(question: CompiledQuestion) -> Plan:
         "routing_chosen",
         {"routing": best, "others": "; ".join(others) or "no other keeps the promises", "costs": costs},
     )
-    return replace(
-        chosen,
-        notes=(*chosen.notes, str(note)),
-        remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], note)},
-    )
+    return _noted(chosen, note)
 
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
