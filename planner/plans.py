@@ -131,21 +131,6 @@ class EngineSettings:
     speculative: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
-    def parallel_flags(self) -> list[str]:
-        """How vLLM is told to spread the model beyond its tensor-parallel group."""
-        words = []
-        if self.pipeline_parallel_size > 1:
-            words += ["--pipeline-parallel-size", str(self.pipeline_parallel_size)]
-        if self.data_parallel_size > 1:
-            words += ["--data-parallel-size", str(self.data_parallel_size)]
-        if self.expert_parallel_size > 1:
-            words.append("--enable-expert-parallel")
-        return words
-
-    def speculation_flags(self) -> list[str]:
-        """How vLLM is told to speculate."""
-        return ["--speculative-config", self.speculative] if self.speculative else []
-
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         return {

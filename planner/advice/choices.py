@@ -19,7 +19,7 @@ from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import gpus_by_type
-from planner.fleet.types import ANY, cheapest_types
+from planner.fleet.types import ANY, MOST_TYPES, cheapest_types
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
@@ -44,9 +44,6 @@ PRECISIONS = {"weights": "FP8 weights, of a quantized checkpoint", "kv_dtype": "
 
 GROWTH = 1.2
 """Traffic of the row that asks what more of it costs."""
-
-OTHER_TYPES = 4
-"""GPU types tried beside the one asked for."""
 
 POOLS = ("one", "two", "three", "four")
 
@@ -228,8 +225,8 @@ def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterato
         names = asked if ANY not in inputs.gpu else cheapest_types(compile_question(inputs, workload))
         names = [name for name in names if {name} != alone]
     else:
-        names = [n for n in cheapest_types(compile_question(inputs, workload), OTHER_TYPES + 1) if n not in asked]
-        names = names[:OTHER_TYPES]
+        names = [n for n in cheapest_types(compile_question(inputs, workload), MOST_TYPES + 1) if n not in asked]
+        names = names[:MOST_TYPES]
     yield from (_choice("gpu", f"{name} alone" if len(asked) > 1 else name, gpu=[name]) for name in names)
 
 

@@ -20,7 +20,7 @@ from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.documents import parse_yaml, read_text
-from planner.engines import DEFAULT_ENGINE, engines
+from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
@@ -31,6 +31,7 @@ __all__ = [
     "SCHEMA",
     "Profile",
     "ReservedSlots",
+    "engine_of",
     "estimated_profile",
     "load_profile",
     "measured_profiles",
@@ -670,6 +671,18 @@ def estimated_profile(
         request_s=host.request_s,
         source="roofline estimate: data-sheet peaks times the shares of them that kernels reach, and the engine's host time",
     )
+
+
+def engine_of(inputs: Mapping[str, Any]) -> Engine:
+    """The engine that a plan with these options is for: the one asked for, else that of its profile, else the default.
+
+    >>> engine_of({"profile": "llama-3.1-8b-h100-80gb-tp1-trtllm"}).title
+    'TensorRT-LLM'
+    """
+    named = inputs.get("profile")
+    asked = inputs.get("engine") or (profile(named).engine if named else None)
+    name = (asked or "").lower()
+    return find_engine(name if name in engines() else DEFAULT_ENGINE)
 
 
 def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:

@@ -12,9 +12,10 @@ from typing import Any
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import repository
+from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
 from planner.deploy.startup import Startup, estimated_startup
-from planner.engines import DEFAULT_ENGINE, Engine, engines
+from planner.engines import Engine
 from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.fleet.shapes import find_shape, shape_names
@@ -202,17 +203,12 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     """
     inputs, entries = plan["inputs"], plan["pools"]
     notes: list[str] = []
-    asked, found_engine = str(inputs["model"]), DEFAULT_ENGINE
-    for pool in saved:
-        named = inputs.get("profile")
-        used = find_profile(named) if named else find_profile(gpu=pool.gpu, model=_model(inputs), tp=_spread(pool))
-        found_engine = (used.engine or "").lower() if (used.engine or "").lower() in engines() else found_engine
-        asked = used.model if named else asked
-    host = find_engine(options.engine or found_engine)
-    if host.name != found_engine:
-        notes.append(
-            f"the plan was made for {find_engine(found_engine).title}; latencies of {host.title} were not predicted"
-        )
+    asked, planned = str(inputs["model"]), engine_of(inputs)
+    if inputs.get("profile"):
+        asked = find_profile(inputs["profile"]).model
+    host = find_engine(options.engine) if options.engine else planned
+    if host is not planned:
+        notes.append(f"the plan was made for {planned.title}; latencies of {host.title} were not predicted")
     model = find_model(asked, like=inputs.get("like"))
     if not inputs.get("profile"):
         model = model.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
@@ -278,11 +274,6 @@ def _spread(pool: SavedPool) -> Parallelism:
     return Parallelism(pool.tp, pool.pp, pool.dp, pool.ep)
 
 
-def _model(inputs: Mapping[str, Any]) -> ModelSpec:
-    found = find_model(str(inputs["model"]), like=inputs.get("like"))
-    return found.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
-
-
 def _weights(asked: str, model: ModelSpec, host: Engine, options: DeployOptions) -> tuple[str, tuple[str, ...]]:
     """Where the weights are, and the flags that make the plan's dtype of them."""
     if options.model_id is not None:
@@ -345,24 +336,11 @@ def start_command(
     flags
         Further ones.
     """
-    values: dict[str, object] = {
-        "tp": pool.tp,
-        "pp": pool.pp if pool.pp > 1 else "",
-        "dp": pool.dp if pool.dp > 1 else "",
-        "ep": pool.ep if pool.ep > 1 else "",
-        "slots": settings["max_num_seqs"],
-        "token_budget": settings["max_num_batched_tokens"],
-        "max_model_len": settings["max_model_len"],
-        "memory_utilization": f"{settings['gpu_memory_utilization']:g}",
-        "kv_dtype": host.kv_dtypes.get(settings["kv_cache_dtype"], ""),
-        "speculative": settings.get("speculative", ""),
+    spread = {
+        "tensor_parallel_size": pool.tp,
+        "pipeline_parallel_size": pool.pp,
+        "data_parallel_size": pool.dp,
+        "expert_parallel_size": pool.ep,
     }
-    if host.dp_inside_tp and pool.dp > 1:
-        # its sizes and settings are those of all copies together
-        values |= {name: int(str(values[name])) * pool.dp for name in ("tp", "slots", "token_budget")}
-        values["attention_dp"] = True
-    command = [word.replace("{model}", weights) for word in host.launch]
-    for name, value in values.items():
-        if value and name in host.flags:
-            command += [host.flags[name]] if name in host.switches else [host.flags[name], str(value)]
+    command = [*(word.replace("{model}", weights) for word in host.launch), *host.arguments({**settings, **spread})]
     return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)

@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from planner.errors import InputError, did_you_mean
 
@@ -79,6 +80,36 @@ class Engine:
     kv_dtypes: Mapping[str, str] = field(default_factory=dict)
     dp_inside_tp: bool = False
     quantizes: tuple[str, ...] = ()
+
+    def arguments(self, settings: Mapping[str, Any]) -> list[str]:
+        """Settings of a pool, as a plan file has them, in the words of its command line.
+
+        What takes its default is left out, and so is what the engine has no flag for.
+
+        >>> engine("trtllm").arguments({"tensor_parallel_size": 2, "max_num_seqs": 64, "kv_cache_dtype": "fp8"})
+        ['--tp_size', '2', '--max_batch_size', '64']
+        """
+        copies = settings.get("data_parallel_size", 1)
+        beyond = {"pp": "pipeline_parallel_size", "dp": "data_parallel_size", "ep": "expert_parallel_size"}
+        values: dict[str, object] = {
+            "tp": settings["tensor_parallel_size"],
+            **{short: settings.get(name, 1) if settings.get(name, 1) > 1 else "" for short, name in beyond.items()},
+            "slots": settings.get("max_num_seqs", ""),
+            "token_budget": settings.get("max_num_batched_tokens", ""),
+            "max_model_len": settings.get("max_model_len", ""),
+            "memory_utilization": f"{share:g}" if (share := settings.get("gpu_memory_utilization")) else "",
+            "kv_dtype": self.kv_dtypes.get(settings.get("kv_cache_dtype", ""), ""),
+            "speculative": settings.get("speculative", ""),
+        }
+        if self.dp_inside_tp and copies > 1:
+            # its sizes and settings are those of all copies together
+            values |= {name: int(str(values[name])) * copies for name in ("tp", "slots", "token_budget")}
+            values["attention_dp"] = True
+        words = []
+        for name, value in values.items():
+            if value and name in self.flags:
+                words += [self.flags[name]] if name in self.switches else [self.flags[name], str(value)]
+        return words
 
 
 @cache

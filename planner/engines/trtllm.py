@@ -27,5 +27,7 @@ ENGINE = Engine(
     source="assumed as vLLM's",
     image="nvcr.io/nvidia/tensorrt-llm/release:latest",
     launch=("trtllm-serve", "{model}"),
+    # without it a prompt longer than the token budget is refused
+    always=("--enable_chunked_prefill",),
     metrics_path="/prometheus/metrics",
 )

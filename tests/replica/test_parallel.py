@@ -7,6 +7,7 @@ import pytest
 from planner import plan
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity, weight_bytes
+from planner.engines import engine
 from planner.errors import InputError
 from planner.hardware import Parallelism
 from planner.replica.parallel import parallel_choices, spreads
@@ -88,6 +89,6 @@ def test_a_plan_counts_every_gpu_and_keeps_its_promises(asked: dict[str, int]) -
     assert pool.quantile("ttft_s", 0.99) <= 4.0
     # what a replica holds at once is what its copies hold
     assert pool.slots == pool.settings.max_num_seqs * asked.get("dp", 1)
-    flags = " ".join(pool.settings.parallel_flags())
+    flags = " ".join(engine("vllm").arguments(pool.settings.to_dict()))
     assert ("--enable-expert-parallel" in flags) == (asked.get("dp", 1) > 1)
     assert ("--pipeline-parallel-size 2" in flags) == ("pp" in asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from planner.catalog.profiles import engine_of
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.report.blocks import Block, Table, Text
 from planner.report.text import choices
@@ -26,21 +27,16 @@ def blocks(plan: Plan) -> list[Block]:
         *(() if plan.choices is None else choices.blocks(plan.choices)),
         Text(plan.assumptions, "bullets", "Assumed", only="document"),
         Text(plan.warnings, "bullets", "Warnings", only="document"),
-        Text([engine_flags(pool) for pool in plan.pools], "command", only="terminal"),
+        Text(engine_flags(plan), "command", only="terminal"),
         Text(plan.notes, "bullets", "Notes", label="note: ", near=True),
         Text([f"fleetopt {plan.version}, method `{plan.method}`"], only="document"),
     ]
 
 
-def engine_flags(pool: PoolPlan) -> str:
-    """How the engines of a pool are started."""
-    s = pool.settings
-    beyond = "".join(f" {flag}" for flag in (*s.parallel_flags(), *map(shlex.quote, s.speculation_flags())))
-    return (
-        f"{pool.name}: --max-model-len {s.max_model_len} --max-num-seqs {s.max_num_seqs} "
-        f"--max-num-batched-tokens {s.max_num_batched_tokens} --tensor-parallel-size {s.tensor_parallel_size}{beyond} "
-        f"--gpu-memory-utilization {s.gpu_memory_utilization:g}"
-    )
+def engine_flags(plan: Plan) -> list[str]:
+    """How the engines of every pool are started, in the words of the engine planned for."""
+    engine = engine_of(plan.inputs)
+    return [f"{pool.name}: {shlex.join(engine.arguments(pool.settings.to_dict()))}" for pool in plan.pools]
 
 
 def gpu_phrase(pool: PoolPlan) -> str:
