@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.workload.formats.registry import format_names
 from planner.workload.resolve import resolve_workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -172,3 +173,12 @@ def test_every_accuracy_file_is_in_the_index() -> None:
 
 def test_accuracy_files_can_be_read() -> None:
     assert _script("accuracy").index().startswith("# Accuracy")
+
+
+def test_formats_are_counted() -> None:
+    words = {18: "eighteen", 19: "nineteen", 20: "twenty", 21: "twenty-one", 22: "twenty-two"}
+    said = words[len(format_names())]
+    for name in ("README.md", "CHANGELOG.md"):
+        assert re.search(rf"\b{said}( import)? formats\b", (ROOT / name).read_text(encoding="utf-8"), re.IGNORECASE)
+    table = (ROOT / "docs/workloads.md").read_text(encoding="utf-8")
+    assert [name for name in format_names() if f"| `{name}`" not in table] == []
