@@ -185,5 +185,5 @@ def _plan() -> Iterator[Finding]:
     begun = time.perf_counter()
     found: Any = plan(isl=512, osl=128, rate=5, slo=1.0, gpu="h100", model="llama-3.1-8b", price={"h100": 2.0}, pools=1)
     taken = time.perf_counter() - begun
-    told = f"{found.replicas} replicas for a small question, {taken:.1f} s"
+    told = f"{found.replicas} replica{'s' if found.replicas != 1 else ''} for a small question, {taken:.1f} s"
     yield Finding("plan", GOOD if taken < SLOW_S else WORTH_KNOWING, told)

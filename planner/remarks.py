@@ -79,7 +79,7 @@ SENTENCES: Mapping[str, str] = {
     "busiest_hour": "rate {rate:count} requests/s, the busiest hour's: {ratio:.2f} times the mean of {mean:count} (--rate-is peak "
     "takes the rate as given)",
     "headroom": "sized for {rate:count} requests/s: {before:count} and {headroom:percent} headroom",
-    "poisson": "Poisson arrivals assumed",
+    "poisson": "Poisson arrivals",
     "arrivals": "{assumed}",
     "bursts": "bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)",
     "failures": "a replica fails {failures_per_hour:g} times an hour and is back after {repair_hours:g} h "

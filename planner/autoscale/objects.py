@@ -12,10 +12,17 @@ from planner.deploy.serving import object_name
 from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import DIALECTS
 
-__all__ = ["KINDS", "render"]
+__all__ = ["KINDS", "find_kind", "render"]
 
 SERVER = "http://prometheus-operated.monitoring:9090"
 """Where Prometheus usually is; to be set."""
+
+
+def find_kind(to: str) -> Callable[[Autoscaling, PoolScaler, str], list[dict[str, Any]]]:
+    """What makes the objects of that kind; an unknown one is an InputError."""
+    if to not in KINDS:
+        raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
+    return KINDS[to]
 
 
 def render(found: Autoscaling, to: str, server: str = SERVER, namespace: str | None = None) -> str:
@@ -37,11 +44,10 @@ def render(found: Autoscaling, to: str, server: str = SERVER, namespace: str | N
     InputError
         Another kind.
     """
-    if to not in KINDS:
-        raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
+    make = find_kind(to)
     documents = []
     for pool in found.pools:
-        for document in KINDS[to](found, pool, server):
+        for document in make(found, pool, server):
             if namespace:
                 document["metadata"]["namespace"] = namespace
             documents.append(document)

@@ -48,19 +48,20 @@ def autoscale(
     Example: fleetopt autoscale plan.yaml --hours servegen-m-small --startup 110s --to keda -o keda.yaml
     """
     from planner import api
+    from planner.autoscale import objects
     from planner.cli.output import draw, emit, say, writer
     from planner.errors import InputError
 
     if to is not None and output_format is not None:
         raise InputError("--to and --format", "Objects are YAML; give one of them.")
+    if to is not None:
+        objects.find_kind(to)
     write = writer(output_format, output)
     found = api.autoscale(plan, hours=hours, rate_is=rate_is, startup=startup, policy=policy or (), name=name)
     if to is None:
         write(found)
         draw(found, plot)
     else:
-        from planner.autoscale import objects
-
         emit(objects.render(found, to, prometheus or objects.SERVER, namespace), output)
     say(line for pool in found.pools for line in pool.lines())
     say(f"note: {line}" for line in found.notes)

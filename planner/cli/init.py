@@ -27,8 +27,10 @@ def init(
     """
     import sys
 
+    from planner.catalog.load import gpu, model
     from planner.cli.output import emit, say
     from planner.errors import InputError
+    from planner.fleet.types import ANY
     from planner.question.starter import QUESTIONS, answers, starter_file
 
     if output.exists():
@@ -44,5 +46,11 @@ def init(
             told |= answers(question, typer.prompt(text, default=default, err=True) if asking else default)
     if not {"slo", "tpot", "e2e"} & set(told):
         told |= answers("slo", QUESTIONS[2][2])
-    emit(starter_file(told), output)
+    text = starter_file(told)
+    for name in given["gpu"] or ():
+        if name != ANY:
+            gpu(name)
+    if given["model"]:
+        model(given["model"])
+    emit(text, output)
     say([f"next: fleetopt plan --config {output}"])

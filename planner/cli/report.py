@@ -12,6 +12,10 @@ from planner.cli import options as opt
 __all__ = ["report"]
 
 
+PAGES, WORDS = (".html", ".htm"), (".md", ".markdown")
+"""What a report can be, by the file's name."""
+
+
 def report(
     plan: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
     output: opt.OutputFile = None,
@@ -25,9 +29,12 @@ def report(
     """
     from planner import api
     from planner.cli.output import emit, progress_bar
+    from planner.errors import InputError
     from planner.report.page import as_html, as_markdown
 
+    kind = "" if output is None else output.suffix.lower()
+    if kind and kind not in (*PAGES, *WORDS):
+        raise InputError(f"{output}: a report is a page (.html) or Markdown (.md)", "A browser prints the page as PDF.")
     with progress_bar("looking at other choices") as progress:
         found = api.overview(plan, choices=choices, progress=progress)
-    words = output is not None and output.suffix.lower() in (".md", ".markdown")
-    emit(as_markdown(found) if words else as_html(found), output)
+    emit(as_markdown(found) if kind in WORDS else as_html(found), output)

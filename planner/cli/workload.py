@@ -178,8 +178,8 @@ _FEW_ROWS = 1000  # a trace with fewer distinct requests is kept as it is
 def sql(
     dialect: Annotated[str, opt.told("bigquery, snowflake, athena, spark, clickhouse, duckdb or postgres.")],
     table: Annotated[str, opt.told("Table of the requests, one per row.")],
-    input_tokens: Annotated[str, opt.told("Column of the input tokens.", "--input")] = "input_tokens",
-    output_tokens: Annotated[str, opt.told("Column of the output tokens.", "--output")] = "output_tokens",
+    input_tokens: Annotated[str, opt.told("Column of the input tokens.", "--input-column")] = "input_tokens",
+    output_tokens: Annotated[str, opt.told("Column of the output tokens.", "--output-column")] = "output_tokens",
     time: Annotated[str | None, opt.told("Column of the arrival time; without it the result has no rate.")] = None,
     time_unit: Annotated[str | None, opt.told("Unit where times are numbers: s, ms, us, ns.")] = None,
     category: Annotated[str | None, opt.told("Column of the category.")] = None,

@@ -29,6 +29,7 @@ from planner.replica.floor import hardware_floor
 from planner.routing import find_routing
 from planner.units import format_count, format_usd
 from planner.workload import pools as m
+from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
 
@@ -463,7 +464,8 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
     if not feels_bursts or not traffic.bursts:
         return Remark("poisson")
     if not arrivals.dispersion:
-        return Remark("arrivals", {"assumed": arrivals.assumed or "Poisson assumed"})
+        known = arrivals.assumed not in (None, POISSON_ASSUMED)
+        return Remark("arrivals", {"assumed": arrivals.assumed}) if known else Remark("poisson")
     windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
     scaled = ""
     if not traffic.own_rate and arrivals.rate_per_s is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from planner.cli.main import run
+from planner.cli.main import app, run
 
 FILES = {
     "asked.yaml": "slo: 2\nrate: 20\nscenarios:\n  big:\n    rate: 40\n",
@@ -112,6 +113,35 @@ MISTAKES = [
     ("calibrate --server not-a-url --gpu h100 --model m", INPUT, "'not-a-url' is not http(s)://host[:port]"),
     ("compress measure --prompts nowhere.jsonl --boundary 8192", INPUT, "nowhere.jsonl: no such file"),
     ("deploy nowhere.yaml", INPUT, "nowhere.yaml: no such file"),
+    ("deploy plan.yaml --to helm", INPUT, "'helm' is none of compose, dynamo, k8s"),
+    ("deploy plan.yaml --to k8s --format json", USAGE, "No such option: --format"),
+    ("check plan.yaml", INPUT, "no metrics to look at"),
+    ("check plan.yaml --prometheus nowhere.json", INPUT, "nowhere.json: no such file"),
+    ("check plan.yaml --prometheus text.txt", INPUT, "text.txt:1: not JSON"),
+    ("autoscale plan.yaml --hours servegen-m-smal", INPUT, "did you mean 'servegen-m-small'"),
+    ("autoscale plan.yaml --hours servegen-m-small --startup soon", INPUT, "'soon' is not a duration"),
+    ("autoscale plan.yaml --hours servegen-m-small --to terraform", INPUT, "'terraform' is none of hpa, keda, wva"),
+    ("report plan.yaml -o report.pdf", INPUT, "a report is a page (.html) or Markdown (.md)"),
+    ("report nowhere.yaml", INPUT, "nowhere.yaml: no such file"),
+    ("cost plan.yaml --spot-share 130%", INPUT, "spot_share: must lie in 0 to 1"),
+    ("cost plan.yaml --reserved h100=1.79", INPUT, "'h100=1.79' is not GPU=USD@TERM"),
+    ("init --slo 500", INPUT, "write 500ms"),
+    ("init --slo 0.5 --gpu h10", INPUT, "did you mean 'h100'"),
+    ("compress measure --prompts text.txt --boundary 8192", INPUT, "text.txt:1: not JSON"),
+    ("workload sql --dialect oracle --table logs", INPUT, "oracle"),
+    ("workload compare azure nowhere", INPUT, "nowhere: no such file or shipped workload"),
+    ("workload mix azure=x azure-conv=1 -o mixed.csv", INPUT, "weight of azure: 'x' is not a number"),
+    ("prices import text.txt", INPUT, "text.txt: not a price list"),
+    ("profile compare llama-3.1-8b-h100-80gb-tp1-trtllm nowhere", INPUT, "unknown profile 'nowhere'"),
+    ("plan --slo 0.5 --cdf turns=10,first=2000", INPUT, "states no arrival rate of its own"),
+    ("plan --slo 0.5 --max-queue -1", INPUT, "max_queue: must not be negative"),
+    ("plan --slo 0.5 --client-timeout 0", INPUT, "client_timeout: must be positive"),
+    ("plan --slo 0.5 --engine tgi", INPUT, "'tgi' is none of sglang, trtllm, vllm"),
+    ("plan --slo 0.5 --weights int8", INPUT, "did you mean 'int4'"),
+    ("plan --slo 0.5 --spot-price h100=1 --spot-share 2", INPUT, "spot_share: must lie in [0, 1]"),
+    ("plan --slo 0.5 --shape split", INPUT, "'split' is none of colocated, disaggregated, both"),
+    ("plan --slo 0.5 --boundaries 4k,x", INPUT, "'x' is not a number of tokens"),
+    ("gpu shwo h100", USAGE, "No such command 'shwo'"),
 ]
 
 
@@ -146,3 +176,13 @@ def test_a_mistake_is_one_clear_line(
     assert said.out == ""
     assert "Traceback" not in said.err
     assert {p.name for p in folder.iterdir()} == before
+
+
+def test_no_command_has_two_options_of_one_name() -> None:
+    """The later would hide the earlier, and what was meant for one would go to the other."""
+    found = [get_command(app)]
+    while found:
+        command = found.pop()
+        found += getattr(command, "commands", {}).values()
+        flags = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts) if flag[0] == "-"]
+        assert len(flags) == len(set(flags)), command.name

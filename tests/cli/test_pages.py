@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from planner.report.blocks import folded, to_terminal
 from planner.report.table import fitting, rows_to_table
 
 QUICK = ("--method", "mgc", "--kv", "reserved", "--slo", "4", "--rate", "40")
+SESSIONS = "turns=10,first=2000,growth=400,osl=300,gap=30s"
 COMMANDS = [
-    ("plan", *QUICK, "--options-seconds", "30"),
+    ("plan", *QUICK, "--options-seconds", "4"),
     ("plan", *QUICK, "--slo", "tpot:p95=400ms", "--e2e", "60", "--gpu", "h100", "--gpu", "l40s"),
     ("evaluate", "plan.yaml", "--rate", "20,40"),
     ("what-if", "plan.yaml", "--set", "rate=5,10", "--set", "gpu=h100,h200"),
@@ -37,8 +39,23 @@ COMMANDS = [
     ("workload", "list"),
     ("workload", "show", "azure"),
     ("calibrate", "--from", "points.csv", "--no-write", "--force"),
+    ("autoscale", "plan.yaml", "--hours", "servegen-m-small", "--startup", "110s"),
+    ("cost", "plan.yaml", "--hours", "servegen-m-small", "--spot-share", "30%"),
+    ("check", "plan.yaml", "--emit-rules", "monitoring"),
+    ("deploy", "plan.yaml", "--to", "k8s", "-o", "k8s.yaml"),
+    ("report", "plan.yaml", "-o", "report.html", "--options-seconds", "0"),
+    ("plan", *QUICK, "--no-options", "--max-queue", "40", "--client-timeout", "20s", "--retries", "1"),
+    ("plan", "--cdf", SESSIONS, "--rate", "5", "--slo", "8", "--pools", "1", "--no-options"),
+    ("workload", "show", SESSIONS),
+    ("workload", "compare", "azure", "azure-conv"),
+    ("workload", "mix", "azure=3", "azure-conv=1", "--rate", "20", "-o", "mixed.csv"),
+    ("workload", "sql", "--dialect", "postgres", "--table", "logs", "-o", "query.sql"),
+    ("compress", "measure", "--prompts", "prompts.jsonl", "--boundary", "100"),
+    ("profile", "compare", "llama-3.1-8b-h100-80gb-tp1-trtllm", "qwen3-32b-h100-80gb-tp4-sglang"),
+    ("init", "--slo", "0.5", "-o", "fleet.yaml"),
+    ("doctor",),
 ]
-INFEASIBLE = ("plan", "--method", "mgc", "--kv", "reserved", "--pools", "1", "--slo", "10ms", "--options-seconds", "30")
+INFEASIBLE = ("plan", "--method", "mgc", "--kv", "reserved", "--pools", "1", "--slo", "10ms", "--options-seconds", "4")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +71,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in (1, 8, 64, 128) for c in (256, 1024, 2048) for p in (0, 512, 2048)
     ]  # fmt: skip
     (where / "points.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    prompts = [
+        json.dumps({"prompt": "One sentence says this. Another one says more about it. " * k}) for k in (2, 8, 12)
+    ]
+    (where / "prompts.jsonl").write_text("\n".join(prompts), encoding="utf-8")
     return where
 
 

@@ -230,12 +230,15 @@ class Colocated(Fleet):
         return min(found) if len(found) == len(known) else None
 
     def _known_headroom(self, pool: Pool) -> float | None:
-        """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried."""
+        """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried.
+
+        Of a standing fleet none was.
+        """
         n = pool.size.replicas
         cap = self.promises.utilization_cap * n * pool.capacity_per_s / pool.arrival_rate_per_s
         if cap <= 1.02:
             return max(cap, 1.0)
-        if pool.size.trials[0][0] >= n:
+        if not pool.size.trials or pool.size.trials[0][0] >= n:
             return None
         low, high = 1.0, min(cap, n / pool.size.trials[0][0])
         limits = [p.limit_s for p in self.promises.latency]

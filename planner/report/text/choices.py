@@ -97,5 +97,5 @@ def _not_reached(choices: Choices) -> Sequence[str]:
     left = [c.flags for c in choices.rows if not c.reached]
     if not left:
         return []
-    more = f"--options-seconds {2 * max(choices.seconds, 5.0):.0f}"
+    more = f"--options-seconds {4 * max(choices.seconds, 15.0):.0f}"
     return [f"not reached in {choices.seconds:g} s ({more} waits for them): {', '.join(left)}"]

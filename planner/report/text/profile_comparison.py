@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.report.blocks import Block, Table
+from planner.report.blocks import Block, Table, Text
 from planner.report.text.profile_list import ProfileList
 from planner.report.text.profile_report import value
 
@@ -39,5 +39,6 @@ def blocks(compared: ProfileComparison) -> list[Block]:
         base = first.time(*batch)
         rows.append([label, *(cell(p.iteration.time(*batch), base, "s", i) for i, p in enumerate(profiles))])
     rows.append(["trust", *(p.trust for p in profiles)])
-    columns = ["", *(p.name for p in profiles)]
-    return [Table(columns, rows, {""})]
+    # names are longer than numbers: two of them would leave no room for a second column
+    named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
+    return [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
