@@ -35,6 +35,12 @@ TTFT_DOUBT, OTHER_DOUBT = 0.12, 0.5
 """Share by which the guess of an option's replicas may be low against another's: 20 engines on six questions were within 8%
 of each other for a TTFT, within a half for a TPOT."""
 
+MANY_REPLICAS = 40
+"""From this many replicas in one pool on, a part of them matters: cuts that free an engine are looked for."""
+
+WORTH_FREEING, MOST_FREED = 0.03, 2
+"""Share of the cost that an engine must be able to save for that, and of how many engines."""
+
 MOST_RIVALS = 4
 """Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
 
@@ -761,6 +767,9 @@ class FleetProblem:
             _, path = cheapest_path(others, self.search.pools)
             if path is not None:
                 search.consider(path)
+            if one.bought >= MANY_REPLICAS and one.size.binding.code == "utilization_cap":
+                for path in self._freed_splits(one):
+                    search.consider(path)
         outcome = search.run()
         if self.keep_rivals and search.guide is not None:
             # the cheapest fleet of several pools, for what decides beside what was searched for
@@ -774,6 +783,37 @@ class FleetProblem:
                 if found is not None:
                     pools.append(found)
         return Found(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+
+    def _freed_splits(self, one: Pool) -> list[tuple[int, ...]]:
+        """Cuts below which shorter requests may run with an engine of more throughput, whose iterations long ones make too long.
+
+        Where the load alone fixes the one pool, the promises decide which engines it may have. Of each that would take more, the
+        highest cut is found below which it still keeps them at the utilization cap: latencies rise with the requests admitted.
+        """
+        top = len(self.states) - 1
+        costs = {k: self._capacity_bound(0, top, k) for k in range(len(self.options))}
+        least = (1.0 - WORTH_FREEING) * one.cost_usd_per_hour
+        # the dearest first: what breaks the promises by the least
+        better = sorted((k for k, cost in costs.items() if cost < least), key=lambda k: -costs[k])[:MOST_FREED]
+        inner = [s for s in range(1, top) if self.states[s].gamma == 1.0 and not self._empty(0, s)]
+
+        def keeps(s: int, k: int) -> bool:
+            built = self.build(0, s, k)
+            if built is None or not math.isfinite(self.bounds[s, top]):
+                return False
+            needed = self.rate * built[0].share / (self.kept.utilization_cap * built[2].capacity_per_s)
+            return self._keeps_with(0, s, k, max(1, math.ceil(needed * (1.0 + 1e-9))))
+
+        found = []
+        for k in better:
+            # low keeps, high breaks
+            low, high = -1, len(inner)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if keeps(inner[middle], k) else (low, middle)
+            if low >= 0:
+                found.append((0, inner[low], top))
+        return list(dict.fromkeys(found))
 
     def _solve_within_stock(self, unlimited: Found) -> Found:
         """The cheapest fleet that the inventory holds, where the cheapest of all is not.
