@@ -21,11 +21,13 @@ from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 __all__ = [
+    "GUIDED",
     "MOST_IDLE",
     "Pool",
     "PoolSize",
     "Shortfall",
     "broken",
+    "clearly_broken",
     "evaluate_pool",
     "pool_model",
     "replica_for",
@@ -41,6 +43,16 @@ MOST_IDLE = 1000
 
 ROUGH = 250
 """Numbers of replicas are told apart to one in so many."""
+
+GUIDED = 0.04
+"""Share of a number of replicas to which a guide is asked for it [1]."""
+
+CLEAR = math.log(1.6)
+"""Logarithm of a guide's latency over its limit from which it is believed: quantiles of 4,096 requests are seldom further above
+those of many more."""
+
+USUAL_SLOPE = 1.5
+"""Fall of the logarithm of a latency with that of the replicas where nothing better is known."""
 
 NEAR = 6
 """Steps from a guessed number of replicas before the general search takes over."""
@@ -75,6 +87,8 @@ class PoolSize:
 
     def steepness(self, promises: Sequence[Promise]) -> float:
         """How fast the logarithm of the worst value over its limit falls with the logarithm of the replicas, near the answer."""
+        if not promises:
+            return 1.0
         points = [
             (math.log(n), math.log(worst))
             for n, values in self.trials
@@ -267,9 +281,11 @@ def smallest_pool(
     promises: Promises,
     least: int = 1,
     levels: tuple[float, ...] | None = None,
-    start: int | None = None,
+    start: float | None = None,
+    slope: float | None = None,
+    rough: float = 0.0,
 ) -> PoolSize | Shortfall:
-    """Find the smallest number of replicas: secant steps on whole numbers, from the answer for Poisson arrivals.
+    """Find the smallest number of replicas: secant steps on whole numbers, from the answer of the model's guide.
 
     Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined, and
     predictions at it and at one fewer decide. Where bursts are followed, of more than 250 a number within one in 250 is
@@ -289,10 +305,15 @@ def smallest_pool(
         Quantile levels of the prediction; default those reported and promised.
     start
         A number thought to be enough: saves predictions when it is near the answer.
+    slope
+        How fast the logarithm of a latency is thought to fall with that of the replicas.
+    rough
+        Share of a number to which it is wanted; 0 = as above. The number is then interpolated, and the prediction is that of the
+        next higher one tried.
     """
     levels = promises.levels() if levels is None else levels
     latency, least = promises.latency, max(least, promises.min_replicas)
-    capacity = model.capacity_at(max(1, start or least))
+    capacity = model.capacity_at(max(1, math.ceil(start or least)))
     by_cap = _enough(arrival_rate_per_s, promises, capacity)
     while by_cap > 1 and arrival_rate_per_s <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
         by_cap -= 1
@@ -311,16 +332,19 @@ def smallest_pool(
             trials[n] = (prediction, _excess(prediction, latency))
         return trials[n][1]
 
-    # a third more replicas take about a third off the logarithm where nothing better is known
-    slope, n = 1.0, floor
+    n = floor
     calm = model.without_bursts()
+    guide = model.guide() if calm is None else calm
     if start is not None:
-        n = max(start, floor)
-    elif calm is not None:
-        quick = smallest_pool(calm, arrival_rate_per_s, promises, least, levels)
-        if isinstance(quick, Shortfall):
+        n = max(math.ceil(start), floor)
+    elif guide is not None and (calm is None or rough == 0.0):
+        quick = smallest_pool(guide, arrival_rate_per_s, promises, least, levels, rough=GUIDED)
+        if isinstance(quick, PoolSize):
+            n, slope = max(quick.replicas, floor), quick.steepness(latency) if slope is None else slope
+        elif calm is not None:
             return quick
-        n, slope = quick.replicas, quick.steepness(latency)
+    slope = USUAL_SLOPE if slope is None else slope
+    width = max(rough, 0.0 if guide is None else 1.0 / ROUGH)
     low, high, climbed, stale = 0, 0, floor, 0
     checked_idle = False
     while True:
@@ -340,24 +364,32 @@ def smallest_pool(
                 assert missed is not None
                 return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
             low, stale = n, min(stale, 0) - 1
-        if low and high and high - low <= (1 if calm is None else max(1, high // ROUGH)):
+        if low and high and high - low <= max(1, int(high * width)):
             break
-        n = _next(excess, low, high, slope, floor, stale)
+        n = _next(excess, low, high, slope, floor, stale, width)
         if not high:
             # ever larger steps upwards, however flat the latency is
             n, climbed = min(max(n, low + 2 * (low - climbed)), beyond), low
     missed = broken(trials[low][0], latency)
     assert missed is not None
     why = Remark("promise", {"promise": missed.label})
-    above, below = min(max(trials[low][1], 1e-9), 700.0), max(-trials[high][1], 1e-9)
-    needed = low + (high - low) * above / (above + below)
-    return PoolSize(high, trials[high][0], why, _tried(trials, latency), needed)
+    needed = _between_sizes(low, high, trials[low][1], trials[high][1])
+    number = high if rough == 0.0 else min(max(math.ceil(needed), low + 1), high)
+    return PoolSize(number, trials[high][0], why, _tried(trials, latency), needed)
 
 
-def _next(excess: Callable[[int], float], low: int, high: int, slope: float, floor: int, stale: int) -> int:
+def _between_sizes(low: int, high: int, above: float, below: float) -> float:
+    """Where the excess is zero, between a number that breaks a promise and one that keeps it: log-linear."""
+    above, below = min(max(above, 1e-9), 700.0), max(-below, 1e-9)
+    return low * math.exp(math.log(high / low) * above / (above + below))
+
+
+def _next(
+    excess: Callable[[int], float], low: int, high: int, slope: float, floor: int, stale: int, width: float
+) -> int:
     """The number to try next: `low` breaks and `high` keeps (0 = not known yet), `slope` = fall of the excess by log n.
 
-    `stale` counts how often in a row `high` (negative: `low`) was what moved.
+    `stale` counts how often in a row `high` (negative: `low`) was what moved; ends within `width` of each other are enough.
     """
     if not high:
         # aim beyond the root, so that the bracket closes
@@ -370,8 +402,13 @@ def _next(excess: Callable[[int], float], low: int, high: int, slope: float, flo
     a, b = min(excess(low), 5.0), max(excess(high), -5.0)
     a, b = a * 0.5 ** max(stale - 1, 0), b * 0.5 ** max(-stale - 1, 0)
     part = a / (a - b) if a > b else 0.5
-    n = round(math.exp(math.log(low) + (math.log(high) - math.log(low)) * part))
-    return max(low + 1, min(high - 1, n))
+    n = low * math.exp(math.log(high / low) * part)
+    # an end next to where the excess is thought to vanish is what the other one must come close to
+    if high <= n * (1.0 + width) + 1.0 and stale >= 0:
+        n = high - max(1, int(high * width))
+    elif low >= n * (1.0 - width) - 1.0 and stale <= 0:
+        n = low + max(1, int(low * width))
+    return max(low + 1, min(high - 1, round(n)))
 
 
 def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
@@ -412,6 +449,16 @@ def _tried(
     trials: Mapping[int, tuple[Prediction, float]], promises: Sequence[Promise]
 ) -> tuple[tuple[int, tuple[float, ...]], ...]:
     return tuple((n, tuple(p.held(q.metric, q.quantile) for q in promises)) for n, (p, _) in sorted(trials.items()))
+
+
+def clearly_broken(
+    model: PoolModel, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], levels: tuple[float, ...]
+) -> bool:
+    """Whether the model's guide is so far beyond a promise at a given size that the model need not be asked."""
+    guide = model.guide()
+    if guide is None or not promises:
+        return False
+    return _excess(evaluate_pool(guide, arrival_rate_per_s, replicas, levels), promises) > CLEAR
 
 
 def _excess(prediction: Prediction, promises: Sequence[Promise]) -> float:

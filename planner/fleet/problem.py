@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import gpu as find_gpu
-from planner.fleet.pool import Pool, Shortfall, broken, evaluate_pool, replica_for, smallest_pool, when_idle
+from planner.fleet.pool import (
+    GUIDED,
+    Pool,
+    Shortfall,
+    broken,
+    clearly_broken,
+    evaluate_pool,
+    replica_for,
+    smallest_pool,
+    when_idle,
+)
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.search import Labelled, PathSearch, SearchOutcome, cheapest_path, cheapest_within
 from planner.fleet.surrogate import guess_rate
@@ -40,6 +50,9 @@ MANY_REPLICAS = 40
 
 WORTH_FREEING, MOST_FREED = 0.03, 2
 """Share of the cost that an engine must be able to save for that, and of how many engines."""
+
+FEW_STEPS = 24
+"""Up to this many replicas in a pool, sizes are ruled out one by one before the pool is sized."""
 
 MOST_RIVALS = 4
 """Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
@@ -134,10 +147,16 @@ class FleetProblem:
         Engine options of every pool; default all that the question leaves open.
     keep_rivals
         Whether the cheapest fleet of several pools is wanted beside the answer.
+    rough
+        Share to which numbers of replicas are wanted, as :func:`planner.fleet.pool.smallest_pool` takes it.
     """
 
     def __init__(
-        self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None, keep_rivals: bool = False
+        self,
+        question: CompiledQuestion,
+        options: Sequence[EngineOption] | None = None,
+        keep_rivals: bool = False,
+        rough: float = 0.0,
     ) -> None:
         self.question = question
         self.search, self.engines, self.kept = question.search, question.engines, question.promises
@@ -161,8 +180,10 @@ class FleetProblem:
         self._passed_over: dict[tuple[int, int], float] = {}
         self._refused: dict[tuple[int, int, int], int] = {}
         self._preferred: dict[tuple[int, int], int] = {}
+        self._least: dict[tuple[int, int, int], float] = {}
+        self._calmed: set[tuple[int, int]] = set()
         self._factor = 1.1
-        self.keep_rivals = keep_rivals
+        self.keep_rivals, self.rough = keep_rivals, rough
         self.rival_split: tuple[int, ...] | None = None
         self._edge_bounds()
 
@@ -335,10 +356,10 @@ class FleetProblem:
         replica = replica_for(self.question, option, law, high)
         return None if replica is None else (law, *replica)
 
-    def candidate(self, i: int, j: int, k: int, start: int | None = None) -> Pool | None:
+    def candidate(self, i: int, j: int, k: int, start: float | None = None, slope: float | None = None) -> Pool | None:
         """The cheapest pool of option `k` between two states; ``None`` when no size keeps the promises.
 
-        `start` is a number of replicas thought to be enough.
+        `start` and `slope` as :func:`planner.fleet.pool.smallest_pool` takes them.
         """
         key = (i, j, k)
         if key in self._pools:
@@ -353,7 +374,9 @@ class FleetProblem:
             least = int(self.least_replicas(option, law.moments))
             # where one pool kept its promises at no size, the next may not either: idle, it says so at once
             idle = self.hopeless_idle(i, j, k) if self.shortfalls else None
-            size = idle or smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start)
+            size = idle or smallest_pool(
+                model, rate, self.kept.only(self.promises), least, self.levels, start, slope, self.rough
+            )
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
@@ -445,7 +468,7 @@ class FleetProblem:
         self.evaluations += 1
         rate = self.rate * law.share
         calm = model.without_bursts() if calmly and self.question.traffic.bursts else None
-        keeps = all(
+        keeps = not clearly_broken(model, rate, replicas, self.promises, self.levels) and all(
             broken(evaluate_pool(m, rate, replicas, self.levels), self.promises) is None
             for m in (calm, model)
             if m is not None
@@ -472,6 +495,48 @@ class FleetProblem:
         law, _, model = built
         needed = self.rate * law.share / (self.kept.utilization_cap * model.capacity_per_s)
         return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.kept.min_replicas))
+
+    def _closer_bound(self, i: int, j: int) -> float:
+        """A better bound of a pool's cost where Poisson arrivals come in closed form and bursts do not, else 0.
+
+        At first what Poisson arrivals take. Then one prediction with bursts at the size of the cheapest option: where it breaks
+        a promise, the next size is a bound.
+        """
+        if not self.question.traffic.bursts:
+            return 0.0
+        for k in range(len(self.options)):
+            if (i, j, k) not in self._least and math.isfinite(self.option_bounds[k, i, j]):
+                self._least[i, j, k] = self._calm_size(i, j, k)
+        known = {k: self._least[i, j, k] for k in range(len(self.options)) if (i, j, k) in self._least}
+        if not known or 0 in known.values():
+            return 0.0
+        price = {k: self.options[k].price for k in known}
+        k = min(known, key=lambda k: price[k].least_cost_usd_per_hour(known[k]))
+        if (i, j) in self._calmed and known[k] <= FEW_STEPS:
+            built = self.build(i, j, k)
+            assert built is not None
+            self.evaluations += 1
+            rate, n = self.rate * built[0].share, int(known[k])
+            if (
+                clearly_broken(built[2], rate, n, self.promises, self.levels)
+                or broken(evaluate_pool(built[2], rate, n, self.levels), self.promises) is not None
+            ):
+                known[k] = self._least[i, j, k] = known[k] + 1
+        self._calmed.add((i, j))
+        return min(price[k].least_cost_usd_per_hour(n) for k, n in known.items())
+
+    def _calm_size(self, i: int, j: int, k: int) -> float:
+        """Replicas of an option under Poisson arrivals; 0 where they are no quicker to predict."""
+        built = self.build(i, j, k)
+        if built is None:
+            return math.inf
+        if (guide := built[2].guide()) is None:
+            return 0
+        while (rougher := guide.guide()) is not None:
+            guide = rougher
+        least = int(self.least_replicas(self.options[k], built[0].moments))
+        size = smallest_pool(guide, self.rate * built[0].share, self.kept.only(self.promises), least, self.levels)
+        return math.inf if isinstance(size, Shortfall) else size.replicas
 
     def _name_shortfalls(self) -> None:
         """Size some of the pools whose closed form says "no number of replicas", so that the promise they break is known."""
@@ -517,6 +582,7 @@ class FleetProblem:
             edge: self.options.index(pool.option) for edge, pool in self._cheapest.items() if pool is not None
         }
         self._cheapest.clear()
+        self._passed_over.clear()
         self.promises = tuple(p for p in self.all_promises if p.scope == "pool")
         self._pools.clear()
         self.states = [State(0.0), State(self.moments.top)]
@@ -608,7 +674,10 @@ class FleetProblem:
         Bursts cost every engine about the same factor: the first pool sized gives it. Bounds are those of the search.
         """
         calm = FleetProblem(
-            replace(self.question, traffic=replace(self.question.traffic, bursts=False)), self.options, keep_rivals=True
+            replace(self.question, traffic=replace(self.question.traffic, bursts=False)),
+            self.options,
+            keep_rivals=True,
+            rough=GUIDED,
         )
         first = calm.solve()
         self.evaluations, self.shortfalls = calm.evaluations, calm.shortfalls
@@ -658,7 +727,9 @@ class FleetProblem:
         best: Pool | None = None
         for cost, k, needed in ranked[:MOST_RIVALS]:
             if best is None:
-                best = self.candidate(i, j, k, max(1, math.ceil(needed * self._factor)))
+                known = calm.candidate(i, j, k)
+                slope = None if known is None else known.size.steepness(self.promises)
+                best = self.candidate(i, j, k, max(1, math.ceil(needed * self._factor)), slope)
                 if best is not None:
                     self._factor, first = best.size.needed / needed, best.cost_usd_per_hour / cost
                 continue
@@ -742,6 +813,8 @@ class FleetProblem:
                 )
                 if bound > self.bounds[i, j] * (1.0 + 1e-12):
                     return bound, math.isinf(bound)
+            if (i, j) != (0, top) and (bound := self._closer_bound(i, j)) > bounds[i, j] * (1.0 + 1e-12):
+                return bound, math.isinf(bound)
             found = self.best(i, j)
             return (math.inf if found is None else found.cost_usd_per_hour), True
 

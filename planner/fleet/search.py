@@ -103,10 +103,18 @@ class PathSearch:
                 self._remember(path)
             if not open_edges or self.should_stop():
                 return self._outcome(bound, examined)
-            for i, j in open_edges:
+            # the last pool, of the longest requests, is guessed worst: another path may be cheapest once it is known
+            for i, j in reversed(open_edges):
+                hoped = self._hoped(i, j)
                 examined += self._refine(i, j)
+                if self._hoped(i, j) > hoped * (1.0 + 1e-12):
+                    break
             assert path is not None
             self._remember(path)
+
+    def _hoped(self, i: int, j: int) -> float:
+        """What an edge is thought to cost."""
+        return float((self.bounds if self.guide is None else self.guide)[i, j])
 
     def _refine(self, i: int, j: int) -> int:
         value, exact = self.refine(i, j)

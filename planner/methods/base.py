@@ -168,6 +168,10 @@ class PoolModel:
         """The same pool under Poisson arrivals; ``None`` where the difference is not asked about."""
         return None
 
+    def guide(self) -> PoolModel | None:
+        """A quicker, rougher model whose answer says where to look for this one's; ``None`` where there is none."""
+        return None
+
     def grown(self, growth: str) -> PoolModel | None:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
@@ -204,6 +208,11 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         calm = self.one.without_bursts()
         return None if calm is None else InCopies(calm, self.copies)
+
+    def guide(self) -> PoolModel | None:
+        """See :class:`PoolModel`."""
+        quick = self.one.guide()
+        return None if quick is None else InCopies(quick, self.copies)
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""

@@ -26,6 +26,9 @@ FEW_PER_SWING = 0.05
 MOST_REQUESTS = 32_768
 """Requests followed in one prediction: the busiest stretches of many draws are among them."""
 
+FEW_REQUESTS = 4096
+"""Requests followed where an answer only says where to look."""
+
 MOST_COPIES = 500
 """Copies of a trace, shifted in time, that are laid over each other at most: of 1,250 (Azure at 10,000 requests/s) P99 TTFT and
 TPOT are within 4% of those of 500 at loads of 0.3 to 0.65, 9% at 0.8, where draws of the shifts differ as much."""
@@ -52,13 +55,24 @@ class PoolArrivals:
         Gives the pool's requests one by one, where the order they came in is known.
     growth
         What more than the trace's own rate stands for, as :meth:`planner.workload.trace.Trace.at_rate` takes it.
+    most
+        Requests followed in one prediction.
     """
 
     arrivals: Arrivals | None
     share: float = 1.0
     requests: Callable[[], PoolRequests | None] = lambda: None
     growth: str = "users"
+    most: int = MOST_REQUESTS
     _found: dict[str, tuple[PathRequests, Trace] | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def sampled(self) -> PoolArrivals | None:
+        """The same arrivals of which fewer requests are followed, else Poisson ones; ``None`` of Poisson arrivals."""
+        if self.arrivals is None:
+            return None
+        if self.most == FEW_REQUESTS or self._own_requests() is None:
+            return PoolArrivals(None)
+        return replace(self, most=FEW_REQUESTS)
 
     def grown(self, growth: str) -> PoolArrivals:
         """The same requests where more than their own rate stands for something else."""
@@ -99,15 +113,16 @@ class PoolArrivals:
             return None
         own, trace = known
         copies = trace.copies(pool_rate)
-        if self.growth == "users" and copies > MOST_COPIES and replicas > 1:
-            # a smaller pool of replicas as full: so many users already even out nearly all there is to even out
+        if copies > MOST_COPIES and replicas > 1:
+            # a smaller pool of replicas as full: so many users already even out nearly all there is to even out, and what a
+            # replica gets of so many copies that come together is as good as drawn anew
             fewer = max(1, round(replicas * MOST_COPIES / copies))
             pool_rate, replicas = pool_rate * fewer / replicas, fewer
             copies = trace.copies(pool_rate)
         followed, alone = min(replicas, balanced), copies <= 1.0 or self.growth == "use"
         if alike:
             expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
-            followed = max(1, min(replicas, round(MOST_REQUESTS * replicas / expected)))
+            followed = max(1, min(replicas, round(self.most * replicas / expected)))
         found = stretches(
             trace,
             work_s(own),
@@ -118,7 +133,7 @@ class PoolArrivals:
             even=not alike,
             whole_s=None if whole_s is None else whole_s(own),
             life_s=life_s,
-            most=MOST_REQUESTS,
+            most=self.most,
         )
         if found.rows.size < FEWEST_REQUESTS:
             return None

@@ -105,6 +105,12 @@ class PrefillPool(PoolModel):
                 self._runs[key] = run, path
         return self._runs[key]
 
+    def guide(self) -> PrefillPool | None:
+        """See :class:`planner.methods.base.PoolModel`: Poisson arrivals, in closed form."""
+        if self.arrivals.arrivals is None:
+            return None
+        return PrefillPool(self.nodes, self.one_queue, PoolArrivals(None), self.overhead_s, self._service)
+
     def grown(self, growth: str) -> PrefillPool:
         """See :class:`planner.methods.base.PoolModel`."""
         return PrefillPool(self.nodes, self.one_queue, self.arrivals.grown(growth), self.overhead_s, self._service)
@@ -191,11 +197,18 @@ class DecodePool(PoolModel):
     ) -> None:
         self.nodes, self.arrivals, self._duration, self._transfer_s = nodes, arrivals, duration, transfer_s
         self._known: dict[tuple[float, int, tuple[float, ...]], Prediction] = {}
+        self._guide: DecodePool | None = None
 
     @property
     def capacity_per_s(self) -> float:
         """Requests per second of one replica."""
         return self.nodes.capacity_per_s
+
+    def guide(self) -> DecodePool | None:
+        """See :class:`planner.methods.base.PoolModel`: along fewer requests, and of that, Poisson arrivals in closed form."""
+        if self._guide is None and (fewer := self.arrivals.sampled()) is not None:
+            self._guide = DecodePool(self.nodes, fewer, self._duration, self._transfer_s)
+        return self._guide
 
     def grown(self, growth: str) -> DecodePool:
         """See :class:`planner.methods.base.PoolModel`."""

@@ -77,16 +77,24 @@ class OccupancyPool(PoolModel):
         self._capacity = self._replica.max_throughput()
         self._residence_s = law.mean(m.ITERATIONS) * float(times[-1])
         self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
+        self._guide: OccupancyPool | None = None
 
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of one replica [1/s]."""
         return self._capacity
 
+    def guide(self) -> OccupancyPool | None:
+        """See :class:`planner.methods.base.PoolModel`: along fewer requests, and of that, Poisson arrivals in closed form."""
+        if self._guide is None and (fewer := self.arrivals.sampled()) is not None:
+            self._guide = copy(self)
+            self._guide.arrivals, self._guide._followed, self._guide._guide = fewer, {}, None
+        return self._guide
+
     def grown(self, growth: str) -> OccupancyPool:
         """See :class:`planner.methods.base.PoolModel`."""
         other = copy(self)
-        other.arrivals, other._followed = self.arrivals.grown(growth), {}
+        other.arrivals, other._followed, other._guide = self.arrivals.grown(growth), {}, None
         return other
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:

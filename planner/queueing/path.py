@@ -222,6 +222,19 @@ def assign_replicas(
     return np.array([choose(*row) for row in rows], dtype=np.int64)
 
 
+def _by_replica(replica: NDArray[np.int64], replicas: int) -> NDArray[np.int64]:
+    """Places of the requests replica by replica, each in order of arrival."""
+    # few digits sort by counting
+    keys = replica.astype(np.uint16) if replicas < 1 << 16 else replica
+    return np.asarray(np.argsort(keys, kind="stable"), dtype=np.int64)
+
+
+def _not_beyond(values: Array, at: Array) -> NDArray[np.int64]:
+    """How many of `values` are at most `at`, both ascending: a search that goes on where the one before it ended."""
+    places = np.interp(at, values, np.arange(1.0, values.size + 1.0), left=0.0)
+    return np.asarray(places, dtype=np.int64)
+
+
 class _Flying:
     """Requests in flight at every replica, on a coarse picture of it.
 
@@ -357,7 +370,7 @@ def follow_path(
         replica = assign_replicas(times, work, requests.steps * alone, behind, replicas, candidates, in_turn, seed)
     else:
         replica = assign_replicas(times, times, times, 0.0, replicas, 1, in_turn, seed)
-    order = np.argsort(replica, kind="stable")
+    order = _by_replica(replica, replicas)
     part = requests.take(order)
     queue = _Queue(times[order] + APART_S * 1e2 * replica[order], part, cost, budget, slots, kv_tokens)
     queue.settle(decodes, context, alone)
@@ -405,7 +418,7 @@ def follow_queue(
         waited = _shared_queue(times, service, servers)
     else:
         replica = assign_replicas(times, times, times, 0.0, servers, seed=seed)
-        order = np.argsort(replica, kind="stable")
+        order = _by_replica(replica, servers)
         at, work = times[order] + APART_S * 1e2 * replica[order], service[order].copy()
         first_of = np.diff(at, prepend=-np.inf) > APART_S * 5e-3
         work[first_of] += requests.backlog[np.minimum(requests.block[order][first_of], requests.backlog.size - 1)]
@@ -460,11 +473,13 @@ class _Queue:
             self._start_with(decodes, context, duration)
         n = np.full(self.arrived.size, decodes)
         held = n * context
-        for _ in range(ROUNDS):
-            n, held = self._round(n, held)
+        for k in range(ROUNDS):
+            begun, ended = self._round(n, held)
+            if k + 1 < ROUNDS:
+                n, held = self._running(begun, ended)
 
-    def _round(self, n: Array, held: Array) -> tuple[Array, Array]:
-        """Waits, first tokens and ends given the decodes each prompt is served beside; the decodes that follow."""
+    def _round(self, n: Array, held: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Waits, first tokens and ends given the decodes each prompt is served beside; see :meth:`_decode`."""
         part, cost = self.part, self.cost
         room = np.maximum(self.budget - n, 1.0)
         density = part.pairs / part.tokens
@@ -472,7 +487,7 @@ class _Queue:
         rest = part.tokens - whole * room if np.isfinite(self.budget) else part.tokens
         start = self.first - self._last
         # prompts that have come by the time this one starts share its last iteration, as far as there is room
-        there = np.searchsorted(self.admitted, start, side="right")
+        there = _not_beyond(self.admitted, start)
         waiting = np.maximum(self._served[there] - self._served[1:], 0.0)
         batch = np.minimum(rest + waiting, room)
         last = cost(n, held, batch, batch * density)
@@ -494,11 +509,15 @@ class _Queue:
         residual = np.where(idle, self._place * decode * -np.expm1(-n), 0.0)
         self._last = whole * full + last + residual
         self.first = begin + self._last
-        self._decode(begin, work, iterations, decode)
-        return self._running(begin)
+        return self._decode(begin, work, iterations, decode)
 
-    def _decode(self, begin: Array, work: Array, iterations: Array, decode: Array) -> None:
-        """Ends of all requests: the moment at which the iteration clock of their replica has made their steps."""
+    def _decode(
+        self, begin: Array, work: Array, iterations: Array, decode: Array
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ends of all requests: the moment at which the iteration clock of their replica has made their steps.
+
+        Returns, for each, how many prompts have begun by its first token, and by its end.
+        """
         done = begin + work
         gap = np.append(np.maximum(begin[1:] - done[:-1], 0.0), APART_S)
         knots = np.empty(2 * begin.size)
@@ -506,10 +525,16 @@ class _Queue:
         ticks = np.empty(2 * begin.size)
         ticks[0], ticks[1::2], ticks[2::2] = 0.0, iterations, (gap / decode)[:-1]
         clock = np.cumsum(ticks)
-        wanted = np.interp(self.first, knots, clock) + self.part.steps
-        self.end = np.interp(wanted, clock, knots)
+        # first tokens are nearly in order: this search goes on where the one before it ended
+        place = np.interp(self.first, knots, np.arange(0.0, knots.size)).astype(np.int64)
+        pace = np.empty(knots.size)
+        pace[0::2], pace[1::2] = work / np.maximum(iterations, 1e-300), decode
+        wanted = clock[place] + (self.first - knots[place]) / np.maximum(pace[place], 1e-300) + self.part.steps
+        ends = np.searchsorted(clock, wanted, side="right") - 1
+        self.end = knots[ends] + (wanted - clock[ends]) * pace[ends]
         late = wanted > clock[-1]
         self.end[late] = (self.first + self.part.steps * decode)[late]
+        return place // 2 + 1, ends // 2 + 1
 
     def _admit(self, n: Array, held: Array, work: Array) -> None:
         """Start no request before the slot and the memory it needs are free: first come, first served.
@@ -558,14 +583,16 @@ class _Queue:
         self._left = level * decodes * np.interp((self.arrived - start) / duration, taken, survival)
         self._left_context = context
 
-    def _running(self, at: Array) -> tuple[Array, Array]:
-        """Decodes and the sum of their contexts [tokens] on the own replica at the times `at` [s]."""
-        came, went = np.argsort(self.first, kind="stable"), np.argsort(self.end, kind="stable")
-        begun = np.searchsorted(self.first[came], at, side="right")
-        ended = np.searchsorted(self.end[went], at, side="right")
-        context = self.part.context
-        held_in = np.concatenate(([0.0], np.cumsum(context[came])))[begun]
-        held_out = np.concatenate(([0.0], np.cumsum(context[went])))[ended]
+    def _running(self, begun: NDArray[np.int64], ended: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Decodes and the sum of their contexts [tokens] on the own replica when each prompt begins.
+
+        `begun` and `ended` say how many prompts had begun by the first token and by the end of each.
+        """
+        size, context = self.arrived.size, self.part.context
+        number = np.cumsum(np.bincount(begun, minlength=size + 1) - np.bincount(ended, minlength=size + 1))[:size]
+        held = np.cumsum(np.bincount(begun, context, size + 1) - np.bincount(ended, context, size + 1))[:size]
         most = min(self.slots, 0.9 * self.budget)
-        number = np.clip((begun - ended) + self._left, 0.0, most)
-        return number, np.maximum(held_in - held_out, 0.0) + self._left * self._left_context
+        return (
+            np.clip(number + self._left, 0.0, most),
+            np.maximum(held, 0.0) + self._left * self._left_context,
+        )

@@ -14,7 +14,16 @@ from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.overload import beyond_capacity, overload_at, overload_lines
-from planner.fleet.pool import Pool, PoolSize, Shortfall, evaluate_pool, replica_for, smallest_near, smallest_pool
+from planner.fleet.pool import (
+    GUIDED,
+    Pool,
+    PoolSize,
+    Shortfall,
+    evaluate_pool,
+    replica_for,
+    smallest_near,
+    smallest_pool,
+)
 from planner.fleet.problem import FleetProblem, Found, engine_choices, least_by_hardware
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.speculation import speculation_remark
@@ -135,21 +144,16 @@ class Colocated(Fleet):
         """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
 
         Read from the trials of its sizing: k replicas at f times the rate are k/f at the rate itself. Interpolated between
-        the trials, so to about one replica; a number below the fewest tried is predicted. Engine settings stay.
+        the trials, so to about one replica; below the fewest tried, the need grows as the traffic does. Engine settings stay.
         """
-        promises = self.promises.latency
-        limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in promises]
-        n = pool.size.replicas
+        limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in self.promises.latency]
         low = max(self.promises.min_replicas, self._least(pool, pool.arrival_rate_per_s * traffic))
-        high = max(math.ceil(n * traffic - 1e-9), low)  # as many per unit of traffic as now always suffice
+        if traffic > 1.0:
+            return max(low, pool.size.replicas, math.ceil(pool.size.needed * traffic - 1e-9))
+        high = max(pool.size.replicas, low)
         while low < high:
             middle = (low + high) // 2
-            size = pool.size
-            if middle / traffic < size.trials[0][0] and traffic > 1.0:
-                more = pool.model.predict(pool.arrival_rate_per_s * traffic, middle, self.levels)
-                values = tuple(more.held(p.metric, p.quantile) for p in promises)
-                size = replace(size, trials=((middle / traffic, values),))
-            low, high = (low, middle) if self._within(pool, size, middle / traffic, limits) else (middle + 1, high)
+            low, high = (low, middle) if self._within(pool, pool.size, middle, limits) else (middle + 1, high)
         return high
 
     def band(self, k: int) -> tuple[int, int | None]:
@@ -177,8 +181,9 @@ class Colocated(Fleet):
         if self._keeps(pool, size, top, slow):
             return low, max(self._fewest(pool, size, slow, n, top), n)
         tighter = self.promises.tightened(slow)
-        start = math.ceil(n * slow * slow)
-        high = smallest_pool(pool.model, pool.arrival_rate_per_s * slow, tighter, max(least, n), self.levels, start)
+        rate, steep = pool.arrival_rate_per_s * slow, size.steepness(self.promises.latency)
+        start = n * slow * slow
+        high = smallest_pool(pool.model, rate, tighter, max(least, n), self.levels, start, steep, GUIDED)
         return low, None if isinstance(high, Shortfall) else max(high.replicas, n)
 
     def _keeps(self, pool: Pool, size: PoolSize, n: int, scale: float) -> bool:
@@ -280,7 +285,7 @@ class Colocated(Fleet):
             calm = pool.model.without_bursts()
             if calm is None:
                 return None
-            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels)
+            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels, rough=GUIDED)
             if isinstance(size, Shortfall):
                 return None
             total += size.replicas

@@ -234,6 +234,20 @@ class Disaggregated(Fleet):
             return second
         return self._for_end_to_end(rate_per_s, first, second, both)
 
+    def least_cost(self) -> float:
+        """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
+        ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
+        first = smallest_pool(self.prefill, self.rate, self.promises.only(ttft), levels=self.levels)
+        if isinstance(first, Shortfall):
+            return math.inf
+        cost = self.prefill_option.price.least_cost_usd_per_hour(first.replicas)
+        if self.decode is None:
+            return cost
+        needed = self.rate * self.decode_share / (self.promises.utilization_cap * self.decode.capacity_per_s)
+        return cost + self.decode_option.price.least_cost_usd_per_hour(
+            max(needed * (1.0 - 1e-9), self.promises.min_replicas)
+        )
+
     def _without_decode(
         self,
         rate: float,
@@ -479,6 +493,7 @@ class _DisaggregatedShape(Shape):
         options = pool_options(question)
         pairs = [(p, d) for p, d in itertools.product(options, options) if p.model.name == d.model.name]
         known: dict[str, PrefillPool] = {}
+        fleets: list[tuple[float, Disaggregated]] = []
         for first, second in pairs:
             try:
                 fleet = Disaggregated(question, first, second, known.get(first.label))
@@ -486,6 +501,10 @@ class _DisaggregatedShape(Shape):
                 refused.append(error)
                 continue
             known[first.label] = fleet.prefill
+            fleets.append((fleet.least_cost(), fleet))
+        for least, fleet in sorted(fleets, key=lambda pair: pair[0]):
+            if best is not None and least >= best.cost_usd_per_hour:
+                break
             sizes = fleet.size(question.traffic.rate_per_s)
             if isinstance(sizes, Shortfall):
                 shortfalls.append(sizes)
