@@ -199,10 +199,10 @@ class PoolPath:
     def hours(self, run: Followed, metric: str, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
         """Quantiles of a metric in a calm, a typical and a busy hour [s], shape (3, levels).
 
-        Of an hour that is calmer than nineteen in twenty, of the mean one (the busiest tenth counted as its least), and of one
-        busier than nineteen in twenty. Where there are several draws of the shifts these are draws: what requests go through
-        depends on the draw by what they meet, so that a draw has its own share of each class of them. Else the typical hour is
-        the one there is, and the others follow from its minutes.
+        Of an hour that is calmer than nineteen in twenty, of the mean one, and of one busier than nineteen in twenty. Where there
+        are several draws of the shifts these are draws: what requests go through depends on the draw by what they meet, so that a
+        draw has its own share of each class of them. Else the typical hour is the one there is, and the others follow from its
+        minutes.
         """
         key = (metric, quantiles)
         if key not in self._hours:
@@ -229,8 +229,8 @@ class PoolPath:
         below = np.cumsum(np.bincount(cell, weight, ends.size * classes).reshape(ends.size, classes), axis=0)
         of_draw = below @ (shares / np.maximum(below[-1], 1e-300)).T
         found = np.array([np.interp(levels * column[-1], column, values[ends - 1]) for column in of_draw.T])
-        calm, most, busy = np.quantile(found, (0.05, 0.9, 0.95), axis=0)
-        return np.stack((calm, np.minimum(found, most).mean(axis=0), busy))
+        calm, busy = np.quantile(found, (0.05, 0.95), axis=0)
+        return np.stack((calm, found.mean(axis=0), busy))
 
     def typical(self, run: Followed, quantiles: tuple[float, ...]) -> NDArray[np.float64]:
         """Quantiles of the TTFT of a typical hour [s]: bursts meet as they usually do, not as they do once in a while."""

@@ -30,13 +30,21 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     if (trace := workload.recorded) is not None:
         rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
     if workload.path is not None:
-        rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH}
+        rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH} | {
+            "together": workload.path.together
+        }
     if workload.sessions is not None:
         rows["sessions"] = {
             name: [None if x != x else x for x in column.tolist()]  # NaN is no JSON
             for name, column in workload.sessions.columns().items()
         }
     return rows
+
+
+def _path(columns: Mapping[str, Any]) -> Path:
+    """The traffic second by second."""
+    found: list[Any] = [np.array(columns[name], dtype=_dtype(name)) for name in PATH]
+    return Path(*found[:3], together=float(columns.get("together", 0.0)))
 
 
 def _trace(columns: Mapping[str, Any]) -> Trace:
@@ -89,7 +97,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 length_split=summary.get("length_split"),
             ),
             recorded=None if trace is None else _trace(trace),
-            path=None if path is None else Path(*(np.array(path[name], dtype=_dtype(name)) for name in PATH)),
+            path=None if path is None else _path(path),
             sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,
         )

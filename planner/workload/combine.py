@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -185,7 +185,9 @@ def _path_at(workload: Workload, input_factor: float, output_factor: float) -> P
     path = workload.path_of_traffic()
     if path is None:
         return None
-    return Path(path.counts, input_factor * path.input_tokens, output_factor * path.output_tokens)
+    return replace(
+        path, input_tokens=input_factor * path.input_tokens, output_tokens=output_factor * path.output_tokens
+    )
 
 
 def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload, float]:

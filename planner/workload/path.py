@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TOKEN_STEP", "Path"]
 
+MOMENT_S = 0.01
+"""Requests this near to each other come at one moment [s]: in some traffic clients send several together."""
+
+FEW_TOGETHER = 2e-3
+"""Share of pairs that come at one moment below which it is chance [1]."""
+
 TOKEN_STEP = 0.02
 """Tokens of a second are kept to a factor of half this [1]."""
 
@@ -46,11 +52,14 @@ class Path:
         Requests, shape (seconds,).
     input_tokens, output_tokens
         Their tokens together [tokens], shape (seconds,).
+    together
+        Share of the pairs of requests of one second that come at one moment, beyond those that chance brings together [1].
     """
 
     counts: Ints
     input_tokens: Floats
     output_tokens: Floats
+    together: float = 0.0
 
     @property
     def seconds(self) -> int:
@@ -81,6 +90,7 @@ class Path:
         With `requests` every entry stands for so many that came in one second, their tokens summed.
         """
         second = np.floor(times_s).astype(np.int64)
+        together = _together(np.sort(times_s)) if requests is None else 0.0
         length = int(second.max()) + 1
         counts = np.bincount(second, requests, length)
         sums = [np.bincount(second, tokens, length).astype(np.float64) for tokens in (input_tokens, output_tokens)]
@@ -93,7 +103,7 @@ class Path:
             chosen = np.sort(order[((np.arange(wanted) + 0.5) * there / wanted).astype(np.int64)])
             rows = (chosen[:, None] * HOUR_S + np.arange(HOUR_S)).ravel()
             counts, sums = counts[rows], [x[rows] for x in sums]
-        return cls(counts.astype(np.int64), *(_rounded(x) for x in sums))
+        return cls(counts.astype(np.int64), _rounded(sums[0]), _rounded(sums[1]), together)
 
     def to_lines(self) -> list[str]:
         """The path as lines of text, about 14 kB an hour."""
@@ -104,8 +114,8 @@ class Path:
         return [text[k : k + _LINE] for k in range(0, len(text), _LINE)]
 
     @classmethod
-    def from_text(cls, text: str, seconds: int) -> Path:
-        """Read what :meth:`to_lines` wrote.
+    def from_text(cls, text: str, seconds: int, together: float = 0.0) -> Path:
+        """Read what :meth:`to_lines` wrote; `together` stands beside it.
 
         Raises
         ------
@@ -115,6 +125,8 @@ class Path:
         size = 3 * seconds * _BYTES
         if not 0 < seconds <= LONGEST_S:
             raise ValueError(f"{seconds} seconds")
+        if not 0.0 <= together <= 1.0:
+            raise ValueError(f"a share of {together:g} of the pairs comes together")
         reader = zlib.decompressobj()
         try:
             raw = reader.decompress(base64.b64decode(text, validate=True), size + 1)
@@ -126,16 +138,17 @@ class Path:
         levels = columns[1:].astype(np.float64)
         if levels.max(initial=0.0) * TOKEN_STEP > 40.0 or not columns[0].any():
             raise ValueError("no counts of requests and tokens")
-        return cls(columns[0].astype(np.int64), *np.expm1(levels * TOKEN_STEP))
+        inputs, outputs = np.expm1(levels * TOKEN_STEP)
+        return cls(columns[0].astype(np.int64), inputs, outputs, together)
 
     def requests_like(
         self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: Ints, deal: int = 0
     ) -> Trace:
         """Requests of a law dealt to the seconds so that each gets the tokens it had.
 
-        Every row comes as often as its weight says, and the joint law of input and output stays what it is; within a
-        second arrivals are even. Swapping requests between seconds that have too much and too little of the input, and of
-        the output, settles the sums.
+        Every row comes as often as its weight says, and the joint law of input and output stays what it is. Swapping requests
+        between seconds that have too much and too little of the input, and of the output, settles the sums. Within a second
+        each request takes one of so many moments, even over it, that as many pairs as measured have one in common.
 
         Parameters
         ----------
@@ -188,12 +201,36 @@ class Path:
             lack[:, other[use]] += gain
             dealt[a], dealt[b] = dealt[b], dealt[a]
             lengths[:, a], lengths[:, b] = lengths[:, b], lengths[:, a]
-        times = second + rng.random(total)
+        times = second + self._within(second, rng)
         order = np.argsort(times, kind="stable")
         kept = dealt[order]
         # hours picked from many have a clock of their own each, however few they are
         near = SHIFT_S if self.seconds >= FEWEST_HOURS * HOUR_S else None
         return Trace(times[order] - times[order[0]], input_tokens[kept], output_tokens[kept], category[kept], near)
+
+    def _within(self, second: Ints, rng: np.random.Generator) -> Floats:
+        """When within their seconds requests come [s]."""
+        own: Floats = rng.random(second.size)
+        if self.together < FEW_TOGETHER:
+            return own
+        moments = round(1.0 / self.together)
+        _, moment = np.unique(second * moments + (own * moments).astype(np.int64), return_inverse=True)
+        chosen: Floats = rng.random(int(moment.max()) + 1)[moment]
+        return np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
+
+
+def _together(times_s: Floats) -> float:
+    """See :attr:`Path.together`; 0 for a clock too coarse to tell. Times in order."""
+    clock = times_s / MOMENT_S
+    if times_s.size < 2 or np.all(np.abs(clock - np.rint(clock)) < 1e-3):
+        return 0.0
+    second = np.floor(times_s)
+    last = np.searchsorted(second, second, side="right")
+    later = np.arange(1, times_s.size + 1)
+    pairs = float(np.sum(last - later))
+    near = float(np.sum(np.minimum(np.searchsorted(times_s, times_s + MOMENT_S, side="right"), last) - later))
+    by_chance = 2.0 * MOMENT_S - MOMENT_S**2
+    return max((near / pairs - by_chance) / (1.0 - by_chance), 0.0) if pairs else 0.0
 
 
 def _level(tokens: Floats) -> Ints:

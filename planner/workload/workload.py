@@ -403,6 +403,7 @@ class Workload:
             if self.path is not None:
                 for column in (self.path.counts, self.path.input_tokens, self.path.output_tokens):
                     state.update(column.tobytes())
+                state.update(repr(self.path.together).encode() if self.path.together else b"")
             if self.sessions is not None:
                 for column in self.sessions.columns().values():
                     state.update(column.tobytes())

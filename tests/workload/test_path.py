@@ -179,3 +179,26 @@ def test_another_deal_gives_the_same_seconds_other_requests() -> None:
     sums = [np.bincount(t.times_s.astype(int) // 10, t.input_tokens)[: seconds // 10] for t in (own, other)]
     # each deal meets the tokens of a second nearly; ten of them, with a request at the edge on either side
     assert np.corrcoef(sums[0], sums[1])[0, 1] > 0.98
+
+
+def test_requests_that_come_together_come_together_again(tmp_path: Path) -> None:
+    """Clients that send several at one moment: the share of pairs within 10 ms is measured, kept in the file and dealt again."""
+    rng = np.random.default_rng(6)
+    second = np.repeat(np.arange(2000), rng.poisson(5.0, 2000))
+    # ten moments a second: of the pairs of a second a tenth share one
+    moments = rng.random((2000, 10)) * 0.99
+    times = np.sort(second + moments[second, rng.integers(0, 10, second.size)] + 1e-3 * rng.random(second.size))
+    tokens = np.ones(times.size)
+    alone = np.sort(second + rng.random(second.size))
+    coarse = np.sort(second + rng.integers(0, 10, second.size) / 10.0)
+    category = np.zeros(times.size, dtype=np.int64)
+    for at, share in ((times, 0.1), (alone, 0.0), (coarse, 0.0)):
+        # the standard error of a tenth of the 25,000 pairs is 2e-3
+        assert TrafficPath.of(Trace(at, tokens, tokens, category)).together == pytest.approx(share, abs=0.01)
+    path = TrafficPath.of(Trace(times, tokens, tokens, category))
+    again = path.requests_like(*np.ones((3, 1)), np.zeros(1, dtype=np.int64))
+    assert TrafficPath.of(again).together == pytest.approx(0.1, abs=0.015)
+    workload = Workload.from_arrays(tokens, tokens, recorded=Trace(times, tokens, tokens, category))
+    (tmp_path / "w.csv").write_text(csv_text(workload))
+    kept = read_workload(tmp_path / "w.csv")[0].path
+    assert kept is not None and kept.together == pytest.approx(path.together, rel=1e-3)
