@@ -44,7 +44,7 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
 def _path(columns: Mapping[str, Any]) -> Path:
     """The traffic second by second."""
     found: list[Any] = [np.array(columns[name], dtype=_dtype(name)) for name in PATH]
-    return Path(*found[:3], together=float(columns.get("together", 0.0)))
+    return Path(*found, float(columns.get("together", 0.0)))
 
 
 def _trace(columns: Mapping[str, Any]) -> Trace:
