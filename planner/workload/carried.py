@@ -43,8 +43,8 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
 
 def _path(columns: Mapping[str, Any]) -> Path:
     """The traffic second by second."""
-    found: list[Any] = [np.array(columns[name], dtype=_dtype(name)) for name in PATH]
-    return Path(*found, float(columns.get("together", 0.0)))
+    found: dict[str, Any] = {name: np.array(columns[name], dtype=_dtype(name)) for name in PATH}
+    return Path(**found, together=float(columns.get("together", 0.0)))
 
 
 def _trace(columns: Mapping[str, Any]) -> Trace:
