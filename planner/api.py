@@ -116,6 +116,7 @@ def plan(
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
     route_on: Literal["input", "total"] | None = None,
+    scheduler: Literal["engine", "sarathi", "eb", "slai", "wait", "rad"] | None = None,
     compress: bool | str | Mapping[str, Any] | None = None,
     cpu_price: float | str | None = None,
     token_budget: int | str | Sequence[int] | None = None,
@@ -275,6 +276,9 @@ def plan(
     route_on
         What a gateway sends requests to pools by: their input, or total (an oracle for the output). Default: input.
         [text]
+    scheduler
+        The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.
+        Default: engine. [text]
     compress
         Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a
         FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress measure`]
@@ -386,6 +390,8 @@ def plan(
 
             error.choices = ways_out(error, question, loaded, seconds, progress)
         raise
+    if question.scheduler != "engine":
+        found = _scheduled(found, question, loaded, progress)
     if isinstance(question.compress, Mapping):
         from planner.studies.compression import with_compression
 
@@ -410,6 +416,31 @@ def plan(
             "notes": (*steps, *found.remarks["notes"]),
         },
     )
+
+
+def _scheduled(
+    found: Plan, question: PlanInputs, loaded: Workload, progress: Callable[[int, int], None] | None
+) -> Plan:
+    """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
+    from planner.advice.scheduler import pooled_replicas
+    from planner.fleet.shapes import standing_fleet
+    from planner.question.compiled import compile_question
+    from planner.question.files import question_of
+    from planner.simulate.scheduled import with_scheduler
+
+    fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
+    others = {
+        "prefill and decode on pools of their own (--shape)": found.shape != "colocated",
+        "sessions and prefix caches (--cached-share 0, --prefix-cache off)": any(
+            p.law.cached_share.any() for p in fleet.pools
+        ),
+        "speculation (--speculate)": question.speculate is not None,
+    }
+    if without := [name for name, asked in others.items() if asked]:
+        raise InputError(
+            f"scheduler: the theory of {question.scheduler} knows nothing of {without[0]}", "Leave one of them out."
+        )
+    return with_scheduler(found, question, pooled_replicas(fleet), progress)
 
 
 def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
@@ -859,6 +890,7 @@ def schedule(
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
     route_on: Literal["input", "total"] | None = None,
+    scheduler: Literal["engine", "sarathi", "eb", "slai", "wait", "rad"] | None = None,
     compress: bool | str | Mapping[str, Any] | None = None,
     cpu_price: float | str | None = None,
     token_budget: int | str | Sequence[int] | None = None,
@@ -1680,8 +1712,17 @@ def _standing(fleet: Plan | str | Path) -> Question:
     from planner.question.files import load_question, question_of
 
     if isinstance(fleet, Plan):
-        return question_of(fleet)
-    saved = load_question(fleet)
-    if not saved.pools:
-        raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
+        saved = question_of(fleet)
+    else:
+        saved = load_question(fleet)
+        if not saved.pools:
+            raise InputError(
+                f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml"
+            )
+    scheduler = saved.options.get("scheduler", "engine")
+    if scheduler not in ("engine", "sarathi"):
+        raise InputError(
+            f"the fleet of this plan runs the scheduler {scheduler}: closed forms know the engine's own",
+            f"Plan again for the other traffic: fleetopt plan --scheduler {scheduler} ...",
+        )
     return saved

@@ -452,6 +452,8 @@ class Plan(InNotebooks):
         no limit of a queue and no patience is stated.
     compression
         What the compressor costs and how the plan's cost moves with p_c and gamma; ``None`` where none was measured.
+    scheduler
+        By pool, what a scheduler other than the engine's own sustains and takes; ``None`` for the engine's own.
     """
 
     pools: tuple[PoolPlan, ...]
@@ -476,6 +478,7 @@ class Plan(InNotebooks):
     caches: Mapping[str, object] | None = None
     overload: Mapping[str, object] | None = None
     compression: Mapping[str, object] | None = None
+    scheduler: Mapping[str, object] | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
@@ -556,6 +559,7 @@ class Plan(InNotebooks):
             "caches": self.caches,
             "overload": self.overload,
             "compression": self.compression,
+            "scheduler": self.scheduler,
         }
 
     def to_rows(self) -> list[dict[str, object]]:

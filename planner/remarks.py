@@ -115,6 +115,13 @@ SENTENCES: Mapping[str, str] = {
     "oracle_compresses": "a gateway that knows output lengths and shortens prompts of up to {gamma:g} x {boundary:count} tokens "
     "({compressed:percent} of requests, each succeeding with p_c {p_c}) would take {usd_per_hour:usd}/hour, {saving:percent} less "
     "(--compress)",
+    "scheduler": "{pool}: under {scheduler} a replica completes at most {capacity_per_s:.4g} requests/s by theory ({source}), "
+    "{simulated_per_s:.4g} as simulated with a backlog; {replicas:,} replicas keep the promises in simulation, of which its "
+    "capacity asks for {least_replicas:,}; the engine's own scheduler takes {own_replicas:,}",
+    "scheduler_costs": "under {scheduler} the fleet takes {usd_per_hour:usd}/hour, under the engine's own scheduler "
+    "{own_usd_per_hour:usd}",
+    "scheduler_poisson": "latencies under {scheduler} are simulated ({runs} runs of {requests:,} requests of one replica, Poisson "
+    "arrivals, any replica at random; bands are 95% intervals)",
     "compression_costs": "{borderline:percent} of the prompts are tried by the compressor ({source}: median {p50_s:duration}, P99 "
     "{p99_s:duration} a prompt, which their TTFT bears): {busy:.2f} CPU cores busy, {cores:,} bought, {usd_per_hour:usd}/hour "
     "beside the GPUs (--cpu-price)",

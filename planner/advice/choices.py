@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from planner.advice.scheduler import capacity, pooled_replicas
 from planner.advice.within import within
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
@@ -19,10 +20,12 @@ from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import gpus_by_type
+from planner.fleet.shapes import standing_fleet
 from planner.fleet.types import ANY, MOST_TYPES, cheapest_types
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
+from planner.question.files import question_of
 from planner.question.options import OPTIONS, PlanInputs
 from planner.routing import ROUTINGS, find_routing
 from planner.units import format_count, format_duration
@@ -48,6 +51,9 @@ GROWTH = 1.2
 POOLS = ("one", "two", "three", "four")
 
 SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill and decode on pools of their own"}
+
+SCHEDULER_ERROR = 0.1
+"""Share of the throughput that the theory of a scheduler may have too much and it still pays."""
 
 WORTH = (
     "precision", "gpu", "profile", "routing", "promise", "pools", "traffic", "engine", "redundancy", "compression", "shape",
@@ -79,6 +85,7 @@ def choices_of(
     types = [*_types(inputs, workload, plan)]
     asked = [*(types if several else ()), *_settings(inputs, plan), *_risks(inputs, plan)]
     asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
+    asked += _schedulers(plan, inputs, workload)
     # types nobody asked for come last: they take longest
     asked += () if several else types
     rows = _sized(asked, inputs, workload, end, progress)
@@ -133,6 +140,9 @@ def by_worth(asked: Sequence[Choice]) -> list[int]:
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
     """One choice with the fleet a plan would take with it."""
+    if choice.kind == "scheduler":
+        # sizing it takes simulations: the row names it, the plan with it has the price
+        return replace(choice, reached=False)
     try:
         question = compile_question(inputs.override(choice.changes), workload)
         search = replace(question.search, explained=False)
@@ -197,6 +207,20 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
         yield from _measured(inputs, plan)
         served = inputs.engine or DEFAULT_ENGINE
         yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
+
+
+def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[Choice]:
+    """Exclusive batching where its theory completes so much more than the engine's own scheduler that it would pay."""
+    if inputs.scheduler != "engine" or plan.shape != "colocated" or plan.caches or inputs.speculate is not None:
+        return
+    fleet = standing_fleet(compile_question(inputs, workload), question_of(plan).pools)
+    ratios = [r.mixed_per_s / capacity(r, "eb")[0] for r in pooled_replicas(fleet)]
+    counts = [
+        math.ceil(p.replicas * max(r, 1e-9) / (1.0 - SCHEDULER_ERROR)) for p, r in zip(plan.pools, ratios, strict=True)
+    ]
+    if all(count >= p.replicas for p, count in zip(plan.pools, counts, strict=True)):
+        return
+    yield _choice("scheduler", "prefills and decodes in batches of their own (exclusive batching)", scheduler="eb")
 
 
 def _measured(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:

@@ -211,6 +211,9 @@ class PlanInputs:
     route_on: str = _option("input", of.TEXT, SEARCH,
         "What a gateway sends requests to pools by: their input, or total (an oracle for the output).",
         choices=("input", "total"))
+    scheduler: str = _option("engine", of.TEXT, SEARCH,
+        "The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.",
+        choices=("engine", "sarathi", "eb", "slai", "wait", "rad"), bought=True)
     compress: bool | Mapping[str, Any] = _option(False, of.COMPRESS, SEARCH,
         "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a FILE of "
         "`compress measure`: the shares and times measured.", "")

@@ -31,7 +31,7 @@ WRITTEN: dict[str, Any] = {
     "engine": "sglang", "api_overhead": "20ms", "request_time": "2ms",
     "profile": "fleetopt-paper", "weights": "fp8", "kv_dtype": "fp8",
     "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",
-    "gammas": [1, 1.5], "p_c": 0.5, "route_on": "total", "compress": True, "cpu_price": 0.05,
+    "gammas": [1, 1.5], "p_c": 0.5, "route_on": "total", "compress": True, "cpu_price": 0.05, "scheduler": "eb",
     "token_budget": ["4k"], "max_num_seqs": [64, 128], "max_model_len": "16Ki",
     "max_output": "1k",
     "chunk": 256, "memory_utilization": 0.8, "cached_share": {"conv": "60%", "code": 0.2}, "shared_prefix": "1k", "growth": "use",
