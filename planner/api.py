@@ -423,14 +423,14 @@ def _scheduled(
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
     from planner.advice.scheduler import pooled_replicas
-    from planner.fleet.shapes import standing_fleet
+    from planner.fleet.shapes import find_shape, standing_fleet
     from planner.question.compiled import compile_question
     from planner.question.files import question_of
     from planner.simulate.scheduled import with_scheduler
 
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
     others = {
-        "prefill and decode on pools of their own (--shape)": found.shape != "colocated",
+        "prefill and decode on pools of their own (--shape)": not find_shape(found.shape).mixes,
         "sessions and prefix caches (--cached-share 0, --prefix-cache off)": any(
             p.law.cached_share.any() for p in fleet.pools
         ),

@@ -20,7 +20,7 @@ from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import gpus_by_type
-from planner.fleet.shapes import standing_fleet
+from planner.fleet.shapes import find_shape, standing_fleet
 from planner.fleet.types import ANY, MOST_TYPES, cheapest_types
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
@@ -211,7 +211,7 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
 
 def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[Choice]:
     """Exclusive batching where its theory completes so much more than the engine's own scheduler that it would pay."""
-    if inputs.scheduler != "engine" or plan.shape != "colocated" or plan.caches or inputs.speculate is not None:
+    if inputs.scheduler != "engine" or not find_shape(plan.shape).mixes or plan.caches or inputs.speculate is not None:
         return
     fleet = standing_fleet(compile_question(inputs, workload), question_of(plan).pools)
     ratios = [r.mixed_per_s / capacity(r, "eb")[0] for r in pooled_replicas(fleet)]

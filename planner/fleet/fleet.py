@@ -299,11 +299,14 @@ class Shape:
         Whether a pool is named for the part of every request that it does.
     caches_prompts
         Whether what prefix caches find of sessions is computed for it.
+    mixes
+        Whether a replica prefills and decodes, so that its scheduler chooses between the two.
     """
 
     name: str
     divides_roles = False
     caches_prompts = False
+    mixes = False
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """The cheapest fleet.

@@ -355,6 +355,7 @@ class _ColocatedShape(Shape):
 
     name = "colocated"
     caches_prompts = True
+    mixes = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
