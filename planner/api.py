@@ -1257,6 +1257,7 @@ def autoscale(
     startup: float | str | None = None,
     policy: Sequence[str | Path] = (),
     name: str = "fleetopt",
+    clock: bool = False,
 ) -> Autoscaling:
     """Scalers of a plan's pools: thresholds, a derived rule, and a backtest.
 
@@ -1274,6 +1275,8 @@ def autoscale(
         Files with a HorizontalPodAutoscaler or ScaledObject to be judged beside; one for several pools names its target.
     name
         Objects of the fleet are called ``name-pool``.
+    clock
+        Whether every hour also holds what its mean rate needs, started ahead, whatever the metrics say (KEDA's cron triggers).
 
     Returns
     -------
@@ -1308,6 +1311,7 @@ def autoscale(
         repository(inputs.model) or inputs.model,
         name,
         own,
+        clock,
     )
 
 

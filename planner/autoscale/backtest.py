@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ __all__ = [
     "LAG_S",
     "Outcome",
     "Running",
+    "clock_counts",
     "fast_counts",
     "perfect_counts",
     "run_policy",
@@ -75,8 +77,7 @@ def within(rates: Floats, serving: Ints, capacity: Capacity) -> NDArray[np.bool_
     """Whether every whole window keeps the promise: what came is no more than what its replicas are predicted to keep it at."""
     size = round(WINDOW_S / STEP_S)
     windows = rates.size // size
-    known = {int(n): capacity.predicted_per_s(max(int(n), 1)) for n in np.unique(serving)}
-    room = np.array([known[int(n)] for n in serving])
+    room = np.array([capacity.predicted_per_s(max(n, 1)) for n in range(int(serving.max()) + 1)])[serving]
     came = rates[: windows * size].reshape(windows, size).mean(axis=1)
     held = room[: windows * size].reshape(windows, size).mean(axis=1)
     return np.asarray(came <= held * (1.0 + 1e-9))
@@ -161,6 +162,13 @@ def perfect_counts(rates: Floats, capacity: Capacity, startup_s: float) -> Ints:
     ahead = round(startup_s / STEP_S)
     padded = np.concatenate((needs, np.full(ahead, needs[-1])))
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1))
+
+
+def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
+    """Paid replicas that the clock alone holds: those of every hour, started ahead, shape (steps,)."""
+    held, ahead = np.repeat(np.asarray(by_hour, dtype=np.int64), round(3600.0 / STEP_S)), math.ceil(startup_s / STEP_S)
+    padded = np.concatenate((held, held[:ahead]))
+    return np.resize(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1), steps)
 
 
 def static_counts(rates: Floats, capacity: Capacity) -> Ints:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner._version import __version__
-from planner.autoscale.backtest import Outcome, Running, fast_counts, outcome, perfect_counts, run_policy, static_counts
+from planner.autoscale.backtest import (
+    Outcome,
+    Running,
+    clock_counts,
+    fast_counts,
+    outcome,
+    perfect_counts,
+    run_policy,
+    static_counts,
+)
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy
 from planner.autoscale.thresholds import Capacity, Threshold, capacity_of, threshold_of
@@ -26,7 +35,14 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Autoscaling", "PoolScaler", "autoscaling", "derive_policy", "running_of"]
+__all__ = [
+    "Autoscaling",
+    "PoolScaler",
+    "autoscaling",
+    "clock_of",
+    "derive_policy",
+    "running_of",
+]
 
 HEADROOMS = (-0.1, -0.07, -0.04, -0.02, 0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.32, 0.45, 0.7, 1.0)
 """Room under the threshold that is tried [1]."""
@@ -52,6 +68,12 @@ PATHS = 3
 """Paths of swings about the hours that a rule is derived from."""
 
 
+def clock_of(capacity: Capacity, mean_per_s: Floats) -> tuple[int, ...]:
+    """Replicas that the mean rate of each hour needs, swings left to the rule."""
+    hours = mean_per_s.reshape(-1, round(3600.0 / STEP_S)).mean(axis=1)
+    return tuple(capacity.needed(float(r)) for r in hours)
+
+
 @dataclass(frozen=True, slots=True)
 class PoolScaler:
     """One pool's scaler.
@@ -73,6 +95,8 @@ class PoolScaler:
         where there is one, over the path.
     usd_per_replica_hour
         Cost of a replica [USD/hour].
+    clock
+        Replicas held by the hour whatever the metrics say, spares included; empty = none.
     """
 
     pool: str
@@ -82,6 +106,7 @@ class PoolScaler:
     startup: Startup
     outcomes: tuple[Outcome, ...]
     usd_per_replica_hour: float
+    clock: tuple[int, ...] = ()
 
     def lines(self) -> list[str]:
         """In words."""
@@ -158,6 +183,7 @@ class Autoscaling(InNotebooks):
                     "threshold": p.threshold.to_dict(),
                     "headroom": p.headroom,
                     "startup_s": p.startup.seconds,
+                    "clock_replicas": list(p.clock) or None,
                     "policy": {
                         "targets": dict(p.policy.targets),
                         "min_replicas": p.policy.least,
@@ -234,6 +260,7 @@ def autoscaling(
     model: str,
     prefix: str = "fleetopt",
     own: Mapping[str, Policy] | None = None,
+    clock: bool = False,
     seed: int = 1,
 ) -> Autoscaling:
     """Scalers of every pool, derived from some paths about the hours and tried on another.
@@ -252,6 +279,8 @@ def autoscaling(
         See :class:`Autoscaling`.
     own
         Pool -> a rule to be judged beside.
+    clock
+        Whether every hour holds what its mean rate needs, started ahead, beside the rule.
     seed
         Of the swings.
     """
@@ -275,8 +304,14 @@ def autoscaling(
         short = [p[: round(86_400 / STEP_S)] for p in paths[:PATHS]]
         policy, headroom = derive_policy(capacity, threshold, short, begin.seconds, running)
         outcomes = _outcomes(capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name))
+        held: tuple[int, ...] = ()
+        if clock:
+            held = clock_of(capacity, pool.law.share * day)
+            alone = run_policy(policy, paths[-1], begin.seconds, running)
+            both = np.maximum(alone, clock_counts(held, paths[-1].size, begin.seconds))
+            outcomes = (*outcomes, outcome("derived, with the clock", paths[-1], both, capacity, begin.seconds))
         cost = pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought
-        found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost))
+        found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost, held))
     notes = [
         found[0].startup.told,
         f"path: {source}, with the swings of the measured arrivals"

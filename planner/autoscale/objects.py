@@ -11,8 +11,12 @@ from planner.deploy.kubernetes import dump
 from planner.deploy.serving import object_name
 from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import DIALECTS
+from planner.studies.schedule import cron_spans
 
 __all__ = ["KINDS", "find_kind", "render"]
+
+TIMEZONE = "UTC"
+"""Of the hours; to be set where they are in another."""
 
 SERVER = "http://prometheus-operated.monitoring:9090"
 """Where Prometheus usually is; to be set."""
@@ -52,6 +56,8 @@ def render(found: Autoscaling, to: str, server: str = SERVER, namespace: str | N
                 document["metadata"]["namespace"] = namespace
             documents.append(document)
     head = [line for pool in found.pools for line in pool.lines()]
+    if to == "keda" and any(pool.clock for pool in found.pools):
+        head.append(f"the hours of the cron triggers are in {TIMEZONE}: set timezone to that of the rates")
     if to.startswith("hpa"):
         head.append(
             "external metrics come from prometheus-adapter: its rules are the ConfigMap's; tolerance needs Kubernetes 1.35"
@@ -160,7 +166,13 @@ def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
 
 
 def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
+    """Prometheus triggers, and cron triggers that hold what each hour's mean needs: KEDA takes the largest."""
     name = object_name(pool.pool, found.prefix)
+    least = pool.policy.least
+    spans: list[tuple[str, str, int]] = []
+    if pool.clock:
+        held, spans = cron_spans(pool.clock, pool.startup.seconds)
+        least = max(least, held)
     triggers = [
         {
             "type": "prometheus",
@@ -175,9 +187,17 @@ def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, A
         }
         for metric, query in _queries(found, pool).items()
     ]
+    triggers += [
+        {
+            "type": "cron",
+            "metadata": {"timezone": TIMEZONE, "start": start, "end": end, "desiredReplicas": str(count)},
+        }
+        for start, end, count in spans
+        if count > least
+    ]
     spec = {
         "scaleTargetRef": {"name": name},
-        "minReplicaCount": pool.policy.least,
+        "minReplicaCount": least,
         "maxReplicaCount": pool.policy.most,
         "pollingInterval": 15,
         "fallback": {"failureThreshold": 3, "replicas": pool.policy.most},

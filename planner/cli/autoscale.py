@@ -36,6 +36,10 @@ def autoscale(
         list[Path] | None,
         opt.told("HorizontalPodAutoscaler or ScaledObject of yours, judged beside the derived rule. Repeat."),
     ] = None,
+    clock: Annotated[
+        bool,
+        opt.told("Every hour also holds what its mean rate needs, started ahead: KEDA's cron triggers.", "--clock"),
+    ] = False,
     name: Annotated[str, opt.told("Objects are called NAME-POOL, as `deploy` names them.")] = "fleetopt",
     namespace: Annotated[str | None, opt.told("Kubernetes namespace. Default: not written.")] = None,
     prometheus: Annotated[str | None, opt.told("Address of Prometheus, for KEDA.")] = None,
@@ -56,8 +60,12 @@ def autoscale(
         raise InputError("--to and --format", "Objects are YAML; give one of them.")
     if to is not None:
         objects.find_kind(to)
+    if clock and to not in (None, "keda"):
+        raise InputError(f"--clock: {to} has no triggers by the clock", "--to keda has.")
     write = writer(output_format, output)
-    found = api.autoscale(plan, hours=hours, rate_is=rate_is, startup=startup, policy=policy or (), name=name)
+    found = api.autoscale(
+        plan, hours=hours, rate_is=rate_is, startup=startup, policy=policy or (), name=name, clock=clock
+    )
     if to is None:
         write(found)
         draw(found, plot)

@@ -12,7 +12,7 @@ import typer
 from planner.errors import InputError
 from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option
 from planner.question.values import TOKENS
-from planner.report import formats
+from planner.report import PICTURES, formats
 
 __all__ = [
     "HARDWARE",
@@ -56,9 +56,23 @@ OutputFile = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+
+
+def _picture(path: Path | None) -> Path | None:
+    """Refused before anything is computed where it names no kind of picture."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise InputError(f"--plot: {path}: a picture is one of {', '.join(PICTURES)}", "Name the file so.")
+    return path
+
+
 Plot = Annotated[
     Path | None,
-    told("Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).", "--plot", panel=OUTPUT),
+    typer.Option(
+        "--plot",
+        help="Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).",
+        rich_help_panel=OUTPUT,
+        callback=_picture,
+    ),
 ]
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -9,7 +9,10 @@ from typing import Any
 from planner.errors import InputError, did_you_mean
 from planner.report.exports import export, export_names
 
-__all__ = ["formats", "formatter"]
+__all__ = ["PICTURES", "formats", "formatter"]
+
+PICTURES = (".svg", ".png", ".pdf")
+"""Kinds of files that a result is drawn to."""
 
 
 def formats(of: str = "") -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.promise import GOODPUT
+from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
 from planner.report.charts import Bars, Chart, Line, Lines
 from planner.report.text.choices import HOURS_PER_MONTH
@@ -187,8 +188,8 @@ def save(result: Any, path: str | Path) -> Path:
     """
     target = Path(path)
     suffix = target.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"{target}: a picture is one of {', '.join(SUFFIXES)}", "Name the file so.")
+    if suffix not in PICTURES:
+        raise InputError(f"{target}: a picture is one of {', '.join(PICTURES)}", "Name the file so.")
     charts = charts_of(result)
     if suffix == ".svg":
         from planner.report.svg import document
@@ -197,9 +198,6 @@ def save(result: Any, path: str | Path) -> Path:
     from planner.report.raster import draw
 
     return draw(charts, target)
-
-
-SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def _of_plan(plan: Plan) -> list[Chart]:

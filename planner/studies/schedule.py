@@ -20,7 +20,7 @@ from planner.studies.dwell import cheapest_holding, paid_replicas
 from planner.units import format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 
-__all__ = ["Elasticity", "Schedule", "ScheduledPool", "fleet_to_schedule", "make_schedule"]
+__all__ = ["Elasticity", "Schedule", "ScheduledPool", "cron_spans", "cron_time", "fleet_to_schedule", "make_schedule"]
 
 HOUR_S = 3600.0
 
@@ -173,6 +173,28 @@ class ScheduledPool:
             "static_cost_usd": self.static_usd_per_hour * len(self.replicas),
             "perfect_autoscaler_cost_usd": self.least_usd,
         }
+
+
+def cron_time(seconds: float, weekly: bool) -> str:
+    """Minute, hour and day fields of a moment of the day or week (Monday 0:00 first), whole minutes, never later.
+
+    >>> cron_time(8 * 3600 - 240, weekly=False), cron_time(30 * 3600, weekly=True), cron_time(-60, weekly=True)
+    ('56 7 * * *', '0 6 * * 2', '59 23 * * 0')
+    """
+    period = HOUR_S * (HOURS_PER_DAY * 7 if weekly else HOURS_PER_DAY)
+    moment = int(seconds % period // 60)
+    day = str((moment // (24 * 60) + 1) % 7) if weekly else "*"
+    return f"{moment % 60} {moment // 60 % 24} * * {day}"
+
+
+def cron_spans(replicas: Sequence[int], startup_s: float) -> tuple[int, list[tuple[str, str, int]]]:
+    """Least replicas of all hours, and (start, end, replicas) of every stretch above it, begun `startup_s` ahead [s]."""
+    period = len(replicas) * HOUR_S
+    spans = [(first * HOUR_S - startup_s, (first + n) * HOUR_S, count) for first, n, count in _stretches(replicas)]
+    # a stretch that, begun early, fills the whole period cannot be a trigger: start and end would coincide
+    least = max([min(replicas), *(count for start, end, count in spans if end - start >= period)])
+    weekly = len(replicas) > HOURS_PER_DAY
+    return least, [(cron_time(a, weekly), cron_time(b, weekly), count) for a, b, count in spans if count > least]
 
 
 def _stretches(replicas: Sequence[int]) -> list[tuple[int, int, int]]:

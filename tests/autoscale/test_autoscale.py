@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from functools import cache
@@ -14,7 +15,8 @@ import yaml
 from typer.testing import CliRunner
 
 import planner as fo
-from planner.autoscale.backtest import fast_counts, perfect_counts, run_policy, serving_of, within
+from planner.autoscale.backtest import clock_counts, fast_counts, perfect_counts, run_policy, serving_of, within
+from planner.autoscale.derive import clock_of
 from planner.autoscale.objects import render
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy, Scaler, read_policy
@@ -115,6 +117,29 @@ def test_swings_have_the_dispersion_they_stand_for() -> None:
     # correlated within the window: the mean over one correlation time keeps about three quarters of the variance
     assert 0.5 * expected < minutes.var() < 1.1 * expected
     assert np.array_equal(swings(flat, None, np.random.Generator(np.random.PCG64(3))), flat)
+
+
+def test_the_clock_holds_what_the_mean_of_every_hour_needs() -> None:
+    capacity = line(10.0, 5.0)
+    by_hour = [20.0, 60.0, 180.0, 90.0] * 6
+    day = hourly_path(by_hour)
+    clock = clock_of(capacity, day)
+    assert clock == tuple(capacity.needed(float(h.mean())) for h in day.reshape(24, -1))
+    held = clock_counts(clock, day.size, 110.0)
+    # every hour's number serves from its first step on; the last hours' begin is in the day before
+    serving = serving_of(held, 110.0)
+    per_hour = round(3600.0 / STEP_S)
+    assert all(serving[h * per_hour + 10 : (h + 1) * per_hour].min() >= clock[h] for h in range(1, 24))
+    assert held.max() == max(clock) and held.sum() <= 1.2 * sum(clock) * per_hour
+    # KEDA's object holds the same hours by cron triggers beside the rule's own
+    found = scaled()
+    pool = dataclasses.replace(found.pools[0], clock=tuple(3 + h % 7 for h in range(24)))
+    (spec,) = (d["spec"] for d in yaml.safe_load_all(render(dataclasses.replace(found, pools=(pool,)), "keda")))
+    cron = [t["metadata"] for t in spec["triggers"] if t["type"] == "cron"]
+    assert {t["type"] for t in spec["triggers"]} == {"prometheus", "cron"}
+    assert spec["minReplicaCount"] >= pool.policy.least and cron[0]["timezone"] == "UTC"
+    assert all(int(c["desiredReplicas"]) > spec["minReplicaCount"] for c in cron)
+    assert max(int(c["desiredReplicas"]) for c in cron) == 9
 
 
 @pytest.mark.long

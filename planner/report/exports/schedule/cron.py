@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from planner.deploy.serving import object_name
 from planner.report.exports import Export
-from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
+from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool, cron_time
 
-__all__ = ["EXPORT", "cron_time"]
-
-DAY_S = 24.0 * HOUR_S
-
-
-def cron_time(seconds: float, weekly: bool) -> str:
-    """Minute, hour and day fields of a moment of the day or week (Monday 0:00 first), whole minutes, never later.
-
-    >>> cron_time(8 * 3600 - 240, weekly=False), cron_time(30 * 3600, weekly=True), cron_time(-60, weekly=True)
-    ('56 7 * * *', '0 6 * * 2', '59 23 * * 0')
-    """
-    period = 7 * DAY_S if weekly else DAY_S
-    moment = int(seconds % period // 60)
-    day = str((moment // (24 * 60) + 1) % 7) if weekly else "*"
-    return f"{moment % 60} {moment // 60 % 24} * * {day}"
+__all__ = ["EXPORT"]
 
 
 def running(pool: ScheduledPool, startup_s: float) -> list[tuple[float, int]]:

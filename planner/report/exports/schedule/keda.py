@@ -6,8 +6,7 @@ from typing import Any
 
 from planner.deploy.serving import object_name
 from planner.report.exports import Export
-from planner.report.exports.schedule.cron import cron_time
-from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool
+from planner.studies.schedule import Schedule, ScheduledPool, cron_spans
 
 __all__ = ["EXPORT"]
 
@@ -22,19 +21,8 @@ def render(schedule: Schedule) -> str:
 
 
 def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
-    weekly = schedule.hours > 24
-    spans = [
-        (first * HOUR_S - schedule.elasticity.startup_s, (first + hours) * HOUR_S, count)
-        for first, hours, count in pool.stretches()
-    ]
-    # a stretch that, begun early, fills the whole period cannot be a trigger: start and end would coincide
-    always = [count for start, end, count in spans if end - start >= schedule.hours * HOUR_S]
-    least = max([min(pool.replicas), *always])
-    triggers = []
-    for start, end, count in spans:
-        if count <= least:
-            continue
-        triggers.append(_cron(cron_time(start, weekly), cron_time(end, weekly), count))
+    least, spans = cron_spans(pool.replicas, schedule.elasticity.startup_s)
+    triggers = [_cron(*span) for span in spans]
     if not triggers:
         # KEDA refuses an object without a trigger: a pool that never changes is held all day by one
         triggers = [_cron("0 0 * * *", "59 23 * * *", least)]
