@@ -76,6 +76,15 @@ vllm:request_generation_tokens_bucket{le="+Inf"} 100
 vllm:request_generation_tokens_sum 9000
 vllm:request_generation_tokens_count 100
 """
+API = """id: acme
+models:
+  - id: llama-3.1-8b
+    prices: {input_mtok: {base: 0.2, tiers: [{start: 1000, price: 0.4}]}, output_mtok: 0.4, cache_read_mtok: 0.1}
+  - id: llama-3.1-8b-dated
+    prices:
+      - prices: {input_mtok: 1, output_mtok: 2, requests_kcount: 1}
+      - {constraint: {start_date: 2026-01-01}, prices: {input_mtok: 2, output_mtok: 3}}
+"""
 POINTS = "kind,prefill_tokens,context_tokens,sequences,seconds\n" + "".join(
     f"decode,0,{512 * n},{n},{0.008 + 2e-4 * n}\n" for n in (1, 2, 4, 8, 16, 32)
 )
@@ -169,6 +178,7 @@ COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
     ("evaluate", ["evaluate", "plan.yaml"], ("plan.yaml",)),
     ("what-if", ["what-if", "plan.yaml", "--set", "rate=10,20"], ("plan.yaml",)),
     ("schedule", ["schedule", "plan.yaml", "--hours", "hours.csv"], ("hours.csv", "plan.yaml")),
+    ("cost", ["cost", "plan.yaml", "--hours", "hours.csv", "--api-prices", "api.yaml"], ("api.yaml", "hours.csv", "plan.yaml")),
     ("workload import", ["workload", "import", "trace.csv"], ("trace.csv",)),
     ("workload import", ["workload", "import", "log.jsonl"], ("log.jsonl",)),
     ("workload import", ["workload", "import", "scrape.txt"], ("scrape.txt",)),
@@ -188,7 +198,7 @@ COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
 
 SOUND = {
     "mine.csv": WORKLOAD, "trace.csv": TRACE, "log.jsonl": JSONL, "config.yaml": CONFIG, "hours.csv": HOURS, "model.json": MODEL,
-    "scrape.txt": SCRAPE, "points.csv": POINTS,
+    "scrape.txt": SCRAPE, "points.csv": POINTS, "api.yaml": API,
 }  # fmt: skip
 
 

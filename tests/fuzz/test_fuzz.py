@@ -72,6 +72,9 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     "the output is the input": ([*SHOW, "--format", "json", "-o", "mine.csv"], {}),
     "the output is a full disk": (["plan", "--cdf", "mine.csv", *QUICK, "-o", "/dev/full"], {}),
     "the output lies in no folder": (["plan", "--cdf", "mine.csv", *QUICK, "-o", "no/where/plan.yaml"], {}),
+    "more processes than points": (["what-if", "config.yaml", "--set", "rate=10", "--jobs", "5000"], {}),
+    "an address without a place": (["workload", "show", "http://"], {}),
+    "a picture of no kind": ([*SHOW, "--plot", "[" * 300], {}),
     "a profile's name climbs": (["calibrate", "--points", "points.csv", "--gpu", "a100", "--name", "../../x"], {}),
 }
 
