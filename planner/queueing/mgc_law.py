@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,15 +48,24 @@ type_solution = tuple[float, float, type_array]
 # so near 1 - q that the wait is next to nothing. It takes some 4 ms at this number, and grows as its cube.
 _MATCHED_SERVERS = 32
 # Two lengths are taken for such where the long ones spread by no more than this (squared coefficient of variation), carry the
-# second moment (short over long), are so much longer, and the servers are so few that exact queues of the two can be had.
-_LONG_SCV = 0.1
+# second moment (short over long; up to the second number, where the maximum of the approximations is no larger), are so much
+# longer, and the servers are so few that exact queues of the two can be had. Lengths about two that spread by up to the next
+# three numbers: few servers keep the bound, two exponential phases would be the better stand-in, no stand-in at all.
+_LONG_SCV = 0.02
+_SHORT_SHARE, _MOST_SHORT_SHARE = 0.3, 0.5
+_BOUND_LONG_SCV, _BOUND_SERVERS = 0.15, 12
+# Requests beyond half of what parts the lengths, over those beyond it, where the parting cuts no class in two.
+_MOST_CUT = 1.75
 _MOST_LONG_SCV = 0.6
-_SHORT_SHARE = 0.3
 _LEAST_RATIO = 1.5
 _MOST_SERVERS_OF_TWO = 64
 # Share of Erlang long lengths in what is taken for constant ones: the extrapolation from exponential and Erlang lengths is up
 # to 19 % optimistic by itself over 741 simulated quantiles, and nowhere with a share of 0.15.
 _KEPT_SPREAD = 0.2
+# The same of lengths that spread, where fewer than this share of those who wait wait longer, and where more do.
+_KEPT_OF_SPREAD, _FAR_TAIL = (0.25, 0.6), 0.05
+# Share of the maximum that is kept where three phases are solved with fewer servers: 5 % optimistic at most without it.
+_KEPT_OF_MAXIMUM = 0.1
 # Largest number of servers at which M/D/c is solved itself; above, it is scaled at equal (1 - rho) sqrt(c).
 _DETERMINISTIC_SERVERS = 2048
 # Points of the lattice of the compound geometric law: 1e-4 of the quantile or better.
@@ -263,10 +273,22 @@ def _solve_irregular(law: ServiceLaw, c: float, a: float, q: type_array) -> type
     return p_wait, mean, waits
 
 
-def _two_lengths(
-    law: ServiceLaw, c: float, a: float, q: type_array
-) -> tuple[float, type_array, type_array, float] | None:
-    r"""P(wait), a bound and a value of the quantiles where requests have two lengths, and the long ones' scv; None where not.
+class _Two(NamedTuple):
+    """A queue of two lengths: P(wait), quantiles above and about the true ones, scv of the long, short over long share.
+
+    `bounded` is whether the long ones are set apart well enough for the bound to be one.
+    """
+
+    p_wait: float
+    bound: type_array
+    value: type_array
+    spread: float
+    short_share: float
+    bounded: bool
+
+
+def _two_lengths(law: ServiceLaw, c: float, a: float, q: type_array) -> _Two | None:
+    r"""The queue of a law of two lengths; None where it is none.
 
     The lengths are parted halfway between the two points that have the law's three moments. Exponential lengths about the
     means of the two classes give an exact queue that keeps every long request in its server for as long on average, and
@@ -284,15 +306,20 @@ def _two_lengths(
     spread = square_above / (above * long**2) - 1.0
     # where two exponential phases have the law's three moments, they are the better stand-in for lengths that spread
     matched = law.third > 1.5 * second**2
-    if long < _LEAST_RATIO * short or spread > (_LONG_SCV if matched else _MOST_LONG_SCV):
+    if long < _LEAST_RATIO * short or spread > (_BOUND_LONG_SCV if matched else _MOST_LONG_SCV):
+        return None
+    cut = spread > _LONG_SCV and float(law.survival(0.5 * halfway)) > _MOST_CUT * above
+    if matched and cut:
         return None
     phases = TwoPhases(1.0 - above, 1.0 / short, 1.0 / long)
     bound = phase_type_wait(a, int(c), phases, q)
     if bound is None:
         return None
     of_short, of_long = (1.0 - above) * short**2, above * long**2
-    if of_short > _SHORT_SHARE * of_long:
-        return bound[0], bound[2], np.zeros(q.shape), spread
+    share = of_short / of_long
+    apart = spread <= _BOUND_LONG_SCV and c <= _BOUND_SERVERS and not cut
+    if share > (_SHORT_SHARE if spread > _LONG_SCV else _MOST_SHORT_SHARE):
+        return _Two(bound[0], bound[2], np.zeros(q.shape), spread, share, False)
     # too many servers for the stages: as much less than the bound as fewer servers with as much slack over their root
     servers = int(min(c, LIMIT_THREE_SERVERS - 4 if c > LIMIT_THREE_SERVERS else c))
     load = servers * (1.0 - min((1.0 - a / c) * float(np.sqrt(c / servers)), 0.9))
@@ -310,11 +337,32 @@ def _two_lengths(
     stages = ThreePhases((1.0 - above, above, 0.0), (1.0 / short, 2.0 / long, 2.0 / long), 1.0)
     staged = three_phase_wait(load, servers, stages, levels, horizon) if horizon > 0.0 else None
     if staged is None:
-        return bound[0], bound[2], np.zeros(q.shape), spread
+        return _Two(bound[0], bound[2], np.zeros(q.shape), spread, share, False)
+    kept: float | type_array = _KEPT_SPREAD
+    if spread > _LONG_SCV:
+        kept = np.where((1.0 - q) < _FAR_TAIL * bound[0], *_KEPT_OF_SPREAD)
     per_second = (like[2] - staged[2]) / (0.5 * of_long)
-    value = staged[2] - (1.0 - _KEPT_SPREAD) * per_second * (2.0 * of_short + 1.5 * of_long - second)
-    share = np.where(like[2] > 0.0, np.clip(value, 0.0, like[2]) / np.where(like[2] > 0.0, like[2], 1.0), 1.0)
-    return (staged[0] if servers == c else bound[0]), bound[2], bound[2] * share, spread
+    value = staged[2] - (1.0 - kept) * per_second * (2.0 * of_short + 1.5 * of_long - second)
+    part = np.where(like[2] > 0.0, np.clip(value, 0.0, like[2]) / np.where(like[2] > 0.0, like[2], 1.0), 1.0)
+    return _Two(staged[0] if servers == c else bound[0], bound[2], bound[2] * part, spread, share, apart)
+
+
+def _from_fewer_servers(
+    law: ServiceLaw, c: float, a: float, q: type_array, p_wait: float, waits: type_array
+) -> type_array:
+    """As much less than the maximum as the exact wait is with fewer servers and as much slack over their root."""
+    servers = float(LIMIT_THREE_SERVERS)
+    load = servers * (1.0 - min((1.0 - a / c) * float(np.sqrt(c / servers)), 0.9))
+    p_fewer, _, _ = _solve_irregular(law, servers, load, q)
+    levels = 1.0 - np.minimum((1.0 - q) * p_fewer / p_wait, 1.0)
+    most = _solve_irregular(law, servers, load, levels)[2]
+    horizon = float(most.max(initial=0.0))
+    solved = three_phase_wait(load, int(servers), law.three, levels, horizon) if law.three and horizon > 0.0 else None
+    if solved is None:
+        return waits
+    share = np.where(most > 0.0, np.minimum(solved[2] / np.where(most > 0.0, most, 1.0), 1.0), 1.0)
+    less: type_array = waits * (share + _KEPT_OF_MAXIMUM * (1.0 - share))
+    return less
 
 
 def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
@@ -323,15 +371,20 @@ def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> ty
     if exact is not None:
         return exact
     p_wait, mean, waits = _solve_regular(law, c, a, q) if law.scv < 1.0 else _solve_irregular(law, c, a, q)
+    if law.three is not None and c > LIMIT_THREE_SERVERS:
+        waits = _from_fewer_servers(law, c, a, q, p_wait, waits)
     two = _two_lengths(law, c, a, q)
     if two is not None:
-        p_two, bound, value, spread = two
-        p_wait = min(max(p_wait, p_two), 1.0)
-        if spread > _LONG_SCV:
+        p_wait = min(max(p_wait, two.p_wait), 1.0)
+        if two.spread > _LONG_SCV:
             # long lengths that are not one length: the classes are not as neat as their exponential stand-ins
-            waits = np.maximum(waits, value)
+            waits = np.maximum(waits, two.value)
+            if two.bounded:
+                waits = np.minimum(waits, np.maximum(two.bound, two.value))
+        elif two.short_share > _SHORT_SHARE:
+            waits = np.maximum(np.minimum(waits, two.bound), two.value)
         else:
-            waits = np.where(value > 0.0, value, np.minimum(waits, bound))
+            waits = np.where(two.value > 0.0, two.value, np.minimum(waits, two.bound))
     if law.phases is not None and c > LIMIT_PHASE_SERVERS > a:
         fewer = phase_type_wait(a, LIMIT_PHASE_SERVERS, law.phases, q)
         if fewer is None:
