@@ -12,6 +12,7 @@ __all__ = [
     "LIMIT_DETERMINISTIC_POINTS",
     "LIMIT_PHASE_SERVERS",
     "LIMIT_THREE_SERVERS",
+    "delayed_wait",
     "deterministic_wait",
     "phase_type_wait",
     "three_phase_wait",
@@ -249,6 +250,49 @@ def phase_type_wait(
             at = new if bottom < new < top else 0.5 * (bottom + min(top, 2.0 * bottom + 1.0))
         out[i] = at
     return p_wait, mean, out
+
+
+def delayed_wait(load: float, servers: int, phases: TwoPhases, survival: npt.ArrayLike) -> type_array | None:
+    r"""Wait in M/PH/c, two phases, of those who wait, at survival probabilities; None very close to saturation.
+
+    Parameters
+    ----------
+    load : float
+        Utilization of a server [1]; 0 < load < 1.
+    servers : int
+        Servers c [servers]; 1 <= c <= 256.
+    phases : TwoPhases
+        The service law, of unit mean.
+    survival : array, shape (k,)
+        P(W > t | W > 0) at which t is wanted [1]; each in (0, 1].
+
+    Returns
+    -------
+    array of shape (k,), or None
+        t [mean service times], interpolated between times a quarter of an octave apart: within 1%.
+    """
+    if not 0.0 < load < 1.0:
+        raise ValueError(f"load must lie between 0 and 1, got {load!r}")
+    if servers != int(servers) or not 1 <= servers <= LIMIT_PHASE_SERVERS:
+        raise ValueError(f"servers must be a whole number from 1 to {LIMIT_PHASE_SERVERS}, got {servers!r}")
+    if 1.0 - load < LEAST_SLACK:
+        return None
+    from scipy.linalg import expm
+
+    start, generator = _waiting(servers, load * servers, *_levels(servers, phases))
+    wanted = np.asarray(survival, dtype=np.float64)
+    start = start / start.sum()
+    first = 0.01 / (servers * (1.0 - load))
+    power = np.stack([expm(generator * (first * 2.0 ** (j / 4.0))) for j in range(4)])
+    times, tails = [0.0], [1.0]
+    for octave in range(60):
+        times += [first * 2.0 ** (octave + j / 4.0) for j in range(4)]
+        tails += (start @ power).sum(axis=1).tolist()
+        if tails[-1] < wanted.min(initial=1.0):
+            break
+        power = power @ power
+    waits: type_array = np.interp(-np.log(wanted), -np.log(np.maximum(tails, 1e-300)), times)
+    return waits
 
 
 def deterministic_wait(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.queueing.erlang import erlang_c
-from planner.queueing.exact import deterministic_wait, phase_type_wait
+from planner.queueing.exact import delayed_wait, deterministic_wait, phase_type_wait
 from planner.queueing.service import TwoPhases
 
 
@@ -84,6 +84,8 @@ def test_one_server_of_two_phases_is_pollaczek_khinchine():
 @pytest.mark.parametrize("function, name, arguments", [
     (deterministic_wait, "servers", (0.5, 0)), (deterministic_wait, "servers", (0.5, 1.5)),
     (deterministic_wait, "arrival_rate", (2.0, 2)), (deterministic_wait, "arrival_rate", (np.nan, 2)),
+    (delayed_wait, "load", (1.0, 2, TwoPhases(1.0, 1.0, 1.0), [0.5])),
+    (delayed_wait, "servers", (0.5, 1000, TwoPhases(1.0, 1.0, 1.0), [0.5])),
     (phase_type_wait, "servers", (0.5, 1000, TwoPhases(1.0, 1.0, 1.0))),
     (phase_type_wait, "arrival_rate", (0.0, 2, TwoPhases(1.0, 1.0, 1.0))),
 ])  # fmt: skip

@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slot_pools import iteration_times, pool_latency
 
+from planner.queueing.exact import phase_type_wait
 from planner.queueing.mixture import groups, mixture_quantiles, persistence
+from planner.queueing.service import two_phases
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
@@ -116,6 +118,25 @@ def test_exponential_lives_wait_exponentially(servers: int) -> None:
     edges = SlotWait(-1000.0 * np.log1p(-q), np.full(4000, 1 / 4000)).edges(servers, 0.8)
     expected = -np.log(WAIT_SURVIVAL) * 1000.0 / (servers * 0.2)
     np.testing.assert_allclose(edges[1:12], expected[1:12], rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("servers", "load", "scv", "tolerance"), [(2, 0.5, 10.0, 0.01), (8, 0.85, 4.0, 0.01), (96, 0.9, 10.0, 0.15)]
+)
+def test_lives_of_two_phases_wait_as_before_their_exact_queue(
+    servers: int, load: float, scv: float, tolerance: float
+) -> None:
+    """Newton on the matrix exponential is another way to the same quantiles; more than 32 slots are scaled from 32."""
+    phases = two_phases(scv, 6.0 * (1.0 + scv) ** 2)
+    assert phases is not None
+    p, r = np.array([phases.first, 1.0 - phases.first]), np.array([phases.rate_1, phases.rate_2])
+    x = np.concatenate(([0.0], np.geomspace(1e-3, 60.0 / r.min(), 4000)))
+    mass = -np.diff(np.exp(-np.outer(x, r)) @ p)
+    time = -np.diff((np.exp(-np.outer(x, r)) * (x[:, None] + 1.0 / r)) @ p)
+    edges = SlotWait(300.0 * time / mass, mass).edges(servers, load)
+    p_wait = phase_type_wait(load * servers, servers, phases)[0]
+    exact = phase_type_wait(load * servers, servers, phases, 1.0 - p_wait * WAIT_SURVIVAL[1:13])[2]
+    np.testing.assert_allclose(edges[1:13], 300.0 * exact, rtol=tolerance)
 
 
 # --- limits

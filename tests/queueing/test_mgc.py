@@ -436,3 +436,28 @@ def test_three_phases_are_two_and_their_own_sum() -> None:
         three_phase_wait(0.7, 17, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0)), [0.9], 5.0)
     with pytest.raises(ValueError, match="horizon"):
         three_phase_wait(0.7, 2, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0)), [0.9], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("servers", "load", "weights", "means", "stages", "exact"),
+    [
+        # exact quantiles by make_mph_c.solve and .quantile, as benchmarks/accuracy_mgc.py uses them for drawn laws
+        (
+            24,
+            0.8,
+            (0.6462365, 0.3395036, 0.0142599),
+            (0.1035047, 0.5177577, 5.8100667),
+            1,
+            {0.9: 0.327828, 0.99: 2.182902},
+        ),
+        (3, 0.3, (0.8116122, 0.1883878), (0.4550940, 7.2645032), 5, {0.99: 2.017478, 0.999: 4.136871}),
+    ],
+)
+def test_phases_beyond_the_exact_solutions_are_bounded_from_both_sides(
+    servers, load, weights, means, stages, exact
+) -> None:
+    """At most 2 % optimistic; three phases before 24 servers were 170 % pessimistic by the maximum alone."""
+    law = laws.of_classes(weights, means, stages)
+    waits = wait_quantile(load * servers, 1.0, servers, quantile=list(exact), law=law)
+    error = waits / np.array(list(exact.values())) - 1.0
+    assert error.min() > -0.02 and error.max() < 0.25

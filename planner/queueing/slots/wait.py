@@ -1,11 +1,13 @@
-"""How long those wait who find every slot busy: the full law of the lives, not two moments."""
+"""How long those wait who find every slot busy: the full law of the lives, or the exact queue of its three moments."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.queueing.exact import delayed_wait
 from planner.queueing.mixture import groups
+from planner.queueing.service import two_phases
 
 __all__ = ["WAIT_SURVIVAL", "SlotWait"]
 
@@ -15,6 +17,10 @@ FloatArray = NDArray[np.float64]
 WAIT_SURVIVAL = np.array([1.0, 0.8, 0.63, 0.5, 0.38, 0.28, 0.2, 0.14, 0.09, 0.05, 0.025, 0.01, 3e-3, 6e-4, 1e-4, 1e-6])
 _WAIT_CELLS = 512
 _HORIZON = 3.0  # in residual lives, see `SlotWait._long_memory`
+# Most slots whose exact queue is solved; more are this many at equal (1 - rho) sqrt(c), waiting as much less as they drain faster.
+_SOLVED_SLOTS = 32
+# Squared coefficient of variation of the lives from which it is: below, a minimum of residual lives says it well.
+_IRREGULAR = 1.05
 
 
 class SlotWait:
@@ -50,6 +56,9 @@ class SlotWait:
         self._k = np.concatenate(([0.0], k))
         alive = 1.0 - np.concatenate(([0.0], np.cumsum(mass)))
         self.overlap = float(np.sum(np.maximum(alive[:-1], 0.0) ** 2 * np.diff(self._k))) / self.mean_iterations
+        scv = float(mass @ k**2) / self.mean_iterations**2 - 1.0
+        third = float(mass @ k**3) / self.mean_iterations**3
+        self._phases = two_phases(scv, third) if scv > _IRREGULAR else None
         # law of the residual life: F_e is piecewise linear between the values of K
         self._residual_cdf = np.concatenate(([0.0], np.cumsum(alive[:-1] * np.diff(self._k)))) / self.mean_iterations
         self._residual_cdf /= self._residual_cdf[-1]
@@ -69,7 +78,17 @@ class SlotWait:
 
         .. math:: W = Y_1 + \sum_{i=1}^{M} Y_i, \quad P(Y_1 > x) = (1 - F_e(x))^c, \quad P(Y_i \le x) = F_e(c x),
                   \quad P(M = m) = (1 - \rho) \rho^m
+
+        Lives that vary more than exponential ones, and whose three moments two exponential phases have, are taken for
+        such: their queue before c > 1 slots is exact.
         """
+        if self._phases is not None and chain_slots > 1:
+            slots = min(chain_slots, _SOLVED_SLOTS)
+            slack = min((1.0 - load) * float(np.sqrt(chain_slots / slots)), 0.9)
+            solved = delayed_wait(1.0 - slack, slots, self._phases, WAIT_SURVIVAL)
+            if solved is not None:
+                scale = slots * slack / (chain_slots * (1.0 - load))
+                return solved * (self.mean_iterations * scale)
         span = 18.0 * (self.mean_iterations + self._mean_residual / (1.0 - load)) / chain_slots
         x = np.linspace(0.0, span, _WAIT_CELLS + 1)
         middle = x[1:] - 0.5 * x[1]
