@@ -155,8 +155,8 @@ SENTENCES: Mapping[str, str] = {
     "profile_band": "{pool}: if iterations take {band:percent} longer than the {provenance} profile says, a promise breaks at "
     "any number of replicas; calibrate before buying (fleetopt calibrate)",
     "pool": "{pool}: {warning}",
-    "no_promise": "{pool}: the prediction is not reliable here, so its latency is no promise; --verify decides (sized with the "
-    "margin that held in 95% of the cases simulated)",
+    "no_promise": "{pool}: the prediction is not reliable here, so its latency is no promise and no chance of one is told; "
+    "--verify decides (sized with the margin that held in 95% of the cases simulated)",
     "below_hardware": "impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {least:,.0f} {gpu} at 100% of "
     "peak; profile {profile} does not charge for prefill or reads",
     "not_searched": "{option} of {names} changes nothing: not among the GPU types searched (--gpu)",

@@ -219,7 +219,8 @@ class Colocated(Fleet):
 
     def chance(self) -> Chance | None:
         """See :meth:`planner.fleet.fleet.Fleet.chance`: errors are common to all pools, the least sure one decides."""
-        if self.promises.of_fleet:
+        # where a pool's prediction is not reliable its errors are not known either
+        if self.promises.of_fleet or not all(pool.size.prediction.reliable for pool in self.pools):
             return None
         found = [
             chance_of(pool, self.promises.of_pools, self._sampling_error(pool), self.levels) for pool in self.pools
