@@ -100,3 +100,11 @@ def test_a_tighter_band_makes_a_kept_promise_surer(plan: fo.Plan) -> None:
     assert narrow is not None
     assert narrow.share >= wide.share > 0.5
     assert wide.widest == "profile"
+
+
+def test_no_chance_is_told_where_the_prediction_is_not_reliable() -> None:
+    """Round robin in closed form is off by more than a plan can be sized with: the plan says so, and who decides."""
+    doubtful = fo.plan("azure", rate=40.0, ttft=0.5, routing="rr", burst="poisson", tp=1, token_budget=2048)
+    assert doubtful.chance is None
+    told = [str(w) for w in doubtful.warnings]
+    assert any("no promise" in w and "--verify decides" in w for w in told)
