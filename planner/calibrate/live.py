@@ -15,15 +15,19 @@ from typing import Any
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
 from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
+from planner.cores import cores
 from planner.errors import CalibrationError
 
-__all__ = ["LiveServer", "Load", "LoadResult", "Server", "Timing", "summary"]
+__all__ = ["ENDING_S", "Crew", "Dialect", "LiveServer", "Load", "LoadResult", "Sent", "Server", "Timing", "summary"]
 
 FAILED_SHARE = 0.2
 """A load with more failed requests than this is not used [1]."""
 
 BUSY_CLIENT = 0.7
-"""A load during which this process used more of its core than this measured the client, not the server [1]."""
+"""A load during which a client process used more of its core than this measured the client, not the server [1]."""
+
+EASY_CLIENT = 0.4
+"""With several, each is to use about so much of its core [1]."""
 
 LOW_TOKEN, HIGH_TOKEN = 1000, 20000
 """Random prompts draw token ids from here: ordinary words in every vocabulary in use."""
@@ -142,8 +146,33 @@ class LoadResult:
     started_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of a load.
+
+    Parameters
+    ----------
+    streams
+        Its requests.
+    reasons
+        Of the failures.
+    done
+        Whole requests beyond each worker's first.
+    cpu_s
+        Processor time of each client process [s].
+    interrupted
+        Whether somebody interrupted it.
+    """
+
+    streams: list[Stream]
+    reasons: list[str]
+    done: int
+    cpu_s: list[float]
+    interrupted: bool
+
+
 @dataclass(slots=True)
-class _Dialect:
+class Dialect:
     """What this server understands."""
 
     token_ids: bool = True
@@ -153,7 +182,7 @@ class _Dialect:
 class _Client:
     """Sends one streaming completion at a time."""
 
-    def __init__(self, server: Server, endpoint: Endpoint, dialect: _Dialect, seed: int) -> None:
+    def __init__(self, server: Server, endpoint: Endpoint, dialect: Dialect, seed: int) -> None:
         self.model = server.model
         self.dialect = dialect
         self.endpoint = endpoint
@@ -271,6 +300,7 @@ class LiveServer:
         self.born = time.monotonic()
         self.loads = 0
         self.interrupted = False
+        self.processes = 1
         self.dialect, self.first = self._probe()
 
     @property
@@ -278,10 +308,10 @@ class LiveServer:
         """Time left [s]."""
         return max(0.0, self.deadline - time.monotonic())
 
-    def _probe(self) -> tuple[_Dialect, Timing]:
+    def _probe(self) -> tuple[Dialect, Timing]:
         """Find out what the server understands, waiting for one that is still starting."""
         waited_until = min(time.monotonic() + self.server.start_wait_s, self.deadline)
-        dialect = _Dialect()
+        dialect = Dialect()
         while True:
             client = _Client(self.server, self.endpoint, dialect, self.seed)
             try:
@@ -290,7 +320,7 @@ class LiveServer:
             except HttpError as error:
                 if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
-                    dialect = _Dialect(token_ids=dialect.token_ids and dialect.extras, extras=not dialect.extras)
+                    dialect = Dialect(token_ids=dialect.token_ids and dialect.extras, extras=not dialect.extras)
                     continue
                 starting = error.status == 503 or (error.status == 0 and "refused" in str(error).lower())
                 if not starting or time.monotonic() >= waited_until:
@@ -317,15 +347,25 @@ class LiveServer:
         window_s
             End it so long after its ramp, should its requests take longer [s].
         """
+        result, busy = self._run(load, most_seconds, window_s)
+        wanted = min(math.ceil(busy / EASY_CLIENT), cores(), load.concurrency)
+        if busy > BUSY_CLIENT and wanted > self.processes and self.left_s > result.seconds:
+            # the client was measured: the load again, and all after it, from as many processes as it needs
+            self.processes = wanted
+            result, _ = self._run(load, most_seconds, window_s)
+        return result
+
+    def _run(self, load: Load, most_seconds: float, window_s: float) -> tuple[LoadResult, float]:
+        """One load, and the cores the clients took [1]."""
         self.loads += 1
         seed = self.seed + 1_000_003 * self.loads
         until = min(self.deadline, time.monotonic() + most_seconds)
-        started, cpu = time.monotonic(), time.process_time()
-        crew = _Crew(self, load, seed, until, window_s)
-        self.interrupted = crew.run()
-        seconds, cpu = time.monotonic() - started, time.process_time() - cpu
-        with crew.lock:
-            streams, reasons, done = list(crew.streams), list(crew.reasons), crew.done
+        started = time.monotonic()
+        sent = self._send(load, seed, until, window_s)
+        self.interrupted = sent.interrupted
+        seconds = time.monotonic() - started
+        streams, reasons, done, cpu = sent.streams, sent.reasons, sent.done, sum(sent.cpu_s)
+        busy = max(sent.cpu_s) / seconds
         events = sum(len(s.events_s) for s in streams)
         found = steady_state(streams, load.concurrency)
         good = max(done, found.starts) if isinstance(found, Steady) else done
@@ -340,10 +380,10 @@ class LiveServer:
         }
         reason = reasons[-1] if reasons else ""
         if isinstance(found, str) or len(reasons) > FAILED_SHARE * (len(reasons) + good):
-            return LoadResult(load, None, reason=reason or str(found), **common)
-        if cpu > BUSY_CLIENT * seconds:
-            told = f"this client was busy for {100 * cpu / seconds:.0f}% of the time: it was measured, not the server"
-            return LoadResult(load, None, reason=told, **common)
+            return LoadResult(load, None, reason=reason or str(found), **common), cpu / seconds
+        if busy > BUSY_CLIENT:
+            told = f"this client was busy for {100 * busy:.0f}% of the time: it was measured, not the server"
+            return LoadResult(load, None, reason=told, **common), cpu / seconds
         point = ServerPoint(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -351,16 +391,53 @@ class LiveServer:
             tpot_s=found.tpot_s,
             ttft_s=found.ttft_s,
         )
-        return LoadResult(load, point, reason=reason, **common)
+        return LoadResult(load, point, reason=reason, **common), cpu / seconds
+
+    def _send(self, load: Load, seed: int, until: float, window_s: float) -> Sent:
+        """Send one load, from here or from processes of their own."""
+        if self.processes > 1:
+            from planner.calibrate.client_process import send_from_processes
+
+            return send_from_processes(
+                self.server, self.dialect, load, seed, until, window_s, min(self.processes, load.concurrency)
+            )
+        cpu = time.process_time()
+        crew = Crew(self.server, self.dialect, load, seed, until)
+        interrupted = crew.run(window_s)
+        with crew.lock:
+            return Sent(list(crew.streams), list(crew.reasons), crew.done, [time.process_time() - cpu], interrupted)
 
 
-class _Crew:
-    """The workers of one load."""
+class Crew:
+    """Workers of one load.
 
-    def __init__(self, live: LiveServer, load: Load, seed: int, until: float, window_s: float) -> None:
+    Parameters
+    ----------
+    server, dialect, load, seed
+        What they send, and where.
+    until
+        When they end, on ``time.monotonic`` [s].
+    places
+        Which of the load's workers they are; ``None`` = all.
+    ramped, finished
+        Called when each has a first token, and when each has sent its share; without `finished` they then stop.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        dialect: Dialect,
+        load: Load,
+        seed: int,
+        until: float,
+        places: Sequence[int] | None = None,
+        ramped: Callable[[], None] = lambda: None,
+        finished: Callable[[], None] | None = None,
+    ) -> None:
         self.load = load
         self.until = until
-        self.window_s = window_s
+        self.places = range(load.concurrency) if places is None else places
+        self.ramped, self.finished = ramped, finished
         self.share = -(-load.requests // load.concurrency)
         self.streams: list[Stream] = []
         self.reasons: list[str] = []
@@ -368,31 +445,38 @@ class _Crew:
         self.lock = threading.Lock()
         self.stop = threading.Event()
         self.ramp = threading.Event()
-        self.ramping = load.concurrency
-        self.remaining = load.concurrency
-        self.clients = [_Client(live.server, live.endpoint, live.dialect, seed + i) for i in range(load.concurrency)]
+        self.ramping = self.remaining = len(self.places)
+        self.clients = {i: _Client(server, server.endpoint, dialect, seed + i) for i in self.places}
+        self.threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in self.places]
 
-    def run(self) -> bool:
+    def start(self) -> None:
+        """Start all."""
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, window_s: float) -> bool:
         """Start all, wait for the last or for the time, and end them; whether somebody interrupted it."""
-        threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(self.load.concurrency)]
         interrupted = False
         try:
-            for thread in threads:
-                thread.start()
+            self.start()
             while not self.stop.is_set() and not self.ramp.wait(min(0.2, max(0.0, self.until - time.monotonic()))):
                 if time.monotonic() >= self.until:
                     break
-            self.stop.wait(max(0.0, min(self.window_s, self.until - time.monotonic())))
+            self.stop.wait(max(0.0, min(window_s, self.until - time.monotonic())))
         except KeyboardInterrupt:
             interrupted = True
+        self.end()
+        return interrupted
+
+    def end(self) -> None:
+        """Cut what is under way, and wait for all."""
         self.stop.set()
-        for client in self.clients:
+        for client in self.clients.values():
             client.connection.abort()
         ending = time.monotonic() + ENDING_S
-        for thread in threads:
+        for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, ending - time.monotonic()))
-        return interrupted
 
     def _began(self) -> None:
         """A worker's first request has its first token."""
@@ -400,6 +484,7 @@ class _Crew:
             self.ramping -= 1
             if self.ramping == 0:
                 self.ramp.set()
+                self.ramped()
 
     def _work(self, worker: int) -> None:
         client = self.clients[worker]
@@ -435,7 +520,7 @@ class _Crew:
                     with self.lock:
                         self.remaining -= 1
                         if self.remaining == 0:
-                            self.stop.set()
+                            (self.finished or self.stop.set)()
         finally:
             with contextlib.suppress(OSError):
                 client.connection.close()

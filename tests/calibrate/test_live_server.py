@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -248,3 +249,44 @@ def test_the_range_of_a_plan(tmp_path: Path) -> None:
     path.write_text("gpu: h100\n")
     with pytest.raises(InputError, match="not a plan file"):
         OperatingRange.for_plan(path)
+
+
+def test_several_processes_measure_as_one_does() -> None:
+    """The same load from one process and from two, on a machine that may have other work."""
+    with FakeEngine(TRUTH) as engine:
+        live = LiveServer(server(engine), time.monotonic() + 25.0)
+        load = Load(64, 24, 4, 16)
+        one = live.run(load)
+        live.processes = 2
+        two = live.run(load)
+        prompts = [tuple(b["prompt"]) for b in engine.bodies]
+    assert len(set(prompts)) == len(prompts)
+    assert one.point is not None and two.point is not None, two.reason
+    assert two.measured >= 8 and two.client_s_per_token > 0.0
+    assert two.point.tpot_s == pytest.approx(closed_loop_tpot(TRUTH, 64, 24, 4), rel=0.35)
+    assert two.point.tpot_s == pytest.approx(one.point.tpot_s, rel=0.35)
+
+
+def test_a_client_at_its_limit_takes_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def run(live: LiveServer, load: Load, most_seconds: float, window_s: float) -> tuple[LoadResult, float]:
+        asked.append(live.processes)
+        point = ServerPoint(64, 24, 8, 0.01) if live.processes > 1 else None
+        return LoadResult(load, point, 10, 0, seconds=0.1), 0.95 if point is None else 0.3
+
+    monkeypatch.setattr(LiveServer, "_run", run)
+    monkeypatch.setattr(sys.modules["planner.calibrate.live"], "cores", lambda: 16)
+    with FakeEngine(TRUTH) as engine:
+        live = LiveServer(server(engine), time.monotonic() + 10.0)
+        assert live.run(Load(64, 24, 8, 16)).point is not None
+    assert asked == [1, 3]
+
+
+def test_a_process_that_ends_by_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with FakeEngine(TRUTH) as engine:
+        live = LiveServer(server(engine), time.monotonic() + 10.0)
+        live.processes = 2
+        with pytest.raises(CalibrationError, match="ended by itself"):
+            live.run(Load(64, 24, 4, 8))
