@@ -285,6 +285,9 @@ def _binding(plan: Plan, inputs: PlanInputs) -> Promise:
 def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> Iterator[Choice]:
     """The promise with other limits; others of its metric keep their ratio to it, all others stay."""
     alike = [p for p in inputs.promises if p.kind == promise.kind]
+    if not alike:
+        # what a promise about several latencies implies about one
+        return
     base = next((p for p in alike if p.quantile == promise.quantile), promise).limit_s
     for limit in dict.fromkeys(map(_readable, limits)):
         if limit == promise.limit_s:

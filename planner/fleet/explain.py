@@ -8,7 +8,7 @@ from operator import attrgetter
 from planner.errors import InfeasibleError
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import NEAREST, FleetProblem, Found
-from planner.promise import Promise
+from planner.promise import GOODPUT, Promise
 from planner.units import format_count, format_duration, format_percent
 
 __all__ = ["beyond_stock", "infeasible", "of_fleet_wide", "unkept"]
@@ -69,11 +69,13 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
 def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> InfeasibleError:
     """The error about a promise that no number of replicas keeps."""
     p = worst.promise
+    looser = p.scaled(NOT_NEAR * worst.excess)
+    relaxed = f"the goodput to {looser.told}" if p.kind == GOODPUT else f"{p.label} to {p.tell(looser.limit_s)}"
     return InfeasibleError(
         f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}",
         "What would help:",
         [
-            f"relax {p.label} to {p.tell(NOT_NEAR * worst.best_s)} or more: what is near the least possible is dear",
+            f"relax {relaxed} or more: what is near the least possible is dear",
             *helps,
         ],
         p,

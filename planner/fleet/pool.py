@@ -149,8 +149,15 @@ def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float
     No number of replicas is quicker than one that hardly anybody asks.
     """
     prediction = model.predict(FEW_PER_REPLICA, 1, levels)
-    values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in promises]
-    return max(values, key=lambda value: value.excess, default=None)
+
+    def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
+        values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in asked]
+        return max(values, key=lambda value: value.excess, default=None)
+
+    worst = worst_of(promises)
+    # of several latencies at once, the one that is broken alone says more
+    part = None if worst is None else worst_of(worst.promise.parts)
+    return part if part is not None and part.excess > 1.0 else worst
 
 
 @dataclass(frozen=True, slots=True)
