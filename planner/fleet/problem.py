@@ -714,6 +714,8 @@ class FleetProblem:
         if best is None:
             # what keeps the promises under Poisson arrivals does not under bursts: look everywhere
             return self._solve_pool_scope()
+        if len(best[2]) > 1 and (merged := self._merged(best[2], best[0])) is not None:
+            one, best = merged, (merged.cost_usd_per_hour, (0, top), (merged,))
         bound = min(first.outcome.lower_bound, best[0])
         proven = bound >= best[0] * (1.0 - 1e-12)
         outcome = SearchOutcome(best[1], best[0], bound, self.evaluations, proven)
@@ -855,7 +857,27 @@ class FleetProblem:
                 found = None if self._empty(i, j) else self.best(i, j)
                 if found is not None:
                     pools.append(found)
+        if len(pools) > 1 and limit is not None and (merged := self._merged(pools, outcome.cost)) is not None:
+            one, pools = merged, [merged]
+            cost = merged.cost_usd_per_hour
+            outcome = replace(outcome, path=(0, top), cost=cost, lower_bound=min(outcome.lower_bound, cost))
         return Found(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+
+    def _merged(self, pools: Sequence[Pool], cost_usd_per_hour: float) -> Pool | None:
+        """One pool with an engine of a split, where that is cheaper than the split; ``None`` where none is.
+
+        Which engines of the one pool are sized rests on guesses, and what a split found may have been passed over there.
+        """
+        top, best = len(self.states) - 1, None
+        for k in dict.fromkeys(self.options.index(pool.option) for pool in pools):
+            least = cost_usd_per_hour if best is None else best.cost_usd_per_hour
+            most = self.options[k].price.most_below(least)
+            if most < 1 or self._capacity_bound(0, top, k) >= least or not self._keeps_with(0, top, k, most):
+                continue
+            found = self.candidate(0, top, k, most)
+            if found is not None and found.cost_usd_per_hour < least:
+                best = self._cheapest[0, top] = found
+        return best
 
     def _freed_splits(self, one: Pool) -> list[tuple[int, ...]]:
         """Cuts below which shorter requests may run with an engine of more throughput, whose iterations long ones make too long.
