@@ -132,3 +132,28 @@ def test_copies_of_stretches_of_a_long_trace_keep_their_hour() -> None:
         half = found.counts.shape[1] // 2
         shares.append(found.counts[:, :half].sum() / found.counts.sum())
     assert shares[0] > 0.3 and shares[1] < 0.15
+
+
+@pytest.mark.parametrize(("together", "level", "least"), [(1, 0.9, 0.85), (5, 0.8, 0.72)])
+def test_the_share_beyond_a_quantile_strays_as_its_minutes_say(together: int, level: float, least: float) -> None:
+    """Of 300 traces of 90 minutes, alike in runs of `together`, nine in ten should have the law's share within 1.645 deviations.
+
+    Fewer than that by the skewness of few runs; where a handful of minutes holds the whole tail none of it is known.
+    """
+    rng = np.random.default_rng(11)
+    hours, minutes = 300, 90
+    swing = np.repeat(rng.gamma(3.0, 1.0 / 3.0, (hours, minutes // together)), together, axis=1)
+    counts = rng.poisson(200.0 * swing).astype(float)
+    met = swing + 0.05 * rng.random((hours, minutes))
+    order = np.argsort(met, axis=None)
+    below = np.cumsum(counts.ravel()[order])
+    limit = met.ravel()[order][np.searchsorted(below, level * below[-1])]
+    none, inside = np.zeros(0), 0
+    for counted, what in zip(counts, met, strict=True):
+        found = Stretches(
+            none, none.astype(np.int64), none, none.astype(np.int64), none, none, none.astype(np.int64), np.ones((1, 1)),
+            counted[None], what[None], 1,
+        )  # fmt: skip
+        share = counted[what > limit].sum() / counted.sum()
+        inside += abs(share / (1.0 - level) - 1.0) <= 1.645 * found.deviations(np.array([level]))[0]
+    assert least <= inside / hours <= 0.97
