@@ -60,7 +60,7 @@ SENTENCES: Mapping[str, str] = {
     "fleet_promise": "{promise} of the fleet, shared out between its pools",
     "only_pool_promise": "{promise}",
     "minimum": "the minimum of {replicas} replicas",
-    "one_replica": "one replica is the least there is",
+    "one_replica": "the minimum of one",
     "utilization_cap": "utilization cap {cap:.0%} of the maximum throughput",
     "hardware_floor": "what the arithmetic alone takes at the GPU's peak",
     "nobody_decodes": "nobody decodes",

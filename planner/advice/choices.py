@@ -42,7 +42,7 @@ LIMITS_BEYOND = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 NEAR_KNEE = 3.0
 """Limits that cost more than this many times the knee's are not proposed."""
 
-PRECISIONS = {"weights": "FP8 weights, of a quantized checkpoint", "kv_dtype": "FP8 KV cache"}
+PRECISIONS = {"weights": "FP8 weights (a quantized checkpoint)", "kv_dtype": "FP8 KV cache"}
 """Options of precision and what they buy; a model or a GPU that has it already, or cannot, says so in its row."""
 
 GROWTH = 1.2
@@ -50,7 +50,7 @@ GROWTH = 1.2
 
 POOLS = ("one", "two", "three", "four")
 
-SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill and decode on pools of their own"}
+SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill and decode apart"}
 
 SCHEDULER_ERROR = 0.1
 """Share of the throughput that the theory of a scheduler may have too much and it still pays."""
@@ -171,7 +171,7 @@ def _flag(option: str, value: Any) -> str:
     if value is False or value in ({}, None):
         return f"without {spelling}"
     items = value if isinstance(value, (list, tuple)) else [value]
-    return " ".join(f"{spelling} {item}" for item in items)
+    return " ".join(f"{spelling} {item:.10g}" if isinstance(item, float) else f"{spelling} {item}" for item in items)
 
 
 def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
@@ -199,7 +199,7 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
     if plan is not None and inputs.compress:
         yield _choice("compression", "prompts left alone", compress=False)
     elif inputs.pools > 1:
-        yield _choice("compression", "a gateway that compresses prompts and knows outputs", compress=True)
+        yield _choice("compression", "prompts compressed, outputs known", compress=True)
     for option, what in PRECISIONS.items():
         if getattr(inputs, option) is None and inputs.profile is None:
             yield _choice("precision", what, **{option: "fp8"})

@@ -125,7 +125,9 @@ class Colocated(Fleet):
                 kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
                 lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
         if self._by_rate_per_replica:
-            line = f"{pool.name}: about {self.marginal_replicas(pool, traffic=1.1):,} replicas for 10% more traffic"
+            more = self.marginal_replicas(pool, traffic=1.1)
+            noun = "replica" if more == 1 else "replicas"
+            line = f"{pool.name}: with these engine settings about {more:,} {noun} for 10% more traffic"
             if self.promises.limits("ttft_s"):
                 line += f", {self.marginal_replicas(pool, ttft_slack_s=0.01):,} if TTFT may take 10 ms longer"
             lines.append(line + ".")

@@ -17,6 +17,12 @@ HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
 COLUMNS = ("otherwise", "GPUs", "$/month", "$/year", "change", "fleet", "write")
 DROPPED = ("fleet", "$/year")
 
+WORTH_TELLING = 0.98
+"""A choice that costs less than this share of the plan saves something."""
+
+MOST_SAVINGS = 3
+"""So many of them are named below the table."""
+
 TOO_DEAR = 20.0
 """A choice that costs more than this many times the plan is told, not priced: nobody takes it."""
 
@@ -35,7 +41,7 @@ def blocks(choices: Choices) -> list[Block]:
             columns[0], rows = "possible with", [[*row[:4], *row[5:]] for row in rows]
             columns.remove("change")
         found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED))
-    lines = [*_curve(choices), *_without(choices), *_not_reached(choices)]
+    lines = [*_savings(choices), *_curve(choices), *_without(choices), *_not_reached(choices)]
     return [*found, Text(lines, near=True)]
 
 
@@ -67,6 +73,20 @@ def _too_dear(choice: Choice, choices: Choices) -> bool:
     return base is not None and (choice.cost_usd_per_hour or 0.0) > TOO_DEAR * base
 
 
+def _savings(choices: Choices) -> Sequence[str]:
+    """The choices that save most at the same promise and traffic, the cheapest first."""
+    base = choices.cost_usd_per_hour
+    if base is None:
+        return []
+    cheaper = [
+        (c.cost_usd_per_hour, c.flags)
+        for c in choices.rows
+        if c.kind != "promise" and c.cost_usd_per_hour is not None and c.cost_usd_per_hour < WORTH_TELLING * base
+    ]
+    told = [f"{flags} ({_change(cost / base - 1.0)})" for cost, flags in sorted(cheaper)[:MOST_SAVINGS]]
+    return [f"saves most at the same promise: {', '.join(told)}"] if told else []
+
+
 def _curve(choices: Choices) -> Sequence[str]:
     """Where the cost of the promise bends."""
     at, costs = choices.knee_s, dict(choices.curve)
@@ -75,10 +95,18 @@ def _curve(choices: Choices) -> Sequence[str]:
     label = choices.promise.label
     if at is None:
         return [] if min(costs.values()) == max(costs.values()) else [f"{label}: no knee; every step costs about alike"]
-    joint = choices.promise.kind == GOODPUT
-    of_all = choices.promise.scaled(at / choices.promise.limit_s).told if joint else format_duration(at)
-    where = f"{of_all}, {_month(costs[at])}/month"
-    return [f"{label}: the knee is at {where}: tighter costs more and more, looser saves little"]
+    promise = choices.promise
+
+    def written(limit_s: float) -> str:
+        return promise.scaled(limit_s / promise.limit_s).told if promise.kind == GOODPUT else format_duration(limit_s)
+
+    tightest, loosest = min(costs), max(costs)
+    told = [f"{label}: the knee is at {written(at)}, {_month(costs[at])}/month"]
+    if tightest < at:
+        told.append(f"{written(tightest)} costs {costs[tightest] / costs[at]:.2g} times as much")
+    saved = 1.0 - costs[loosest] / costs[at]
+    told.append(f"{written(loosest)} saves {format_percent(saved) if saved > 5e-4 else 'nothing'}")
+    return ["; ".join(told)]
 
 
 def _without(choices: Choices) -> Sequence[str]:

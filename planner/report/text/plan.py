@@ -77,6 +77,8 @@ def savings(plan: Plan) -> str:
     base = plan.baseline_cost_usd_per_hour
     if plan.shape == "disaggregated":
         return f"Prefill and decode on pools of their own (searched: {plan.search.description})."
+    if plan.inputs.get("pools") == 1:
+        return f"One pool, as asked (searched: {plan.search.description})."
     if plan.baseline is None or base is None:
         return "One pool: splitting by length does not pay here (searched: " + plan.search.description + ")."
     replicas = sum(p.replicas for p in plan.baseline)
