@@ -702,6 +702,7 @@ def what_if(
     executor: Executor | None = None,
     jobs: int = 1,
     resume: str | Path | None = None,
+    stream: str | Path | None = None,
     research: bool = False,
     **values: Any,
 ) -> Sweep:
@@ -726,6 +727,8 @@ def what_if(
     resume
         File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
         they are done, so that an interrupted sweep goes on.
+    stream
+        CSV or Parquet file that gets every row as its point is done, in the order they are.
     research
         Of a plan: search for every point anew, instead of keeping what the plan has but for what is changed.
     **values
@@ -777,7 +780,18 @@ def what_if(
             # processes are all started at once: no more than there are points
             executor = opened.enter_context(ProcessPoolExecutor(max(1, min(jobs, len(changes)))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
-        return sweep(question, changes, load, progress, origin, executor, in_memory, standing, journal)
+        return sweep(
+            question,
+            changes,
+            load,
+            progress,
+            origin,
+            executor,
+            in_memory,
+            standing,
+            journal,
+            None if stream is None else Path(stream),
+        )
 
 
 def overview(

@@ -32,6 +32,10 @@ def what_if(
             "File of finished points: an interrupted sweep goes on where it stopped. Made when missing.", "--resume"
         ),
     ] = None,
+    stream: Annotated[
+        Path | None,
+        opt.told("CSV or Parquet file that gets every row as its point is done, in that order.", "--stream"),
+    ] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
@@ -64,6 +68,7 @@ def what_if(
             progress=progress,
             jobs=jobs or cores(),
             resume=resume,
+            stream=stream,
             **values,
         )
     write(result)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from planner._version import __version__
@@ -13,9 +15,11 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.notebook import InNotebooks
 from planner.plans import Plan
+from planner.promise import GOODPUT, Promise
 from planner.question.files import SavedPool, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.studies.journal import Journal, key_of
+from planner.studies.rows import RowFile
 from planner.workload.workload import Workload
 
 __all__ = ["Sweep", "SweepPoint", "combinations", "parse_settings", "sweep"]
@@ -70,7 +74,7 @@ class SweepPoint:
                 row[promise.column] = min(shares)
                 continue
             values = [v for q in p.pools if (v := q.quantile(promise.metric, promise.quantile)) is not None]
-            row[f"{promise.label.lower().replace(' ', '_')}_s"] = max(values)
+            row[_column(promise)] = max(values)
         row["reason"] = None
         return row
 
@@ -181,6 +185,7 @@ def sweep(
     in_memory: bool = False,
     standing: Sequence[SavedPool] = (),
     journal: Journal | None = None,
+    stream: Path | None = None,
 ) -> Sweep:
     """A plan per change.
 
@@ -205,6 +210,8 @@ def sweep(
         among the plan's own engines and boundaries where a change is about those.
     journal
         Points that are there are taken from it, the others added as they are done.
+    stream
+        CSV or Parquet file that gets every row as its point is done.
 
     Raises
     ------
@@ -237,12 +244,19 @@ def sweep(
             found = journal.points[key]
             points[k] = SweepPoint(asked[k].change, None, found["reason"], found)
     open_points = [k for k in range(len(asked)) if k not in points]
-    for k, point in _answers(asked, open_points, executor):
-        points[k] = point
-        if journal is not None:
-            journal.add(keys[k], point.to_row(), point.document(), point.error)
-        if progress is not None:
-            progress(len(points), len(asked))
+    with ExitStack() as opened:
+        rows = None if stream is None else opened.enter_context(_row_file(stream, asked))
+        if rows is not None:
+            for point in points.values():
+                rows.add(point.to_row())
+        for k, point in _answers(asked, open_points, executor):
+            points[k] = point
+            if journal is not None:
+                journal.add(keys[k], point.to_row(), point.document(), point.error)
+            if rows is not None:
+                rows.add(point.to_row())
+            if progress is not None:
+                progress(len(points), len(asked))
     return Sweep(base, tuple(points[k] for k in range(len(asked))))
 
 
@@ -260,6 +274,36 @@ class Asked:
         """What the point is known by in a journal."""
         pools = [asdict(pool) for pool in self.standing]
         return key_of(self.change, self.question.to_dict(), self.workload.digest, pools)
+
+
+def _row_file(path: Path, asked: Sequence[Asked]) -> RowFile:
+    """A table with every column that the points will have, in the order of :meth:`Sweep.to_rows`."""
+    changed = list(dict.fromkeys(name for point in asked for name in point.change))
+    values = [{k: _plain(v) for k, v in point.change.items()} for point in asked]
+    words = [name for name in changed if any(not _is_number(v.get(name, 0.0)) for v in values)]
+    promised = dict.fromkeys(_column(p) for point in asked for p in point.question.promises)
+    return RowFile(path, [*changed, *ANSWER, *promised, "reason"], [*words, "fleet", "reason"])
+
+
+def _is_number(value: object) -> bool:
+    """Whether a change is a number, as it is or as the command line writes one."""
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+ANSWER = (
+    "feasible", "pools", "gpus", "replicas", "fleet", "boundary_tokens", "gamma", "load", "cost_usd_per_hour",
+    "cost_usd_per_million_tokens", "saving",
+)  # fmt: skip
+"""Columns of a row between the changes and the promises."""
+
+
+def _column(promise: Promise) -> str:
+    """What a promise's value is called in a row."""
+    return promise.column if promise.kind == GOODPUT else f"{promise.label.lower().replace(' ', '_')}_s"
 
 
 def _answers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.cli.main import app
+from planner.errors import InputError
 
 CHANGES: dict[str, Any] = {"rate": [20.0, 60.0, 200.0, 600.0], "slo": ["20s", "1ms"]}
 
@@ -40,6 +42,41 @@ def test_processes_and_executors_give_the_same_rows(base: Path) -> None:
         assert rows(fo.what_if(base, executor=threads, **CHANGES)) == rows(alone)
     with pytest.raises(fo.InputError, match="jobs"):
         fo.what_if(base, jobs=0, **CHANGES)
+
+
+def test_rows_stream_to_a_file(base: Path, tmp_path: Path) -> None:
+    """What is in the file are the rows of the result, whatever order they were found in; an infeasible point is one."""
+    changes = {"rate": [10.0, 20.0, 30.0], "slo": [4.0, 1e-4]}
+    found = fo.what_if(base, stream=tmp_path / "rows.csv", resume=tmp_path / "points.jsonl", **changes)
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        streamed = list(csv.DictReader(file))
+    expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in found.to_rows()]
+    assert len(streamed) == 6 and sum(row["feasible"] == "False" for row in streamed) == 3
+    for row, told in zip(streamed, expected, strict=True):
+        assert {k: v for k, v in row.items() if v} == {k: v for k, v in told.items() if v}
+    # a resumed sweep has all rows again
+    again = fo.what_if(base, stream=tmp_path / "again.csv", resume=tmp_path / "points.jsonl", **changes)
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "rows.csv").read_text() and len(again.points) == 6
+    parquet = pytest.importorskip("pyarrow.parquet")
+    fo.what_if(base, stream=tmp_path / "rows.parquet", **changes)
+    table = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert [r["cost_usd_per_hour"] for r in table] == [r.get("cost_usd_per_hour") for r in found.to_rows()]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_rows_go_to_known_kinds_of_files(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="parquet"):
+        fo.what_if(base, stream=tmp_path / "rows.xlsx", rate=[10.0])
+
+
+@pytest.mark.long
+def test_a_dask_cluster_is_an_executor(base: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert rows(fo.what_if(base, executor=client.get_executor(), **CHANGES)) == rows(fo.what_if(base, **CHANGES))
 
 
 def test_an_interrupted_sweep_goes_on(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

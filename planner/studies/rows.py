@@ -1,0 +1,119 @@
+"""Rows of a sweep on disk as they are found: CSV line by line, Parquet by groups of rows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from planner.errors import InputError
+
+__all__ = ["RowFile"]
+
+GROUP = 200
+"""Rows of a group in a Parquet file."""
+
+
+class RowFile:
+    """A table that grows by a row at a time, in the order rows are found.
+
+    A CSV file holds every row written so far, whole, whenever it is looked at. A Parquet file has its directory at its end: it is
+    written beside its place and takes it when it is closed.
+
+    Parameters
+    ----------
+    path
+        ``.csv`` or ``.parquet``; an existing file is replaced.
+    columns, texts
+        All columns there will be, and which of them hold words.
+
+    Raises
+    ------
+    InputError
+        Another suffix; pyarrow not installed; a file that cannot be written.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str], texts: Collection[str] = ()) -> None:
+        self.path, self.columns = path, [*columns]
+        self._rows: list[dict[str, Any]] = []
+        self._file: IO[str] | None = None
+        self._parquet: Any = None
+        suffix = path.suffix.lower()
+        if suffix not in (".csv", ".parquet"):
+            raise InputError(f"{path}: rows are written to .csv or .parquet", "Name the file so.")
+        try:
+            if suffix == ".csv":
+                self._file = path.open("w", encoding="utf-8", newline="")
+                self._csv = csv.DictWriter(self._file, self.columns, lineterminator="\n")
+                self._csv.writeheader()
+                return
+            self._beside = path.with_name(f".{path.name}.partial")
+            self._open_parquet(texts)
+        except OSError as error:
+            raise self._unwritten(error) from None
+
+    def _open_parquet(self, texts: Collection[str]) -> None:
+        """The writer, with a type for each column."""
+        try:
+            import pyarrow as arrow
+            from pyarrow import parquet
+        except ImportError:
+            raise InputError(
+                f"{self.path}: needs pyarrow", "pip install 'fleetopt[parquet]', or name it .csv."
+            ) from None
+        kinds = {"feasible": arrow.bool_(), **dict.fromkeys(texts, arrow.string())}
+        self._schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in self.columns])
+        self._parquet = parquet.ParquetWriter(self._beside, self._schema)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A row, on disk before this returns (of Parquet, its group)."""
+        kept = {name: row.get(name) for name in self.columns}
+        try:
+            if self._file is not None:
+                self._csv.writerow({k: "" if v is None else v for k, v in kept.items()})
+                self._file.flush()
+            else:
+                self._rows.append(kept)
+                if len(self._rows) >= GROUP:
+                    self._write_group()
+        except OSError as error:
+            raise self._unwritten(error) from None
+
+    def _write_group(self) -> None:
+        import pyarrow as arrow
+
+        for row in self._rows:
+            for field in self._schema:
+                value = row[field.name]
+                row[field.name] = (
+                    value
+                    if value is None or arrow.types.is_boolean(field.type)
+                    else (str(value) if arrow.types.is_string(field.type) else float(value))
+                )
+        self._parquet.write_table(arrow.Table.from_pylist(self._rows, self._schema))
+        self._rows = []
+
+    def _unwritten(self, error: OSError) -> InputError:
+        return InputError(f"{self.path}: cannot be written ({error.strerror or error})")
+
+    def __enter__(self) -> RowFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._file is not None:
+                self._file.close()
+                return
+            if self._rows:
+                self._write_group()
+            self._parquet.close()
+            if kind is None:
+                self._beside.replace(self.path)
+            else:
+                self._beside.unlink(missing_ok=True)
+        except OSError as failed:
+            raise self._unwritten(failed) from None
