@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import ExitStack
@@ -142,13 +143,16 @@ def parse_settings(items: Sequence[str]) -> dict[str, list[str]]:
 
     >>> parse_settings(["rate=500,1000", "gpu=h100"])
     {'rate': ['500', '1000'], 'gpu': ['h100']}
+    >>> parse_settings(["goodput=99%:ttft=300ms,tpot=25ms,95%:ttft=1s,tpot=50ms"])
+    {'goodput': ['99%:ttft=300ms,tpot=25ms', '95%:ttft=1s,tpot=50ms']}
     """
     result: dict[str, list[str]] = {}
     problems = []
     for item in items:
         name, equals, values = item.partition("=")
         name = name.strip()
-        parts = [v.strip() for v in values.split(",")]
+        # limits of one goodput have commas between them; the next one begins with a share
+        parts = [v.strip() for v in re.split(r",(?=[^,=]*:)" if name == "goodput" else ",", values)]
         if not (name and equals and all(parts)):
             problems.append(f"--set: {item!r} is not OPTION=VALUE[,VALUE...]")
         elif name in result:
