@@ -3,7 +3,8 @@
 No model is downloaded. The layers of one GPU's share are built with random weights; attention runs over KV buffers that
 are different for every repeat (a KV cache of gigabytes never sits in the L2 cache either); the time of a few layers is
 multiplied to the model's depth and the head with its argmax added. The host's share (scheduler, detokenizer, HTTP) is not
-in it: an engine adds it to every iteration, which `--server` measures.
+in it: an engine adds it to every iteration, which `--server` measures. Between the matrix products a layer has what engines have:
+RMSNorm with the residual's sum, rotary positions, SiLU times its gate, each one kernel where torch can compile it.
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ class _Device:
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.name = torch.cuda.get_device_name(0) if self.cuda else "cpu"
         self.l2_bytes = 0
+        self.launched = 0
+        """Batches timed with their launches, because they could not be captured."""
         if self.cuda:
             properties = torch.cuda.get_device_properties(0)
             self.l2_bytes = int(getattr(properties, "L2_cache_size", 0) or 64 * 2**20)
@@ -179,6 +182,7 @@ class _Device:
         except RuntimeError:
             # a kernel that cannot be captured is timed with its launches
             torch.cuda.synchronize()
+            self.launched += 1
 
         def once() -> float:
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -235,6 +239,10 @@ class _Shard:
         head = torch.randn(self.vocab, h, generator=generator, device=device.kind, dtype=torch.float32)
         self.head = (head / math.sqrt(h)).to(device.dtype)
         self.one = torch.ones((), device=device.kind, dtype=torch.float32)
+        # positions turn pairs of a head's values; one row of angles per place in a context
+        angles = torch.outer(torch.arange(model.max_context), 1e4 ** (-torch.arange(0, d, 2) / d))
+        self.turns = [f(angles).to(device.dtype).to(device.kind) for f in (torch.cos, torch.sin)]
+        self.norm, self.rotary, self.gated, self.fused = _between(torch, device, h, d, self.inner)
         self.pool: list[Any] = []
         self.varlen = self._find_varlen()
 
@@ -287,11 +295,10 @@ class _Shard:
         narrow = x.to(torch.float8_e4m3fn)
         if rows % 16:  # the kernel wants multiples of 16 rows
             narrow = torch.nn.functional.pad(narrow.view(torch.uint8), (0, 0, 0, 16 - rows % 16)).view(narrow.dtype)
-        out = torch._scaled_mm(narrow, weight.t(), scale_a=self.one, scale_b=self.one, out_dtype=self.device.dtype)
+        out = torch._scaled_mm(
+            narrow, weight.t(), scale_a=self.one, scale_b=self.one, out_dtype=self.device.dtype, use_fast_accum=True
+        )
         return out[:rows]
-
-    def _norm(self, x: Any, weight: Any) -> Any:
-        return x * (x.float().pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt().to(x.dtype) * weight
 
     def _causal(self, q: Any, k: Any, v: Any) -> Any:
         """Attention of new tokens over past and new ones, causal from the lower right corner."""
@@ -323,6 +330,9 @@ class _Shard:
         copies = max(1, min(wanted, self.room // max(tokens_kv, 1)))
         hidden = torch.randn(batch.tokens, model.hidden_size, device=self.device.kind).to(self.device.dtype)
         kept = n + m
+        places = np.concatenate([np.full(n, batch.context - 1), np.tile(np.arange(batch.past_tokens, total), m)])
+        rows = torch.tensor(places % model.max_context, device=self.device.kind, dtype=torch.int64)
+        cosine, sine = (turn[rows][:, None, :] for turn in self.turns)
         varlen = self.varlen if m else None
         if varlen is not None:
             lengths_q = [1] * n + [new] * m
@@ -369,22 +379,63 @@ class _Shard:
 
         def body(copy: int) -> None:
             with torch.no_grad():
-                x = hidden
+                x, residual = hidden, torch.zeros_like(hidden)
                 for layer, weights in enumerate(self.weights):
-                    qkv = self._linear(self._norm(x, weights["norm"]), weights["qkv"])
-                    qkv = qkv.view(batch.tokens, q_heads + 2 * kv_heads, d)
-                    q, k_new, v_new = qkv.split([q_heads, kv_heads, kv_heads], dim=1)
-                    out = attend(layer, copy, q.contiguous(), k_new, v_new)
-                    x = x + self._linear(out, weights["out"])
-                    up = self._linear(self._norm(x, weights["norm"]), weights["up"])
-                    gate, value = up.split(self.inner, dim=1)
-                    x = x + self._linear((torch.nn.functional.silu(gate) * value).contiguous(), weights["down"])
+                    x, residual = self.norm(x, residual, weights["norm"])
+                    qkv = self._linear(x, weights["qkv"]).view(batch.tokens, q_heads + 2 * kv_heads, d)
+                    turned = self.rotary(qkv[:, : q_heads + kv_heads], cosine, sine)
+                    q, k_new = turned.split([q_heads, kv_heads], dim=1)
+                    out = attend(layer, copy, q.contiguous(), k_new, qkv[:, q_heads + kv_heads :])
+                    x, residual = self.norm(self._linear(out, weights["out"]), residual, weights["norm"])
+                    x = self._linear(self.gated(self._linear(x, weights["up"])), weights["down"])
 
         def head(_: int) -> None:
             with torch.no_grad():
                 (hidden[:kept] @ self.head.t()).argmax(-1)
 
         return body, head, copies
+
+
+def _between(
+    torch: Any, device: _Device, hidden: int, head: int, inner: int
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]:
+    """RMSNorm with residual, rotary positions and gated SiLU; and whether each is one kernel.
+
+    Compiled on a GPU where torch can (Triton is there); as torch has them otherwise.
+    """
+
+    def norm(x: Any, residual: Any, weight: Any) -> Any:
+        total = x + residual
+        wide = total.float()
+        return (wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()).to(x.dtype) * weight, total
+
+    def rotary(x: Any, cosine: Any, sine: Any) -> Any:
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+    def gated(x: Any) -> Any:
+        gate, value = x.chunk(2, dim=-1)
+        return torch.nn.functional.silu(gate) * value
+
+    plain: tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]] = (norm, rotary, gated)
+    if not device.cuda:
+        return *plain, False
+    try:
+        compiled: list[Callable[..., Any]] = [torch.compile(f, dynamic=True) for f in plain]
+        make = {"device": "cuda", "dtype": device.dtype}
+        for rows in (16, 48):
+            x = torch.randn(rows, hidden, **make)
+            heads, turn = torch.randn(rows, 4, head, **make), torch.randn(rows, 1, head // 2, **make)
+            up = torch.randn(rows, 2 * inner, **make)
+            weight = torch.ones(hidden, **make)
+            for fast, slow, given in zip(compiled, plain, ((x, x, weight), (heads, turn, turn), (up,)), strict=True):
+                got, wanted = fast(*given), slow(*given)
+                pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else ((got, wanted),)
+                if not all(torch.allclose(a.float(), b.float(), atol=3e-2, rtol=3e-2) for a, b in pairs):
+                    return *plain, False
+    except Exception:  # whatever a compiler that does not work here raises: the plain ones do
+        return *plain, False
+    return compiled[0], compiled[1], compiled[2], True
 
 
 def _allreduce(
@@ -545,6 +596,11 @@ def measure(
     notes.append("the engine's host time is not in it; measure a running server to see it")
     if machine.cuda:
         notes.append("attention: " + ("torch varlen_attn" if shard.varlen else "scaled_dot_product_attention"))
+        notes.append(
+            "norms, positions and activations: " + ("a kernel each" if shard.fused else "torch's, not fused: too slow")
+        )
+        if machine.launched:
+            notes.append(f"{machine.launched} timings could not be captured as CUDA graphs: launches are in them")
     cuda = f", CUDA {torch.version.cuda}" if machine.cuda else ""
     del shard
     if machine.cuda:
