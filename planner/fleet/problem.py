@@ -926,24 +926,38 @@ class FleetProblem:
         known = ~np.isfinite(costs) | (costs == 0.0)
         taken = np.zeros_like(costs)
         guides = np.maximum(self.option_guides, costs) if limit is not None and self.method.guided else costs
+        guided = guides is not costs
         stop_at = math.inf if limit is None else self.evaluations + limit // 4
         best: tuple[float, Labelled] | None = None
         bound, finished = math.inf, False
 
         def size(i: int, j: int, k: int) -> None:
-            pool = self.candidate(i, j, k)
+            guess = float(guides[k, i, j]) / self.options[k].price.least_usd_per_replica_hour
+            pool = self.candidate(i, j, k, guess if guided and 1.0 <= guess < math.inf else None)
             known[k, i, j] = True
             taken[k, i, j] = 0.0 if pool is None else pool.gpus
-            if pool is not None and guides is not costs:
+            if pool is not None and guided:
                 # other bands at the same boundaries are guessed wrong alike
                 alike = (boundary[:, None] == boundary[i]) & (boundary[None, :] == boundary[j])
                 guides[k, alike] *= pool.cost_usd_per_hour / guides[k, i, j]
             costs[k, i, j] = math.inf if pool is None else pool.cost_usd_per_hour
 
         boundary = np.array([s.boundary for s in self.states])
-        for edge in [*self._pools, *((0, top, k) for k in range(len(self.options)))]:
+        # one pool of every type, by the option guessed to cost least; guesses are off by a common factor more than by their own
+        ones = {}
+        for k in np.argsort(guides[:, 0, top], kind="stable").tolist():
+            ones.setdefault(kinds[k] if guided else k, k)
+        guessed = guides[:, 0, top].copy()
+        for edge in [*self._pools, *((0, top, k) for k in ones.values())]:
             size(*edge)
-        for hopes in (guides, costs) if guides is not costs else (costs,):
+        off = [
+            float(costs[k, 0, top] / guessed[k])
+            for k in ones.values()
+            if guessed[k] > 0.0 and costs[k, 0, top] < math.inf
+        ]
+        if guided and off:
+            guides *= np.where(known, 1.0, max(min(off), 1.0))
+        for hopes in (guides, costs) if guided else (costs,):
             while True:
                 now = np.where(known, costs, np.maximum(hopes, costs))
                 # no replica costs more than its price on demand: so many it takes at least
