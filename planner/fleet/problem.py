@@ -944,7 +944,7 @@ class FleetProblem:
 
         boundary = np.array([s.boundary for s in self.states])
         # one pool of every type, by the option guessed to cost least; guesses are off by a common factor more than by their own
-        ones = {}
+        ones: dict[object, int] = {}
         for k in np.argsort(guides[:, 0, top], kind="stable").tolist():
             ones.setdefault(kinds[k] if guided else k, k)
         guessed = guides[:, 0, top].copy()
