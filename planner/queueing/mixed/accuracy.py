@@ -57,10 +57,9 @@ def _lean(*quartiles: float) -> dict[str, float]:
 
 
 # The rows of random and join-shortest-queue up to load 0.7, and of random up to 0.87, are as wide as 30 and 15 more pools on other
-# GPUs, models and lengths were off (benchmarks/accuracy_routing.py): bands of
-# the cases alone held in 80% of those. The row
-# of join-shortest-queue with waiting is wider than its seven cases (-5..+47% for TTFT p99), by hand: at load 0.96
-# slot-bound pools of four came out 20-45% optimistic.
+# GPUs, models and lengths were off (benchmarks/accuracy_routing.py): bands of the cases alone held in 80% of those. The row of
+# join-shortest-queue with waiting is wider than its seven cases (-5..+47% for TTFT p99), by hand: at load 0.96 slot-bound
+# pools of four came out 20-45% optimistic.
 # fmt: off
 REGIONS: Mapping[str, Region] = {r.name: r for r in (
     Region("random, load <= 0.7", 56,
