@@ -3,8 +3,8 @@
 Requests present are a birth-death chain: below saturation n requests leave at the rate of iterations that grow with them,
 beyond it at the largest throughput. A limit on the queue ends the chain; a client's patience T means that who stands further back
 than T minus the time to a first token after admission gets an answer too late. First come, first served, an engine that is kept
-busy with requests about to be given up answers few: beyond capacity the heads of the queue are as old as patience allows, some of
-their prompts are computed in vain, and the share s that succeeds follows from what both kinds cost. Attempts that fail come back
+busy with requests about to be given up answers few: beyond capacity the heads of the queue are as old as patience allows, and what
+slack they have left is the time a customer stays in a queue GI/M/1 with the roles of arrivals and service exchanged. Attempts that fail come back
 up to r times: rate = demand (1 + p + ... + p^r), solved from below.
 """
 
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Door", "Overload", "OverloadedReplica"]
 
-LONG_PROMPT = 1.5
-"""Iterations from which on a prompt's own length decides whether it is done in time [1]."""
+GROUPS = 48
+"""Kinds of requests that patience tells apart, by their prefill."""
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +84,7 @@ class Overload:
         return self.goodput_per_s / self.demand_per_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OverloadedReplica:
     """One replica of mixed batching near and beyond its capacity.
 
@@ -112,11 +113,6 @@ class OverloadedReplica:
     work: Floats
     prefill: Floats
     weight: Floats
-
-    @property
-    def prefill_share(self) -> float:
-        """Part of the work that is prefill [1]."""
-        return float(self.weight @ self.prefill)
 
     @property
     def scv(self) -> float:
@@ -171,23 +167,63 @@ class OverloadedReplica:
             return share * x / rate, 1.0 - x / rate, (1.0 - share) * x / rate, door.timeout_s, limit
         return share, 0.0, 1.0 - share, door.timeout_s, rate * door.timeout_s
 
-    def _succeeding(self, rate: float) -> float:
-        """Share of attempts answered where all wait as long as patience allows and the engine has time 1/rate for each [1].
-
-        Prompts of less than an iteration fail by when they are taken, half computed on average. Of longer ones those fail first
-        whose prefill is longer than the patience left, e: E[work; prefill <= e] + e P(prefill > e) = X / rate; simulation lies
-        midway between the two.
-        """
-        each = self.capacity_per_s / rate
-        vain = 0.5 * self.prefill_share
-        by_moment = min(max((each - vain) / (1.0 - vain), 0.0), 1.0)
-        if self.prompt_iterations < LONG_PROMPT:
-            return by_moment
+    @cached_property
+    def _groups(self) -> tuple[Floats, Floats, Floats]:
+        """Prefill and other work, and share of at most GROUPS kinds of requests, in the order of their prefill; shape (groups,)."""
         order = np.argsort(self.prefill)
-        prefill, work, weight = self.prefill[order], self.work[order], self.weight[order]
-        done = np.cumsum(weight)
-        cost = np.cumsum(weight * work) + prefill * (1.0 - done)
-        return 0.5 * (by_moment + float(np.interp(each, cost, done)))
+        weight = self.weight[order]
+        group = np.minimum((np.cumsum(weight) - 0.5 * weight) * GROUPS, GROUPS - 1).astype(np.int64)
+        shares: Floats = np.bincount(group, weight).astype(np.float64)
+        kept = shares > 0.0
+        shares = shares[kept]
+        sums = [np.bincount(group, weight * w)[kept] for w in (self.prefill[order], self.work[order])]
+        prefill = np.maximum(sums[0] / shares, 1e-9)
+        return prefill, np.maximum(sums[1] / shares - prefill, 0.0), shares
+
+    def _succeeding(self, rate: float) -> float:
+        r"""Share of attempts answered where all wait as long as patience allows [1].
+
+        First come, first served, prompts are computed one after the other. When one is taken, its client has a slack e left; it
+        takes s, or e if that is less, and the next in line has the slack
+
+        .. math:: e' = (e - s)^+ + A, \quad A \sim \text{Exp}(\lambda)
+
+        because clients come at rate :math:`\lambda` and give up in the order in which they came. That is the time a customer of
+        a queue GI/M/1 stays, served at rate :math:`\lambda` and arriving every s: e is exponential with the rate
+        :math:`\theta = \lambda(1 - E[e^{-\theta s}])`. The first token comes at the end of an iteration, U later (uniform), so
+        an attempt succeeds with :math:`E[e^{-\theta(s + U)}]` and its prompt costs :math:`E[\min(e + U, s)]` of the engine's time
+        for prefill, whose share phi is what the decodes of those answered leave: s = prefill/(X phi). Prompts of clients that are
+        gone leave their slots at once, so that iterations grow until prompts fill them, if they are not that long already.
+        """
+        x = self.capacity_per_s
+        prefill, rest, share = self._groups
+        moments = (np.arange(8)[:, None] + 0.5) / 8.0
+
+        def used(phi: float) -> tuple[float, float]:
+            """Share of the engine's time that prefill at `phi` and what it leads to take, and answers per second."""
+            s = prefill / (x * phi)
+            if rate * float(share @ s) <= 1.0:
+                return math.inf, rate
+            tau = max(self.full_iteration_s, float(share @ s) / self.prompt_iterations)
+            ends, theta = moments * tau, rate
+            for _ in range(20):
+                gone = share * np.exp(-theta * s)
+                step = (rate * (1.0 - float(gone.sum())) - theta) / (rate * float(gone @ s) - 1.0)
+                theta -= step
+                if abs(step) <= 1e-10 * rate:
+                    break
+            theta = max(theta, 1e-12)
+            late = -math.expm1(-theta * tau) / (theta * tau)
+            kept = share * np.exp(-theta * s) * late
+            taken = np.minimum(ends, s) - np.expm1(-theta * np.maximum(s - ends, 0.0)) / theta
+            begun = 1.0 / float((taken @ share).mean())
+            return phi + begun * float(kept @ rest) / x, begun * float(kept.sum())
+
+        low, high = 1e-4, 1.0
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if used(middle)[0] > 1.0 else (middle, high)
+        return min(used(low)[1] / rate, 1.0)
 
     def at(self, demand_per_s: float, door: Door) -> Overload:
         """The steady state clients run into when their demand grows to this.
