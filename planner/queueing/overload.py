@@ -4,8 +4,8 @@ Requests present are a birth-death chain: below saturation n requests leave at t
 beyond it at the largest throughput. A limit on the queue ends the chain; a client's patience T means that who stands further back
 than T minus the time to a first token after admission gets an answer too late. First come, first served, an engine that is kept
 busy with requests about to be given up answers few: beyond capacity the heads of the queue are as old as patience allows, and what
-slack they have left is the time a customer stays in a queue GI/M/1 with the roles of arrivals and service exchanged. Attempts that fail come back
-up to r times: rate = demand (1 + p + ... + p^r), solved from below.
+slack they have left is the time a customer stays in a queue GI/M/1 with the roles of arrivals and service exchanged.
+Attempts that fail come back up to r times: rate = demand (1 + p + ... + p^r), solved from below.
 """
 
 from __future__ import annotations
