@@ -104,3 +104,19 @@ def test_weights_and_kv_of_another_dtype(azure: Workload) -> None:
     (plain,), (small,) = fo.plan(azure, **base).pools, fo.plan(azure, **base, weights="fp8", kv_dtype="fp8").pools
     assert small.kv_tokens > 2 * plain.kv_tokens
     assert small.settings.kv_cache_dtype == "fp8"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("question", "fixed"),
+    [
+        (
+            {"workload": "azure-conv", "model": "qwen3-30b-a3b", "rate": 10_000.0, "tpot": "40ms"},
+            {"boundaries": [1231]},
+        ),
+        ({"workload": "azure", "model": "llama-3.1-70b", "rate": 20.0, "tpot": "40ms"}, {"tp": 8}),
+    ],
+)
+def test_what_the_search_once_missed(question, fixed):
+    """A cut that frees an engine for short requests, and an engine that only a split had been sized with."""
+    assert fo.plan(**question).cost_usd_per_hour <= fo.plan(**question, **fixed).cost_usd_per_hour * 1.0001
