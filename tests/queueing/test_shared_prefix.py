@@ -84,7 +84,7 @@ def test_a_path_waits_for_the_memory_that_is_left():
     model, rest = IterationModel(**TERMS), IterationModel(**REST)
     ours = follow_path(requests, model.time, budget=1024, slots=256, kv_tokens=10_000.0 - PREFIX)
     theirs = follow_path(rests, rest.time, budget=1024, slots=256, kv_tokens=10_000.0 - PREFIX)
-    assert ours.wait_probability > 0.5
+    assert ours.wait_probability > 0.2
     # rounds of substitution end a little apart
     assert ours.quantiles("e2e_s", np.array([0.5, 0.99])) == pytest.approx(
         theirs.quantiles("e2e_s", np.array([0.5, 0.99])), rel=1e-3
