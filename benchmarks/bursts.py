@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from make_days import days
 
 from planner.catalog import gpu, model, profile
+from planner.iteration.model import IterationModel
 from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.routing import find_routing
@@ -44,7 +46,10 @@ OTHERS = (
     ("l40s", 12, 0.6), ("a100-80gb", 4, 0.55), ("a100-80gb", 10, 0.8),
 )  # fmt: skip
 DAYS = (("h100", 2, 0.4), ("l40s", 4, 0.5))
-SETS = {"chosen": (CHOSEN, 0, (2, 3, 4, 5)), "others": (OTHERS, 1, (102, 103, 104, 105)), "days": (DAYS, 0, (2,))}
+SETS = {"chosen": (CHOSEN, 0, 2, 4), "others": (OTHERS, 1, 102, 4), "days": (DAYS, 0, 2, 3)}
+"""Cases, the first token budget's turn, the first seed, and replays of each case at least."""
+MOST_REPLAYS, KNOWN = 10, 0.07
+"""More replays are added up to so many while the standard error of their mean P99 TTFT is above this share of it."""
 ROUTINGS = ("random", "p2c", "jsq")
 FEWEST, MOST = 120_000, 300_000
 """Requests of a replay of a trace of an hour; days are replayed whole."""
@@ -69,16 +74,16 @@ class Law:
         assert law is not None
         self.law = law
 
-    def pool(self, gpu_name: str, budget: int, routing: str) -> MixedPool:
-        """The pool under the path of the traffic."""
-        iteration = profile(gpu=gpu(gpu_name), model=model("llama-3.1-8b")).iteration
+    def pool(self, gpu_name: str, budget: int, routing: str, iteration: IterationModel | None = None) -> MixedPool:
+        """The pool under the path of the traffic, on today's estimate of the iteration times unless others are given."""
+        iteration = iteration or profile(gpu=gpu(gpu_name), model=model("llama-3.1-8b")).iteration
         arrivals = PoolArrivals(self.kept.arrivals, 1.0, self.law.requests)
         return MixedPool(self.law, iteration, SLOTS, KV_TOKENS, budget, find_routing(routing), arrivals)
 
 
 def replays(which: str, name: str, law: Law, results: dict[str, Any], save: Path) -> None:
-    """Replay the cases of a set that are not in the results."""
-    cases, turn, seeds = SETS[which]
+    """Replay the cases of a set as often as the results do not hold yet."""
+    cases, turn, first_seed, fewest = SETS[which]
     for number, (gpu_name, replicas, load) in enumerate(cases):
         budget = BUDGETS[(number + turn) % 3]
         for routing in ROUTINGS[: 1 if replicas == 1 else None]:
@@ -86,7 +91,7 @@ def replays(which: str, name: str, law: Law, results: dict[str, Any], save: Path
             pool, recorded = law.pool(gpu_name, budget, routing), law.recorded
             capacity = replicas * pool.capacity_per_s
             copies = max(round(load * capacity / recorded.rate_per_s), 1)
-            if key in results or not 0.1 < copies * recorded.rate_per_s / capacity < 0.9:
+            if not 0.1 < copies * recorded.rate_per_s / capacity < 0.9:
                 continue
             requests = min(max(FEWEST, copies * recorded.requests), MOST if which != "days" else 10**9)
             engines = PoolEngines(replicas, profile(gpu=gpu(gpu_name), model=model("llama-3.1-8b")).iteration, SLOTS, budget,
@@ -95,14 +100,24 @@ def replays(which: str, name: str, law: Law, results: dict[str, Any], save: Path
                 float(recorded.times_s[-1]),
                 (recorded.times_s, recorded.input_tokens, recorded.output_tokens),
             )
-            runs = []
-            for seed in seeds if copies > 1 else seeds[:1]:
+            # a case keeps the iteration times of its first replay, whatever the estimate becomes
+            case = results.setdefault(key, {"copies": copies, "runs": [], "iteration": pool._iteration.to_dict()})
+            copies, runs = case["copies"], case["runs"]
+            engines = replace(engines, iteration=IterationModel(**case["iteration"]))
+            while len(runs) < (fewest if copies > 1 else 1) or (
+                len(runs) < MOST_REPLAYS and standard_error(runs) > KNOWN
+            ):
                 traffic = ReplayedTraffic(*columns, span, float(copies), requests=requests)
-                seen = simulate(traffic, engines, seeds=(seed,), quantiles=LEVELS)
+                seen = simulate(traffic, engines, seeds=(first_seed + len(runs),), quantiles=LEVELS)
                 runs.append([[seen.quantile(m, q).value for q in LEVELS] for m in ("ttft_s", "tpot_s")])
-            results[key] = {"copies": copies, "runs": runs}
-            save.write_text(json.dumps(results, indent=1), encoding="utf-8")
+                save.write_text(json.dumps(results, indent=1), encoding="utf-8")
             print(key, [r[0][2] for r in runs], flush=True)
+
+
+def standard_error(runs: list[Any]) -> float:
+    """Relative standard error of the mean P99 TTFT over replays; 0 of one."""
+    values = np.array([r[0][2] for r in runs])
+    return float(values.std(ddof=1) / np.sqrt(values.size) / values.mean()) if values.size > 1 else 0.0
 
 
 def rows_of(which: str, laws: dict[str, Law], results: dict[str, Any]) -> list[dict[str, Any]]:
@@ -113,7 +128,7 @@ def rows_of(which: str, laws: dict[str, Law], results: dict[str, Any]) -> list[d
         if kind != which:
             continue
         law = laws[name]
-        at = law.pool(gpu_name, int(budget), routing).predict(
+        at = law.pool(gpu_name, int(budget), routing, IterationModel(**seen["iteration"])).predict(
             seen["copies"] * law.recorded.rate_per_s, int(replicas), LEVELS
         )
         runs = np.array(seen["runs"])
@@ -124,6 +139,7 @@ def rows_of(which: str, laws: dict[str, Law], results: dict[str, Any]) -> list[d
         found.append(
             {
                 "error": error, "tpot": at.tpot_s[2] / tpot[2] - 1.0, "inside": float(inside.mean()),
+                "known": standard_error(seen["runs"]),
                 "line": f"| {name} | {gpu_name} | {budget} | {routing} | {replicas} | {seen['copies']} | {at.load:.2f} | "
                 + " | ".join(f"{e:+.0%}" for e in error)
                 + f" | {ttft[2]:.2f} s | {spread.min():+.0%}..{spread.max():+.0%} | {at.tpot_s[2] / tpot[2] - 1.0:+.0%} |",
@@ -136,11 +152,13 @@ def told(rows: list[dict[str, Any]]) -> str:
     """The errors of a set in a sentence."""
     ttft, tpot = (np.abs(np.array(x)) for x in ([r["error"][2] for r in rows], [r["tpot"] for r in rows]))
     low = np.quantile([r["error"][2] for r in rows], 0.05)
+    known = [r["known"] for r in rows]
     return (
         f"{len(rows)} cases: TTFT P99 median {np.median(ttft):.1%}, nine in ten within {np.quantile(ttft, 0.9):.0%}, worst "
         f"{ttft.max():.0%} (one in twenty is more optimistic than {low:+.0%}); TPOT P99 median {np.median(tpot):.1%}, nine in ten "
         f"within {np.quantile(tpot, 0.9):.0%}, worst {tpot.max():.0%}. The P99 of a single replay lies inside the printed band in "
-        f"{np.mean([r['inside'] for r in rows]):.0%}."
+        f"{np.mean([r['inside'] for r in rows]):.0%}; the standard error of the replays' own mean P99 TTFT is "
+        f"{np.median(known):.1%} in the median case, {np.max(known):.0%} in the worst."
     )
 
 
@@ -154,8 +172,8 @@ HEAD = """# Bursts: prediction along the path against a replay of the same reque
 
 The Azure conversation and code traces (28,185 requests in an hour, 8.02/s together), each request with its own
 time and lengths, on replicas of Llama-3.1-8B (roofline estimate). Predicted from the compacted file: requests
-and tokens per second and the law of lengths. At higher rates both lay shifted copies over each other; the prediction is for a
-typical draw of the shifts, the truth the mean of several replays, each with shifts of its own, whose spread stands beside it: a
+and tokens per second and the law of lengths. At higher rates both lay shifted copies over each other; the prediction is for the
+mean over draws of the shifts, the truth the mean of several replays, each with shifts of its own, whose spread stands beside it: a
 single hour's P99 is no better known than that. Prediction over simulation - 1, negative = optimistic.
 Made by `python benchmarks/bursts.py RAW_FOLDER RESULTS.json [chosen|others|days]`.
 """

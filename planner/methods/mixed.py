@@ -38,9 +38,9 @@ PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06,
 """Truth over prediction - 1 of a pool run along a path, before what one hour is off another: the truth was inside the whole band in
 97% of the single replays of docs/accuracy/bursts.md that nothing was chosen on, days apart."""
 
-PATH_TTFT_MARGIN = 1.1
-"""Factor on a TTFT along the path when it is held against a promise: the 95% end of what a prediction for a given hour is off, the
-run itself (3% on the same requests) and the sample of stretches (5%). That hours of the same traffic differ by far more
+PATH_TTFT_MARGIN = 1.05
+"""Factor on a TTFT along the path when it is held against a promise: a standard deviation of what a prediction for given traffic is
+off, the run itself (3% on the same requests) and the sample of stretches (4%). That hours of the same traffic differ by far more
 (docs/accuracy/bursts.md) is in the band, not here: the promise is held against the mean hour."""
 
 PATH_WAITING_MARGIN = 1.4
