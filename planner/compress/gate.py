@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import textwrap
+import warnings
 
 __all__ = ["CODE", "CONTENT_TYPES", "PROSE", "STRUCTURED", "content_type"]
 
@@ -42,6 +45,17 @@ _STRUCTURE_LINE = re.compile(
 )
 
 
+def _parses(text: str) -> bool:
+    """Whether it is Python that does something: sentences do not parse, and words alone do nothing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(textwrap.dedent(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(not isinstance(node, ast.Expr) for node in tree.body)
+
+
 def content_type(text: str) -> str:
     """``"prose"``, ``"code"`` or ``"structured"``, by the share of lines that look like each.
 
@@ -63,6 +77,8 @@ def content_type(text: str) -> str:
             pass
         else:
             return STRUCTURED
+    if _parses(text):
+        return CODE
     total = code = structure = 0
     fenced = False
     for line in text.splitlines():

@@ -134,6 +134,7 @@ def test_code_is_left_alone() -> None:
             # what is mostly docstring is prose with a name
             if len(snippet) > 200 and len(ast.get_docstring(node) or "") < 0.3 * len(snippet):
                 snippets.append(snippet)
+    assert not [s for s in snippets if content_type(s) == "prose"]
     snippets = [*random.Random(7).sample(snippets, 200), *OTHER_LANGUAGES]
     wrong = [s for s in snippets if compress(s, COUNT(s) // 2, COUNT).compressed]
     assert not wrong, wrong[:2]
