@@ -119,8 +119,8 @@ ROUTINGS: Mapping[str, Routing] = {
 }
 """The routings by name."""
 
-DEFAULT_ROUTING = "random"
-"""What a plan takes where nothing is said: any gateway keeps what it promises."""
+DEFAULT_ROUTING = "p2c"
+"""What a plan takes where nothing is said: what a gateway does that compares two replicas; the plan says how to set it."""
 
 
 def find_routing(name: str) -> Routing:
