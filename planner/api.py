@@ -262,7 +262,7 @@ def plan(
         paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
     routing
         How a pool's gateway picks a replica: random, rr, round-robin, p2c, envoy, least, jsq, least-requests,
-        sticky, prefix; auto: random, for sessions the cheapest. Default: auto. [text]
+        sticky, prefix; auto: p2c, for sessions the cheapest. Default: auto. [text]
     utilization_cap
         Largest share of the maximum throughput in use. Default: 0.85. [share: 0.3 or 30%]
     pools
