@@ -17,7 +17,7 @@ prompts, how far its decodes are); the recursion then runs on what each replica 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
@@ -212,14 +212,11 @@ def assign_replicas(
     first = rng.integers(0, replicas, count)
     other = first + rng.integers(1, replicas, count)
     second = np.where(other >= replicas, other - replicas, other)
-    state = _Flying(replicas, held_up)
-    if candidates == 2:
-        # on a tie the first is as good as the second: both were drawn alike
-        choose = state.of_two
-    else:
-        choose = state.of_all
     rows = zip(times.tolist(), first.tolist(), second.tolist(), work.tolist(), life.tolist(), strict=True)
-    return np.array([choose(*row) for row in rows], dtype=np.int64)
+    if candidates == 2:
+        return _of_two(rows, replicas, held_up)
+    state = _Flying(replicas, held_up)
+    return np.array([state.of_all(now, first, work, life) for now, first, _, work, life in rows], dtype=np.int64)
 
 
 def _by_replica(replica: NDArray[np.int64], replicas: int) -> NDArray[np.int64]:
@@ -250,15 +247,8 @@ class _Flying:
         self._due = [np.inf] * replicas
         self._counts = [0] * replicas
 
-    def of_two(self, now: float, first: int, second: int, work: float, life: float) -> int:
-        """Send a request to the one of two replicas with fewer in flight."""
-        for r in (first, second):
-            while self._due[r] <= now:
-                self._leave(r)
-        return self._send(now, second if self._counts[second] < self._counts[first] else first, work, life)
-
-    def of_all(self, now: float, first: int, second: int, work: float, life: float) -> int:
-        """Send a request to the replica with the fewest in flight, looking from `first` on; `second` plays no part."""
+    def of_all(self, now: float, first: int, work: float, life: float) -> int:
+        """Send a request to the replica with the fewest in flight, looking from `first` on."""
         due, counts = self._due, self._counts
         while (soonest := min(due)) <= now:
             self._leave(due.index(soonest))
@@ -292,6 +282,36 @@ class _Flying:
         free, held = self._free[r], self._held_up
         due = self._ends[r][0] + held * self._busy[r]
         self._due[r] = due if due >= free else (due - held * free) / (1.0 - held)
+
+
+def _of_two(rows: Iterable[tuple[float, int, int, float, float]], replicas: int, held_up: float) -> NDArray[np.int64]:
+    """Send each request to the one of two replicas with fewer in flight; the first on a tie: both were drawn alike.
+
+    The picture is that of :class:`_Flying`, written out in one loop: it is passed for every request of every prediction.
+    """
+    held = min(held_up, 0.99)
+    free, busy, due = [0.0] * replicas, [0.0] * replicas, [np.inf] * replicas
+    ends: list[list[float]] = [[] for _ in range(replicas)]
+    found = []
+    for now, first, second, work, life in rows:
+        for r in (first, second):
+            while due[r] <= now:
+                flying = ends[r]
+                heappop(flying)
+                if not flying:
+                    due[r] = np.inf
+                    break
+                next_s = flying[0] + held * busy[r]
+                due[r] = next_s if next_s >= free[r] else (next_s - held * free[r]) / (1.0 - held)
+        r = second if len(ends[second]) < len(ends[first]) else first
+        done = (free[r] if free[r] > now else now) + work
+        free[r] = done
+        busy[r] += work
+        heappush(ends[r], done - held * busy[r] + life)
+        next_s = ends[r][0] + held * busy[r]
+        due[r] = next_s if next_s >= done else (next_s - held * done) / (1.0 - held)
+        found.append(r)
+    return np.array(found, dtype=np.int64)
 
 
 def _mean_decodes(requests: PathRequests, rate: float, cost: Cost, budget: float) -> tuple[float, float]:
