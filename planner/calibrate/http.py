@@ -263,6 +263,7 @@ class Connection:
         self._http: http.client.HTTPConnection | None = None
         self._deadline = math.inf
         self._used_at = 0.0
+        self._aborted = False
 
     def close(self) -> None:
         """Hang up."""
@@ -271,7 +272,8 @@ class Connection:
             self._http = None
 
     def abort(self) -> None:
-        """End a request that waits for the server, from another thread."""
+        """End a request that waits for the server, from another thread; it is not sent again."""
+        self._aborted = True
         connection = self._http
         sock = connection.sock if connection is not None else None
         if sock is not None:
@@ -386,7 +388,7 @@ class Connection:
             connection.request(method, path, body, headers)
             return connection.getresponse()
         except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
-            if not used or time.monotonic() >= self._deadline:
+            if not used or self._aborted or time.monotonic() >= self._deadline:
                 raise
         self.close()
         connection = self._connected()

@@ -349,7 +349,8 @@ class LiveServer:
         """
         result, busy = self._run(load, most_seconds, window_s)
         wanted = min(math.ceil(busy / EASY_CLIENT), cores(), load.concurrency)
-        if busy > BUSY_CLIENT and wanted > self.processes and self.left_s > result.seconds:
+        enough = wanted <= self.processes or self.left_s <= result.seconds
+        if busy > BUSY_CLIENT and not enough and not self.interrupted:
             # the client was measured: the load again, and all after it, from as many processes as it needs
             self.processes = wanted
             result, _ = self._run(load, most_seconds, window_s)

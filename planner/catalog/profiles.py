@@ -613,8 +613,8 @@ def measured_profiles(model: ModelSpec) -> Iterator[Profile]:
     Examples
     --------
     >>> from planner.catalog import model
-    >>> {found.engine for found in measured_profiles(model("llama-3.1-8b")) if found.gpu == "h100-80gb"}
-    {'trtllm'}
+    >>> sorted({found.engine for found in measured_profiles(model("llama-3.1-8b")) if found.gpu == "h100-80gb"})
+    ['trtllm', 'vllm']
     """
     for _, file in _files():
         found = _unchanged(str(file), file.stat().st_mtime_ns)

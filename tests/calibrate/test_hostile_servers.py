@@ -173,6 +173,31 @@ def test_a_slow_stream_ends_with_the_time() -> None:
         assert time.monotonic() - started < 3.0
 
 
+def test_what_is_cut_is_not_sent_again() -> None:
+    """A request that is ended from outside, on a connection used before, does not come back on a new one."""
+    seen: list[bytes] = []
+
+    def keeps(connection: socket.socket, alive: Callable[[], bool]) -> None:
+        seen.append(b"first")
+        head = OK.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(head + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        while alive():
+            with contextlib.suppress(TimeoutError):
+                if not (more := connection.recv(65536)):
+                    return
+                seen.append(more)
+
+    with hostile(keeps) as url:
+        connection = Connection(Endpoint.parse(url), 5.0)
+        with connection.events("/v1/completions", b"{}", 5.0) as events:
+            assert [data for _, data in events] == [b"[DONE]"]
+        threading.Timer(0.3, connection.abort).start()
+        with pytest.raises(HttpError), connection.events("/v1/completions", b"{}", 5.0) as events:
+            list(events)
+        time.sleep(0.2)
+        assert len(seen) == 2 and seen[1].startswith(b"POST")
+
+
 def test_pages_are_bounded_too() -> None:
     with hostile(endless_line) as url, pytest.raises(HttpError, match="larger than 16 MB"):
         Connection(Endpoint.parse(url), 2.0).get("/metrics", 5.0)

@@ -8,8 +8,8 @@ from typing import Any
 import planner as fo
 
 PLANS: dict[str, dict[str, Any]] = {
-    "one pool": {"rate": 20, "slo": 0.5},
-    "spare": {"rate": 20, "slo": 0.5, "redundancy": 1, "routing": "p2c"},
+    "one pool": {"rate": 20, "slo": 0.5, "routing": "random"},
+    "spare": {"rate": 20, "slo": 0.5, "redundancy": 1},
     "cut": {"rate": 300, "slo": 2.0, "pools": 2, "gammas": 1.0, "gpu": "a100", "kv": "reserved", "route_on": "total"},
     "cut by prompt": {"rate": 300, "slo": 2.0, "pools": 2, "gpu": "a100", "kv": "reserved", "route_on": "input"},
     "groups": {"rate": 5, "slo": 2.0, "model": "llama-3.1-70b", "routing": "least"},

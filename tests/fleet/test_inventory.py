@@ -104,9 +104,10 @@ def asked(inputs: PlanInputs) -> dict[str, Any]:
     return {"slo": fo.Slo(promises=inputs.promises), **{name: getattr(inputs, name) for name in names}}
 
 
-def test_the_answer_is_that_of_enumeration() -> None:
-    answers = [check(seed) for seed in range(200)]
-    assert 40 < sum(answers) < 190
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 200), marks=pytest.mark.long)])
+def test_the_answer_is_that_of_enumeration(seeds: range) -> None:
+    answers = [check(seed) for seed in seeds]
+    assert 0.2 < sum(answers) / len(seeds) < 0.95
 
 
 def test_an_inventory_that_suffices_changes_nothing() -> None:

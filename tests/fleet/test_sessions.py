@@ -3,6 +3,7 @@
 import pytest
 
 import planner as fo
+from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
 BIG = {"rate": 30, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
@@ -44,7 +45,7 @@ def test_the_plan_is_evaluated_as_it_was_planned(plan):
 
 def test_a_constant_share_rules_out_the_caches():
     given = fo.plan(CHATS, **BIG, cached_share=0.5)
-    assert given.caches is None and given.inputs["routing"] == "random"
+    assert given.caches is None and given.inputs["routing"] == DEFAULT_ROUTING
 
 
 def test_host_memory_and_retention(plan):

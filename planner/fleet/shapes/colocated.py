@@ -124,7 +124,7 @@ class Colocated(Fleet):
                 margin = prediction.margin(p.metric, p.quantile)
                 kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
                 lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
-        if self._by_rate_per_replica:
+        if self._grows_alike:
             more = self.marginal_replicas(pool, traffic=1.1)
             noun = "replica" if more == 1 else "replicas"
             line = f"{pool.name}: with these engine settings about {more:,} {noun} for 10% more traffic"
@@ -134,13 +134,13 @@ class Colocated(Fleet):
         return lines
 
     @property
-    def _by_rate_per_replica(self) -> bool:
-        """Whether what one size does says what another does at another rate."""
-        routing = self.question.routing
-        alike = routing.by_rate_per_replica and (
-            self.question.traffic.sessions is None or routing.affinity == "session"
-        )
-        return alike and not self.promises.of_fleet
+    def _grows_alike(self) -> bool:
+        """Whether n replicas at f times the rate do no worse than n/f at the rate itself.
+
+        A gateway that compares replicas does better with more of them; caches of sessions that wander are found less often.
+        """
+        wander = self.question.traffic.sessions is not None and self.question.routing.affinity != "session"
+        return not wander and not self.promises.of_fleet
 
     def marginal_replicas(self, pool: Pool, traffic: float = 1.0, ttft_slack_s: float = 0.0) -> int:
         """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
@@ -230,8 +230,8 @@ class Colocated(Fleet):
         return min((c for c in found if c is not None), key=lambda c: c.share, default=None)
 
     def known_headroom(self) -> float | None:
-        """From the trials of the sizing, where only the rate per replica matters."""
-        if not self._by_rate_per_replica:
+        """From the trials of the sizing."""
+        if not self._grows_alike:
             return None
         known = [self._known_headroom(pool) for pool in self.pools]
         found = [f for f in known if f is not None]
