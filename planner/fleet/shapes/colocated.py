@@ -19,12 +19,13 @@ from planner.fleet.pool import (
     Pool,
     PoolSize,
     Shortfall,
+    broken,
     evaluate_pool,
     replica_for,
     smallest_near,
     smallest_pool,
 )
-from planner.fleet.problem import FleetProblem, Found, engine_choices, least_by_hardware
+from planner.fleet.problem import FEW_REPLICAS, FleetProblem, Found, engine_choices, least_by_hardware
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
@@ -40,6 +41,9 @@ from planner.workload.pools import State
 
 __all__ = ["SHAPE", "Colocated"]
 
+
+MORE = 0.1
+"""Share of traffic on top for which a plan says what it takes."""
 
 WORTH_IT = 0.01
 """Share of the cost that a guess must promise to save before another fleet is sized for it."""
@@ -70,6 +74,7 @@ class Colocated(Fleet):
         levels = promises.levels(TAIL_LEVELS) if promises.of_fleet else promises.levels()
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
+        self._borne: dict[tuple[str, float], bool] = {}
 
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
@@ -125,7 +130,7 @@ class Colocated(Fleet):
                 kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
                 lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
         if self._grows_alike:
-            more = self.marginal_replicas(pool, traffic=1.1)
+            more = self.marginal_replicas(pool, traffic=1.0 + MORE)
             noun = "replica" if more == 1 else "replicas"
             line = f"{pool.name}: with these engine settings about {more:,} {noun} for 10% more traffic"
             if self.promises.limits("ttft_s"):
@@ -146,17 +151,31 @@ class Colocated(Fleet):
         """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
 
         Read from the trials of its sizing: k replicas at f times the rate are k/f at the rate itself. Interpolated between
-        the trials, so to about one replica; below the fewest tried, the need grows as the traffic does. Engine settings stay.
+        the trials, so to about one replica, where a small pool is asked itself whether it bears the traffic; below the fewest
+        tried, the need grows as the traffic does. Engine settings stay.
         """
         limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in self.promises.latency]
         low = max(self.promises.min_replicas, self._least(pool, pool.arrival_rate_per_s * traffic))
         if traffic > 1.0:
+            if low <= pool.size.replicas and self._bears(pool, traffic):
+                return pool.size.replicas
             return max(low, pool.size.replicas, math.ceil(pool.size.needed * traffic - 1e-9))
         high = max(pool.size.replicas, low)
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if self._within(pool, pool.size, middle, limits) else (middle + 1, high)
         return high
+
+    def _bears(self, pool: Pool, traffic: float) -> bool:
+        """Whether a small pool keeps its promises at `traffic` times its rate; ``False`` of a large one, whose trials say it."""
+        n = pool.size.replicas
+        if n > FEW_REPLICAS:
+            return False
+        key = (pool.name, traffic)
+        if key not in self._borne:
+            prediction = pool.model.predict(pool.arrival_rate_per_s * traffic, n, self.levels)
+            self._borne[key] = broken(prediction, self.promises.latency) is None
+        return self._borne[key]
 
     def band(self, k: int) -> tuple[int, int | None]:
         """See :meth:`planner.fleet.fleet.Fleet.band`.
@@ -248,6 +267,8 @@ class Colocated(Fleet):
             return max(cap, 1.0)
         if not pool.size.trials or pool.size.trials[0][0] >= n:
             return None
+        # replicas of a small pool are steps too wide to read between
+        least = 1.0 + MORE if cap >= 1.0 + MORE and self._bears(pool, 1.0 + MORE) else 1.0
         low, high = 1.0, min(cap, n / pool.size.trials[0][0])
         limits = [p.limit_s for p in self.promises.latency]
         for _ in range(30):
@@ -255,7 +276,7 @@ class Colocated(Fleet):
             values = pool.size.held_at(n / middle)
             keeps = values is not None and all(v <= limit for v, limit in zip(values, limits, strict=True))
             low, high = (middle, high) if keeps else (low, middle)
-        return low
+        return max(low, least)
 
     # --- what is said of it ---------------------------------------------------------------------------------------
 
