@@ -29,9 +29,9 @@ TOKENS = 256
 CONTEXTS = (16, 256, 1024)
 VERDICT = (
     "The sign holds: on this GPU a mixed batch costs more than its parts, the more so the longer the contexts, and at short",
-    "contexts more than decodes alone from a few per cent of decodes on (printed: 20%). The size does not show: -11.6 makes a batch",
-    "of half decodes cost its parts and 1.45 times the decodes alone besides. 4,096 tokens were not measured, so the printed number",
-    "is not refuted.",
+    "contexts more than decodes alone from a few per cent of decodes on (printed: 20%). The size does not show: -11.6 makes a",
+    "batch of half decodes cost its parts and 1.45 times the decodes alone besides. 4,096 tokens were not measured, so the",
+    "printed number is not refuted.",
 )
 
 
@@ -88,7 +88,7 @@ def convexity(path: Path) -> list[str]:
                 measured = int(row["prefill_new_tokens_per_seq"]), float(row["measured_ms"])
                 times[row["gpu"], row["model"], row["tp"]][key].append(measured)
     lines = [
-        "| GPU | model | TP | context | mixed batches | kappa | half decodes against decodes alone | costs more than those from |",
+        "| GPU | model | TP | context | mixed batches | kappa | half decodes against decodes | costs more than those from |",
         "|:--|:--|--:|--:|--:|--:|--:|--:|",
     ]
     for (device, network, tp), batches in times.items():
@@ -128,9 +128,9 @@ def main(data: Path) -> None:
         "",
         "## The exclusive-batching paper's kappa on its own kind of GPU",
         "",
-        "The paper prints kappa = -11.6 (eq. 11, Qwen3-4B, 4,096 tokens, context 16) for the RTX PRO 6000: a mixed batch would cost",
-        "several times what its parts cost. Measured here: batches of 256 tokens, the most decodes that were measured, from 0 to 100%",
-        'decodes, whole iterations, no model in between; "costs more" by 1% or more.',
+        "The paper prints kappa = -11.6 (eq. 11, Qwen3-4B, 4,096 tokens, context 16) for the RTX PRO 6000: a mixed batch",
+        "would cost several times what its parts cost. Measured here: batches of 256 tokens, the most decodes that were",
+        'measured, from 0 to 100% decodes, whole iterations, no model in between; "costs more" by 1% or more.',
         "",
         *convexity(data / "real" / "interference" / "iterations.csv"),
         "",
