@@ -567,14 +567,38 @@ class _Queue:
         if not (crowded or self._crowded):
             return
         self._crowded = True
+        stay = self.end - self.begin
+        rows = np.flatnonzero(self._full_stretches(work, stay))
+        self.admitted = self.arrived.copy()
+        self.admitted[rows] = self._in_turn(rows, work, stay)
+
+    def _full_stretches(self, work: Array, stay: Array) -> NDArray[np.bool_]:
+        """Which requests are of a stretch that slots or memory would not hold if none waited for them: others never wait."""
+        steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.arrived, prepend=self.arrived[0])
+        sums = np.cumsum(steps)
+        begin = self.arrived + (sums - np.minimum.accumulate(sums))
+        leave = begin + stay
+        order = np.argsort(leave)
+        gone = np.searchsorted(leave[order], begin, side="right")
+        held = self.part.held
+        freed = np.concatenate(([0.0], np.cumsum(held[order])))
+        inside = np.arange(1, begin.size + 1) - gone
+        # sums in another order differ in their last digits: what is as good as full is looked at
+        full = (inside > self.slots) | (np.cumsum(held) - freed[gone] > self.kv_tokens * (1.0 - 1e-9))
+        stretch = np.cumsum(self._first_of) - 1
+        found: NDArray[np.bool_] = np.bincount(stretch, full)[stretch] > 0.0
+        return found
+
+    def _in_turn(self, rows: NDArray[np.int64], work: Array, stay: Array) -> Array:
+        """When each of these may begin, request by request."""
         inside: list[tuple[float, float]] = []
         used, now, slots, memory = 0.0, -np.inf, self.slots, self.kv_tokens
-        admitted = self.arrived.tolist()
-        stay = (self.end - self.begin).tolist()
-        first_of = self._first_of.tolist()
-        rows = zip(admitted, self.part.held.tolist(), work.tolist(), strict=True)
-        for k, (arrival, own, prompt) in enumerate(rows):
-            if first_of[k]:
+        columns = (self.arrived, self.part.held, work, stay, self._first_of)
+        admitted = self.arrived[rows].tolist()
+        for k, (arrival, own, prompt, stays, first) in enumerate(
+            zip(*(column[rows].tolist() for column in columns), strict=True)
+        ):
+            if first:
                 inside, used, now = [], 0.0, -np.inf
             now = max(now, arrival)
             while inside and (len(inside) >= slots or used + own > memory or inside[0][0] <= now):
@@ -583,9 +607,9 @@ class _Queue:
                 if left > now:
                     now = admitted[k] = left
             used += own
-            heappush(inside, (now + stay[k], own))
+            heappush(inside, (now + stays, own))
             now += prompt
-        self.admitted = np.array(admitted)
+        return np.array(admitted)
 
     def _start_with(self, decodes: float, context: float, duration: float) -> None:
         """Decodes that were there when a stretch began, at each arrival: as many as are left after that time.

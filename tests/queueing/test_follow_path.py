@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.queueing.path import PathRequests, assign_replicas, follow_path, follow_queue
+from planner.queueing.path import PathRequests, _Queue, assign_replicas, follow_path, follow_queue
 from planner.routing import find_routing
 
 ENGINE = IterationModel(t0=0.002, w=0.005, b=24e-6, c=5e-6, h=1e-6, g=5e-8, a=7e-10)
@@ -43,6 +43,28 @@ def test_waits_are_lindleys(replicas: int) -> None:
             free = max(free, t) + 1e-3 * tokens
             expected.append(free - t)
     assert np.sort(found.ttft) == pytest.approx(np.sort(expected), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(("slots", "memory"), [(11.0, np.inf), (1e9, 33_000.0), (12.0, 33_000.0)])
+def test_only_full_stretches_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch, slots: float, memory: float) -> None:
+    """Nothing changes when every request is taken in turn, where some stretches fill and where slots or memory bind."""
+    times, inputs, outputs = _bursty(4000, 12.0, 5)
+    requests = PathRequests.of(times, inputs, outputs)
+
+    def followed() -> np.ndarray:
+        found = follow_path(requests, ENGINE.time, replicas=6, budget=2048, slots=slots, kv_tokens=memory)
+        return np.concatenate([np.asarray(found.ttft), np.asarray(found.tpot)])
+
+    quick, taken = followed(), []
+    everybody = _Queue._full_stretches
+
+    def look(self: _Queue, work: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        taken.append(everybody(self, work, stay).mean())
+        return np.ones(work.size, dtype=bool)
+
+    monkeypatch.setattr(_Queue, "_full_stretches", look)
+    assert np.array_equal(quick, followed(), equal_nan=True)
+    assert any(0.0 < share < 1.0 for share in taken), taken
 
 
 @pytest.mark.parametrize(
