@@ -30,8 +30,6 @@ _CODE_LINE = re.compile(
       | (?:del|global|nonlocal)\s+\w.*
       | [A-Za-z_][\w.]*(?:\[[^\]]*\])*\(.*
       | (?:\#include|\#define|@\w+|//|/\*|\*/|\#!).*
-      | .*[;{}]\s*$
-      | .*\)\s*(?:\{|=>|->).*
       | [\w.\[\]]+\s*(?:=|\+=|:=)\s*\S.*
       | (?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|JOIN|FROM|WHERE|GROUP\ BY|ORDER\ BY)\b.*
       | (?:\$|>>>|\.\.\.|In\ \[\d+\]:)\s.*
@@ -40,9 +38,17 @@ _CODE_LINE = re.compile(
     )""",
     re.VERBOSE,
 )
+_BLOCK = re.compile(r"\)\s*(?:\{|=>|->)")
 _STRUCTURE_LINE = re.compile(
     r"^\s*(?:\|.*\|?|[\w.\-\" ]{1,40}\s*:\s*\S*|[^\s,]+(?:,[^,\n]{0,40}){3,}|<.*>|[{}\[\],]+)\s*$"
 )
+
+
+def _is_code(line: str) -> bool:
+    """Whether a line looks like code; its end and its brackets first, as most lines of prose have neither."""
+    return line.rstrip()[-1:] in (";", "{", "}") or bool(
+        (")" in line and _BLOCK.search(line)) or _CODE_LINE.match(line)
+    )
 
 
 def _parses(text: str) -> bool:
@@ -86,10 +92,10 @@ def content_type(text: str) -> str:
         if not size:
             continue
         total += size
-        if _FENCE.match(line):
+        if ("```" in line or "~~~" in line) and _FENCE.match(line):
             fenced = not fenced
             code += size
-        elif fenced or _CODE_LINE.match(line):
+        elif fenced or _is_code(line):
             code += size
         elif _STRUCTURE_LINE.match(line):
             structure += size

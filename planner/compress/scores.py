@@ -21,6 +21,8 @@ __all__ = ["ScoreWeights", "novelty", "position", "sentence_scores", "textrank",
 FloatArray = NDArray[np.float64]
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+"""The same in lower-case ASCII, in half the time."""
 _UNSPACED = re.compile(r"[぀-ヿ㐀-鿿฀-๿]")
 """Scripts written without spaces between words: pairs of characters stand for words."""
 
@@ -77,8 +79,10 @@ def words_of(text: str) -> list[str]:
     >>> words_of("Don't panic: 42 GPUs!"), words_of("容量规划")
     (["don't", 'panic', '42', 'gpus'], ['容量', '量规', '规划'])
     """
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
     found = _WORD.findall(text.lower())
-    if text.isascii() or not _UNSPACED.search(text):
+    if not _UNSPACED.search(text):
         return found
     words: list[str] = []
     for word in found:

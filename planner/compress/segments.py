@@ -98,7 +98,8 @@ def _blocks(text: str) -> list[tuple[str, bool]]:
     fence = ""
     before_blank = True
     for line in text.splitlines(keepends=True):
-        opened = _FENCE.match(line)
+        # most lines hold none of the signs
+        opened = _FENCE.match(line) if "```" in line or "~~~" in line else None
         if fence:
             protected = True
             if opened and opened[1].startswith(fence) and line.strip() == opened[1]:
@@ -107,8 +108,8 @@ def _blocks(text: str) -> list[tuple[str, bool]]:
             protected, fence = True, opened[1][:3]
         else:
             in_code = bool(blocks) and blocks[-1][1] and not blocks[-1][0][-1].strip().startswith(("```", "~~~"))
-            indented = bool(_INDENTED_CODE.match(line)) and (before_blank or in_code)
-            protected = bool(_TABLE.match(line)) or indented
+            indented = line[:1] in " \t" and bool(_INDENTED_CODE.match(line)) and (before_blank or in_code)
+            protected = ("|" in line and bool(_TABLE.match(line))) or indented
         before_blank = not line.strip()
         if blocks and blocks[-1][1] == protected:
             blocks[-1][0].append(line)
