@@ -105,7 +105,9 @@ SENTENCES: Mapping[str, str] = {
     "{load:.2f}, {plain_s:duration} without it; a replica sustains {capacity:count}/s, {plain_capacity:count}/s without: it loses "
     "from load {crossing:.2f} on",
     "cost_of_bursts": "bursts cost {extra:,} of the {replicas:,} replicas: Poisson arrivals would need {calm:,} "
-    "(--burst poisson); --routing jsq shares them better",
+    "(--burst poisson)",
+    "cost_of_bursts_unshared": "bursts cost {extra:,} of the {replicas:,} replicas: Poisson arrivals would need {calm:,} "
+    "(--burst poisson); a gateway that compares replicas shares them better (--routing p2c, least)",
     "other_growth": "traffic beyond the trace's own taken as more {growth} would break {promise}: {value_s:duration} with this "
     "fleet (--growth {growth} sizes for it)",
     "moves": "from the fleet there is: {pool} keeps {keep:,}, takes {move:,} restarted with its settings and adds {add:,} x {what}",

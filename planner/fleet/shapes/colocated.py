@@ -316,7 +316,9 @@ class Colocated(Fleet):
         needed = sum(self.counts)
         if total >= needed:
             return None
-        return Remark("cost_of_bursts", {"extra": needed - total, "replicas": needed, "calm": total})
+        # a gateway that compares replicas shares them already
+        code = "cost_of_bursts" if self.question.routing.least else "cost_of_bursts_unshared"
+        return Remark(code, {"extra": needed - total, "replicas": needed, "calm": total})
 
     def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
         """See :meth:`planner.fleet.fleet.Fleet.overload_at`."""
