@@ -195,7 +195,8 @@ def test_what_is_cut_is_not_sent_again() -> None:
         with pytest.raises(HttpError), connection.events("/v1/completions", b"{}", 5.0) as events:
             list(events)
         time.sleep(0.2)
-        assert len(seen) == 2 and seen[1].startswith(b"POST")
+        # A request's head and body may arrive apart: what counts is one connection and one further request on it.
+        assert seen.count(b"first") == 1 and b"".join(seen).count(b"POST") == 1
 
 
 def test_pages_are_bounded_too() -> None:
