@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.kept import keeping
 from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.compiled import rate_of
@@ -55,6 +56,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@keeping()
 def plan(
     workload: Workload | Frame | str | Path | None = None,
     *,

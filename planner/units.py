@@ -20,6 +20,7 @@ __all__ = [
     "parse_fraction",
     "parse_number",
     "parse_tokens",
+    "round_up",
 ]
 
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
@@ -102,6 +103,16 @@ _DURATIONS = (
     (math.inf, "h", 1.0 / 3600.0),
 )  # fmt: skip
 """(below this many seconds, unit, units of a second)."""
+
+
+def round_up(value: float) -> float:
+    """Up to two digits, so that what is printed is what was asked.
+
+    >>> round_up(0.1866), round_up(0.19), round_up(2.01)
+    (0.19, 0.19, 2.1)
+    """
+    scale = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / scale - 1e-9) * scale:.3g}")
 
 
 def format_duration(seconds: float) -> str:

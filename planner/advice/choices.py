@@ -14,21 +14,22 @@ from planner.advice.scheduler import capacity, pooled_replicas
 from planner.advice.within import within
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.catalog.profiles import measured_profiles
+from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import Choice, Choices
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
+from planner.fleet.explain import relaxed
 from planner.fleet.problem import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
-from planner.fleet.types import ANY, MOST_TYPES, cheapest_types
+from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, guessed_cost, with_types
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.question.options import OPTIONS, PlanInputs
 from planner.routing import ROUTINGS, find_routing
-from planner.units import format_count, format_duration
+from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
 
 __all__ = ["by_worth", "choices_of", "ways_out"]
@@ -60,6 +61,15 @@ WORTH = (
 )  # fmt: skip
 """Kinds of choices as they are sized: what saves much and is sized soon before what saves little or takes long."""
 
+GUESSED = ("precision", "gpu", "profile", "engine", "tp")
+"""Kinds that take other engines: the guess of a pool that orders searches tells their worth."""
+
+UNROUNDED = 1000.0
+"""Guesses are compared at this many times the rate: a part of a replica then tells them apart."""
+
+PAYS = 0.98
+"""A choice guessed below this share of what the plan is guessed to cost is sized before all that are not."""
+
 Progress = Callable[[int, int], None] | None
 
 
@@ -83,7 +93,7 @@ def choices_of(
     promise = _binding(plan, inputs)
     several = len(inputs.gpu) > 1 or ANY in inputs.gpu
     types = [*_types(inputs, workload, plan)]
-    asked = [*(types if several else ()), *_settings(inputs, plan), *_risks(inputs, plan)]
+    asked = [*(types if several else ()), *_settings(inputs, workload, plan), *_risks(inputs, plan)]
     asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
     asked += _schedulers(plan, inputs, workload)
     # types nobody asked for come last: they take longest
@@ -97,7 +107,8 @@ def ways_out(
 ) -> Choices:
     """What would make possible what is not, and at what price; parameters as of :func:`choices_of`.
 
-    Limits that cost more than :data:`NEAR_KNEE` times what the knee of their curve costs are left out.
+    Limits that cost more than :data:`NEAR_KNEE` times what the knee of their curve costs are left out, and the error proposes
+    the limit at the knee.
     """
     end = time.monotonic() + seconds
     asked: list[Choice] = []
@@ -105,12 +116,16 @@ def ways_out(
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
         promise = error.promise.scaled(error.best_s / error.promise.limit_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
-    asked += [*_settings(inputs, None), *_types(inputs, workload, None)]
+    asked += [*_settings(inputs, workload, None), *_types(inputs, workload, None)]
     rows = _sized(asked, inputs, workload, end, progress)
     found = Choices(tuple(rows), None, None, seconds, promise)
     costs = dict(found.curve)
     if costs:
         most = NEAR_KNEE * costs[found.knee_s or max(costs)]
+        # the hint says what the table does: the knee, or the tightest limit where looser ones cost no less
+        proposed = found.knee_s or (min(costs) if min(costs.values()) == max(costs.values()) else None)
+        if promise is not None and proposed is not None:
+            error.relaxations = (relaxed(error.promise, proposed), *error.relaxations[1:])
         rows = [c for c in rows if c.limit_s is None or c.cost_usd_per_hour is None or c.cost_usd_per_hour <= most]
     # a setting that does not help is no way out; one that was not tried might be
     rows = [c for c in rows if c.cost_usd_per_hour is not None or not c.reached]
@@ -121,21 +136,47 @@ def _sized(
     asked: Sequence[Choice], inputs: PlanInputs, workload: Workload, end: float, progress: Progress
 ) -> list[Choice]:
     """The choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
-    order = by_worth(asked)
+    order = by_worth(asked, _guesses(asked, inputs, workload))
     tasks = [partial(_size, asked[k], inputs, workload) for k in order]
     answers = dict(zip(order, within(end - time.monotonic(), tasks, progress), strict=True))
     return [answers[k] or replace(choice, reached=False) for k, choice in enumerate(asked)]
 
 
-def by_worth(asked: Sequence[Choice]) -> list[int]:
-    """Positions in the order of sizing: one of each kind by its worth, then the second of each; other shapes last."""
+def by_worth(asked: Sequence[Choice], guesses: Sequence[float] | None = None) -> list[int]:
+    """Positions in the order of sizing: what is guessed to pay, the cheapest first; then by kinds in turn; other shapes last.
+
+    Parameters
+    ----------
+    asked
+        The choices.
+    guesses
+        What each is guessed to cost over what the plan is [1]; 1 = nothing is known.
+    """
     turns: Counter[str] = Counter()
     keys = []
     for k, choice in enumerate(asked):
         rank = WORTH.index(choice.kind) if choice.kind in WORTH else len(WORTH)
-        keys.append((choice.kind == "shape", turns[choice.kind], rank, k))
+        pays = 1.0 if guesses is None or guesses[k] >= PAYS else guesses[k]
+        keys.append((choice.kind == "shape", pays, turns[choice.kind], rank, k))
         turns[choice.kind] += 1
     return [key[-1] for key in sorted(keys)]
+
+
+def _guesses(asked: Sequence[Choice], inputs: PlanInputs, workload: Workload) -> list[float]:
+    """What each choice of another engine is guessed to cost over what the question as it is does [1]; 1 of all others."""
+    own = _guess(inputs, workload, UNROUNDED)
+    if math.isinf(own):
+        return [1.0] * len(asked)
+    return [_guess(inputs.override(c.changes), workload, UNROUNDED) / own if c.kind in GUESSED else 1.0 for c in asked]
+
+
+def _guess(inputs: PlanInputs, workload: Workload, times: float = 1.0) -> float:
+    """What one pool is guessed to cost at so many times the rate [USD/hour]; infinite where there is none."""
+    try:
+        question = with_types(compile_question(inputs, workload))
+        return guessed_cost(question.at(times * question.traffic.rate_per_s))
+    except (InfeasibleError, InputError):
+        return math.inf
 
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
@@ -174,7 +215,7 @@ def _flag(option: str, value: Any) -> str:
     return " ".join(f"{spelling} {item:.10g}" if isinstance(item, float) else f"{spelling} {item}" for item in items)
 
 
-def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
+def _settings(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Settings of the gateway and the engines."""
     if plan is not None:
         own = find_routing(str(plan.inputs["routing"])).name
@@ -204,9 +245,7 @@ def _settings(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
         if getattr(inputs, option) is None and inputs.profile is None:
             yield _choice("precision", what, **{option: "fp8"})
     if inputs.profile is None:
-        yield from _measured(inputs, plan)
-        served = inputs.engine or DEFAULT_ENGINE
-        yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
+        yield from _engines(inputs, workload, plan)
 
 
 def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[Choice]:
@@ -223,35 +262,55 @@ def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[
     yield _choice("scheduler", "prefills and decodes in batches of their own (exclusive batching)", scheduler="eb")
 
 
-def _measured(inputs: PlanInputs, plan: Plan | None) -> Iterator[Choice]:
-    """The nearest measured profile that the plan does not rest on."""
-    used = {p.profile for p in plan.pools} if plan else set()
-    devices = [p.gpu for p in plan.pools] if plan else [find_gpu(name).name for name in inputs.gpu if name != ANY]
-    groups = [p.tp for p in plan.pools] if plan else [inputs.tp or 1]
+def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
+    """Measured iteration times that the plan does not rest on, the asked engine's first, and other engines.
+
+    Of the times measured with one engine and one dtype, those of the group that is guessed to be cheapest.
+    """
+    served = inputs.engine or DEFAULT_ENGINE
     try:
-        model = find_model(inputs.model, like=inputs.like)
+        model = find_model(inputs.model, like=inputs.like).served_as(inputs.weights, inputs.kv_dtype)
     except InputError:
         return
-    found = [p for p in measured_profiles(model) if p.name not in used and find_gpu(p.gpu).name in devices]
-    if found:
-        near = min(found, key=lambda p: abs(math.log2(p.tp / groups[0])))
-        told = f"measured times ({near.trust}, {near.engine or 'kernels'}, TP{near.tp})"
-        yield _choice("profile", told, profile=near.name)
+    devices = [p.gpu for p in plan.pools] if plan else [find_gpu(name).name for name in inputs.gpu if name != ANY]
+    used = {p.profile for p in plan.pools} if plan else set()
+    alike: dict[tuple[bool, str, str, str], list[Profile]] = {}
+    for found in measured_profiles(model):
+        if find_gpu(found.gpu).name in devices and found.name not in used:
+            own = (found.engine or "").lower()
+            alike.setdefault((own not in (served, ""), own, found.weight_dtype, found.kv_dtype), []).append(found)
+    for (_, own, weights, kv), profiles in sorted(alike.items()):
+        near = profiles[0]
+        if len(profiles) > 1:
+            near = min(profiles, key=lambda p: _guess(inputs.override({"profile": p.name}), workload))
+        other = {weights: weights != model.weight_dtype, f"{kv} cache": kv != model.kv_dtype}
+        dtypes = "".join(f"{what.upper()}, " for what, differs in other.items() if differs)
+        yield _choice(
+            "profile", f"measured times ({dtypes}{near.trust}, {own or 'kernels'}, TP{near.tp})", profile=near.name
+        )
+    yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Other GPU types: each one asked for by itself, else the cheapest by their bounds."""
     if inputs.profile is not None:
         return
+    if plan is None and ANY in inputs.gpu:
+        # none of them keeps the promises
+        return
     asked = [find_gpu(name).name for name in inputs.gpu if name != ANY]
-    alone = set(asked) if plan is None else {p.gpu for p in plan.pools}
-    if len(asked) > 1 or ANY in inputs.gpu:
+    alone = set() if plan is None else {p.gpu for p in plan.pools}
+    if plan is not None and (len(asked) > 1 or ANY in inputs.gpu):
         names = asked if ANY not in inputs.gpu else cheapest_types(compile_question(inputs, workload))
         names = [name for name in names if {name} != alone]
     else:
-        names = [n for n in cheapest_types(compile_question(inputs, workload), MOST_TYPES + 1) if n not in asked]
+        names = [
+            n for n in cheapest_types(compile_question(inputs, workload), MOST_TYPES + len(asked)) if n not in asked
+        ]
         names = names[:MOST_TYPES]
-    yield from (_choice("gpu", f"{name} alone" if len(asked) > 1 else name, gpu=[name]) for name in names)
+    yield from (
+        _choice("gpu", f"{name} alone" if plan is not None and len(asked) > 1 else name, gpu=[name]) for name in names
+    )
 
 
 def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
@@ -289,7 +348,7 @@ def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> It
         # what a promise about several latencies implies about one
         return
     base = next((p for p in alike if p.quantile == promise.quantile), promise).limit_s
-    for limit in dict.fromkeys(map(_readable, limits)):
+    for limit in dict.fromkeys(map(round_up, limits)):
         if limit == promise.limit_s:
             continue
         written = [p.scaled(limit / base).spelled for p in alike]
@@ -300,9 +359,3 @@ def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> It
         if promise.kind == GOODPUT:
             told = promise.scaled(limit / promise.limit_s).told
         yield replace(_choice("promise", told, **changes), limit_s=limit)
-
-
-def _readable(seconds: float) -> float:
-    """Rounded up to two digits, so that what is printed is what was asked."""
-    scale = 10.0 ** (math.floor(math.log10(seconds)) - 1)
-    return float(f"{math.ceil(seconds / scale - 1e-9) * scale:.3g}")

@@ -21,6 +21,7 @@ import numpy as np
 from planner.calibrate.design import designed_batches, expected_duration, measuring_order
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
+from planner.extras import installing
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
@@ -96,7 +97,7 @@ def load_torch() -> Any:
     except ImportError:
         raise CalibrationError(
             "measuring on this machine needs PyTorch, which is not installed",
-            "Install the extra: pip install 'fleetopt[gpu]'. Or measure a running server: --server URL.",
+            f"Install the extra: {installing('gpu')}. Or measure a running server: --server URL.",
         ) from None
     return torch
 

@@ -25,6 +25,7 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.kept import once
 from planner.writing import write_text
 
 __all__ = [
@@ -602,6 +603,11 @@ def _files() -> Iterator[tuple[str, Path]]:
                 yield file.stem, file
 
 
+def _dated() -> tuple[tuple[Path, int], ...]:
+    """Every profile's file and when it was last written [ns]."""
+    return tuple((file, file.stat().st_mtime_ns) for _, file in _files())
+
+
 def profile_names() -> tuple[str, ...]:
     """Names of all profiles there are, the user's first."""
     return tuple(name for name, _ in _files())
@@ -616,8 +622,8 @@ def measured_profiles(model: ModelSpec) -> Iterator[Profile]:
     >>> sorted({found.engine for found in measured_profiles(model("llama-3.1-8b")) if found.gpu == "h100-80gb"})
     ['trtllm', 'vllm']
     """
-    for _, file in _files():
-        found = _unchanged(str(file), file.stat().st_mtime_ns)
+    for file, modified in once(("profiles", user_directory()), _dated):
+        found = _unchanged(str(file), modified)
         name = _canonical(found)[1]
         if found.provenance != "estimated" and (name == model.name or _same_shape(name, model)):
             yield found
@@ -773,8 +779,7 @@ def profile(
     spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
     wanted = (device.name, spread, network.weight_dtype, network.kv_dtype)
     same_shape = None
-    for _, file in _files():
-        modified = file.stat().st_mtime_ns
+    for file, modified in once(("profiles", user_directory()), _dated):
         if _gpu_of(str(file), modified) != device.name:
             continue
         found = _unchanged(str(file), modified)

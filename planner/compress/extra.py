@@ -6,6 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 from planner.errors import InputError
+from planner.extras import installing
 
 __all__ = ["require"]
 
@@ -17,5 +18,5 @@ def require(module: str) -> ModuleType:
     except ImportError as error:
         raise InputError(
             f"prompt compression needs {error.name or module}, which is not installed",
-            "Install the extra: pip install 'fleetopt[compress]'",
+            f"Install the extra: {installing('compress')}",
         ) from None

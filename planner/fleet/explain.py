@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import NEAREST, FleetProblem, Found
+from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
-from planner.units import format_count, format_duration, format_percent
+from planner.units import format_count, format_duration, format_percent, round_up
 
-__all__ = ["beyond_stock", "infeasible", "of_fleet_wide", "unkept"]
+__all__ = ["beyond_stock", "infeasible", "of_fleet_wide", "relaxed", "unkept"]
 
 NOT_NEAR = 2.0
 """Promise proposed over the least possible: at 1.05 times, fleets were nine times as dear as at twice."""
@@ -41,46 +42,60 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
         )
     worst = best or min(shortfalls, key=_EXCESS)
-    p = worst.promise
-    lines = []
-    limited = p.limits
+    return unkept(worst, "", idle, list(_helps(problem, worst.promise)))
+
+
+def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:
+    """What would help, of what the question leaves to be had."""
+    engines, limited, asked = problem.engines, broken.limits, problem.question.asked
+    groups = ["larger groups (--tp left open)"] if engines.tp or engines.tp_options else []
+    named = asked.get("gpu")
+    faster = [] if isinstance(named, (list, tuple)) and ANY in named else ["(--gpu any)"]
     if "ttft_s" in limited:
-        lines.append(
-            "a faster prefill: larger groups (--tp left open), a faster GPU (--gpu any), or a prefix cache (--cached-share)"
-        )
-        if p.quantile >= 0.99 and problem.search.pools == 1:
-            lines.append("serve the longest prompts in a pool of their own (--pools 2)")
-        lines.append("promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)")
+        cache = [] if asked.get("cached_share") else ["a prefix cache (--cached-share)"]
+        yield from _either("a faster prefill: ", [*groups, *(f"a faster GPU {flag}" for flag in faster), *cache])
+        if broken.quantile >= 0.99 and problem.search.pools == 1:
+            yield "serve the longest prompts in a pool of their own (--pools 2)"
+        yield "promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)"
     if "tpot_s" in limited:
-        lines.append(
-            "a smaller --token-budget, larger groups (--tp left open), or memory with more bandwidth (--gpu any)"
-        )
+        budget = ["a smaller --token-budget"] if engines.token_budget else []
+        yield from _either("", [*budget, *groups, *(f"memory with more bandwidth {flag}" for flag in faster)])
     if "e2e_s" in limited:
-        lines.append("shorter outputs, or a GPU with more memory bandwidth (--gpu)")
+        yield from _either("", ["shorter outputs", *(f"a GPU with more memory bandwidth {flag}" for flag in faster)])
     if problem.method.free_prefill:
         slots = max((setup.slots for _, setup, _ in problem.built().values()), default=0)
-        lines.append(
+        yield (
             f"the method: {problem.method.name} times every iteration with all {format_count(slots)} slots busy; "
             "--method mixed or occupancy uses the slots that are"
         )
-    return unkept(worst, "", idle, lines)
+
+
+def _either(what: str, ways: Sequence[str]) -> Iterator[str]:
+    """One line of alternatives; none where there are none."""
+    if ways:
+        yield what + " or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
 
 
 def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> InfeasibleError:
     """The error about a promise that no number of replicas keeps."""
     p = worst.promise
-    looser = p.scaled(NOT_NEAR * worst.excess)
-    relaxed = f"the goodput to {looser.told}" if p.kind == GOODPUT else f"{p.label} to {p.tell(looser.limit_s)}"
     return InfeasibleError(
         f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}",
         "What would help:",
         [
-            f"relax {relaxed} or more: what is near the least possible is dear",
+            relaxed(p, round_up(NOT_NEAR * worst.best_s)),
             *helps,
         ],
         p,
         worst.best_s,
     )
+
+
+def relaxed(promise: Promise, limit_s: float) -> str:
+    """The line that proposes another limit [s] of a promise."""
+    looser = promise.scaled(limit_s / promise.limit_s)
+    told = f"the goodput to {looser.told}" if promise.kind == GOODPUT else f"{promise.label} to {promise.tell(limit_s)}"
+    return f"relax {told} or more: what is near the least possible is dear"
 
 
 def beyond_stock(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token
+from planner.kept import once
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.burst import PoolArrivals
@@ -214,7 +215,10 @@ def replica_for(
     setup = set_up(option, law, high_tokens, engines, question.promises.parts, method)
     if setup is None:
         return None
-    arrivals = PoolArrivals(question.traffic.arrivals, law.share, law.requests, question.traffic.growth)
+    known, growth = question.traffic.arrivals, question.traffic.growth
+    arrivals = once(
+        ("arrivals", id(law), id(known), growth), lambda: (law, PoolArrivals(known, law.share, law.requests, growth))
+    )[1]
     return setup, pool_model(question, option, setup, law, arrivals)
 
 
@@ -236,8 +240,28 @@ def _by_method(
     """The model of a pool of single copies as the latency method has it, speculation included."""
     method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
     if speculation is None:
+        joint = bool(question.promises.joint)
+        made: list[tuple[EngineOption, PoolModel, object]] = once(
+            (
+                "models",
+                id(law),
+                id(arrivals),
+                method.name,
+                chunk,
+                question.routing.name,
+                joint,
+                setup.slots,
+                setup.kv_tokens,
+            ),
+            list,
+        )
+        for engine, model, _ in made:
+            # what it costs changes nothing of what it does
+            if replace(engine, price=option.price) == option:
+                return model
         model = method.pool(law, option, setup, chunk, question.routing, arrivals)
-        model.joint = bool(question.promises.joint)
+        model.joint = joint
+        made.append((option, model, (law, arrivals)))
         return model
     in_steps = law_in_steps(law, speculation)
     arrivals = replace(arrivals, requests=in_steps.requests, _found={})

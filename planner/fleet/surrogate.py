@@ -72,8 +72,8 @@ def guess_rate(
         per_token = full / token_budget + 0.5 * it.a * long_prompt
         # rates far beyond any replica overflow, and are broken
         with np.errstate(over="ignore", invalid="ignore"):
-            service = np.maximum(np.nan_to_num(new * per_token, nan=np.inf), 1e-12)
-            service2 = np.nan_to_num(new2 * per_token**2, nan=np.inf)
+            service = np.maximum(_never(new * per_token), 1e-12)
+            service2 = _never(new2 * per_token**2)
         load = np.minimum(rate * service, 0.999)
         with np.errstate(over="ignore", invalid="ignore"):
             wait = np.maximum(np.log(np.maximum(100.0 * load, 1.0)), 0.0) * service2 / (2.0 * service * (1.0 - load))
@@ -88,3 +88,8 @@ def guess_rate(
         high = np.where(broken, rate, high)
         low = np.where(broken, low, rate)
     return np.maximum(low, 1e-3 * capacity)
+
+
+def _never(times: FloatArray) -> FloatArray:
+    """Times that are no numbers (nothing, infinitely often) as infinite ones."""
+    return np.where(np.isnan(times), np.inf, times)

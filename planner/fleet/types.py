@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.fleet.problem import FleetProblem, engine_choices
 from planner.question.compiled import CompiledQuestion
 
-__all__ = ["ANY", "MOST_TYPES", "cheapest_types", "with_types"]
+__all__ = ["ANY", "MOST_TYPES", "cheapest_types", "guessed_cost", "with_types"]
 
 ANY = "any"
 """Stands for a GPU type that the search chooses."""
@@ -24,7 +24,22 @@ FEW_TYPES = 3
 """Types that say what binds where none keeps the promises."""
 
 ENDS = (512, 8192)
-"""Token budgets at which types are compared."""
+"""Token budgets at which engines are compared."""
+
+
+def guessed_cost(question: CompiledQuestion) -> float:
+    """What one pool of the best engine is guessed to cost, at no fewer replicas than its bound [USD/hour].
+
+    Infinite where the engine does not hold the model, has no price, or keeps a promise not even for one request alone.
+    """
+    # the ends of what a search tries tell engines apart; all of it would take as long as a plan
+    engines = replace(question.engines, token_budget=question.engines.token_budget or ENDS)
+    try:
+        problem = FleetProblem(replace(question, engines=engines, search=replace(question.search, pools=1)))
+    except InputError:
+        return math.inf
+    guesses = problem.option_guides if problem.method.guided else problem.option_bounds
+    return max(float(np.min(guesses[:, 0, -1])), float(problem.bounds[0, -1]))
 
 
 def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:
@@ -42,19 +57,10 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
     tuple of str
         Canonical names. A type needs a price, room for the model, and to keep the promises for one request alone.
     """
-    one_pool = replace(question, search=replace(question.search, pools=1))
-    # the ends of what a search tries tell the types apart; all of it would take as long as a plan
-    budgets = question.engines.token_budget or ENDS
     found = []
     for name in gpus():
-        engines = replace(question.engines, gpu=(name,), profile=None, token_budget=budgets)
-        try:
-            problem = FleetProblem(replace(one_pool, engines=engines))
-        except InputError:
-            continue
-        # what the pool is guessed to cost, where the method guesses; it is no less than the bound
-        cost = float(np.min((problem.option_guides if problem.method.guided else problem.option_bounds)[:, 0, -1]))
-        if math.isfinite(max(cost, float(problem.bounds[0, -1]))):
+        cost = guessed_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        if math.isfinite(cost):
             found.append((cost, name))
     return tuple(name for _, name in sorted(found)[:most])
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
+from planner.kept import once
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
 from planner.question.options import PlanInputs
@@ -130,9 +131,9 @@ class Traffic:
 
     def moments(self, chunk: int) -> FleetMoments:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
-        return FleetMoments(
-            self.workload, self.p_c, chunk, self.cached_share, self.route_on, self.sessions, self.shared_prefix
-        )
+        asked = (self.p_c, chunk, self.cached_share, self.route_on)
+        key = ("moments", id(self.workload), repr(asked), self.sessions is None, self.shared_prefix)
+        return once(key, lambda: FleetMoments(self.workload, *asked, self.sessions, self.shared_prefix))
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,7 @@ def engine_options(
         gpu, model = find_gpu(gpu_name), find_model(model_name, like=engines.like)
         model = model if named else model.served_as(engines.weights, engines.kv_dtype)
         max_len = _longest_admitted(engines, model, named, longest_tokens, room_tokens)
+        measured: dict[Parallelism, Profile] = {}
         for budget in token_budgets(engines, rules):
             try:
                 ways = (named.parallel,) if named else _spreads(engines, model, gpu, max_len, budget)
@@ -254,7 +255,10 @@ def engine_options(
                 hint = error.hint
                 continue
             for way, kv, given_seqs in itertools.product(ways, engines.kv, engines.max_num_seqs or (None,)):
-                profile = named or find_profile(gpu=gpu, model=model, tp=way, engine=engines.engine or DEFAULT_ENGINE)
+                profile = named or measured.get(way)
+                if profile is None:
+                    serves = engines.engine or DEFAULT_ENGINE
+                    profile = measured[way] = find_profile(gpu=gpu, model=model, tp=way, engine=serves)
                 if engines.api_overhead_s is not None:
                     profile = replace(profile, api_overhead_s=engines.api_overhead_s)
                 if engines.request_s is not None:

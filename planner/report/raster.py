@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
+from planner.extras import installing
 from planner.report.charts import Bars, Chart, Lines
 from planner.report.svg import HEIGHT, LIGHT, ROW, WIDTH
 
@@ -29,7 +30,7 @@ def draw(charts: Sequence[Chart], path: Path) -> Path:
     except ImportError as error:
         raise InputError(
             f"{path}: {path.suffix[1:].upper()} needs matplotlib",
-            "pip install 'fleetopt[plot]', or name the file .svg.",
+            f"{installing('plot')}, or name the file .svg.",
         ) from error
     heights = [HEIGHT if isinstance(c, Lines) else 90 + ROW * len(c.rows) for c in charts]
     figure: Any = Figure(figsize=(WIDTH / 72.0, sum(heights) / 72.0), layout="constrained")

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from planner.errors import InputError
+from planner.extras import installing
 
 __all__ = ["RowFile"]
 
@@ -60,9 +61,7 @@ class RowFile:
             import pyarrow as arrow
             from pyarrow import parquet
         except ImportError:
-            raise InputError(
-                f"{self.path}: needs pyarrow", "pip install 'fleetopt[parquet]', or name it .csv."
-            ) from None
+            raise InputError(f"{self.path}: needs pyarrow", f"{installing('parquet')}, or name it .csv.") from None
         kinds = {"feasible": arrow.bool_(), **dict.fromkeys(texts, arrow.string())}
         self._schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in self.columns])
         self._parquet = parquet.ParquetWriter(self._beside, self._schema)

@@ -14,6 +14,7 @@ from typing import Any
 from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.kept import keeping
 from planner.notebook import InNotebooks
 from planner.plans import Plan
 from planner.promise import GOODPUT, Promise
@@ -179,6 +180,7 @@ def combinations(values: Mapping[str, Sequence[Any]], zipped: bool = False) -> l
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
+@keeping()
 def sweep(
     base: PlanInputs,
     changes: Sequence[Mapping[str, Any]],
@@ -343,6 +345,7 @@ def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str
     return replace(base, tp=None).override({**own, **change})
 
 
+@keeping()
 def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
     """Several points, in another process."""
     return [_point(one) for one in asked]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.kept import once
 from planner.queueing.reuse import found_share
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
@@ -26,6 +27,9 @@ FloatArray = NDArray[np.float64]
 FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2", "new_input2")
 """Columns of a feature row, each summed over requests with their weights:
 1, L, (1-s)L, D = max(O-1, 0), O, D(L + (D+1)/2), prefill pairs, ceil((1-s)L/chunk) + O and its square, ((1-s)L)^2."""
+
+MOST_ROWS_KEPT = 50_000
+"""Rows of a workload beyond which the laws of its pools are not kept for a next question."""
 
 FEWEST_REQUESTS = 200
 """Requests of a pool below which its own path says too little."""
@@ -291,6 +295,12 @@ class FleetMoments:
 
         Rows of a compact file that a boundary or a band cuts keep their lengths and lose weight in proportion.
         """
+        if self.total.size > MOST_ROWS_KEPT:
+            return self._law(lower, upper)
+        return once(("law", id(self), lower, upper), lambda: (self, self._law(lower, upper)))[1]
+
+    def _law(self, lower: State, upper: State) -> PoolLaw | None:
+        """The same, made."""
         natural, weight = self._between(lower.boundary, upper.boundary)
         if lower.gamma > 1.0:
             rows, given = self.band_weights(lower.boundary, lower.gamma)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
+from planner.extras import installing
 
 if TYPE_CHECKING:
     import tempfile
@@ -111,9 +112,7 @@ def _system(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise InputError(
-            f"{shown(address)}: reading addresses needs fsspec", "pip install 'fleetopt[remote]'"
-        ) from error
+        raise InputError(f"{shown(address)}: reading addresses needs fsspec", installing("remote")) from error
     try:
         system, inner = url_to_fs(address)
     except Exception as error:

@@ -461,7 +461,13 @@ def _with_oracle(
     It is sized only where the guess, scaled to the pools that are known, says that it saves anything.
     """
     one = found.one_pool
-    if question.traffic.sees_output or question.search.pools < 2 or one is None or question.promises.of_fleet:
+    if (
+        not question.search.explained
+        or question.traffic.sees_output
+        or question.search.pools < 2
+        or one is None
+        or question.promises.of_fleet
+    ):
         return None
     knowing = replace(question, traffic=replace(question.traffic, route_on="total"))
     options = list({id(p.option): p.option for p in (*found.pools, one)}.values())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
+from planner.extras import installing
 from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
 from planner.workload.formats.generic import FIELDS
 from planner.workload.formats.rows import read_rows
@@ -21,7 +22,7 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        raise InputError(f"{source.name}: reading Parquet needs pyarrow", "pip install 'fleetopt[parquet]'") from error
+        raise InputError(f"{source.name}: reading Parquet needs pyarrow", installing("parquet")) from error
     try:
         file = parquet.ParquetFile(source.path)
     except Exception as error:
