@@ -44,13 +44,14 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     try:
         data = json.loads(text)
         found = data if isinstance(data, list) else [data]
-    except json.JSONDecodeError:
-        try:  # `--append-result` writes one document per line
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}:{error.lineno}: not JSON ({error.msg})") from None
-    except RecursionError:
-        raise InputError(f"{where}: nested too deeply") from None
+    except json.JSONDecodeError as whole:
+        found = []
+        for number, line in enumerate(text.splitlines(), 1):  # `--append-result` writes one document per line
+            try:
+                found += [json.loads(line)] if line.strip() else []
+            except json.JSONDecodeError as error:
+                place, told = (number, error) if found else (whole.lineno, whole)
+                raise InputError(f"{where}:{place}: not JSON ({told.msg})") from None
     if not found or not all(isinstance(d, Mapping) for d in found):
         raise InputError(f"{where}: expected a result (a JSON mapping), got something else")
     return found
@@ -62,9 +63,12 @@ def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerP
         return [mlperf_point(text, where, assumed)], "MLPerf summary"
     points: list[ServerPoint] = []
     name = ""
-    for document in _json_documents(text, where):
-        name, found = recognised(document, where, assumed)
-        points += found
+    try:
+        for document in _json_documents(text, where):
+            name, found = recognised(document, where, assumed)
+            points += found
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply") from None
     return points, name
 
 
@@ -77,8 +81,11 @@ def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
         When the records are of several.
     """
     found: list[Mapping[str, Any]] = []
-    for document in _json_documents(text, where):
-        config = document.get("config")
+    documents = _json_documents(text, where)
+    # the file that llm-optimizer writes at the end gathers them in one document
+    gathered = [d["test_results"] for d in documents if isinstance(d.get("test_results"), list)]
+    for document in (*documents, *(entry for entries in gathered for entry in entries)):
+        config = document.get("config") if isinstance(document, Mapping) else None
         told = config.get("server_args") if isinstance(config, Mapping) else None
         if isinstance(told, Mapping) and told not in found:
             found.append(told)

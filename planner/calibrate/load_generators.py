@@ -135,7 +135,10 @@ def point(
 
 
 def _bench(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
-    """vLLM's `bench serve` and SGLang's `bench_serving`, which share their names."""
+    """vLLM's `bench serve` and SGLang's `bench_serving`, which share their names.
+
+    With a request rate `max_concurrency` is a cap, and Little's law tells how many were in flight.
+    """
     completed = _float(data.get("completed"))
     if not completed:
         raise InputError(f"{where}: no request was completed in it")
@@ -147,12 +150,16 @@ def _bench(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[Se
         assumed,
         isl=None if sent is None else sent / completed,
         osl=None if got is None else got / completed,
-        concurrency=data.get("max_concurrency"),
+        concurrency=None if _float(data.get("request_rate")) else data.get("max_concurrency"),
         tpot_s=_ms(data.get("mean_tpot_ms")),
         ttft_s=_ms(data.get("mean_ttft_ms")),
         rate=rate or (completed / duration if duration else None),
         tokens_per_s=data.get("output_throughput") if assumed.concurrency else None,
     )
+
+
+_CLOSED_LOOPS = {"concurrent": "streams", "throughput": "max_concurrency"}
+"""Kinds of GuideLLM's runs whose load is a number of requests in flight, and what they call it."""
 
 
 def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
@@ -166,8 +173,9 @@ def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator
             return _dig(metrics, f"{name}.successful.mean", f"{name}.mean")
 
         strategy = _search({k: v for k, v in run.items() if k not in ("metrics", "requests")}, "strategy") or {}
-        kind = strategy.get("type_") if isinstance(strategy, Mapping) else None
-        streams = _dig(strategy, "streams", "max_concurrency")
+        kind = str(strategy.get("type_")) if isinstance(strategy, Mapping) else ""
+        # of a run with a rate `max_concurrency` is a cap that it need not have met
+        streams = _dig(strategy, _CLOSED_LOOPS[kind]) if kind in _CLOSED_LOOPS else None
         yield point(
             here,
             assumed,
@@ -179,6 +187,17 @@ def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator
             ttft_s=_ms(mean("time_to_first_token_ms")),
             rate=mean("requests_per_second"),
         )
+
+
+def _load_of(config: Any) -> Mapping[str, Any]:
+    """The settings inside that name the load; those of the measured phase where a run has several."""
+    if isinstance(config, list):
+        return next((found for found in map(_load_of, config) if found), {})
+    if not isinstance(config, Mapping) or config.get("name") == "warmup":
+        return {}
+    if any(_float(config.get(key)) is not None for key in ("concurrency", "request_rate")):
+        return config
+    return _load_of([value for key, value in config.items() if key != "warmup"])
 
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
@@ -193,18 +212,14 @@ def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[S
         unit = _dig(records, f"{name}.unit")
         return None if number is None else number * _UNITS.get(unit if isinstance(unit, str) else "ms", 1e-3)
 
+    load = _load_of(data.get("input_config") or data.get("config"))
     yield point(
         where,
         assumed,
         isl=_dig(records, "input_sequence_length.avg"),
         osl=_dig(records, "output_sequence_length.avg", "output_token_count.avg"),
-        concurrency=_dig(
-            data,
-            "input_config.loadgen.concurrency",
-            "config.loadgen.concurrency",
-            "input_config.perf_analyzer.stimulus.concurrency",
-        )
-        or _search(data.get("input_config"), "concurrency"),
+        # with a request rate it is a cap, and Little's law tells how many were in flight
+        concurrency=None if _float(load.get("request_rate")) else load.get("concurrency"),
         tpot_s=seconds("inter_token_latency"),
         ttft_s=seconds("time_to_first_token"),
         rate=_dig(records, "request_throughput.avg"),
@@ -212,9 +227,12 @@ def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[S
 
 
 def _inference_perf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
-    """Its time_per_output_token counts the events of the stream, two per token: derived from E2E and TTFT instead."""
+    """Its time_per_output_token counted the events of the stream, two per token: derived from E2E and TTFT instead.
+
+    Later versions call the lengths `prompt_tokens` and, as the server counts them, `output_tokens`.
+    """
     good = data["successes"]
-    osl = _float(_dig(good, "output_len.mean")) or assumed.output_tokens
+    osl = _float(_dig(good, "output_tokens.mean", "output_len.mean")) or assumed.output_tokens
     ttft = _float(_dig(good, "latency.time_to_first_token.mean"))
     e2e = _float(_dig(good, "latency.request_latency.mean"))
     if e2e is None and osl is not None:
@@ -228,7 +246,7 @@ def _inference_perf(data: Mapping[str, Any], where: str, assumed: Assumed) -> It
     yield point(
         where,
         assumed,
-        isl=_dig(good, "prompt_len.mean"),
+        isl=_dig(good, "prompt_tokens.mean", "prompt_len.mean"),
         osl=osl,
         concurrency=_dig(data, "load_summary.concurrency", "load_summary.concurrency_level"),
         tpot_s=(e2e - ttft) / (osl - 1.0),
@@ -310,7 +328,7 @@ def recognised(document: Mapping[str, Any], where: str, assumed: Assumed) -> tup
 
 _MLPERF = {
     "scenario": r"^Scenario\s*:\s*(\w+)",
-    "tokens": r"^(?:Completed t|T)okens per second\s*:\s*([0-9.eE+-]+)",
+    "tokens": r"^(?:Completed t|T)okens per second(?: \(inferred\))?\s*:\s*([0-9.eE+-]+)",
     "samples": r"^(?:Completed s|S)amples per second\s*:\s*([0-9.eE+-]+)",
     "result": r"^Result is\s*:\s*(\w+)",
 }

@@ -226,6 +226,8 @@ def test_an_offline_throughput_is_a_point(tmp_path: Path) -> None:
     ((point,),) = found.servers.values()
     assert (point.input_tokens, point.output_tokens, point.concurrency) == (294, 300, 256)
     assert point.tpot_s == pytest.approx(10.24 / 300)
+    path.write_text(MLPERF.replace("Tokens per second:", "Tokens per second (inferred):"))
+    assert read_measurements([path], assumed=Assumed(294.0, None, 256.0)).servers == found.servers
     path.write_text(MLPERF.replace("Offline", "Server"))
     with pytest.raises(InputError, match="its rate was set by the run"):
         read_measurements([path], assumed=Assumed(294.0, None, 256.0))
@@ -277,3 +279,78 @@ def test_records_of_a_sweep_are_of_one_engine_with_its_parallelism(tmp_path: Pat
     file.write_text("\n".join(lines))
     with pytest.raises(InputError, match="records are of 2 engines"):
         read_measurements([file])
+
+
+def test_the_file_at_the_end_of_a_sweep_is_read_and_is_of_one_engine(tmp_path: Path) -> None:
+    """llm-optimizer writes {metadata, best_configurations, test_results}; the best ones are settings without results."""
+
+    def record(level: int, tp: int) -> dict[str, object]:
+        client = {"max_concurrency": level, "random_input_len": 1024, "random_output_len": 128}
+        config = {"client_args": client, "server_args": {"tensor_parallel_size": tp}, "server_cmd_args": [f"-tp={tp}"]}
+        results = {**VLLM, "max_concurrency": level, "request_rate": None}
+        return {"config": config, "results": results, "cmd": "vllm serve m", "constraints": [], "metadata": {}}
+
+    best = {"best_output_throughput": {"throughput": 512.0, "config": record(32, 2)["config"], "cmd": "vllm serve m"}}
+    whole = {"metadata": {"gpu_type": "H100", "total_tests": 2}, "best_configurations": best}
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({**whole, "test_results": [record(8, 2), record(32, 2)]}, indent=2))
+    found = read_measurements([file])
+    ((key, points),) = found.servers.items()
+    assert found.formats == ("llm-optimizer",) and key[-1] == "2" and [p.concurrency for p in points] == [8.0, 32.0]
+    file.write_text(json.dumps({**whole, "test_results": [record(8, 2), record(32, 4)]}))
+    with pytest.raises(InputError, match="records are of 2 engines"):
+        read_measurements([file])
+
+
+@pytest.mark.parametrize(
+    ("document", "in_flight"),
+    [
+        ({**VLLM, "request_rate": "inf"}, 16.0),
+        # 4/s that stay 0.25 + 127 x 0.02 s; the cap of 16 was not met
+        ({**VLLM, "request_rate": 4.0}, 4.0 * (0.25 + 127 * 0.02)),
+        ({**AIPERF, "input_config": {"loadgen": {"concurrency": 64, "request_rate": 2.0}}}, 1.7 * (0.04 + 255 * 0.009)),
+        ({**AIPERF, "input_config": {"phases": [{"name": "warmup", "concurrency": 1}, {"name": "profiling", "concurrency": 4}]}}, 4.0),
+    ],
+)  # fmt: skip
+def test_a_cap_is_the_load_only_where_no_rate_was_set(
+    tmp_path: Path, document: dict[str, object], in_flight: float
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(document))
+    (points,) = read_measurements([path]).servers.values()
+    assert points[0].concurrency == pytest.approx(in_flight)
+
+
+def test_a_poisson_run_of_guidellm_is_as_loaded_as_it_says(tmp_path: Path) -> None:
+    run = {
+        **GUIDELLM["benchmarks"][0],
+        "config": {"strategy": {"type_": "poisson", "rate": 3.0, "max_concurrency": 512}},
+    }
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"metadata": {"version": 2}, "config": {}, "benchmarks": [run]}))
+    (points,) = read_measurements([path]).servers.values()
+    assert points[0].concurrency == 7.8
+
+
+def test_inference_perf_of_later_versions(tmp_path: Path) -> None:
+    """They call the prompts' lengths prompt_tokens, and count the answers' as the server does."""
+    good = {k: v for k, v in INFERENCE_PERF["successes"].items() if k != "prompt_len"}  # type: ignore[attr-defined]
+    good |= {
+        "prompt_tokens": {"total": 9e4, "cached": 0.0, "mean": 300.0},
+        "output_tokens": {"total": 3e4, "mean": 101.0},
+    }
+    good["output_len"] = {"mean": 99.0}
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({**INFERENCE_PERF, "successes": good}))
+    ((point,),) = read_measurements([path]).servers.values()
+    assert (point.input_tokens, point.output_tokens) == (300.0, 101.0) and point.tpot_s == pytest.approx(0.010)
+
+
+def test_the_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(VLLM) + "\n" + json.dumps(VLLM)[:40])
+    with pytest.raises(InputError, match=r"r\.jsonl:2: not JSON"):
+        read_measurements([path])
+    path.write_text('{\n  "completed": 3,\n  broken\n}')
+    with pytest.raises(InputError, match=r"r\.jsonl:3: not JSON"):
+        read_measurements([path])

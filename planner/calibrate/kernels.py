@@ -1,0 +1,331 @@
+"""Kernels of a transformer's layers as engines have them, where torch has them: matrix products by dtype, attention, in between.
+
+What a kernel computes is checked against the plain form on the device before it is timed; what does not agree or is not there is
+said, and nothing stands in for it unsaid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from planner.errors import CalibrationError
+
+__all__ = ["Between", "between", "joined_attention", "matrix_kernel"]
+
+BLOCK = 128
+"""Side of a block of weights with a scale of its own, and length of such a row of activations [values]."""
+
+INT4_GROUP = 128
+ROWS = 16
+"""fp8 products want their rows in multiples of this [1]."""
+
+AGREES = {"atol": 3e-2, "rtol": 3e-2}
+
+Product = Callable[[Any], Any]
+"""From activations, shape (rows, columns), to products with one weight matrix."""
+
+NOT_THERE = (ImportError, RuntimeError, TypeError, NotImplementedError, AttributeError, ValueError, AssertionError)
+"""What a kernel that this torch or this device does not have raises."""
+
+
+def wide_product(torch: Any, weight: Any, dtype: Any) -> Product:
+    """bf16, or what the device computes in."""
+    kept = weight.to(dtype)
+    return lambda x: x @ kept.t()
+
+
+def fp8_product(torch: Any, weight: Any, dtype: Any) -> Product:
+    """fp8 with one scale a matrix and fast accumulation; activations are narrowed before."""
+    largest = float(weight.abs().max())
+    kept = (weight * (448.0 / largest)).to(torch.float8_e4m3fn)
+    scale = torch.full((), largest / 448.0, device=weight.device, dtype=torch.float32)
+    one = torch.ones((), device=weight.device, dtype=torch.float32)
+
+    def product(x: Any) -> Any:
+        narrow = _padded(torch, x).to(torch.float8_e4m3fn)
+        return torch._scaled_mm(
+            narrow, kept.t(), scale_a=one, scale_b=scale, out_dtype=dtype, use_fast_accum=True
+        )[: x.shape[0]]  # fmt: skip
+
+    return product
+
+
+def fp8_block_product(torch: Any, weight: Any, dtype: Any) -> Product:
+    """fp8 with a scale for every 128 x 128 weights and every 128 values of a row of activations, as DeepSeek and Qwen ship it."""
+    rows, columns = weight.shape
+    if columns % BLOCK or rows % ROWS:
+        raise ValueError
+    blocks = torch.nn.functional.pad(weight.abs(), (0, 0, 0, -rows % BLOCK))
+    largest = blocks.view(-1, BLOCK, columns // BLOCK, BLOCK).amax((1, 3)).clamp_min(1e-12) / 448.0
+    spread = largest.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)
+    kept = (weight / spread).to(torch.float8_e4m3fn)
+    # the kernel wants them column by column, each column's length a multiple of four
+    scale = torch.nn.functional.pad(largest, (0, -largest.shape[1] % 4)).contiguous().t()
+
+    def narrowed(x: Any) -> tuple[Any, Any]:
+        parts = x.float().view(x.shape[0], -1, BLOCK)
+        top = parts.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 448.0
+        return (parts / top).to(torch.float8_e4m3fn).view(x.shape), top.squeeze(-1)
+
+    quantize = torch.compile(narrowed, dynamic=True) if weight.is_cuda else narrowed
+
+    def product(x: Any) -> Any:
+        narrow, top = quantize(_padded(torch, x))
+        return torch._scaled_mm(
+            narrow, kept.t(), scale_a=top.t().contiguous().t(), scale_b=scale, out_dtype=dtype
+        )[: x.shape[0]]  # fmt: skip
+
+    return product
+
+
+def int4_product(torch: Any, weight: Any, dtype: Any) -> Product:
+    """Weights of 4 bits, a scale and zero for every 128 of a row, activations as they are: torch's own kernel."""
+    rows, columns = weight.shape
+    if columns % INT4_GROUP:
+        raise ValueError
+    groups = weight.view(rows, -1, INT4_GROUP)
+    low, high = groups.amin(-1), groups.amax(-1)
+    step = ((high - low) / 15.0).clamp_min(1e-9)
+    codes = ((groups - low[..., None]) / step[..., None]).round().clamp(0, 15).to(torch.int32).view(rows, columns)
+    # the kernel takes the value in the middle of a group's range
+    scales = torch.stack([step, low + 8.0 * step], -1).transpose(0, 1).contiguous().to(dtype)
+    if weight.is_cuda:
+        packed = torch._convert_weight_to_int4pack((codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8), 8)
+        return lambda x: torch._weight_int4pack_mm(x, packed, INT4_GROUP, scales)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 8)
+    return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, INT4_GROUP, scales)
+
+
+def _padded(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % ROWS)) if x.shape[0] % ROWS else x
+
+
+PRODUCTS = {
+    "bf16": (wide_product, "bf16"),
+    "fp16": (wide_product, "bf16"),
+    "fp8": (fp8_product, "fp8 with one scale a matrix"),
+    "fp8 blocks": (fp8_block_product, "fp8 with a scale for every 128 x 128 weights"),
+    "int4": (
+        int4_product,
+        "int4 by torch's own kernel; engines have Marlin or Machete, which are faster for many tokens",
+    ),
+}
+"""Kind of weights -> what makes a product of them, and how a note calls it."""
+
+
+def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Callable[[Any], Product], str]:
+    """What turns a weight matrix, shape (rows, columns) of float32, into a product, and what to call it.
+
+    Parameters
+    ----------
+    torch, device, dtype
+        The module, ``cuda`` or ``cpu``, and what activations are.
+    kind
+        One of :data:`PRODUCTS`.
+
+    Raises
+    ------
+    CalibrationError
+        When this torch or device has no such kernel, or it does not compute the product.
+    """
+    make, called = PRODUCTS[kind]
+    generator = torch.Generator(device=device).manual_seed(0)
+    weight = torch.randn(256, 512, generator=generator, device=device, dtype=torch.float32) / 512**0.5
+    x = torch.randn(20, 512, generator=generator, device=device, dtype=torch.float32).to(dtype)
+    try:
+        got, wanted = make(torch, weight, dtype)(x).float(), x.float() @ weight.t()
+        # rounding of the weights and activations moves a product by some per cent of its size
+        off = float((got - wanted).norm() / wanted.norm())
+    except NOT_THERE as error:
+        told = str(error).strip().splitlines()[:1]
+        raise CalibrationError(
+            f"torch {torch.__version__} has no matrix product of {kind} weights on {_device_name(torch, device)}"
+            + (f" ({told[0][:120]})" if told else ""),
+            "Measure the model with bf16 weights, another GPU, or a running server: fleetopt calibrate --server URL.",
+        ) from None
+    if not off < (0.15 if kind == "int4" else 0.08):
+        raise CalibrationError(
+            f"torch's product of {kind} weights is {100 * off:.0f}% off the plain one on {_device_name(torch, device)}",
+            "Measure a running server instead: fleetopt calibrate --server URL.",
+        )
+    return lambda weight: make(torch, weight, dtype), called
+
+
+def _device_name(torch: Any, device: str) -> str:
+    return str(torch.cuda.get_device_name(0)) if device == "cuda" else "this processor"
+
+
+def plain_attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    """Attention of new tokens over past and new ones, causal from the lower right corner; shapes (batch, heads, tokens, size)."""
+    functional = torch.nn.functional
+    new, total = q.shape[2], k.shape[2]
+    group = q.shape[1] // k.shape[1]
+    if new == total and group > 1 and q.is_cuda:
+        try:
+            return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        except TypeError:  # torch 2.4 does not know grouped heads
+            pass
+    if group > 1:
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    if new == total:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    from torch.nn.attention.bias import causal_lower_right
+
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(new, total))
+
+
+Joined = Callable[[Any, Any, Any, Any, Any, int, int], Any]
+"""(queries, keys, values, ends of the queries, ends of the keys, longest of each) -> attention of sequences of any lengths."""
+
+
+def joined_attention(
+    torch: Any, device: str, dtype: Any, heads: tuple[int, int, int]
+) -> tuple[Joined | None, Any, str]:
+    """One kernel for decodes and prompts together, one for decodes alone, and what they are called.
+
+    FlashAttention 3 where its package is installed and the GPU is a Hopper, else torch's variable-length attention, else
+    FlashAttention 2's; each only where it agrees with the plain form. ``None`` = torch's dense attention for each kind apart.
+
+    Parameters
+    ----------
+    torch, device, dtype
+        As in :func:`matrix_kernel`.
+    heads
+        Query heads, KV heads and size of a head on this GPU.
+    """
+    for find, called in (
+        (_flash3, "FlashAttention 3"),
+        (_torch_varlen, "torch varlen_attn"),
+        (_flash2, "FlashAttention 2"),
+    ):
+        try:
+            joined, decode = find(torch, device, heads)
+            if _agrees(torch, device, dtype, heads, joined, decode):
+                return joined, decode, called
+        except NOT_THERE:
+            continue
+    return None, None, "scaled_dot_product_attention"
+
+
+def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
+    if device == "cuda" and torch.cuda.get_device_capability(0)[0] != 9:
+        raise NotImplementedError
+    import flash_attn_interface as flash
+
+    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
+        return _first(flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True))
+
+    def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+        return _first(flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True))
+
+    return joined, decode
+
+
+def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
+    from torch.nn.attention.varlen import varlen_attn
+
+    grouped = heads[0] != heads[1]
+
+    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
+        return varlen_attn(
+            q, k, v, ends_q, ends_k, longest_q, longest_k, window_size=(-1, 0), enable_gqa=grouped
+        )  # fmt: skip
+
+    return joined, None
+
+
+def _flash2(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
+    import flash_attn as flash
+
+    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
+        return flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True)
+
+    def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+        return flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True)
+
+    return joined, decode
+
+
+def _first(found: Any) -> Any:
+    """The output of a call that may return its log-sum-exp with it."""
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _agrees(torch: Any, device: str, dtype: Any, heads: tuple[int, int, int], joined: Joined, decode: Any) -> bool:
+    """Whether both compute what the plain form does: 8 new tokens after 24, and one decode of 32."""
+    q_heads, kv_heads, size = heads
+    make = {"device": device, "dtype": dtype}
+    q = torch.randn(8, q_heads, size, **make)
+    k, v = torch.randn(32, kv_heads, size, **make), torch.randn(32, kv_heads, size, **make)
+    ends = [torch.tensor([0, n], device=device, dtype=torch.int32) for n in (8, 32)]
+    wanted = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
+    if not torch.allclose(joined(q, k, v, *ends, 8, 32).float(), wanted.float(), **AGREES):
+        return False
+    if decode is None:
+        return True
+    lengths = torch.tensor([32], device=device, dtype=torch.int32)
+    return bool(
+        torch.allclose(decode(q[None, -1:], k[None], v[None], lengths)[0].float(), wanted[-1:].float(), **AGREES)
+    )
+
+
+class Between:
+    """What stands between the products of a layer: RMSNorm with the residual's sum, rotary positions, SiLU times its gate.
+
+    Each is one kernel where torch can compile it (`fused`), as torch has them otherwise.
+    """
+
+    def __init__(
+        self, torch: Any, compile_with: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    ) -> None:
+        def norm(x: Any, residual: Any, weight: Any) -> Any:
+            total = x + residual
+            wide = total.float()
+            return (wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()).to(x.dtype) * weight, total
+
+        def rotary(x: Any, cosine: Any, sine: Any) -> Any:
+            first, second = x.chunk(2, dim=-1)
+            return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+        def gated(x: Any) -> Any:
+            gate, value = x.chunk(2, dim=-1)
+            return torch.nn.functional.silu(gate) * value
+
+        self.fused = compile_with is not None
+        made = compile_with or (lambda f: f)
+        self.norm, self.rotary, self.gated = made(norm), made(rotary), made(gated)
+
+
+def between(torch: Any, device: str, dtype: Any, hidden: int, head: int, inner: int) -> Between:
+    """Compiled on a GPU where torch can (Triton is there) and it computes the same; as torch has them otherwise."""
+    plain = Between(torch)
+    if device != "cuda":
+        return plain
+    try:
+        fast = Between(torch, lambda f: torch.compile(f, dynamic=True))
+        make = {"device": device, "dtype": dtype}
+        for rows in (16, 48):
+            x = torch.randn(rows, hidden, **make)
+            heads, turn = torch.randn(rows, 4, head, **make), torch.randn(rows, 1, head // 2, **make)
+            given = ((x, x, torch.ones(hidden, **make)), (heads, turn, turn), (torch.randn(rows, 2 * inner, **make),))
+            for name, arguments in zip(("norm", "rotary", "gated"), given, strict=True):
+                got, wanted = getattr(fast, name)(*arguments), getattr(plain, name)(*arguments)
+                pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else ((got, wanted),)
+                if not all(torch.allclose(a.float(), b.float(), **AGREES) for a, b in pairs):
+                    return plain
+    except Exception:  # whatever a compiler that does not work here raises: the plain ones do
+        return plain
+    return fast
+
+
+def rotations(torch: Any, device: str, dtype: Any, contexts: int, size: int) -> list[Any]:
+    """Cosines and sines by place in a context: positions turn pairs of a head's values; shapes (contexts, size/2)."""
+    angles = torch.outer(torch.arange(contexts), 1e4 ** (-torch.arange(0, size, 2) / size))
+    return [f(angles).to(dtype).to(device) for f in (torch.cos, torch.sin)]
+
+
+def scale_of(size: int) -> float:
+    """What scores of heads of a size are multiplied by [1]."""
+    return 1.0 / math.sqrt(size)

@@ -1,0 +1,479 @@
+"""A few layers of one GPU's share of a model, with random weights: what a batch asks of them, as functions to be timed.
+
+Dense layers and layers with a mixture of experts, ordinary and latent attention; every matrix has the shape the model's has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.calibrate.kernels import (
+    between,
+    joined_attention,
+    matrix_kernel,
+    plain_attention,
+    rotations,
+    scale_of,
+)
+from planner.calibrate.points import Batch
+from planner.errors import CalibrationError, InputError
+from planner.hardware import DTYPE_BYTES, ModelSpec
+from planner.shard import shard
+
+__all__ = ["Layers", "Work", "refuse_unsupported"]
+
+LAYERS_BUILT = 3
+"""So many stand for all of a kind, fewer where they do not fit."""
+
+WEIGHT_SHARE = 0.5
+"""Of the free memory, at most, for the weights that are built [1]."""
+
+
+def refuse_unsupported(model: ModelSpec) -> None:
+    """Raise for what has no kernels here.
+
+    Raises
+    ------
+    CalibrationError
+        Naming what.
+    """
+    problem = None
+    if model.sliding_window and model.full_attention_layers < model.layers:
+        problem = "sliding-window layers"
+    elif model.attention_free_layers or model.mlp_free_layers or model.state_layers:
+        problem = "layers without attention or MLP, or with a recurrent state"
+    elif model.index_layers:
+        problem = "sparse attention"
+    elif model.attention_gate or model.tied_values or model.expert_hidden_size or model.mlp_matrices != 3:
+        problem = "this layer's projections"
+    elif not model.kv_lora_rank and model.value_dim != model.head_dim:
+        problem = "values of another size than keys"
+    elif model.weight_dtype not in ("bf16", "fp16", "fp8", "int4"):
+        problem = f"{model.weight_dtype} weights"
+    elif model.experts and model.weight_dtype == "int4":
+        problem = "experts in int4"
+    elif model.kv_dtype not in ("bf16", "fp16"):
+        problem = f"a {model.kv_dtype} KV cache"
+    if problem:
+        raise CalibrationError(
+            f"the microbenchmark has no kernels for {problem} ({model.name})",
+            "Measure a running server instead: fleetopt calibrate --server URL --model NAME.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a batch asks of the layers of one kind.
+
+    Parameters
+    ----------
+    body
+        Runs the layers built, on one of the copies of the KV cache.
+    built, stand_for
+        How many layers run, and how many of the model's they stand for.
+    """
+
+    body: Callable[[int], None]
+    built: int
+    stand_for: int
+
+
+class Layers:
+    """A few layers of each kind and the head of one GPU's share of a model.
+
+    Parameters
+    ----------
+    torch, device, dtype
+        The module, ``cuda`` or ``cpu``, and what activations are.
+    model, tp
+        The model, and the size of the group one GPU stands for [GPUs].
+    seed
+        Of the weights and of which experts tokens go to.
+    free_bytes
+        Memory of the device [bytes].
+    l2_bytes
+        Of its last cache, which a KV cache must not stay in; 0 = do not care [bytes].
+    block_scales
+        Whether fp8 weights have a scale a block.
+
+    Raises
+    ------
+    CalibrationError
+        For kernels that torch does not have on this device, or when one layer does not fit.
+    InputError
+        When the heads cannot be divided.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        device: str,
+        dtype: Any,
+        model: ModelSpec,
+        tp: int,
+        seed: int,
+        *,
+        free_bytes: float,
+        l2_bytes: int = 0,
+        block_scales: bool = False,
+    ) -> None:
+        self.torch, self.device, self.dtype, self.model = torch, device, dtype, model
+        self.l2_bytes, self.seed = l2_bytes, seed
+        if model.q_heads % tp:
+            raise InputError(f"{model.name}: {model.q_heads} attention heads cannot be divided over tp={tp}")
+        self.q_heads = model.q_heads // tp
+        self.latent = model.kv_lora_rank > 0
+        self.kv_heads = 1 if self.latent else max(1, math.ceil(model.kv_heads / tp))
+        if self.q_heads % self.kv_heads:
+            raise InputError(f"{model.name}: tp={tp} leaves {self.q_heads} query and {self.kv_heads} KV heads")
+        self.notes: list[str] = []
+        kind = "fp8 blocks" if model.weight_dtype == "fp8" and block_scales else model.weight_dtype
+        self.make_product, called = matrix_kernel(torch, device, dtype, kind)
+        if called != "bf16":
+            self.notes.append(f"matrix products: {called}")
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+        self.grouped = _grouped_product(torch, device, dtype, model) if model.experts else None
+        size = model.qk_rope_head_dim if self.latent else model.head_dim
+        self.inner = -(-model.intermediate_size // tp)
+        self.expert_inner = -(-model.moe_intermediate_size // tp)
+        self.shared_inner = -(-model.shared_width // tp)
+        self.between = between(torch, device, dtype, model.hidden_size, size, max(16, self.inner or self.expert_inner))
+        self.turns = rotations(torch, device, dtype, model.max_context, size)
+        heads = (self.q_heads, self.kv_heads, model.head_dim)
+        self.joined, self.decode, attention = (
+            (
+                None,
+                None,
+                "two batched products with the compressed cache, which is read twice; engines' kernels read it once",
+            )
+            if self.latent
+            else joined_attention(torch, device, dtype, heads)
+        )
+        self.attention_note = f"attention: {attention}"
+        hopper = device == "cuda" and torch.cuda.get_device_capability(0)[0] == 9
+        if hopper and not self.latent and attention != "FlashAttention 3":
+            self.attention_note += (
+                "; engines have FlashAttention 3 on this GPU (flash_attn_interface, not installed here)"
+            )
+        if self.joined is None and not self.latent:
+            self.attention_note += "; decodes and prompts of a mixed batch as two kernels"
+        kinds = {"experts": model.expert_layers, "dense": model.layers - model.expert_layers}
+        self.counts = {name: count for name, count in kinds.items() if count}
+        part = shard(model, tp)
+        element = DTYPE_BYTES[model.weight_dtype]
+        mixer, rest = part.mixer_parameters / model.layers, part.expert_parameters + part.mlp_parameters
+        fits = max(0, int(WEIGHT_SHARE * free_bytes / (element * (mixer + rest / max(1, *self.counts.values())))))
+        if fits < 1:
+            raise CalibrationError(
+                f"one layer of {model.name} does not fit into {free_bytes / 1e9:.0f} GB", "Give a larger --tp."
+            )
+        self.weights = {
+            name: [self._layer(name) for _ in range(min(count, LAYERS_BUILT, fits))]
+            for name, count in self.counts.items()
+        }
+        # the head stays wide, as engines keep it
+        self.head = self._random(-(-model.vocab_size // tp), model.hidden_size).to(dtype)
+        self.pools: dict[str, list[Any]] = {}
+        self.room = 0
+
+    @property
+    def built(self) -> str:
+        """How many layers stand for how many, in words."""
+        parts = [
+            f"{len(self.weights[k])} of {n}" + (f" {k}" if len(self.counts) > 1 else "") for k, n in self.counts.items()
+        ]
+        return " and ".join(parts) + " layers"
+
+    @property
+    def kv_values(self) -> int:
+        """Values a layer caches of a token."""
+        m = self.model
+        return m.kv_lora_rank + m.qk_rope_head_dim if self.latent else 2 * self.kv_heads * m.head_dim
+
+    def _random(self, rows: int, columns: int) -> Any:
+        made = self.torch.randn(rows, columns, generator=self.generator, device=self.device, dtype=self.torch.float32)
+        return made / math.sqrt(columns)
+
+    def _product(self, rows: int, columns: int) -> Callable[[Any], Any]:
+        return self.make_product(self._random(rows, columns))
+
+    def _layer(self, kind: str) -> dict[str, Any]:
+        """Products and weights of one layer."""
+        m, h, heads = self.model, self.model.hidden_size, self.q_heads
+        made: dict[str, Any] = {"norm": self.torch.ones(h, device=self.device, dtype=self.dtype)}
+        if self.latent:
+            query = heads * (m.qk_nope_head_dim + m.qk_rope_head_dim)
+            made["down"] = self._product((m.q_lora_rank or query) + m.kv_lora_rank + m.qk_rope_head_dim, h)
+            if m.q_lora_rank:
+                made["query"] = self._product(query, m.q_lora_rank)
+                made["norm_q"] = self.torch.ones(m.q_lora_rank, device=self.device, dtype=self.dtype)
+            made["norm_kv"] = self.torch.ones(m.kv_lora_rank, device=self.device, dtype=self.dtype)
+            up = self._random(heads * (m.qk_nope_head_dim + m.v_head_dim), m.kv_lora_rank).to(self.dtype)
+            made["up"] = up.view(heads, -1, m.kv_lora_rank)
+            made["out"] = self._product(h, heads * m.v_head_dim)
+        else:
+            made["qkv"] = self._product((heads + 2 * self.kv_heads) * m.head_dim, h)
+            made["out"] = self._product(h, heads * m.head_dim)
+        if kind == "dense":
+            made["mlp"] = (self._product(2 * self.inner, h), self._product(h, self.inner))
+            return made
+        if self.shared_inner:
+            made["mlp"] = (self._product(2 * self.shared_inner, h), self._product(h, self.shared_inner))
+        made["router"] = self._random(m.experts, h).to(self.dtype)
+        assert self.grouped is not None
+        made["experts"] = tuple(
+            self.grouped.weights(lambda r=rows, c=columns: self._random(r, c), m.experts)
+            for rows, columns in ((2 * self.expert_inner, h), (h, self.expert_inner))
+        )
+        return made
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` of KV cache in every layer built."""
+        torch = self.torch
+        self.pools = {
+            kind: [
+                torch.empty(tokens * self.kv_values, device=self.device, dtype=self.dtype).normal_(std=0.5)
+                for _ in layers
+            ]
+            for kind, layers in self.weights.items()
+        }
+        self.room = tokens
+
+    def prepare(self, batch: Batch) -> tuple[list[Work], Callable[[int], None], int]:
+        """Layers and head of a batch as functions of the copy of the KV cache, and how many copies there are."""
+        torch, model = self.torch, self.model
+        n, m, new = batch.decodes, batch.prefills, batch.new_tokens
+        total = batch.past_tokens + new
+        tokens_kv = n * batch.context + m * total
+        layers = max(len(kept) for kept in self.weights.values())
+        cached = tokens_kv * self.kv_values * self.dtype.itemsize * layers
+        wanted = 1 if not self.l2_bytes else min(8, math.ceil(3 * self.l2_bytes / max(cached, 1)))
+        copies = max(1, min(wanted, self.room // max(tokens_kv, 1)))
+        hidden = torch.randn(batch.tokens, model.hidden_size, device=self.device).to(self.dtype)
+        places = np.concatenate([np.full(n, batch.context - 1), np.tile(np.arange(batch.past_tokens, total), m)])
+        rows = torch.tensor(places % model.max_context, device=self.device, dtype=torch.int64)
+        turns = tuple(turn[rows][:, None, :] for turn in self.turns)
+        route = self._route(batch.tokens) if model.experts else None
+        attend = self._latent_attention(batch) if self.latent else self._attention(batch)
+
+        def cache(kind: str, layer: int, copy: int) -> Any:
+            size = tokens_kv * self.kv_values
+            return self.pools[kind][layer][copy * size : (copy + 1) * size]
+
+        def body_of(kind: str) -> Callable[[int], None]:
+            def body(copy: int) -> None:
+                with torch.no_grad():
+                    x, residual = hidden, torch.zeros_like(hidden)
+                    for layer, weights in enumerate(self.weights[kind]):
+                        x, residual = self.between.norm(x, residual, weights["norm"])
+                        x = weights["out"](attend(weights, x, turns, cache(kind, layer, copy)))
+                        x, residual = self.between.norm(x, residual, weights["norm"])
+                        x = self._feed_forward(weights, x, route)
+
+            return body
+
+        def head(_: int) -> None:
+            with torch.no_grad():
+                (hidden[: n + m] @ self.head.t()).argmax(-1)
+
+        works = [Work(body_of(kind), len(self.weights[kind]), count) for kind, count in self.counts.items()]
+        return works, head, copies
+
+    def _feed_forward(self, weights: Mapping[str, Any], x: Any, route: _Route | None) -> Any:
+        """The MLP, or the experts with what all tokens pass beside them."""
+        own = None
+        if "mlp" in weights:
+            up, down = weights["mlp"]
+            own = down(self.between.gated(up(x)))
+        if "experts" not in weights:
+            return own
+        assert route is not None and self.grouped is not None
+        # the router's product and choice are made; where tokens go was drawn before, so that a graph can be captured
+        (x @ weights["router"].t()).softmax(-1).topk(self.model.experts_per_token)
+        up, down = weights["experts"]
+        sent = x.index_select(0, route.token_of)
+        done = self.grouped(self.between.gated(self.grouped(sent, up, route.ends)), down, route.ends)
+        parts = done.index_select(0, route.back).view(x.shape[0], -1, x.shape[1])
+        # with random weights the mean of their answers stands for the router's
+        found = parts.mean(1)
+        return found if own is None else found + own
+
+    def _route(self, tokens: int) -> _Route:
+        """Which experts the tokens of a batch go to: drawn evenly, without one twice for a token."""
+        torch, k = self.torch, self.model.experts_per_token
+        rng = np.random.default_rng(self.seed)
+        drawn = np.argpartition(rng.random((tokens, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
+        order = np.argsort(drawn, kind="stable")
+        ends = np.cumsum(np.bincount(drawn, minlength=self.model.experts))
+        return _Route(
+            torch.tensor(order // k, device=self.device, dtype=torch.int64),
+            torch.tensor(np.argsort(order), device=self.device, dtype=torch.int64),
+            torch.tensor(ends, device=self.device, dtype=torch.int32),
+        )
+
+    def _attention(self, batch: Batch) -> Callable[..., Any]:
+        """Projection of queries, keys and values, positions, and attention with a cache of keys and values."""
+        torch, d, kv_heads, q_heads = self.torch, self.model.head_dim, self.kv_heads, self.q_heads
+        n, m, new, context = batch.decodes, batch.prefills, batch.new_tokens, batch.context
+        total = batch.past_tokens + new
+        tokens_kv = n * context + m * total
+        joined = self.joined if m else None
+        decode = self.decode if not m else None
+        ends_q, ends_k = (
+            torch.tensor(np.cumsum([0, *[a] * n, *[b] * m]), device=self.device, dtype=torch.int32)
+            for a, b in ((1, new), (context, total))
+        )
+        lengths = torch.full((max(n, 1),), context, device=self.device, dtype=torch.int32)
+        # where the new tokens' keys and values are written: the last places of every sequence
+        last = np.concatenate(
+            [
+                np.arange(1, n + 1) * context - 1,
+                (n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)).ravel(),
+            ]
+        )
+        written = torch.tensor(last, device=self.device, dtype=torch.int64)
+
+        def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
+            qkv = weights["qkv"](x).view(batch.tokens, q_heads + 2 * kv_heads, d)
+            turned = self.between.rotary(qkv[:, : q_heads + kv_heads], *turns)
+            q, k_new = turned.split([q_heads, kv_heads], dim=1)
+            v_new = qkv[:, q_heads + kv_heads :]
+            k, v = cache.view(2, tokens_kv, kv_heads, d)
+            k.index_copy_(0, written, k_new)
+            v.index_copy_(0, written, v_new)
+            if joined is not None:
+                longest = max(context if n else 0, total)
+                return joined(q.contiguous(), k, v, ends_q, ends_k, new, longest).reshape(batch.tokens, -1)
+            parts = []
+            if n:
+                held = [t[: n * context].view(n, context, kv_heads, d) for t in (k, v)]
+                if decode is not None:
+                    out = decode(q[:n, None], *held, lengths)
+                else:
+                    # the query heads of a group share their KV head: they are rows of one small matrix
+                    grouped = q[:n].view(n, kv_heads, q_heads // kv_heads, d)
+                    out = torch.nn.functional.scaled_dot_product_attention(grouped, *(t.transpose(1, 2) for t in held))
+                parts.append(out.reshape(n, q_heads * d))
+            if m:
+                held = [t[n * context :].view(m, total, kv_heads, d).transpose(1, 2) for t in (k, v)]
+                out = plain_attention(torch, q[n:].view(m, new, q_heads, d).transpose(1, 2), *held)
+                parts.append(out.transpose(1, 2).reshape(m * new, q_heads * d))
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        return attend
+
+    def _latent_attention(self, batch: Batch) -> Callable[..., Any]:
+        """Latent attention: decodes in the compressed space (weights absorbed), prompts with keys and values made anew."""
+        torch, spec, heads = self.torch, self.model, self.q_heads
+        n, m, new, context = batch.decodes, batch.prefills, batch.new_tokens, batch.context
+        total = batch.past_tokens + new
+        rank, rope, nope, width = spec.kv_lora_rank, spec.qk_rope_head_dim, spec.qk_nope_head_dim, spec.v_head_dim
+        scale = scale_of(nope + rope)
+        no_residual: dict[str, Any] = {}
+
+        def normed(x: Any, weight: Any) -> Any:
+            key = str(tuple(x.shape))
+            if key not in no_residual:
+                no_residual[key] = torch.zeros(x.shape, device=x.device, dtype=x.dtype)
+            return self.between.norm(x, no_residual[key], weight)[0]
+
+        def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
+            down = weights["down"](x)
+            first, latent, k_rope = down.split([down.shape[1] - rank - rope, rank, rope], dim=1)
+            q = weights["query"](normed(first, weights["norm_q"])) if "query" in weights else first
+            q = q.view(batch.tokens, heads, nope + rope)
+            q_nope, q_rope = q[..., :nope], self.between.rotary(q[..., nope:], *turns)
+            kept = torch.cat(
+                (normed(latent, weights["norm_kv"]), self.between.rotary(k_rope[:, None], *turns)[:, 0]), dim=1
+            )
+            up_key, up_value = weights["up"].split([nope, width], dim=1)
+            parts = []
+            if n:
+                held = cache[: n * context * (rank + rope)].view(n, context, rank + rope)
+                held[:, -1].copy_(kept[:n])
+                inside = torch.bmm(q_nope[:n].transpose(0, 1), up_key).transpose(0, 1)
+                scores = torch.bmm(torch.cat((inside, q_rope[:n]), dim=-1), held.transpose(1, 2))
+                mixed = torch.bmm((scores * scale).softmax(-1), held[..., :rank])
+                out = torch.bmm(mixed.transpose(0, 1), up_value.transpose(1, 2))
+                parts.append(out.transpose(0, 1).reshape(n, heads * width))
+            if m:
+                held = cache[n * context * (rank + rope) :].view(m, total, rank + rope)
+                held[:, batch.past_tokens :].copy_(kept[n:].view(m, new, rank + rope))
+                made = (held[..., :rank] @ weights["up"].reshape(-1, rank).t()).view(m, total, heads, nope + width)
+                key = torch.cat((made[..., :nope], held[:, :, None, rank:].expand(-1, -1, heads, -1)), dim=-1)
+                # engines widen the values to the keys' size where their kernel wants one size
+                value = torch.nn.functional.pad(made[..., nope:], (0, nope + rope - width))
+                query = torch.cat((q_nope[n:], q_rope[n:]), dim=-1).view(m, new, heads, nope + rope)
+                out = plain_attention(torch, *(t.transpose(1, 2) for t in (query, key, value)))[..., :width]
+                parts.append(out.transpose(1, 2).reshape(m * new, heads * width))
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        return attend
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Token of every row sent to an expert, row of every token's experts, and where each expert's rows end."""
+
+    token_of: Any
+    back: Any
+    ends: Any
+
+
+class _Grouped:
+    """One product for all experts: bf16, or fp8 with a scale a row where the weights are fp8."""
+
+    def __init__(self, torch: Any, fp8: bool, dtype: Any) -> None:
+        self.torch, self.fp8, self.dtype = torch, fp8, dtype
+        self.function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
+
+    def weights(self, make: Callable[[], Any], experts: int) -> tuple[Any, Any]:
+        """Matrices of all experts, shape (experts, rows, columns), and their scales."""
+        first = make()
+        kind = self.torch.float8_e4m3fn if self.fp8 else self.dtype
+        kept = self.torch.empty((experts, *first.shape), device=first.device, dtype=kind)
+        for number in range(experts):
+            kept[number].copy_(make() if number else first)
+        return kept, self.torch.ones(experts, first.shape[0], device=first.device, dtype=self.torch.float32)
+
+    def __call__(self, x: Any, weights: tuple[Any, Any], ends: Any) -> Any:
+        kept, scales = weights
+        if not self.fp8:
+            return self.function(x, kept.transpose(1, 2), offs=ends)
+        narrow = x.to(self.torch.float8_e4m3fn)
+        ones = self.torch.ones(x.shape[0], device=x.device, dtype=self.torch.float32)
+        return self.torch._scaled_grouped_mm(
+            narrow, kept.transpose(1, 2), ones, scales, offs=ends, out_dtype=self.dtype, use_fast_accum=True
+        )  # fmt: skip
+
+
+def _grouped_product(torch: Any, device: str, dtype: Any, model: ModelSpec) -> _Grouped:
+    """The product of all experts, checked against one by one.
+
+    Raises
+    ------
+    CalibrationError
+        When torch has none here.
+    """
+    try:
+        found = _Grouped(torch, model.weight_dtype == "fp8", dtype)
+        weights = found.weights(lambda: torch.randn(64, 128, device=device) / 128**0.5, 3)
+        x = torch.randn(48, 128, device=device).to(dtype)
+        ends = torch.tensor([16, 16, 48], device=device, dtype=torch.int32)
+        got = found(x, weights, ends).float()
+        wide = weights[0].float()
+        wanted = torch.cat((x[:16].float() @ wide[0].t(), x[16:].float() @ wide[2].t()))
+        if float((got - wanted).norm() / wanted.norm()) < 0.08:
+            return found
+        told = "it does not compute the product"
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError, ValueError) as error:
+        told = str(error).strip().split("\n")[0][:120]
+    raise CalibrationError(
+        f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device ({told})",
+        "Measure a running server instead: fleetopt calibrate --server URL --model NAME.",
+    )

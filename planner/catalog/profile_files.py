@@ -1,0 +1,373 @@
+"""Profile files: one YAML format, what a calibration writes is what ships is what is accepted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
+from planner.documents import parse_yaml, read_text
+from planner.errors import InputError, did_you_mean
+from planner.hardware import DTYPE_BYTES
+from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.writing import write_text
+
+__all__ = ["load_profile", "parse_profile", "save_profile", "set_aside"]
+
+PROVENANCES = ("measured", "fitted", "estimated")
+
+COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")
+
+Report = Callable[[str, str], None]
+"""Called with (key path, what is wrong)."""
+
+
+def _text(value: Any, path: str, report: Report) -> str | None:
+    if not isinstance(value, str) or not value.strip():
+        # YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
+        if value is not None and not isinstance(value, (bool, list, dict, str)):
+            return str(value)
+        report(path, f"expected text, got {value!r}")
+    return str(value)
+
+
+def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = math.inf) -> float | None:
+    if isinstance(value, str):  # YAML 1.1 reads 8e-3 as text
+        try:
+            value = float(value)
+        except ValueError:
+            report(path, f"expected a number, got {value!r}")
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        report(path, f"expected a number, got {value!r}")
+        return None
+    if not low <= value <= high:
+        report(
+            path,
+            f"must lie in [{low:g}, {high:g}], got {value!r}"
+            if high < math.inf
+            else f"must be >= {low:g}, got {value!r}",
+        )
+        return None
+    return float(value)
+
+
+def _whole(value: Any, path: str, report: Report, low: int = 0) -> int | None:
+    number = _number(value, path, report, float(low))
+    if number is not None and number != int(number):
+        report(path, f"expected a whole number, got {value!r}")
+        return None
+    return None if number is None else int(number)
+
+
+def _mapping(value: Any, path: str, report: Report, known: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+    """A mapping with known keys only; unknown ones are reported and dropped."""
+    if not isinstance(value, dict):
+        report(path, f"expected a mapping, got {value!r}")
+        return {}
+    for key in value:
+        if key not in known:
+            report(f"{path}.{key}", f"unknown key{did_you_mean(str(key), known)}")
+    return {k: v for k, v in value.items() if k in known}
+
+
+def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
+    entries = _mapping(value, path, report, PARAMETER_UNITS)
+    if isinstance(value, dict) and "t0" not in value:
+        report(f"{path}.t0", "missing")
+        return None
+    numbers = {k: _number(v, f"{path}.{k}", report) for k, v in entries.items()}
+    if not numbers or None in numbers.values():
+        return None
+    try:
+        return IterationModel.from_dict(numbers)
+    except InputError as error:
+        report(path, "; ".join(error.problems or (error.message,)))
+        return None
+
+
+def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, float]]:
+    ranges = {}
+    for key, pair in _mapping(value, path, report, COVERED_QUANTITIES).items():
+        here = f"{path}.{key}"
+        if not isinstance(pair, list) or len(pair) != 2:
+            report(here, f"expected [lowest, highest], got {pair!r}")
+            continue
+        low, high = (_number(v, here, report) for v in pair)
+        if low is not None and high is not None:
+            if low > high:
+                report(here, f"lowest above highest: {pair!r}")
+            ranges[key] = (low, high)
+    return ranges
+
+
+def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
+    entries = _mapping(value, path, report, ("slots", "context_tokens"))
+    numbers = {}
+    for key in ("slots", "context_tokens"):
+        if key not in entries:
+            report(f"{path}.{key}", "missing")
+        else:
+            numbers[key] = _number(entries[key], f"{path}.{key}", report, 1.0)
+    if len(numbers) < 2 or None in numbers.values():
+        return None
+    return ReservedSlots(**numbers)  # type: ignore[arg-type]
+
+
+def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        report(path, f"expected a mapping, got {value!r}")
+        return {}
+    for key, entry in value.items():
+        if not isinstance(entry, (str, int, float, bool)):
+            report(f"{path}.{key}", f"expected text, a number or true/false, got {entry!r}")
+    return value
+
+
+def _notes(value: Any, path: str, report: Report) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        report(path, "expected a list of lines of text")
+        return ()
+    return tuple(value)
+
+
+def _measurements(value: Any, path: str, report: Report) -> tuple[dict[str, Any], ...]:
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        report(path, "expected a list of mappings, as `profile share` prints it")
+        return ()
+    return tuple(value)
+
+
+def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
+    def check(value: Any, path: str, report: Report) -> Any:
+        if value not in known:
+            report(path, f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _flag(value: Any, path: str, report: Report) -> bool:
+    if not isinstance(value, bool):
+        report(path, f"expected true or false, got {value!r}")
+    return bool(value)
+
+
+def _positive(value: Any, path: str, report: Report) -> int | None:
+    return _whole(value, path, report, 1)
+
+
+READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
+    "name": _text,
+    "gpu": _text,
+    "model": _text,
+    "tp": _positive,
+    "pp": _positive,
+    "dp": _positive,
+    "ep": _positive,
+    "weight_dtype": _choice(DTYPE_BYTES),
+    "kv_dtype": _choice(DTYPE_BYTES),
+    "provenance": _choice(PROVENANCES),
+    "automatic": _flag,
+    "iteration": _iteration,
+    "band": _number,
+    "date": _text,
+    "engine": _text,
+    "engine_version": _text,
+    "command": _text,
+    "points": _whole,
+    "error_mean": _number,
+    "error_p95": _number,
+    "covered": _covered,
+    "kv_tokens": _whole,
+    "api_overhead_s": _number,
+    "request_s": _number,
+    "reserved": _reserved,
+    "replica_usd_per_hour": _number,
+    "settings": _settings,
+    "source": _text,
+    "notes": _notes,
+    "untested": _notes,
+    "measurements": _measurements,
+}
+"""Every key of a profile file besides ``schema``: how its value is checked and read."""
+
+REQUIRED = tuple(f.name for f in fields(Profile) if f.default is MISSING and f.default_factory is MISSING)
+
+
+def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | None = None) -> Profile:
+    """Check a whole profile and build it.
+
+    Parameters
+    ----------
+    data
+        The parsed file.
+    where
+        Its name, for messages.
+    lines
+        Line of each key path, for messages; see :func:`load_profile`.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    InputError
+        All unknown, missing and ill-typed keys at once, each with its place.
+
+    Examples
+    --------
+    >>> parse_profile({"schema": SCHEMA, "name": "x", "gpu": "h100", "tp": 0, "itteration": {}}, "x.yaml")
+    Traceback (most recent call last):
+    planner.errors.InputError: x.yaml: not a usable profile
+      x.yaml: tp: must be >= 1, got 0
+      x.yaml: itteration: unknown key; did you mean 'iteration'?
+      x.yaml: model: missing
+      x.yaml: provenance: missing
+      x.yaml: iteration: missing
+      x.yaml: band: missing
+    """
+    problems: list[tuple[str, str]] = []
+
+    def report(path: str, message: str) -> None:
+        problems.append((path, message))
+
+    values: dict[str, Any] = {}
+    if not isinstance(data, dict):
+        report("", f"expected a mapping with the keys {', '.join(READERS)}")
+    else:
+        if data.get("schema") != SCHEMA:
+            report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")
+        for key, value in data.items():
+            if key in READERS:
+                if value is not None or key in REQUIRED:
+                    values[key] = READERS[key](value, key, report)
+            elif key != "schema":
+                report(str(key), f"unknown key{did_you_mean(str(key), READERS)}")
+        for key in REQUIRED:
+            if key not in data:
+                report(key, "missing")
+    if problems:
+        places = _line_index(lines)
+        told = [f"{where}{places(path)}: {path + ': ' if path else ''}{message}" for path, message in problems]
+        raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
+    kept = values.get("settings", {}).get("request_s")
+    if "request_s" not in values and isinstance(kept, float):
+        values["request_s"] = kept  # files of before it was a key of its own
+    found = Profile(**values)
+    try:
+        found.parallel  # noqa: B018 - it is the check
+    except InputError as error:
+        raise InputError.from_problems(
+            [f"{where}: {error.message}"], heading=f"{where}: not a usable profile"
+        ) from None
+    return found
+
+
+def _line_index(lines: Mapping[str, int] | None) -> Callable[[str], str]:
+    def place(path: str) -> str:
+        if not lines:
+            return ""
+        while path and path not in lines:  # a missing key is reported at its parent
+            path = path.rpartition(".")[0]
+        return f":{lines[path]}" if path else ""
+
+    return place
+
+
+def _lines_of(text: str) -> dict[str, int]:
+    """Line of every key path of a YAML text."""
+    import yaml
+
+    found: dict[str, int] = {}
+
+    def walk(node: yaml.Node | None, prefix: str) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                path = f"{prefix}{key.value}"
+                found[path] = key.start_mark.line + 1
+                walk(value, path + ".")
+
+    walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
+    return found
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile file.
+
+    Parameters
+    ----------
+    path
+        YAML file.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    InputError
+        Not readable, not YAML, or not a profile; every problem with file, line and key path.
+    """
+    file = Path(path)
+    text = read_text(file)
+    data = parse_yaml(text, str(file))
+    try:
+        return parse_profile(data, str(file))
+    except InputError:
+        # only now is it worth finding the lines
+        return parse_profile(data, str(file), _lines_of(text))
+
+
+def save_profile(profile: Profile, path: str | Path) -> Path:
+    """Write a profile file, whole or not at all.
+
+    Parameters
+    ----------
+    profile
+        What to write.
+    path
+        File, or an existing directory (the file is then named after the profile).
+
+    Returns
+    -------
+    Path
+        The file written.
+    """
+    import yaml
+
+    target = Path(path)
+    if target.is_dir():
+        target = target / f"{profile.name}.yaml"
+    text = yaml.safe_dump(profile.to_dict(), sort_keys=False, allow_unicode=True, width=120)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(target, text)
+    return target
+
+
+def set_aside(path: Path) -> Path | None:
+    """Move a file out of the way of a new one of its name.
+
+    Parameters
+    ----------
+    path
+        The file; it need not be there.
+
+    Returns
+    -------
+    Path or None
+        Where it is now: its name with ``.old-1``, ``.old-2``, ... after it.
+    """
+    if not path.exists():
+        return None
+    number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.old-{n}").exists())
+    aside = path.with_name(f"{path.name}.old-{number}")
+    path.replace(aside)
+    return aside
