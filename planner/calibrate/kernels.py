@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from planner.errors import CalibrationError
@@ -212,7 +213,7 @@ def joined_attention(
 def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
     if device == "cuda" and torch.cuda.get_device_capability(0)[0] != 9:
         raise NotImplementedError
-    import flash_attn_interface as flash
+    flash = import_module("flash_attn_interface")
 
     def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
         return _first(flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True))
@@ -237,7 +238,7 @@ def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple
 
 
 def _flash2(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
-    import flash_attn as flash
+    flash = import_module("flash_attn")
 
     def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
         return flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True)
@@ -294,8 +295,8 @@ class Between:
             return torch.nn.functional.silu(gate) * value
 
         self.fused = compile_with is not None
-        made = compile_with or (lambda f: f)
-        self.norm, self.rotary, self.gated = made(norm), made(rotary), made(gated)
+        functions: tuple[Callable[..., Any], ...] = (norm, rotary, gated)
+        self.norm, self.rotary, self.gated = map(compile_with, functions) if compile_with else functions
 
 
 def between(torch: Any, device: str, dtype: Any, hidden: int, head: int, inner: int) -> Between:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from planner.calibrate.kernels import (
+    Joined,
     between,
     joined_attention,
     matrix_kernel,
@@ -145,15 +147,11 @@ class Layers:
         self.between = between(torch, device, dtype, model.hidden_size, size, max(16, self.inner or self.expert_inner))
         self.turns = rotations(torch, device, dtype, model.max_context, size)
         heads = (self.q_heads, self.kv_heads, model.head_dim)
-        self.joined, self.decode, attention = (
-            (
-                None,
-                None,
-                "two batched products with the compressed cache, which is read twice; engines' kernels read it once",
-            )
-            if self.latent
-            else joined_attention(torch, device, dtype, heads)
-        )
+        self.joined: Joined | None = None
+        self.decode: Any = None
+        attention = "two batched products with the compressed cache, which is read twice; engines' kernels read it once"
+        if not self.latent:
+            self.joined, self.decode, attention = joined_attention(torch, device, dtype, heads)
         self.attention_note = f"attention: {attention}"
         hopper = device == "cuda" and torch.cuda.get_device_capability(0)[0] == 9
         if hopper and not self.latent and attention != "FlashAttention 3":
@@ -227,7 +225,7 @@ class Layers:
         made["router"] = self._random(m.experts, h).to(self.dtype)
         assert self.grouped is not None
         made["experts"] = tuple(
-            self.grouped.weights(lambda r=rows, c=columns: self._random(r, c), m.experts)
+            self.grouped.weights(partial(self._random, rows, columns), m.experts)
             for rows, columns in ((2 * self.expert_inner, h), (h, self.expert_inner))
         )
         return made

@@ -195,12 +195,12 @@ class _Client:
             "model": self.model,
             # never the same prompt twice: a prefix cache would answer instead of the GPU
             "prompt": ids if self.dialect.token_ids else " ".join(f"{i:x}" for i in ids[: max(1, input_tokens // 3)]),
+            # no temperature: tokens are sampled as the server does it for its users; greedy ones come cheaper
             "max_tokens": output_tokens,
-            "temperature": 0.0,
             "stream": True,
         }
         if self.dialect.extras:
-            body |= {"ignore_eos": True, "min_tokens": output_tokens, "stream_options": {"include_usage": True}}
+            body |= {"ignore_eos": True, "stream_options": {"include_usage": True}}
         return json.dumps(body).encode()
 
     def request(self, stream: Stream, seconds: float, began: Callable[[], None] | None = None) -> Timing:

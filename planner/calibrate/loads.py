@@ -186,7 +186,7 @@ def measure_range(
     """Measure until the time, the requests or the need is over; what was measured until then is returned.
 
     After every load the model is fitted again, and the next load is the one that lowers the variance of the predicted TPOT
-    over the reference loads most per second it takes (V-optimal design, greedily).
+    over the reference loads most for the time and the number of loads it takes of what is left (V-optimal design, greedily).
 
     Parameters
     ----------
@@ -237,7 +237,9 @@ def _measure_into(
     for number in range(MOST_LOADS):
         left = live.left_s - RESERVE * total
         limit = min(left, LOAD_SHARE * total)
-        load = _next_load(reach, fit, speed, results, tried, limit) if left > 0.0 else None
+        load = (
+            _next_load(reach, fit, speed, results, tried, limit, left / (MOST_LOADS - number)) if left > 0.0 else None
+        )
         if load is not None and len(results) > len(AGAIN_AT) and _due(results, 1.0 - left / total):
             load = results[len(AGAIN_AT)].load
         if load is None or sent + load.sent > reach.max_requests or (number > ENOUGH_LOADS and _settled(fit)):
@@ -288,6 +290,7 @@ def _next_load(
     results: Sequence[LoadResult],
     tried: dict[Load, int],
     limit: float,
+    share_s: float,
 ) -> Load | None:
     """The first four show how fast the server is, alone and full; then whichever tells most."""
     opening = (
@@ -298,7 +301,7 @@ def _next_load(
     )
     if len(results) < len(opening):
         return _load(*speed.shortened(*opening[len(results)], limit))
-    return _most_telling(reach, fit, speed, results, tried, limit)
+    return _most_telling(reach, fit, speed, results, tried, limit, share_s)
 
 
 def _load(input_tokens: int, output_tokens: int, level: int) -> Load:
@@ -358,8 +361,13 @@ def _most_telling(
     results: Sequence[LoadResult],
     tried: dict[Load, int],
     limit: float,
+    share_s: float,
 ) -> Load | None:
-    """The load that lowers the variance of the reference loads most per second; without a fit, a shape not sent yet."""
+    """The load that lowers the variance of the reference loads most for what it takes; without a fit, a shape not sent yet.
+
+    It takes its seconds, and one of the loads left, which is worth `share_s`: where there is more time than loads, long ones
+    cost no more than short ones.
+    """
     shapes = {(r.load.input_tokens, r.load.output_tokens) for r in results if r.point is not None}
     candidates = {
         _load(*speed.shortened(isl, osl, level, limit))
@@ -381,7 +389,7 @@ def _most_telling(
     gain = _gain(fit, ordered, reach.reference(), measured)
     seconds = np.array([speed.seconds(c) for c in ordered])
     again = np.array([0.5 ** tried.get(c, 0) for c in ordered])
-    worth = gain / (seconds + 0.1) * again
+    worth = gain / (seconds + share_s) * again
     if len(shapes) < ENOUGH_SHAPES:
         worth = worth * np.where(new, NEW_SHAPE, 1.0)
         if len(results) >= ENOUGH_SHAPES and new.any():

@@ -201,7 +201,7 @@ def _layers(machine: _Device, model: ModelSpec, tp: int, seed: int) -> Layers:
                 f"{error.message}: what was timed has one scale a matrix where the model has one a block"
             )
             return found
-    except torch.OutOfMemoryError if hasattr(torch, "OutOfMemoryError") else torch.cuda.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         raise CalibrationError(f"a few layers of {model.name} do not fit on {machine.name}: {error}") from None
 
 

@@ -25,7 +25,6 @@ from planner.errors import InputError, did_you_mean
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.kept import once
 
-
 __all__ = [
     "SCHEMA",
     "Profile",

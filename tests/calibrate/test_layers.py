@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -41,7 +41,12 @@ def layers_of(model: ModelSpec, tp: int = 1, dtype: Any = None, **options: Any) 
 class Asked(torch.utils._python_dispatch.TorchDispatchMode):
     """Products and attention that were asked for, and the bytes of what each has for its right side."""
 
-    RIGHT = {"mm": (1,), "bmm": (1,), "_grouped_mm": (1,), "_scaled_dot_product_flash_attention_for_cpu": (1, 2)}
+    RIGHT: ClassVar[dict[str, tuple[int, ...]]] = {
+        "mm": (1,),
+        "bmm": (1,),
+        "_grouped_mm": (1,),
+        "_scaled_dot_product_flash_attention_for_cpu": (1, 2),
+    }
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,32 +150,34 @@ def test_every_kind_of_batch_runs(model: ModelSpec) -> None:
         head(0)
 
 
+def written_out(q: Any, k: Any, v: Any) -> Any:
+    """Attention of the last tokens of a sequence; shapes (tokens, heads, size)."""
+    (new, heads, size), total = q.shape, k.shape[0]
+    keys, values = (t.repeat_interleave(heads // k.shape[1], 1) for t in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, keys) / size**0.5
+    hidden = torch.arange(total)[None, :] > torch.arange(new)[:, None] + total - new
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, float("-inf")).softmax(-1), values)
+
+
 def test_attention_is_as_defined() -> None:
-    q, k, v = torch.randn(1, 8, 5, 32), torch.randn(1, 2, 12, 32), torch.randn(1, 2, 12, 32)
-    got = plain_attention(torch, q, k, v)
-    keys, values = k.repeat_interleave(4, 1), v.repeat_interleave(4, 1)
-    scores = q @ keys.transpose(2, 3) / 32**0.5
-    # row i of the new tokens sees the 7 past ones and i + 1 new ones
-    mask = torch.arange(12)[None, :] > torch.arange(5)[:, None] + 7
-    assert torch.allclose(got, scores.masked_fill(mask, float("-inf")).softmax(-1) @ values, atol=1e-5)
+    q, k, v = torch.randn(5, 8, 32), torch.randn(12, 2, 32), torch.randn(12, 2, 32)
+    got = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)))
+    assert torch.allclose(got[0].transpose(0, 1), written_out(q, k, v), atol=1e-5)
 
 
 def flash(calls: Counter[str]) -> SimpleNamespace:
-    """FlashAttention 3's two functions, computed plainly, sequence by sequence."""
-
-    def one(q: Any, k: Any, v: Any) -> Any:
-        return plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
+    """FlashAttention 3's two functions, written out, sequence by sequence."""
 
     def varlen(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, *longest: int, causal: bool) -> Any:
         assert causal and longest == (int(ends_q.diff().max()), int(ends_k.diff().max()))
         calls["varlen"] += 1
         cuts = [zip(e.tolist(), e.tolist()[1:], strict=False) for e in (ends_q, ends_k)]
-        return torch.cat([one(q[a:b], k[c:d], v[c:d]) for (a, b), (c, d) in zip(*cuts, strict=True)])
+        return torch.cat([written_out(q[a:b], k[c:d], v[c:d]) for (a, b), (c, d) in zip(*cuts, strict=True)])
 
     def with_cache(q: Any, k: Any, v: Any, *, cache_seqlens: Any, causal: bool) -> Any:
         assert causal and q.shape[1] == 1 and cache_seqlens.shape == (q.shape[0],)
         calls["decode"] += 1
-        return torch.stack([one(q[i], k[i, :n], v[i, :n]) for i, n in enumerate(cache_seqlens.tolist())])
+        return torch.stack([written_out(q[i], k[i, :n], v[i, :n]) for i, n in enumerate(cache_seqlens.tolist())])
 
     return SimpleNamespace(flash_attn_varlen_func=varlen, flash_attn_with_kvcache=with_cache)
 

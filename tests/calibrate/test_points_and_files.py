@@ -309,7 +309,7 @@ def test_the_file_at_the_end_of_a_sweep_is_read_and_is_of_one_engine(tmp_path: P
         # 4/s that stay 0.25 + 127 x 0.02 s; the cap of 16 was not met
         ({**VLLM, "request_rate": 4.0}, 4.0 * (0.25 + 127 * 0.02)),
         ({**AIPERF, "input_config": {"loadgen": {"concurrency": 64, "request_rate": 2.0}}}, 1.7 * (0.04 + 255 * 0.009)),
-        ({**AIPERF, "input_config": {"phases": [{"name": "warmup", "concurrency": 1}, {"name": "profiling", "concurrency": 4}]}}, 4.0),
+        ({**AIPERF, "input_config": {"phases": [{"name": "warmup", "concurrency": 1}, {"name": "x", "concurrency": 4}]}}, 4.0),
     ],
 )  # fmt: skip
 def test_a_cap_is_the_load_only_where_no_rate_was_set(
