@@ -260,9 +260,9 @@ def _agrees(torch: Any, device: str, dtype: Any, heads: tuple[int, int, int], jo
     make = {"device": device, "dtype": dtype}
     q = torch.randn(8, q_heads, size, **make)
     k, v = torch.randn(32, kv_heads, size, **make), torch.randn(32, kv_heads, size, **make)
-    ends = [torch.tensor([0, n], device=device, dtype=torch.int32) for n in (8, 32)]
+    ends_q, ends_k = (torch.tensor([0, n], device=device, dtype=torch.int32) for n in (8, 32))
     wanted = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
-    if not torch.allclose(joined(q, k, v, *ends, 8, 32).float(), wanted.float(), **AGREES):
+    if not torch.allclose(joined(q, k, v, ends_q, ends_k, 8, 32).float(), wanted.float(), **AGREES):
         return False
     if decode is None:
         return True
@@ -295,8 +295,8 @@ class Between:
             return torch.nn.functional.silu(gate) * value
 
         self.fused = compile_with is not None
-        functions: tuple[Callable[..., Any], ...] = (norm, rotary, gated)
-        self.norm, self.rotary, self.gated = map(compile_with, functions) if compile_with else functions
+        functions: list[Callable[..., Any]] = [norm, rotary, gated]
+        self.norm, self.rotary, self.gated = [compile_with(f) for f in functions] if compile_with else functions
 
 
 def between(torch: Any, device: str, dtype: Any, hidden: int, head: int, inner: int) -> Between:
