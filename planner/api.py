@@ -972,7 +972,8 @@ def schedule(
     Examples
     --------
     >>> import planner as fo
-    >>> s = fo.schedule(workload="azure", slo=2.0, rate=100, method="occupancy", hours="servegen-m-small")
+    >>> asked = {"slo": 2.0, "rate": 100, "method": "occupancy", "burst": "poisson"}
+    >>> s = fo.schedule(workload="azure", hours="servegen-m-small", **asked)
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
@@ -1033,7 +1034,7 @@ def cost(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
     >>> found = fo.cost(p, hours="servegen-m-small", reserved=["h100=1.0@1y"])
     >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
     True
@@ -1131,7 +1132,7 @@ def growth(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
     >>> g = fo.growth(p, "10%", lead_time="60d", months=3, start="2027-01-01")
     >>> [(m.starts, m.order_by) for m in g.months][2]
     ('2027-03-01', '2026-12-31')

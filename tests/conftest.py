@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# machines that run the tests are shared: how long an example takes says nothing about the code
-settings.register_profile("fleetopt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# machines that run the tests are shared: how long an example takes says nothing about the code. The same examples every time, so
+# that a change is judged and not its luck; the long checks look for new ones
+LONG = bool(os.environ.get("FLEETOPT_LONG"))
+settings.register_profile("fleetopt", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetopt")
 
 # a developer's own price lists must not decide what a test finds cheapest
@@ -42,7 +44,7 @@ def shared_data() -> Path:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of half a minute run among the long checks: ``FLEETOPT_LONG=1``."""
-    if not os.environ.get("FLEETOPT_LONG"):
+    if not LONG:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long: FLEETOPT_LONG=1 (.ci/long)"))

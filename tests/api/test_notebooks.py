@@ -14,7 +14,7 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 
-QUICK: dict[str, Any] = {"slo": 2.0, "rate": 30, "method": "occupancy", "pools": 1}
+QUICK: dict[str, Any] = {"slo": 2.0, "rate": 30, "method": "occupancy", "pools": 1, "burst": "poisson"}
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_calibrate_reads_files(tmp_path: Path) -> None:
 
 
 def test_results_say_what_they_are_in_a_line() -> None:
-    plan = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1)
+    plan = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1, burst="poisson")
     results = [
         plan,
         fo.evaluate(plan, [10.0, 20.0]),

@@ -46,7 +46,7 @@ def line(slope: float, offset: float, most: int = 40, spares: int = 0) -> Capaci
 
 def test_the_threshold_is_where_the_plan_stops_holding() -> None:
     """By evaluating the same fleet a little below and a little above."""
-    fleet = fleet_of(plan())
+    fleet = fleet_of(plan(burst="poisson"))
     (pool,) = fleet.pools
     capacity = capacity_of(fleet, 0)
     found = threshold_of(fleet, 0, capacity)

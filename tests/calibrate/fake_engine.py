@@ -41,6 +41,8 @@ class FakeEngine:
         Tokens per event of a stream.
     port
         To listen on; any free one when 0.
+    pace
+        How many times slower than `model` it is.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class FakeEngine:
         pages: dict[str, str] | None = None,
         burst: int = 1,
         port: int = 0,
+        pace: float = 1.0,
     ) -> None:
         self.model = model
+        self.pace = pace
         self.pages = pages or {}
         self.burst = burst
         self.fault = fault
@@ -100,7 +104,7 @@ class FakeEngine:
         self.server.shutdown()
         self.server.server_close()
         for thread in self.threads:
-            thread.join(5.0)
+            thread.join(60.0)
 
     def loop(self) -> None:
         """Iterations, one after another, on an absolute clock: a late wake-up does not add up."""
@@ -117,7 +121,8 @@ class FakeEngine:
             prompt = sum(j.prompt for j in new)
             pairs = sum(0.5 * j.prompt * (j.prompt + 1) for j in new)
             context = sum(j.prompt + j.sent for j in decodes)
-            clock = max(clock, time.perf_counter() - 0.02) + self.model.time(len(decodes), context, prompt, pairs)
+            took = self.pace * self.model.time(len(decodes), context, prompt, pairs)
+            clock = max(clock, time.perf_counter() - 0.02 * self.pace) + took
             time.sleep(max(0.0, clock - time.perf_counter()))
             for job in (*decodes, *new):
                 job.sent += 1
@@ -142,16 +147,16 @@ class FakeEngine:
             self.requests += 1
             number = self.requests
             self.bodies.append(body)
-        if self.fault == "500" or (self.fault == "cold" and time.monotonic() - self.born < 0.3):
+        if self.fault == "500" or (self.fault == "cold" and time.monotonic() - self.born < 0.3 * self.pace):
             return self.refuse(handler, 503 if self.fault == "cold" else 500, "model is loading")
         if self.fault == "400-extras" and "ignore_eos" in body:
             return self.refuse(handler, 400, "unknown field ignore_eos")
         if self.fault == "hang" or (self.fault == "silent" and number > 2):
             with self.lock:
-                self.lock.wait_for(lambda: self.stopped, 3.0)
+                self.lock.wait_for(lambda: self.stopped, 60.0)
             return None
         if self.fault == "cold" and number < 6:
-            time.sleep(0.2)
+            time.sleep(0.2 * self.pace)
         prompt = body["prompt"]
         job = Job(len(prompt) if isinstance(prompt, list) else len(prompt.split()), int(body["max_tokens"]))
         with self.lock:
@@ -172,7 +177,7 @@ class FakeEngine:
             finished = False
             while not finished:
                 for _ in range(self.burst):
-                    finished = finished or job.tokens.get(timeout=10.0)
+                    finished = finished or job.tokens.get(timeout=60.0)
                 if dropped and job.sent > job.output // 2:
                     handler.close_connection = True
                     handler.connection.close()

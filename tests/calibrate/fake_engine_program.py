@@ -28,13 +28,14 @@ def main() -> None:
     parser.add_argument("--fault", default="")
     parser.add_argument("--child", default="")
     parser.add_argument("--busy", default="", help="file to make once it has had 60 requests")
+    parser.add_argument("--pace", type=float, default=1.0)
     given, _ = parser.parse_known_args()
     if given.fault == "broken":
         sys.exit("RuntimeError: no room for the weights at http://me:secret@host/")
     if given.fault == "never":
         time.sleep(60.0)
     if given.child:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
         Path(given.child).write_text(str(child.pid))
     pages = {
         "/health": "",
@@ -45,8 +46,9 @@ def main() -> None:
     over = threading.Event()
     signal.signal(signal.SIGTERM, (lambda *_: None) if given.fault == "deaf" else (lambda *_: over.set()))
     truth = IterationModel(t0=4e-3, c=6e-6, h=0.1e-3, g=0.2e-6)
-    with FakeEngine(truth, pages=pages, port=given.port) as fake:
-        while not over.wait(0.05):
+    with FakeEngine(truth, pages=pages, port=given.port, pace=given.pace) as fake:
+        until = time.monotonic() + 600.0
+        while not over.wait(0.05) and time.monotonic() < until:
             if given.busy and fake.requests >= 60:
                 Path(given.busy).touch()
 

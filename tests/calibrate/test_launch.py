@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pace import at_its_pace
 
 from planner.calibrate.launch import Launch, launched, plan_settings
 from planner.calibrate.loads import OperatingRange
@@ -34,13 +35,13 @@ def launch(tmp_path: Path, *arguments: str, **options: object) -> Launch:
     folders = os.pathsep.join([str(Path(PROGRAM).parent), str(Path(__file__).parents[2])])
     script.write_text(f'#!/bin/sh\nPYTHONPATH={folders} exec {sys.executable} {PROGRAM} "$@"\n')
     script.chmod(0o755)
-    given = {"settings": {"slots": 48}, "wait_s": 20.0, **options}
+    given = {"settings": {"slots": 48}, "wait_s": 120.0, **options}
     return Launch(engine("vllm"), "folder", "fake", command=(str(script),), arguments=arguments, **given)  # type: ignore[arg-type]
 
 
 def gone(pid: int) -> bool:
     """Whether a process has ended, soon."""
-    for _ in range(100):
+    for _ in range(1200):
         try:
             if (Path("/proc") / str(pid) / "stat").read_text().split(") ")[1][0] == "Z":
                 return True
@@ -52,10 +53,16 @@ def gone(pid: int) -> bool:
 
 def test_an_engine_is_started_measured_and_stopped(tmp_path: Path) -> None:
     child = tmp_path / "child"
-    one = calibrate(
-        launch=launch(tmp_path, "--child", str(child)), max_seconds=4.0, force=True,
-        reach=OperatingRange(max_input=256, max_output=24, max_concurrency=4),
-    ).only  # fmt: skip
+    made = []
+
+    def check(pace: float) -> None:
+        made.append(calibrate(
+            launch=launch(tmp_path, "--child", str(child), "--pace", str(pace)), max_seconds=4.0 * pace, force=True,
+            reach=OperatingRange(max_input=256, max_output=24, max_concurrency=4),
+        ).only)  # fmt: skip
+
+    at_its_pace(check)
+    one = made[-1]
     assert one.profile.engine == "vllm" and one.profile.kv_tokens == 70_000
     assert one.raw is not None and one.raw.header["token_budget"] == 2048 and one.raw.header["slots"] == 48
     assert any("was started here" in note for note in one.notes)
@@ -109,7 +116,7 @@ def test_what_goes_wrong_at_the_start_is_said(tmp_path: Path) -> None:
         launched(launch(tmp_path, "--fault", "never", wait_s=1.0)),
     ):
         pass
-    assert time.monotonic() - started < 15.0
+    assert time.monotonic() - started < 55.0  # the program itself sleeps for a minute
 
 
 def test_an_error_inside_stops_the_engine_and_a_deaf_one_is_killed(
@@ -128,15 +135,17 @@ def test_a_command_that_is_stopped_stops_the_engine(tmp_path: Path, how: signal.
     child, busy, profile = (tmp_path / name for name in ("child", "busy", "p.yaml"))
     command = [
         sys.executable, "-m", "planner.cli.main", "calibrate", "--launch", "--engine", "vllm", "--model", "folder",
-        "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}", "--max-seconds", "60",
+        "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}", "--max-seconds", "300",
         "--max-input", "128", "--max-output", "16", "--max-concurrency", "4", "--force", "-o", str(profile),
     ]  # fmt: skip
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # a machine with other work may take long to start the two programs, and to fit; a signal before the first load is another test
-    until = time.monotonic() + 120.0
+    until = time.monotonic() + 240.0
     while not busy.exists() and time.monotonic() < until and run.poll() is None:
         time.sleep(0.05)
-    assert busy.exists(), run.communicate(timeout=10.0) if run.poll() is not None else "not one request in two minutes"
+    assert busy.exists(), (
+        run.communicate(timeout=120.0) if run.poll() is not None else "not one request in four minutes"
+    )
     run.send_signal(how)
     _, told = run.communicate(timeout=120.0)
     assert gone(int(child.read_text())), told

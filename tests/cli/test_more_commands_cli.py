@@ -13,7 +13,7 @@ import pytest
 
 from planner.cli.main import run
 
-FAST = ("plan", "--slo", "0.5", "--method", "occupancy", "--rate", "50", "--pools", "1")
+FAST = ("plan", "--slo", "0.5", "--method", "occupancy", "--burst", "poisson", "--rate", "50", "--pools", "1")
 CALM = ("plan", "--slo", "0.5", "--rate", "20", "--burst", "poisson", "--pools", "1")
 
 
@@ -37,12 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("commands")
     assert fleetopt(*FAST, "--format", "yaml", "-o", "plan.yaml", cwd=path).returncode == 0
     (path / "base.yaml").write_text(
-        "cdf: azure\nrate: 50\nslo: 0.5\nmethod: occupancy\npools: 1\n"
+        "cdf: azure\nrate: 50\nslo: 0.5\nmethod: occupancy\nburst: poisson\npools: 1\n"
         "scenarios:\n  double: {rate: 100}\n  hopeless: {slo: 10ms}\n"
     )
     (path / "twice.yaml").write_text("slo: 0.5\nslo: 0.6\n")
     (path / "classes.yaml").write_text("slo: 0.5\nclasses:\n  paying: {rate: 20}\n")
-    (path / "hours.txt").write_text("\n".join(str(h) for h in range(1, 25)))
+    (path / "hours.txt").write_text("\n".join(str(1 + h // 5) for h in range(24)))
     return path
 
 
@@ -114,7 +114,7 @@ def test_schedule_follows_the_hours(folder: Path) -> None:
 
 def test_tiers_of_users(folder: Path) -> None:
     (folder / "tiers.yaml").write_text(
-        "cdf: azure\nmethod: occupancy\npools: 1\nslo: 0.5\n"
+        "cdf: azure\nmethod: occupancy\nburst: poisson\npools: 1\nslo: 0.5\n"
         "classes:\n  paying: {rate: 20, slo: 0.4}\n  free: {rate: 40, slo: 3}\n"
     )
     done = fleetopt("plan", "--config", "tiers.yaml", cwd=folder)

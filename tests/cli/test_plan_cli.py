@@ -46,7 +46,7 @@ def test_the_main_job_needs_no_other_flag(tmp_path: Path) -> None:
 
 
 def test_formats_and_output_files(tmp_path: Path) -> None:
-    base = ("plan", "--slo", "0.5", "--method", "occupancy", "--rate", "50")
+    base = ("plan", "--slo", "0.5", "--method", "occupancy", "--burst", "poisson", "--rate", "50", "--pools", "1")
     data = json.loads(fleetopt(*base, "--format", "json", cwd=tmp_path).stdout)
     assert data["kind"] == "fleetopt-plan"
     assert yaml.safe_load(fleetopt(*base, "--format", "yaml", cwd=tmp_path).stdout)["pools"] == data["pools"]

@@ -54,7 +54,7 @@ def test_formats(output_format: str, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_configuration_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "base.yaml"
-    base.write_text("slo: 2\nrate: 200\nmethod: occupancy\npools: 1\nscenarios:\n  more: {rate: 400}\n")
+    base.write_text("slo: 2\nrate: 200\nmethod: occupancy\nburst: poisson\npools: 1\nscenarios:\n  more: {rate: 400}\n")
     assert command(str(base), "--scenario", "more", "--hours", "servegen-m-small", "-f", "json") == 0
     assert json.loads(capsys.readouterr().out)["mean_rate_per_s"] == pytest.approx(400.0)
 

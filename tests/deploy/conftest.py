@@ -7,11 +7,14 @@ from typing import Any
 
 import planner as fo
 
+CUT = {
+    "rate": 300, "slo": 2.0, "pools": 2, "boundaries": [4096], "gammas": 1.0, "gpu": "a100", "kv": "reserved"
+}  # fmt: skip
 PLANS: dict[str, dict[str, Any]] = {
     "one pool": {"rate": 20, "slo": 0.5, "routing": "random"},
     "spare": {"rate": 20, "slo": 0.5, "redundancy": 1},
-    "cut": {"rate": 300, "slo": 2.0, "pools": 2, "gammas": 1.0, "gpu": "a100", "kv": "reserved", "route_on": "total"},
-    "cut by prompt": {"rate": 300, "slo": 2.0, "pools": 2, "gpu": "a100", "kv": "reserved", "route_on": "input"},
+    "cut": {**CUT, "route_on": "total"},
+    "cut by prompt": {**CUT, "route_on": "input"},
     "groups": {"rate": 5, "slo": 2.0, "model": "llama-3.1-70b", "routing": "least"},
     "quantized here": {"rate": 5, "slo": 2.0, "model": "llama-3.1-70b-fp8", "routing": "rr"},
     "quantized there": {"rate": 5, "slo": 2.0, "model": "RedHatAI/Qwen3-32B-FP8-dynamic"},
@@ -26,7 +29,7 @@ PLANS: dict[str, dict[str, Any]] = {
 @cache
 def plan_of(kind: str) -> fo.Plan:
     """A plan of one kind; with the cheap method, since nothing here depends on latencies."""
-    options = {"workload": "azure", "pools": 1, "method": "occupancy", **PLANS[kind]}
+    options = {"workload": "azure", "pools": 1, "method": "occupancy", "burst": "poisson", **PLANS[kind]}
     if "shape" in options:
         options["method"] = "mixed"
     return fo.plan(**options)

@@ -104,20 +104,28 @@ def asked(inputs: PlanInputs) -> dict[str, Any]:
     return {"slo": fo.Slo(promises=inputs.promises), **{name: getattr(inputs, name) for name in names}}
 
 
-@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 200), marks=pytest.mark.long)])
-def test_the_answer_is_that_of_enumeration(seeds: range) -> None:
+QUICK = [seed for seed in range(40) if seed % 10 != 8 or seed < 10]
+"""Without most of the questions that follow mixed batches: every fleet of those takes half a minute to size."""
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [QUICK, pytest.param(sorted({*range(200)} - {*QUICK}), marks=pytest.mark.long)],
+    ids=["quick", "all others"],
+)
+def test_the_answer_is_that_of_enumeration(seeds: list[int]) -> None:
     answers = [check(seed) for seed in seeds]
     assert 0.2 < sum(answers) / len(seeds) < 0.95
 
 
 def test_an_inventory_that_suffices_changes_nothing() -> None:
-    free = fo.plan("azure", slo=0.5)
-    within = fo.plan("azure", slo=0.5, inventory={"h100": 8})
+    free = fo.plan("azure", slo=0.5, burst="poisson", pools=1)
+    within = fo.plan("azure", slo=0.5, burst="poisson", pools=1, inventory={"h100": 8})
     assert within.pools == free.pools
 
 
 def test_what_is_missing_is_told() -> None:
     with pytest.raises(InfeasibleError, match="no fleet within the inventory") as caught:
-        fo.plan("azure", slo=2.0, rate=200.0, inventory={"h100": 2}, method="occupancy", pools=1)
-    needed = fo.plan("azure", slo=2.0, rate=200.0, method="occupancy", pools=1).gpus
+        fo.plan("azure", slo=2.0, rate=200.0, inventory={"h100": 2}, method="occupancy", pools=1, burst="poisson")
+    needed = fo.plan("azure", slo=2.0, rate=200.0, method="occupancy", pools=1, burst="poisson").gpus
     assert f"h100-80gb: {needed}" in str(caught.value)

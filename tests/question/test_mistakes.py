@@ -53,7 +53,7 @@ def test_availability_is_not_its_target() -> None:
 
 def test_what_was_not_given_is_told_as_chosen(tmp_path: Path) -> None:
     def told(**given: object) -> str:
-        return fo.plan(**{"rate": 20, "method": "occupancy", "pools": 1, **given}).assumptions[0]  # type: ignore[arg-type]
+        return fo.plan(**{"rate": 20, "method": "occupancy", "burst": "poisson", "pools": 1, **given}).assumptions[0]  # type: ignore[arg-type]
 
     assert told(slo=2.0) == (
         "chosen, as not given: workload azure (--cdf), model llama-3.1-8b (--model), GPU h100 (--gpu), "

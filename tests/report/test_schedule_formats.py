@@ -21,8 +21,9 @@ def made(tmp: Path, weekly: bool, startup: str, dwell: str) -> Schedule:
     path = tmp / "hours.csv"
     path.write_text("\n".join(str(1 + (h * h) % 5 + 3 * (8 <= h % 24 < 20)) for h in range(hours)))
     return fo.schedule(
-        workload="azure", slo=2.0, rate=300, method="occupancy", pools=1, hours=path, startup=startup, dwell=dwell
-    )
+        workload="azure", slo=2.0, rate=300, method="occupancy", burst="poisson", pools=1, hours=path,
+        startup=startup, dwell=dwell,
+    )  # fmt: skip
 
 
 def moment(cron: str) -> int:

@@ -16,7 +16,7 @@ from planner.report import formatter
 from planner.routing import ROUTINGS
 from planner.workload.arrivals import Arrivals
 
-RATES = (3.0, 8.0, 20.0, 60.0, 200.0)
+RATES = (3.0, 20.0, 200.0)
 """Below, at and above the rate of the trace."""
 
 BURSTY = Arrivals(8.0, dispersion=((1.0, 5.0), (10.0, 25.0), (60.0, 60.0)), assumed=None)
@@ -100,7 +100,7 @@ def test_every_command_gives_the_same_answer(options: dict[str, Any], traffic: f
     ids=lambda o: "-".join(map(str, o.values())),
 )
 def test_so_they_do_along_the_path_of_a_trace(options: dict[str, Any], recorded: fo.Workload, tmp_path: Path) -> None:
-    agree(recorded, question(options), tmp_path, RATES[1:4:2])
+    agree(recorded, question(options), tmp_path, (8.0, 60.0))
 
 
 def agree(traffic: fo.Workload, asked: dict[str, Any], tmp_path: Path, rates: Sequence[float] = RATES) -> None:
