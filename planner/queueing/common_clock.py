@@ -9,7 +9,7 @@ before it have left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappush, heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,16 +154,20 @@ def _admitted(ready: Array, stay: Array, slots: float) -> Array:
 def _in_turn(ready: Array, stay: Array, slots: float) -> Array:
     """The same, request by request; `ready` does not decrease."""
     entered: list[float] = []
-    inside: list[float] = []
-    now = before = -np.inf
+    ends: list[float] = []
+    before = -np.inf
     for comes, stays in zip(ready.tolist(), stay.tolist(), strict=True):
         if comes - before > APART_S * 5e-3:  # another stretch or replica
-            inside, now = [], -np.inf
-        before, now = comes, max(now, comes)
-        while inside and (inside[0] <= now or len(inside) >= slots):
-            now = max(now, heappop(inside))
-        entered.append(now)
-        heappush(inside, now + stays)
+            ends = []
+        before = comes
+        if len(ends) < slots:
+            entered.append(comes)
+            heappush(ends, comes + stays)
+            continue
+        first = ends[0]
+        at = comes if comes > first else first
+        entered.append(at)
+        heapreplace(ends, at + stays)
     return np.array(entered)
 
 
