@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+import planner as fo
 from planner.fleet.problem import FleetProblem
 from planner.methods.sessions import SessionPool
 from planner.question.compiled import compile_question
@@ -29,6 +30,18 @@ from planner.workload.workload import Workload
 GENERATED = "turns=12,first=3000,growth=700,osl=300,gap=40s"
 RATES = ((1, 0.02), (8, 0.16), (8, 0.5))
 CACHES = (50_000, 150_000, 400_000, 1_000_000, 3_000_000)
+PLANS: tuple[tuple[str, dict[str, object]], ...] = tuple(
+    ("turns=12,first=4000,growth=900,osl=250,gap=40s", {"rate": 15, **options})
+    for options in (
+        {"routing": "sticky"},
+        {"routing": "sticky", "session_ttl": "30s"},
+        {"routing": "sticky", "session_ttl": "90s"},
+        {"routing": "random", "tp": 2},
+        {"routing": "random", "tp": 2, "offload": 64},
+        {"routing": "random", "tp": 2, "offload": 256},
+        {"routing": "random", "tp": 2, "offload": 256, "offload_gbps": 40},
+    )
+)
 WARM_UP = 0.4
 CALLS = 150_000
 
@@ -170,6 +183,26 @@ def ladders() -> None:
         print(f"| {routing} | {truth:,.0f} | {found:,.0f} | {found / truth - 1.0:+.1%} | {share:.2f} |")
 
 
+def in_the_simulator() -> None:
+    """Plans of sessions with retention and host memory, against the simulator with clients that come back."""
+    print("\n| sessions | options | replicas | cached: planned | simulated | host: planned | simulated | TTFT p90 [s] | simulated | "
+          "TPOT p99 [ms] | simulated |\n|:--|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|")  # fmt: skip
+    one = {"slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
+    for text, options in PLANS:
+        plan = fo.plan(text, **{**one, **options})
+        (met,) = fo.simulate(plan, requests=20_000, seeds=1).results.values()
+        clients, pool = met.clients, plan.pools[0]
+        facts = plan.caches["all"]
+        cells = [
+            f"{facts['cached_share']:.3f} | {clients['cached_share']:.3f}",
+            f"{facts['host_share']:.3f} | {clients['host_share']:.3f}",
+            f"{pool.quantile('ttft_s', 0.9):.2f} | {met.quantile('ttft_s', 0.9).value:.2f}",
+            f"{1e3 * pool.quantile('tpot_s', 0.99):.1f} | {1e3 * met.quantile('tpot_s', 0.99).value:.1f}",
+        ]
+        told = ", ".join(f"{k} {v}" for k, v in options.items())
+        print(f"| `{text}` | {told} | {plan.replicas} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """Both sets."""
     folder = Path(os.environ["FLEETOPT_SHARED_DATA"]) / "real" / "sessions"
@@ -180,6 +213,7 @@ def main() -> None:
     assert workload.sessions is not None
     report(f"Generated sessions, `{GENERATED}`", rows, workload.sessions)
     ladders()
+    in_the_simulator()
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def power_curve(gpu: str) -> PowerCurve | None:
     keys = dict.fromkeys(
         [
             entry.get("source"),
-            "sheet",
+            entry.get("sheet", "second-hand"),
             rest["idle_source"] if "idle" in estimated else None,
             rest["source"] if "one" in estimated else None,
         ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from planner.errors import InputError
 from planner.fleet.chance import Chance
+from planner.fleet.overload import beyond_capacity, overload_at
 from planner.fleet.pool import Pool, PoolSize, Shortfall, broken
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
@@ -126,13 +127,26 @@ class Fleet:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
         return None
 
+    @property
+    def doors(self) -> Sequence[Pool]:
+        """The pools whose replicas turn requests away and whose clients lose patience."""
+        return self.pools
+
     def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
         """What becomes of a pool's requests at a rate [1/s]; ``None`` where no limit is stated."""
-        return None
+        clients = self.question.clients
+        return (
+            overload_at(pool, clients, arrival_rate_per_s)
+            if clients.stated and any(pool is p for p in self.doors)
+            else None
+        )
 
     def overload(self) -> dict[str, object] | None:
         """What happens in its pools beyond their capacity; ``None`` where no limit is stated."""
-        return None
+        clients = self.question.clients
+        if not clients.stated:
+            return None
+        return {pool.name: beyond_capacity(pool, clients, self.promises) for pool in self.doors}
 
     def routed(self, question: CompiledQuestion) -> Fleet:
         """The same pools behind the gateway of another question."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from planner.fleet.pool import Pool
-from planner.methods.overload import door_of, overload_row, overload_table, overloaded_replica
+from planner.methods.disaggregated import PrefillPool
+from planner.methods.overload import door_of, overload_row, overload_table, overloaded_prefill, overloaded_replica
 from planner.methods.sessions import SessionPool
 from planner.plans import json_number
 from planner.question.compiled import Clients, Promises
@@ -25,15 +26,18 @@ def _replica(pool: Pool, clients: Clients) -> tuple[OverloadedReplica, Door]:
     law = pool.law
     if isinstance(pool.model, SessionPool):
         law = pool.model.law_at(pool.arrival_rate_per_s, pool.size.replicas)
-    made = overloaded_replica(
-        law,
-        pool.option.profile.iteration,
-        pool.setup.slots,
-        pool.option.token_budget,
-        pool.setup.kv_tokens,
-        pool.capacity_per_s / pool.option.copies,
-        pool.option.shared_prefix,
-    )
+    if isinstance(pool.model, PrefillPool):
+        made = overloaded_prefill(pool.model.nodes.service_s, pool.model.nodes.weight)
+    else:
+        made = overloaded_replica(
+            law,
+            pool.option.profile.iteration,
+            pool.setup.slots,
+            pool.option.token_budget,
+            pool.setup.kv_tokens,
+            pool.capacity_per_s / pool.option.copies,
+            pool.option.shared_prefix,
+        )
     mean = law.mean(m.INPUT)
     # what comes before the engine takes its time from the clients' patience
     patience = max(clients.timeout_s - pool.option.profile.api_overhead_s, 1e-3)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.queueing.overload import Door, Overload, OverloadedReplica
 from planner.queueing.reuse import own_tokens
 from planner.workload.pools import PoolLaw
 
-__all__ = ["LOADS", "door_of", "overload_row", "overload_table", "overloaded_replica"]
+__all__ = ["LOADS", "door_of", "overload_row", "overload_table", "overloaded_prefill", "overloaded_replica"]
 
 LOADS = (0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
 """Loads of the table, over capacity [1]."""
@@ -71,6 +72,19 @@ def overloaded_replica(
         np.minimum(prefill_work / scale, work / scale),
         mean,
     )
+
+
+def overloaded_prefill(service_s: NDArray[np.float64], weight: NDArray[np.float64]) -> OverloadedReplica:
+    """A replica that computes whole prompts one after the other, near and beyond its capacity.
+
+    Parameters
+    ----------
+    service_s, weight
+        Time of each prompt [s], and how frequent each is; shape (rows,).
+    """
+    mean = float(weight @ service_s) / float(weight.sum())
+    work = service_s / mean
+    return OverloadedReplica(1.0 / mean, 1.0, mean, mean, mean, 1.0, work, work, weight / weight.sum(), True)
 
 
 def door_of(max_queue: float, max_queued_tokens: float, timeout_s: float, retries: int, mean_prompt: float) -> Door:

@@ -102,6 +102,8 @@ class OverloadedReplica:
         Iterations that a mean prompt fills [1].
     work, prefill, weight
         Work of requests and its prefill part, the mean work being 1, and how frequent each is; shape (rows,).
+    whole_prompts
+        Iterations are one whole prompt, which is computed to its end whatever its client does.
     """
 
     capacity_per_s: float
@@ -113,6 +115,7 @@ class OverloadedReplica:
     work: Floats
     prefill: Floats
     weight: Floats
+    whole_prompts: bool = False
 
     @property
     def scv(self) -> float:
@@ -213,6 +216,9 @@ class OverloadedReplica:
                 if abs(step) <= 1e-10 * rate:
                     break
             theta = max(theta, 1e-12)
+            if self.whole_prompts:
+                begun = 1.0 / float(share @ s)
+                return phi, begun * float(share @ np.exp(-theta * s))
             late = -math.expm1(-theta * tau) / (theta * tau)
             kept = share * np.exp(-theta * s) * late
             taken = np.minimum(ends, s) - np.expm1(-theta * np.maximum(s - ends, 0.0)) / theta

@@ -10,14 +10,15 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.clients import Calls, ClientRules, ClientRun, run_clients, session_calls
+from planner.methods.sessions import PrefixCache
+from planner.simulate.clients import ON_GPU, Calls, ClientRules, ClientRun, run_clients, session_calls
 from planner.simulate.measure import Run, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
 from planner.simulate.traffic import Traffic
 from planner.workload.sessions import Sessions
 
-__all__ = ["simulate_clients"]
+__all__ = ["account", "client_calls", "simulate_clients"]
 
 WARM_UP = 0.3
 """Share of a run that is not counted, while caches and queues fill [1]."""
@@ -31,6 +32,7 @@ def simulate_clients(
     rate_per_s: float,
     *,
     requests: int,
+    cache: PrefixCache | None = None,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     progress: Callable[[float], None] | None = None,
@@ -47,6 +49,8 @@ def simulate_clients(
         What clients and doors do.
     sessions
         The same requests session by session, with prefix caches in the memory that running requests leave; ``None`` = none.
+    cache
+        Where sessions find their prefixes beside the KV memory, and for how long; default nowhere else, for ever.
     requests, seeds, quantiles, progress
         As for :func:`planner.simulate.pool.simulate`.
 
@@ -61,7 +65,7 @@ def simulate_clients(
     runs, counted = [], []
     for position, seed in enumerate(numbers):
         if sessions is None:
-            calls, span = _calls(traffic, requests, seed)
+            calls, span = client_calls(traffic, requests, seed)
         else:
             calls, span = session_calls(sessions, rate_per_s, requests, seed)
 
@@ -79,19 +83,19 @@ def simulate_clients(
             kv_tokens=engines.kv_tokens,
             shared_prefix=engines.shared_prefix,
             routing=engines.routing,
-            caching=sessions is not None,
+            cache=None if sessions is None else cache or ON_GPU,
             seed=seed,
             until_s=span,
             progress=tell,
         )
         runs.append(_run(found, calls, span))
-        counted.append(_account(found, calls, span))
+        counted.append(account(found, calls, span))
     result = result_of(runs, engines, numbers, traffic, quantiles)
     means = {key: float(np.mean([c[key] for c in counted])) for key in counted[0]}
     return replace(result, requests=requests, clients=means)
 
 
-def _calls(traffic: Traffic, requests: int, seed: int) -> tuple[Calls, float]:
+def client_calls(traffic: Traffic, requests: int, seed: int) -> tuple[Calls, float]:
     """Calls without sessions, as the traffic sends them; and when the last is sent [s]."""
     times: list[float] = []
     columns: list[list[int]] = [[], [], []]
@@ -127,8 +131,8 @@ def _run(found: ClientRun, calls: Calls, span: float) -> Run:
     )
 
 
-def _account(found: ClientRun, calls: Calls, span: float) -> Mapping[str, float]:
-    """Rates and shares after the warm-up."""
+def account(found: ClientRun, calls: Calls, span: float) -> Mapping[str, float]:
+    """Rates and shares after the warm-up; of prompt tokens, what was found on the GPU and what came from host memory."""
     columns = found.columns()
     start = WARM_UP * span
     sent = columns["sent_s"] >= start
@@ -139,6 +143,7 @@ def _account(found: ClientRun, calls: Calls, span: float) -> Mapping[str, float]
     attempts, wanted, lasted = float(sent.sum()), float(first.sum()), span - start
     prompts = np.array(calls.input_tokens, dtype=np.float64)[columns["call"].astype(np.int64)]
     through = sent & ~np.isnan(columns["first_s"])
+    asked = max(float(prompts[through].sum()), 1.0)
     return {
         "demand_per_s": wanted / lasted,
         "goodput_per_s": float(answered.sum()) / lasted,
@@ -146,6 +151,7 @@ def _account(found: ClientRun, calls: Calls, span: float) -> Mapping[str, float]
         "given_up_share": float((marked[1] & sent).sum()) / max(attempts, 1.0),
         "amplification": attempts / max(wanted, 1.0),
         "unanswered_per_s": sum(t >= start for t, _ in found.failed) / lasted,
-        "cached_share": float(columns["found"][through].sum() / max(float(prompts[through].sum()), 1.0)),
+        "cached_share": float((columns["found"] - columns["host"])[through].sum()) / asked,
+        "host_share": float(columns["host"][through].sum()) / asked,
         "end_s": span if math.isfinite(span) else 0.0,
     }

@@ -4,6 +4,8 @@ The engine is :class:`planner.simulate.fast.MixedReplica`, unchanged. Here repli
 time: an answer may bring the session's next call, and a call that gave up may be sent again, so that no replica may run ahead.
 A replica asks its cache what it supplies when a request is admitted, and leaves prompt and answer in it when one is complete;
 the cache has the memory that running requests leave, in blocks, the least recent session losing the end of its prefix first.
+Host memory continues it: both are one list by last use, the most recent of it on the GPU, and what lies beyond is copied back,
+one prefix after the other, before its request is enqueued.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.methods.sessions import PrefixCache
 from planner.routing import find_routing
 from planner.simulate.fast import MixedReplica
 from planner.simulate.routing import Router
@@ -34,7 +37,10 @@ __all__ = ["Calls", "ClientRules", "ClientRun", "run_clients", "session_calls"]
 BLOCK = 16
 """Tokens of a KV block: what of a prefix fills no block is not found again."""
 
-ARRIVE, GIVE_UP = 0, 1
+ARRIVE, GIVE_UP, LOADED = 0, 1, 2
+
+ON_GPU = PrefixCache(math.inf)
+"""Prefixes are kept in the KV memory alone, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,9 @@ class ClientRun:
 
     Parameters
     ----------
-    call, sent_s, first_s, done_s, found
-        By attempt: its call, when it was sent, its first and last token [s] (NaN = never), prompt tokens found in a cache.
+    call, sent_s, first_s, done_s, found, host
+        By attempt: its call, when it was sent, its first and last token [s] (NaN = never), prompt tokens found in a cache, those of
+        them that came from host memory.
     rejected, given_up
         Attempts turned away at the door; given up by their client.
     failed
@@ -117,6 +124,7 @@ class ClientRun:
     first_s: list[float] = field(default_factory=list)
     done_s: list[float] = field(default_factory=list)
     found: list[int] = field(default_factory=list)
+    host: list[int] = field(default_factory=list)
     tried: list[int] = field(default_factory=list)
     rejected: list[int] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
@@ -127,42 +135,51 @@ class ClientRun:
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
         """The attempts as arrays."""
-        names = ("call", "sent_s", "first_s", "done_s", "found", "tried")
+        names = ("call", "sent_s", "first_s", "done_s", "found", "host", "tried")
         return {name: np.array(getattr(self, name), dtype=np.float64) for name in names}
 
 
 class _Cache:
-    """The prefixes a replica keeps: (tokens, last call) by session, the least recent first."""
+    """The prefixes a replica keeps, on the GPU and its host: (tokens, last call, last use) by session, the least recent first."""
 
-    __slots__ = ("held", "kept")
+    __slots__ = ("held", "host_tokens", "kept")
 
-    def __init__(self) -> None:
-        self.kept: OrderedDict[int, tuple[int, int]] = OrderedDict()
+    def __init__(self, host_tokens: float) -> None:
+        self.kept: OrderedDict[int, tuple[int, int, float]] = OrderedDict()
         self.held = 0
+        self.host_tokens = host_tokens
 
     def trim(self, room: float) -> None:
-        """Drop from the end of the least recent prefix until all fits."""
-        kept = self.kept
+        """Drop from the end of the least recent prefix until all fits into `room` on the GPU and the host's memory."""
+        kept, room = self.kept, room + self.host_tokens
         while self.held > room and kept:
-            session, (tokens, call) = next(iter(kept.items()))
+            session, (tokens, call, used) = next(iter(kept.items()))
             left = int(tokens - (self.held - room)) // BLOCK * BLOCK
             self.held -= tokens
             if left > 0:
-                kept[session] = (left, call)
+                kept[session] = (left, call, used)
                 self.held += left
                 return
             del kept[session]
 
-    def take(self, session: int) -> tuple[int, int]:
-        """Tokens kept of a session and its last call here; it holds them as a running request from now on."""
-        found = self.kept.pop(session, (0, -1))
-        self.held -= found[0]
-        return found
+    def on_gpu(self, session: int, room: float) -> int:
+        """Tokens of a session's prefix among the `room` most recent ones."""
+        for other, (tokens, _, _) in reversed(self.kept.items()):
+            if other == session:
+                return int(min(max(room, 0.0), tokens)) // BLOCK * BLOCK
+            room -= tokens
+            if room <= 0.0:
+                break
+        return 0
 
-    def put(self, session: int, tokens: int, call: int) -> None:
+    def take(self, session: int) -> None:
+        """What is kept of a session is held by a running request from now on."""
+        self.held -= self.kept.pop(session, (0, -1, 0.0))[0]
+
+    def put(self, session: int, tokens: int, call: int, now: float) -> None:
         """A session's prefix becomes the most recent."""
-        self.held -= self.kept.pop(session, (0, -1))[0]
-        self.kept[session] = (tokens, call)
+        self.take(session)
+        self.kept[session] = (tokens, call, now)
         self.held += tokens
 
 
@@ -192,17 +209,19 @@ class _Pool:
         kv_tokens: float,
         routing: str,
         rng: np.random.Generator,
-        caching: bool,
+        cache: PrefixCache | None,
         shared_prefix: int = 0,
     ) -> None:
-        self.calls, self.rules, self.caching = calls, rules, caching
+        self.calls, self.rules, self.cache = calls, rules, cache
         self.table = RequestTable.live()
         self.table.cached_tokens = _Supplied(self)
         self.replicas = [
             MixedReplica(self.table, model, slots, token_budget, kv_tokens, shared_prefix=shared_prefix)
             for _ in range(replicas)
         ]
-        self.caches = [_Cache() for _ in range(replicas)]
+        self.caches = [_Cache(cache.host_tokens if cache else 0.0) for _ in range(replicas)]
+        self.link_free = [0.0] * replicas  # when the link to its host memory has moved all that was asked for [s]
+        self.loading: set[int] = set()
         self.kv_tokens = kv_tokens
         self.rule = find_routing(routing)
         if self.rule.one_queue:
@@ -226,22 +245,23 @@ class _Pool:
             self.waiting[here].remove(attempt)
             self.queued[here] -= self.calls.input_tokens[call]
         session = self.calls.session[call]
-        if not self.caching or session < 0:
+        if self.cache is None or session < 0:
             return self.calls.supplied_tokens[call] if self.calls.supplied_tokens else 0
         cache = self.caches[here]
         cache.trim(self.replicas[here].free)
-        found = self.common(cache.kept.get(session), call)
+        found = self.common(cache.kept.get(session), call, self.replicas[here].now)
         cache.take(session)
         # the prompt itself is held by the running request; what others keep must leave room for it
         cache.trim(self.replicas[here].free - self.calls.input_tokens[call])
         self.run.found[attempt] = found
+        self.run.host[attempt] = min(self.run.host[attempt], found)
         return found
 
-    def common(self, kept: tuple[int, int] | None, call: int) -> int:
+    def common(self, kept: tuple[int, int, float] | None, call: int, now: float) -> int:
         """Whole blocks of a call's prompt that a cache holds: no more than any call since the last one here repeated."""
-        if kept is None:
+        if kept is None or self.cache is None or now - kept[2] > self.cache.ttl_s:
             return 0
-        tokens, last = kept
+        tokens, last, _ = kept
         repeated = self.calls.repeated_tokens
         common = min(repeated[k] for k in range(last + 1, call + 1)) if 0 <= last < call else 0
         return min(min(tokens, common) // BLOCK * BLOCK, self.calls.input_tokens[call] - 1)
@@ -259,9 +279,9 @@ class _Pool:
             run.first_s[attempt], run.done_s[attempt] = start, end
             call = run.call[attempt]
             session = calls.session[call]
-            if self.caching and session >= 0:
+            if self.cache is not None and session >= 0:
                 size = (calls.input_tokens[call] + calls.output_tokens[call]) // BLOCK * BLOCK
-                self.caches[here].put(session, size, call)
+                self.caches[here].put(session, size, call, end)
                 self.caches[here].trim(self.replicas[here].free)
             self.follow(call, end)
 
@@ -283,6 +303,7 @@ class _Pool:
         run.first_s.append(math.nan)
         run.done_s.append(math.nan)
         run.found.append(0)
+        run.host.append(0)
         run.tried.append(tried)
         self.where.append(here)
         prompt = calls.input_tokens[call]
@@ -295,9 +316,35 @@ class _Pool:
         self.table.input_tokens[attempt], self.table.output_tokens[attempt] = prompt, calls.output_tokens[call]
         self.waiting[here].add(attempt)
         self.queued[here] += prompt
-        self.replicas[here].enqueue(attempt, now)
+        ready = self.load(here, attempt, now)
+        if ready > now:
+            self.loading.add(attempt)
+            heappush(self.events, (ready, LOADED, attempt, tried))
+        else:
+            self.replicas[here].enqueue(attempt, now)
         if rules.timeout_s < math.inf:
             heappush(self.events, (now + rules.timeout_s, GIVE_UP, attempt, tried))
+
+    def load(self, here: int, attempt: int, now: float) -> float:
+        """When what only host memory holds of a prompt has been copied back [s]; the copies of a replica wait for each other."""
+        call = self.run.call[attempt]
+        session = self.calls.session[call]
+        if self.cache is None or self.cache.host_tokens <= 0.0 or session < 0:
+            return now
+        kept = self.caches[here]
+        found = self.common(kept.kept.get(session), call, now)
+        tokens = found - min(kept.on_gpu(session, self.replicas[here].free), found)
+        if tokens == 0:
+            return now
+        self.run.host[attempt] = tokens
+        self.link_free[here] = max(self.link_free[here], now) + tokens / self.cache.host_tokens_per_s
+        return self.link_free[here]
+
+    def loaded(self, attempt: int, now: float) -> None:
+        """A prefix is back on the GPU: its request joins the queue, unless its client is gone."""
+        if attempt in self.loading:
+            self.loading.remove(attempt)
+            self.replicas[self.where[attempt]].enqueue(attempt, now)
 
     def choose(self, call: int, now: float) -> int:
         """The replica of a call: where its session was, where most of its prompt is, or as the gateway does without."""
@@ -307,7 +354,7 @@ class _Pool:
                 self.homes[session] = self.plain(now)
             return self.homes[session]
         if session >= 0 and self.rule.affinity == "prefix":
-            found = [self.common(cache.kept.get(session), call) for cache in self.caches]
+            found = [self.common(cache.kept.get(session), call, now) for cache in self.caches]
             best = max(found)
             if best > 0:
                 return found.index(best)
@@ -343,8 +390,11 @@ class _Pool:
         if attempt in self.waiting[here]:
             self.waiting[here].remove(attempt)
             self.queued[here] -= self.calls.input_tokens[call]
-            place = replica.queue.ids.index(attempt, replica.queue.position)
-            del replica.queue.ids[place], replica.queue.times[place]
+            if attempt in self.loading:
+                self.loading.remove(attempt)
+            else:
+                place = replica.queue.ids.index(attempt, replica.queue.position)
+                del replica.queue.ids[place], replica.queue.times[place]
             self.forget(attempt)
         elif replica.partial == attempt and attempt not in replica.finishing and not replica.pending:
             self.drop_partial(replica, attempt)
@@ -394,7 +444,7 @@ def run_clients(
     kv_tokens: float = math.inf,
     shared_prefix: int = 0,
     routing: str = "random",
-    caching: bool = True,
+    cache: PrefixCache | None = ON_GPU,
     seed: int = 1,
     until_s: float = math.inf,
     progress: Callable[[float], None] | None = None,
@@ -409,8 +459,8 @@ def run_clients(
         The replicas, as in :class:`planner.simulate.fast.MixedReplica`.
     routing
         A name of :data:`planner.routing.ROUTINGS` without a common queue.
-    caching
-        Whether replicas keep prefixes.
+    cache
+        Host memory and retention of the prefixes that replicas keep (`kv_tokens` is the argument); ``None`` = they keep none.
     seed
         Of the gateway's draws.
     until_s
@@ -419,7 +469,7 @@ def run_clients(
         Told the share of `until_s` that has passed.
     """
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 4])))
-    pool = _Pool(calls, rules, model, replicas, slots, token_budget, kv_tokens, routing, rng, caching, shared_prefix)
+    pool = _Pool(calls, rules, model, replicas, slots, token_budget, kv_tokens, routing, rng, cache, shared_prefix)
     events = pool.events = [(time, ARRIVE, call, 0) for time, call in calls.first_s]
     heapify(events)
     everyone = pool.replicas
@@ -443,6 +493,8 @@ def run_clients(
         time, kind, number, tried = heappop(events)
         if kind == ARRIVE:
             pool.send(number, time, tried)
+        elif kind == LOADED:
+            pool.loaded(number, time)
         else:
             pool.give_up(number, time, tried)
         handled += 1

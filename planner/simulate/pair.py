@@ -1,14 +1,15 @@
 """A prefill and a decode pool in a row: prompts are computed here, their KV cache travels, and tokens are decoded there.
 
 Prefill replicas take one whole prompt an iteration, first come first served, and emit the first token; decode replicas follow
-the rules of :mod:`planner.simulate.policies.distserve`.
+the rules of :mod:`planner.simulate.policies.distserve`. Clients wait, give up and try again at the prefill replicas, which have the
+doors and send the first token; what is given up never travels.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ import numpy as np
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.queueing.reuse import own_tokens
+from planner.replica.engine import UNLIMITED_BUDGET
+from planner.simulate.answered import account
+from planner.simulate.clients import Calls, ClientRules, run_clients
 from planner.simulate.drive import drive
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Node, Request
@@ -47,6 +51,7 @@ def simulate_pair(
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     max_requests: int = 0,
+    rules: ClientRules | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SimulationResult, SimulationResult]:
     """Simulate a prefill and a decode pool, iteration by iteration.
@@ -63,6 +68,9 @@ def simulate_pair(
         As for :func:`planner.simulate.pool.simulate`.
     max_requests
         Requests a run may grow to until it lasts :data:`planner.simulate.pool.STAYS` mean residence times.
+    rules
+        What clients and the doors of the prefill replicas do; ``None`` = everybody waits. The results then hold the attempts that
+        were answered, and `clients` of the first what became of all.
 
     Returns
     -------
@@ -74,7 +82,7 @@ def simulate_pair(
         if not isinstance(engines.iteration, IterationModel):
             raise InputError("iteration: a table of durations is for the slots preset only")
     numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
-    firsts, seconds = [], []
+    firsts, seconds, accounts = [], [], []
     for position, seed in enumerate(numbers):
 
         def tell(share: float, position: int = position) -> None:
@@ -83,15 +91,17 @@ def simulate_pair(
 
         requests = traffic.requests
         while True:
-            first, second = _run(traffic, prefill, decode, transfer_s, seed, requests, tell)
+            first, second, counted = _run(traffic, prefill, decode, transfer_s, seed, requests, rules, tell)
             wanted = STAYS * first.mean_stay_s
             if traffic.whole or requests >= max_requests or first.span_s >= wanted:
                 break
             requests = min(max_requests, math.ceil(1.1 * requests * wanted / max(first.span_s, 1e-9)))
         firsts.append(first)
         seconds.append(second)
+        accounts.append(counted)
+    means = {key: float(np.mean([c[key] for c in accounts])) for key in accounts[0]} or None
     return (
-        result_of(firsts, prefill, numbers, traffic, quantiles),
+        replace(result_of(firsts, prefill, numbers, traffic, quantiles), clients=means),
         result_of(seconds, decode, numbers, traffic, quantiles),
     )
 
@@ -103,9 +113,10 @@ def _run(
     transfer_s: Transfer,
     seed: int,
     requests: int,
+    rules: ClientRules | None,
     progress: Callable[[float], None],
-) -> tuple[Run, Run]:
-    """One seed: the same requests as the two pools see them."""
+) -> tuple[Run, Run, Mapping[str, float]]:
+    """One seed: the same requests as the two pools see them, and what became of all attempts where clients have rules."""
     first, second = Run(), Run()
     batches: list[RequestBatch] = []
     for batch in traffic.batches(np.random.Generator(np.random.PCG64(seed))):
@@ -122,18 +133,14 @@ def _run(
     )
     router = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
     every = max(first.sent // LOOKS, 1)
-
-    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
     assert isinstance(prefill.iteration, IterationModel) and isinstance(decode.iteration, IterationModel)
-    nodes = [PrefillReplica(table, prefill.iteration) for _ in range(prefill.replicas)]
-
-    def look(now: float, sent: int) -> bool:
-        if now < math.inf:
-            first.marks.append((now, sum(n.busy_s for n in nodes), sum(n.resident_s for n in nodes)))
-        return False
-
-    drive(nodes, first.times.tolist(), prefill.routing, router, look=look, every=every)
-    first.first = np.array(list(table.first))
+    counted: Mapping[str, float] = {}
+    if rules is None:
+        _prefilled(first, RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist()), prefill, router, every)
+    else:
+        call, counted = _answered(first, inputs, cached, prefill, rules, seed)
+        inputs, outputs = inputs[call], outputs[call]
+        first.outputs, first.counted = outputs, np.ones(call.size, dtype=np.bool_)
 
     moving = np.flatnonzero(outputs > 1)
     arrives = first.first[moving] + transfer_s(inputs[moving].astype(np.float64))
@@ -162,7 +169,63 @@ def _run(
     second.outputs, second.counted, second.rejected = first.outputs, first.counted, first.rejected
     second.started = (arrives, np.array(list(table.done)))
     second.preemptions = sum(r.preemptions for r in pool)
-    return first, second
+    return first, second, counted
+
+
+def _prefilled(run: Run, table: RequestTable, prefill: PoolEngines, router: np.random.Generator, every: int) -> None:
+    """First tokens of all requests, where everybody waits."""
+    assert isinstance(prefill.iteration, IterationModel)
+    nodes = [PrefillReplica(table, prefill.iteration) for _ in range(prefill.replicas)]
+
+    def look(now: float, sent: int) -> bool:
+        if now < math.inf:
+            run.marks.append((now, sum(n.busy_s for n in nodes), sum(n.resident_s for n in nodes)))
+        return False
+
+    drive(nodes, run.times.tolist(), prefill.routing, router, look=look, every=every)
+    run.first = np.array(list(table.first))
+
+
+def _answered(
+    run: Run, inputs: NDArray[np.int64], cached: NDArray[np.int64], prefill: PoolEngines, rules: ClientRules, seed: int
+) -> tuple[NDArray[np.int64], Mapping[str, float]]:
+    """First tokens of the attempts that got one in time, which call each was, and what became of all.
+
+    A prefill node is a replica of mixed batching with one slot and requests of one token: an iteration is one whole prompt.
+    """
+    assert isinstance(prefill.iteration, IterationModel)
+    count = run.sent
+    calls = Calls(
+        list(zip(run.times.tolist(), range(count), strict=True)),
+        inputs.tolist(),
+        [1] * count,
+        [-1] * count,
+        [0] * count,
+        [-1] * count,
+        [0.0] * count,
+        cached.tolist(),
+    )
+    found = run_clients(
+        calls,
+        rules,
+        prefill.iteration,
+        replicas=prefill.replicas,
+        slots=1,
+        token_budget=UNLIMITED_BUDGET,
+        routing=prefill.routing,
+        cache=None,
+        seed=seed,
+    )
+    columns = found.columns()
+    kept = np.flatnonzero(~np.isnan(columns["first_s"]))
+    span = run.times[-1]
+    run.rejected += columns["call"].size - kept.size
+    run.times, run.first = columns["sent_s"][kept], columns["first_s"][kept]
+    run.marks = [
+        (0.0, 0.0, 0.0),
+        (float(np.max(columns["done_s"][kept], initial=span)), found.busy_s, found.resident_s),
+    ]
+    return columns["call"][kept].astype(np.int64), account(found, calls, span)
 
 
 class PrefillReplica:

@@ -16,7 +16,9 @@ from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
+from planner.methods.base import InCopies
 from planner.methods.occupancy import iteration_times
+from planner.methods.sessions import SessionPool
 from planner.promise import GOODPUT
 from planner.queueing.reuse import found_share
 from planner.simulate.answered import simulate_clients
@@ -359,6 +361,11 @@ def verify_fleet(
         for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True))
     ]
 
+    clients = question.clients
+    rules = ClientRules(
+        clients.max_queue, clients.max_queued_tokens, clients.timeout_s, clients.retries, clients.retry_after_s
+    )
+
     def tell(name: str) -> Callable[[float], None] | None:
         return None if progress is None else partial(progress, name)
 
@@ -376,6 +383,7 @@ def verify_fleet(
             seeds=seeds,
             quantiles=quantiles,
             max_requests=max_requests,
+            rules=rules if clients.stated else None,
             progress=tell(asked[-1].name),
         )
         return found[: len(asked)]
@@ -383,7 +391,7 @@ def verify_fleet(
     def single(k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
         # a trace that is replayed has requests of its own
         sessions = source.laws[k].sessions() if load.trace is None else None
-        if sessions is not None or question.clients.stated:
+        if sessions is not None or clients.stated:
             return [with_clients(k, sessions, requests, quantiles)]
         result = simulate(
             source.of(k, requests, max_requests),
@@ -399,11 +407,9 @@ def verify_fleet(
     def with_clients(k: int, sessions: Sessions | None, requests: int, quantiles: Sequence[float]) -> SimulationResult:
         if load.in_flight < math.inf or load.surge is not None:
             raise InputError("in_flight, surge: not together with sessions or limited queues")
-        clients, pool = question.clients, fleet.pools[k]
-        rules = ClientRules(
-            clients.max_queue, clients.max_queued_tokens, clients.timeout_s, clients.retries, clients.retry_after_s
-        )
+        pool = fleet.pools[k]
         rate = arrival_rate_per_s * source.laws[k].share
+        model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
         # a session is followed from call to call: the trace's own times are those of its calls
         traffic = source.drawn(k, requests) if sessions is not None else source.of(k, requests, max_requests)
         return simulate_clients(
@@ -413,6 +419,7 @@ def verify_fleet(
             sessions,
             rate,
             requests=requests,
+            cache=model.cache if isinstance(model, SessionPool) else None,
             seeds=seeds,
             quantiles=quantiles,
             progress=tell(asked[k].name),

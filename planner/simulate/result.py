@@ -69,8 +69,8 @@ class SimulationResult:
     whole
         Whether a whole trace was replayed: then intervals are the range of the runs, the trace being taken as given.
     clients
-        What clients met: goodput, shares of attempts turned away and given up, attempts per request, share of the prompts found in
-        caches; ``None`` where nothing is limited and nothing comes back.
+        What clients met: goodput, shares of attempts turned away and given up, attempts per request, shares of the prompts found in
+        caches and in host memory; ``None`` where nothing is limited and nothing comes back.
     samples
         The measured times by seed (not part of ``to_dict``).
     """

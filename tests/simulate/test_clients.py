@@ -8,6 +8,7 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.methods.sessions import PrefixCache
 from planner.simulate.clients import Calls, ClientRules, run_clients, session_calls
 from planner.workload.synthetic_sessions import SyntheticSessions
 
@@ -74,6 +75,29 @@ def test_memory_that_others_take_drops_the_least_recent():
     run = run_clients(calls, ClientRules(), ITERATION, slots=4, token_budget=2048, kv_tokens=2_300)
     second = [run.found[k] for k in range(6) if run.tried[k] == 0 and calls.repeated_tokens[run.call[k]] > 0]
     assert min(second) < 992
+
+
+def test_what_the_gpu_drops_comes_back_from_the_host():
+    """The same three sessions: everything is found, and a first token waits for what is copied, one prefix at a time."""
+    host = PrefixCache(math.inf, host_tokens=10_000.0, host_tokens_per_s=500.0)
+    calls = _session(gaps=(5.0,), sessions=3)
+    run = run_clients(calls, ClientRules(), ITERATION, slots=4, token_budget=2048, kv_tokens=2_300, cache=host)
+    again = [k for k in range(6) if calls.repeated_tokens[run.call[k]] > 0]
+    assert all(run.found[k] == 992 for k in again) and max(run.host) > 0
+    for k in again:
+        assert run.first_s[k] - run.sent_s[k] >= run.host[k] / 500.0
+    fast = PrefixCache(math.inf, host_tokens=10_000.0)
+    quick = run_clients(calls, ClientRules(), ITERATION, slots=4, token_budget=2048, kv_tokens=2_300, cache=fast)
+    assert sum(quick.first_s) < sum(run.first_s)
+
+
+def test_what_is_not_used_for_long_is_not_found():
+    for ttl, found in ((4.0, [0, 0, 0]), (6.0, [0, 992, 1200])):
+        kept = PrefixCache(math.inf, ttl_s=ttl)
+        run = run_clients(
+            _session(), ClientRules(), ITERATION, slots=4, token_budget=2048, kv_tokens=10_000, cache=kept
+        )
+        assert run.found == found
 
 
 @pytest.mark.parametrize("routing", ["sticky", "prefix", "random", "least", "rr"])

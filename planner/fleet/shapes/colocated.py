@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from planner.fleet.caches import cache_curve, cache_lines
 from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import infeasible, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
-from planner.fleet.overload import beyond_capacity, overload_at, overload_lines
+from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
     GUIDED,
     Pool,
@@ -319,20 +319,6 @@ class Colocated(Fleet):
         # a gateway that compares replicas shares them already
         code = "cost_of_bursts" if self.question.routing.least else "cost_of_bursts_unshared"
         return Remark(code, {"extra": needed - total, "replicas": needed, "calm": total})
-
-    def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
-        """See :meth:`planner.fleet.fleet.Fleet.overload_at`."""
-        clients = self.question.clients
-        return overload_at(pool, clients, arrival_rate_per_s) if clients.stated else None
-
-    def overload(self) -> dict[str, object] | None:
-        """See :meth:`planner.fleet.fleet.Fleet.overload`."""
-        clients = self.question.clients
-        return (
-            {pool.name: beyond_capacity(pool, clients, self.promises) for pool in self.pools}
-            if clients.stated
-            else None
-        )
 
     def routed(self, question: CompiledQuestion) -> Colocated:
         """See :meth:`planner.fleet.fleet.Fleet.routed`."""

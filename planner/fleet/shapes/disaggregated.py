@@ -16,6 +16,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.explain import beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
+from planner.fleet.overload import overload_lines
 from planner.fleet.pool import FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, smallest_pool
 from planner.fleet.problem import engine_choices, gpus_by_type
 from planner.fleet.shapes.colocated import standing_engines
@@ -415,6 +416,11 @@ class Disaggregated(Fleet):
 
     # --- what is said of it ---------------------------------------------------------------------------------------
 
+    @property
+    def doors(self) -> Sequence[Pool]:
+        """See :meth:`planner.fleet.fleet.Fleet.doors`: requests wait, and are given up, before their first token."""
+        return self.pools[:1]
+
     def summary(self) -> Iterator[str]:
         """How the pools stand to each other."""
         if self.decode is not None:
@@ -423,6 +429,8 @@ class Disaggregated(Fleet):
                 f"P:D is {prefills}:{decodes} ({prefills / decodes:.2f}); "
                 f"{format_percent(self.decode_share)} of the requests decode."
             )
+        if self.question.clients.stated:
+            yield from overload_lines(self.pools[0], self.question.clients, self.promises)
 
     def assumptions(self) -> Iterator[Remark]:
         """Transfers, and what a replica takes at a time."""
