@@ -15,9 +15,6 @@ from planner.errors import InputError
 
 __all__ = ["Policy", "Scaler", "policies_of", "read_policy"]
 
-SYNC_S = 15.0
-"""Time between two decisions of the horizontal pod autoscaler [s]."""
-
 TOLERANCE = 0.1
 """Change of the ratio it ignores unless told otherwise [1]."""
 

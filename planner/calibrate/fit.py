@@ -65,7 +65,6 @@ _B = PARAMETERS.index("b")
 _C = PARAMETERS.index("c")
 _G = PARAMETERS.index("g")
 _E = PARAMETERS.index("e")
-_W = PARAMETERS.index("w")
 _OFF = -60.0  # log of a parameter that is switched off
 
 

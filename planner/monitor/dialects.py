@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DIALECTS", "HISTOGRAMS", "Dialect"]
+__all__ = ["DIALECTS", "Dialect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,6 @@ class Dialect:
     counters: Mapping[str, tuple[str, ...]]
     histograms: Mapping[str, tuple[str, ...]]
 
-
-HISTOGRAMS = ("ttft_s", "tpot_s", "e2e_s", "input_tokens", "output_tokens")
-"""Quantities that are histograms. ``tpot_s`` by request where a server has it, else by token."""
 
 DIALECTS: tuple[Dialect, ...] = (
     Dialect(
