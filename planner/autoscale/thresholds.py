@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,11 @@ from planner.workload import pools as m
 
 __all__ = ["Capacity", "Threshold", "capacity_of", "threshold_of"]
 
-STEPS = 11
-"""Halvings of the search for a rate: one part in two thousand of the capacity."""
+PRECISION = 1.0 / 250.0
+"""Share to which a largest rate is found: a path has too few requests to tell smaller steps apart [1]."""
+
+FAR = 20.0
+"""Values over their limit further from 1 than this say nothing of where they cross it [1]."""
 
 SOLVED = 6
 """Numbers of replicas that are solved; between them the rate per replica is taken as linear in log(n)."""
@@ -164,23 +167,49 @@ def largest_rates(fleet: Fleet, pool: Pool, replicas: int) -> tuple[float, float
             known[rate] = pool.model.predict(rate, replicas, levels)
         return known[rate]
 
-    def held(rate: float) -> bool:
-        return broken(predicted(rate), fleet.promises.latency) is None
-
-    def kept(rate: float) -> bool:
+    def held(rate: float) -> float:
         found = predicted(rate)
-        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in fleet.promises.latency)
+        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in fleet.promises.latency)
 
-    def largest(holds: Callable[[float], bool], low: float, top: float) -> float:
-        if holds(top):
-            return top
-        for _ in range(STEPS):
-            middle = 0.5 * (low + top)
-            low, top = (middle, top) if holds(middle) else (low, middle)
-        return low
+    def kept(rate: float) -> float:
+        found = predicted(rate)
+        return _excess(found.value(p.metric, p.quantile) / p.limit_s for p in fleet.promises.latency)
 
-    sized = largest(held, 0.0, fleet.promises.utilization_cap * capacity)
-    return sized, largest(kept, sized, FULL * capacity)
+    sized = _last_kept(held, 0.0, fleet.promises.utilization_cap * capacity)
+    return sized, _last_kept(kept, sized, FULL * capacity, [*known])
+
+
+def _excess(ratios: Iterable[float]) -> float:
+    """Logarithm of the largest value over its limit, within what a secant step can use."""
+    worst = max(ratios, default=0.0)
+    return math.log(min(max(worst, 1.0 / FAR), FAR))
+
+
+def _last_kept(excess: Callable[[float], float], low: float, top: float, known: Sequence[float] = ()) -> float:
+    """Largest rate of an interval whose excess is not above 0, to :data:`PRECISION`; `low` where there is none.
+
+    Rates that are `known` cost nothing to look at.
+    """
+    below, least, moved = math.nan, PRECISION * top, 0
+    broken_at = [rate for rate in known if low < rate < top and excess(rate) > 0.0]
+    top = min(broken_at, default=top)
+    above = excess(top)
+    if above <= 0.0:
+        return top
+    if kept_at := [rate for rate in known if low < rate < top and excess(rate) <= 0.0]:
+        low = max(kept_at)
+        below = excess(low)
+    while top - low > max(PRECISION * top, least):
+        # where one end stays, the middle closes the interval
+        secant = abs(moved) < 2 and not math.isnan(below)
+        part = min(max(below / (below - above), 0.05), 0.95) if secant else 0.5
+        middle = low + part * (top - low)
+        value = excess(middle)
+        if value <= 0.0:
+            low, below, moved = middle, value, max(moved, 0) + 1
+        else:
+            top, above, moved = middle, value, min(moved, 0) - 1
+    return low
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:

@@ -54,8 +54,6 @@ def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:
     if "ttft_s" in limited:
         cache = [] if asked.get("cached_share") else ["a prefix cache (--cached-share)"]
         yield from _either("a faster prefill: ", [*groups, *(f"a faster GPU {flag}" for flag in faster), *cache])
-        if broken.quantile >= 0.99 and problem.search.pools == 1:
-            yield "serve the longest prompts in a pool of their own (--pools 2)"
         yield "promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)"
     if "tpot_s" in limited:
         budget = ["a smaller --token-budget"] if engines.token_budget else []

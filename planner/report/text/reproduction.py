@@ -8,6 +8,7 @@ from planner.reproduce.result import VERDICTS, Reproduction
 __all__ = ["blocks", "summary"]
 
 COLUMNS = ("quantity", "reading", "printed", "ours", "verdict", "why")
+DROPPED = ("reading", "why")
 
 
 def blocks(result: Reproduction) -> list[Block]:
@@ -19,7 +20,7 @@ def blocks(result: Reproduction) -> list[Block]:
         quantity = f.quantity if len(result.papers) == 1 else f"{f.paper}: {f.quantity}"
         rows.append([quantity, f.reading, f.printed, f.ours, f.verdict, f"[{number}]"])
     told = [f"[{n}] {reason}" for reason, n in notes.items()]
-    return [summary(result), Table(COLUMNS, rows, set(COLUMNS) - {"printed", "ours"}), Text(told, "bullets")]
+    return [summary(result), Table(COLUMNS, rows, set(COLUMNS), drop=DROPPED), Text(told, "bullets")]
 
 
 def summary(result: Reproduction) -> Table:
