@@ -2,8 +2,8 @@
 
 For each question, every single choice of routing, pools, compression, precision, engine, measured profile, shape and GPU type of
 ``--gpu any`` is planned by itself, whatever the table proposes; one that is cheaper than the plan by more than 2% must stand in
-the table, at the price that choosing it gives; of profiles of one engine and dtype the cheapest. FIRST and LAST pick some of the twenty questions; those that stand in FILE are
-passed over, so that a run can be taken up again.
+the table, at the price that choosing it gives; of profiles of one engine and dtype the cheapest. FIRST and LAST pick some of the
+twenty questions; those that stand in FILE are passed over, so that a run can be taken up again.
 """
 
 from __future__ import annotations
