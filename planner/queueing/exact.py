@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-from planner.queueing.service import ThreePhases, TwoPhases
+from planner.queueing.service import Phases, TwoPhases
 
 __all__ = [
     "LEAST_SLACK",
     "LIMIT_DETERMINISTIC_POINTS",
     "LIMIT_PHASE_SERVERS",
-    "LIMIT_THREE_SERVERS",
+    "LIMIT_STATES",
     "delayed_wait",
     "deterministic_wait",
+    "phase_row_wait",
+    "phase_states",
     "phase_type_wait",
-    "three_phase_wait",
 ]
 
 type_array = npt.NDArray[np.float64]
 
 # The matrices have servers + 1 rows and there are as many levels: 64 servers take 20 ms, 128 0.15 s, 256 one second.
 LIMIT_PHASE_SERVERS = 256
-# With three phases there are (servers + 1)(servers + 2)/2 rows: 8 servers take some 8 ms, 12 25 ms, 16 70 ms.
-LIMIT_THREE_SERVERS = 16
+# With more phases there are as many rows as `phase_states`: 45 take some 8 ms, 91 25 ms, 153 70 ms.
+LIMIT_STATES = 165
 # 1 - utilization below which M/PH/c is not solved: its wait is wrong by some 1e-11 there over the square of this.
 LEAST_SLACK = 1e-5
 # Points of the Fourier transform of M/D/c: some 80/(1 - rho); beyond, heavy-traffic formulas are as good.
@@ -92,47 +96,73 @@ def _waiting(
     return np.asarray(start, dtype=np.float64), generator
 
 
-def _levels_of_three(
-    servers: int, phases: ThreePhases
+def phase_states(servers: int, phases: int) -> int:
+    """States of so many busy servers in so many phases."""
+    return math.comb(servers + phases - 1, phases - 1)
+
+
+def _levels_of_row(
+    servers: int, phases: Phases
 ) -> tuple[list[type_array], list[type_array], list[type_array], type_array]:
-    """As `_levels` with three phases: the state of level n is the servers in phases 2 and 3, (i, j) with i + j <= n."""
-    (p1, p2, p3), (r1, r2, r3), onward = phases.start, phases.rates, phases.onward
-    states = [(i, k - i) for k in range(servers + 2) for i in range(k + 1)]
+    """As `_levels` with a row of phases: the state of level n is the servers in each phase but the first, no more than n."""
+    start, rates, onward = phases.start, phases.rates, phases.onward
+    others = len(rates) - 1
+    states = [s for total in range(servers + 2) for s in _splits(total, others)]
     place = {state: at for at, state in enumerate(states)}  # the same at every level
+    sizes = np.cumsum([math.comb(total + others - 1, others - 1) for total in range(servers + 2)]).tolist()
     up, within, down = [], [], []
     for n in range(servers + 1):
-        size = (n + 1) * (n + 2) // 2
-        u, w = np.zeros((size, size + n + 2)), np.zeros((size, size))
-        d = np.zeros((size, max(size - n - 1, 1)))
-        for at, (i, j) in enumerate(states[:size]):
-            u[at, at] = p1
-            u[at, place[i + 1, j]] += p2
-            u[at, place[i, j + 1]] += p3
-            if i:
-                w[at, place[i - 1, j + 1]] = i * r2 * onward
-                d[at, place[i - 1, j]] += i * r2 * (1.0 - onward)
-            if j:
-                d[at, place[i, j - 1]] += j * r3
-            if n > i + j:
-                d[at, at] += (n - i - j) * r1
+        size = sizes[n]
+        u, w = np.zeros((size, sizes[n + 1])), np.zeros((size, size))
+        d = np.zeros((size, sizes[n - 1] if n else 1))
+        for at, others_in in enumerate(states[:size]):
+            for phase, busy in enumerate((n - sum(others_in), *others_in)):
+                u[at, place[_moved(others_in, -1, phase)]] += start[phase]
+                if not busy:
+                    continue
+                rate = busy * rates[phase]
+                if onward[phase]:
+                    w[at, place[_moved(others_in, phase, phase + 1)]] += rate * onward[phase]
+                if onward[phase] < 1.0:
+                    d[at, place[_moved(others_in, phase, -1)]] += rate * (1.0 - onward[phase])
         up.append(u)
         within.append(w)
         down.append(d)
     return up, within, down, down[servers] @ up[servers - 1]
 
 
-def three_phase_wait(
-    arrival_rate: float, servers: int, phases: ThreePhases, quantiles: npt.ArrayLike, horizon: float
+def _splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to put `total` into `parts` places."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _splits(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def _moved(others: tuple[int, ...], source: int, target: int) -> tuple[int, ...]:
+    """The servers in each phase but the first when one goes from a phase to another; -1 stands for none."""
+    found = list(others)
+    if source > 0:
+        found[source - 1] -= 1
+    if target > 0:
+        found[target - 1] += 1
+    return tuple(found)
+
+
+def phase_row_wait(
+    arrival_rate: float, servers: int, phases: Phases, quantiles: npt.ArrayLike, horizon: float
 ) -> tuple[float, float, type_array] | None:
-    r"""Probability of waiting, mean wait and wait quantiles of M/PH/c with three phases, exactly.
+    r"""Probability of waiting, mean wait and wait quantiles of M/PH/c with a row of phases, exactly.
 
     Parameters
     ----------
     arrival_rate : float
         Poisson arrivals per mean service time, the offered load a [Erlang]; 0 < a < servers.
     servers : int
-        Servers c [servers]; 1 <= c <= `LIMIT_THREE_SERVERS`.
-    phases : ThreePhases
+        Servers c [servers]; those of `phase_states` may be `LIMIT_STATES`.
+    phases : Phases
         The service law, of unit mean.
     quantiles : array, shape (k,)
         Quantiles wanted [1]; each in [0, 1).
@@ -147,21 +177,21 @@ def three_phase_wait(
     Raises
     ------
     ValueError
-        If `servers` or `horizon` is outside its domain.
+        If `servers`, the number of phases or `horizon` is outside its domain.
 
     References
     ----------
     As `phase_type_wait`.
     """
-    if not 1 <= servers <= LIMIT_THREE_SERVERS:
-        raise ValueError(f"servers must be a whole number from 1 to {LIMIT_THREE_SERVERS}, got {servers!r}")
+    if servers < 1 or not 1 < phase_states(servers, len(phases.rates)) <= LIMIT_STATES:
+        raise ValueError(f"servers: {servers!r} busy in {len(phases.rates)} phases have 1 or more than {LIMIT_STATES} states")
     if not horizon > 0.0:
         raise ValueError(f"horizon must be > 0, got {horizon!r}")
     from scipy.linalg import expm
 
     if servers - arrival_rate < LEAST_SLACK * servers:
         return None
-    vector, generator = _waiting(servers, arrival_rate, *_levels_of_three(servers, phases))
+    vector, generator = _waiting(servers, arrival_rate, *_levels_of_row(servers, phases))
     p_wait = min(float(vector.sum()), 1.0)
     mean = float(-vector @ np.linalg.solve(generator, np.ones(vector.size)))
     wanted = 1.0 - np.ravel(np.asarray(quantiles, dtype=np.float64))

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from planner.queueing.erlang import erlang_c, log_erlang_c
 from planner.queueing.exact import (
     LIMIT_PHASE_SERVERS,
-    LIMIT_THREE_SERVERS,
+    LIMIT_STATES,
     deterministic_wait,
+    phase_row_wait,
+    phase_states,
     phase_type_wait,
-    three_phase_wait,
 )
 from planner.queueing.mgc_moments import (
     deterministic_excess,
@@ -28,7 +29,7 @@ from planner.queueing.mgc_moments import (
     wait_quantile_cosmetatos,
     wait_quantile_fleetopt,
 )
-from planner.queueing.service import ServiceLaw, ThreePhases, TwoPhases, two_phases
+from planner.queueing.service import Phases, ServiceLaw, TwoPhases, two_phases
 
 __all__ = [
     "assumed_law",
@@ -66,6 +67,10 @@ _KEPT_SPREAD = 0.2
 _KEPT_OF_SPREAD, _FAR_TAIL = (0.25, 0.6), 0.05
 # Share of the maximum that is kept where three phases are solved with fewer servers: 5 % optimistic at most without it.
 _KEPT_OF_MAXIMUM = 0.1
+# Servers up to which three phases have no more than `LIMIT_STATES` states, and those of lengths of two classes with stages of their own.
+_THREE_SERVERS, _STAGED_SERVERS = 16, 8
+# Share of what the stages that are missing add to the wait that is kept.
+_KEPT_OF_STAGES = 0.3
 # Largest number of servers at which M/D/c is solved itself; above, it is scaled at equal (1 - rho) sqrt(c).
 _DETERMINISTIC_SERVERS = 2048
 # Points of the lattice of the compound geometric law: 1e-4 of the quantile or better.
@@ -163,7 +168,7 @@ def exact_method(law: ServiceLaw, c: float) -> str | None:
         return None
     if law.name == "deterministic":
         return "deterministic" if c <= _DETERMINISTIC_SERVERS else None
-    if law.three is not None and c <= LIMIT_THREE_SERVERS:
+    if law.three is not None and c <= _THREE_SERVERS:
         return "three phases"
     return "phases" if law.phases is not None and c <= LIMIT_PHASE_SERVERS else None
 
@@ -189,7 +194,7 @@ def solve_exact(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solu
         solved = phase_type_wait(a, int(c), law.phases, q)
     elif kind == "three phases" and law.three is not None:
         about = solve_tijms(law, c, a, q)[2].max(initial=0.0)
-        solved = three_phase_wait(a, int(c), law.three, q, max(float(about), 0.1 / c))
+        solved = phase_row_wait(a, int(c), law.three, q, max(float(about), 0.1 / c))
     if kind is not None and solved is None:
         # within 1e-3 (constants) or 1e-5 (phases) of saturation, where this is right to about that
         solved = solve_tijms(law, c, a, q)
@@ -273,6 +278,71 @@ def _solve_irregular(law: ServiceLaw, c: float, a: float, q: type_array) -> type
     return p_wait, mean, waits
 
 
+class _Class(NamedTuple):
+    """Requests of about one length: their share, mean length and its squared coefficient of variation."""
+
+    share: float
+    mean: float
+    scv: float
+
+
+def _two_classes(law: ServiceLaw) -> tuple[_Class, _Class] | None:
+    """Short and long requests, parted halfway between the two points that have the law's three moments; None where it has none."""
+    second = 1.0 + law.scv
+    if law.scv < 1e-3 or not np.isfinite(law.third):
+        return None
+    halfway = 0.5 * (law.third - second) / law.scv
+    above, time_above, square_above = (float(m) for m in law.partial_moments(np.asarray(halfway)))
+    if not 0.0 < above < 1.0 or not 0.0 < time_above < 1.0:
+        return None
+    short, long = (1.0 - time_above) / (1.0 - above), time_above / above
+    scv_short = (second - square_above) / ((1.0 - above) * short**2) - 1.0
+    return _Class(1.0 - above, short, max(scv_short, 0.0)), _Class(above, long, max(square_above / (above * long**2) - 1.0, 0.0))
+
+
+def _staged(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution | None:
+    r"""The queue of a law of two classes, each as many Erlang stages as its spread and the states allow; None where it is none.
+
+    With fewer stages than a class has, lengths vary more and requests wait longer. Waits are nearly linear in the second moment of
+    the lengths: what the stages that are missing add is told by one stage less.
+    """
+    found = _two_classes(law)
+    if found is None or not 1.0 < c <= _STAGED_SERVERS or c != int(c) or max(k.scv for k in found) > 1.0:
+        return None
+    stages = [1, 1]
+
+    def gain(k: int) -> float:
+        """What one more stage of a class takes from the second moment of the lengths."""
+        one = found[k]
+        if (stages[k] + 1) * one.scv > 1.0 + 1e-6:
+            return 0.0
+        return one.share * one.mean**2 * (1.0 / stages[k] - 1.0 / (stages[k] + 1))
+
+    before = list(stages)
+    while phase_states(int(c), sum(stages) + 1) <= LIMIT_STATES and (best := max((0, 1), key=gain), gain(best))[1] > 0.0:
+        before = list(stages)
+        stages[best] += 1
+
+    def solved(stages: list[int], horizon: float) -> type_solution | None:
+        row = Phases.erlangs([(k.share, k.mean, n) for k, n in zip(found, stages, strict=True)])
+        return phase_row_wait(a, int(c), row, q, horizon)
+
+    def second(stages: list[int]) -> float:
+        return sum(k.share * k.mean**2 * (1.0 + 1.0 / n) for k, n in zip(found, stages, strict=True))
+
+    horizon = max(float(solve_tijms(law, c, a, q)[2].max(initial=0.0)), 0.1 / c)
+    most = solved(stages, horizon)
+    missing = second(stages) - (1.0 + law.scv)
+    if most is None or before == stages or missing < 1e-3:
+        return most
+    more = solved(before, horizon)
+    if more is None:
+        return most
+    part = (1.0 - _KEPT_OF_STAGES) * missing / (second(before) - second(stages))
+    less = np.maximum(more[2] - most[2], 0.0) * part
+    return most[0], most[1], np.maximum(most[2] - less, 0.0)
+
+
 class _Two(NamedTuple):
     """A queue of two lengths: P(wait), quantiles above and about the true ones, scv of the long, short over long share.
 
@@ -321,7 +391,7 @@ def _two_lengths(law: ServiceLaw, c: float, a: float, q: type_array) -> _Two | N
     if share > (_SHORT_SHARE if spread > _LONG_SCV else _MOST_SHORT_SHARE):
         return _Two(bound[0], bound[2], np.zeros(q.shape), spread, share, False)
     # too many servers for the stages: as much less than the bound as fewer servers with as much slack over their root
-    servers = int(min(c, LIMIT_THREE_SERVERS - 4 if c > LIMIT_THREE_SERVERS else c))
+    servers = int(min(c, _THREE_SERVERS - 4 if c > _THREE_SERVERS else c))
     load = servers * (1.0 - min((1.0 - a / c) * float(np.sqrt(c / servers)), 0.9))
     like, levels = bound, q
     if servers < c:
@@ -334,8 +404,8 @@ def _two_lengths(law: ServiceLaw, c: float, a: float, q: type_array) -> _Two | N
             return None
         like = solved
     horizon = float(like[2].max(initial=0.0))
-    stages = ThreePhases((1.0 - above, above, 0.0), (1.0 / short, 2.0 / long, 2.0 / long), 1.0)
-    staged = three_phase_wait(load, servers, stages, levels, horizon) if horizon > 0.0 else None
+    stages = Phases.erlangs([(1.0 - above, short, 1), (above, long, 2)])
+    staged = phase_row_wait(load, servers, stages, levels, horizon) if horizon > 0.0 else None
     if staged is None:
         return _Two(bound[0], bound[2], np.zeros(q.shape), spread, share, False)
     kept: float | type_array = _KEPT_SPREAD
@@ -351,13 +421,13 @@ def _from_fewer_servers(
     law: ServiceLaw, c: float, a: float, q: type_array, p_wait: float, waits: type_array
 ) -> type_array:
     """As much less than the maximum as the exact wait is with fewer servers and as much slack over their root."""
-    servers = float(LIMIT_THREE_SERVERS)
+    servers = float(_THREE_SERVERS)
     load = servers * (1.0 - min((1.0 - a / c) * float(np.sqrt(c / servers)), 0.9))
     p_fewer, _, _ = _solve_irregular(law, servers, load, q)
     levels = 1.0 - np.minimum((1.0 - q) * p_fewer / p_wait, 1.0)
     most = _solve_irregular(law, servers, load, levels)[2]
     horizon = float(most.max(initial=0.0))
-    solved = three_phase_wait(load, int(servers), law.three, levels, horizon) if law.three and horizon > 0.0 else None
+    solved = phase_row_wait(load, int(servers), law.three, levels, horizon) if law.three and horizon > 0.0 else None
     if solved is None:
         return waits
     share = np.where(most > 0.0, np.minimum(solved[2] / np.where(most > 0.0, most, 1.0), 1.0), 1.0)
@@ -370,8 +440,11 @@ def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> ty
     exact = solve_exact(law, c, a, q)
     if exact is not None:
         return exact
+    staged = _staged(law, c, a, q)
+    if staged is not None:
+        return staged
     p_wait, mean, waits = _solve_regular(law, c, a, q) if law.scv < 1.0 else _solve_irregular(law, c, a, q)
-    if law.three is not None and c > LIMIT_THREE_SERVERS:
+    if law.three is not None and c > _THREE_SERVERS:
         waits = _from_fewer_servers(law, c, a, q, p_wait, waits)
     two = _two_lengths(law, c, a, q)
     if two is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ServiceLaw", "ThreePhases", "TwoPhases", "two_phases"]
+__all__ = ["Phases", "ServiceLaw", "TwoPhases", "two_phases"]
 
 type_array = npt.NDArray[np.float64]
 type_partial_moments = Callable[[type_array], tuple[type_array, type_array, type_array]]
@@ -35,8 +35,8 @@ class TwoPhases:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreePhases:
-    """Service as up to three exponential phases, of which the second may lead to the third.
+class Phases:
+    """Service as a row of exponential phases, of which each may lead to the next.
 
     Parameters
     ----------
@@ -45,12 +45,20 @@ class ThreePhases:
     rates
         Rates of the phases [1/mean service time].
     onward
-        Probability that phase 2 is followed by phase 3 instead of departure [1].
+        Probabilities that a phase is followed by the next instead of departure [1]; 0 of the last.
     """
 
-    start: tuple[float, float, float]
-    rates: tuple[float, float, float]
-    onward: float = 0.0
+    start: tuple[float, ...]
+    rates: tuple[float, ...]
+    onward: tuple[float, ...]
+
+    @classmethod
+    def erlangs(cls, classes: Sequence[tuple[float, float, int]]) -> Phases:
+        """Classes of requests, each of Erlang's law: probability [1], mean [mean service times] and stages."""
+        start = [p if j == 0 else 0.0 for p, _, stages in classes for j in range(stages)]
+        rates = [stages / mean for _, mean, stages in classes for _ in range(stages)]
+        onward = [float(j + 1 < stages) for _, _, stages in classes for j in range(stages)]
+        return cls(tuple(start), tuple(rates), tuple(onward))
 
 
 def two_phases(scv: float, third: float) -> TwoPhases | None:
@@ -108,7 +116,7 @@ class ServiceLaw:
     third: float
     partial_moments: type_partial_moments
     phases: TwoPhases | None = None
-    three: ThreePhases | None = None
+    three: Phases | None = None
 
     def survival(self, x: npt.ArrayLike) -> type_array:
         """P(S/E[S] > x) for x in mean service times [1]."""
@@ -186,8 +194,7 @@ class ServiceLaw:
             two = TwoPhases(float(p[0]), float(1.0 / m[0]), float(1.0 / m[1]))
         three = None
         if p.size == 3:
-            start, rates = p.tolist(), (1.0 / m).tolist()
-            three = ThreePhases((start[0], start[1], start[2]), (rates[0], rates[1], rates[2]))
+            three = Phases.erlangs([(share, mean_of, 1) for share, mean_of in zip(p.tolist(), m.tolist(), strict=True)])
         name = "exponential" if p.size == 1 else "hyperexponential"
         scv, third = float(2.0 * p @ m**2 - 1.0), float(6.0 * p @ m**3)
         return cls(name, mean, scv, third, partial, two, three)

@@ -417,23 +417,23 @@ def test_lengths_of_few_kinds_are_not_optimistic(servers, load, weights, means, 
 
 
 def test_three_phases_are_two_and_their_own_sum() -> None:
-    from planner.queueing.exact import phase_type_wait, three_phase_wait
-    from planner.queueing.service import ThreePhases, TwoPhases
+    from planner.queueing.exact import phase_row_wait, phase_type_wait
+    from planner.queueing.service import Phases, TwoPhases
 
     levels = [0.5, 0.9, 0.999]
     two = phase_type_wait(4.0, 5, TwoPhases(0.9, 1.25, 1.0 / 2.8), levels)
-    as_three = three_phase_wait(4.0, 5, ThreePhases((0.9, 0.0, 0.1), (1.25, 1.0, 1.0 / 2.8)), levels, 20.0)
+    as_three = phase_row_wait(4.0, 5, Phases((0.9, 0.0, 0.1), (1.25, 1.0, 1.0 / 2.8), (0.0, 0.0, 0.0)), levels, 20.0)
     assert two is not None and as_three is not None
     assert as_three[0] == pytest.approx(two[0], rel=1e-12) and as_three[1] == pytest.approx(two[1], rel=1e-12)
     # read off a table of 256 steps
     assert as_three[2] == pytest.approx(two[2], rel=2e-3)
     # one server, phase 2 leads to phase 3: Pollaczek-Khinchine with the scv of an Erlang law of order two
-    erlang = three_phase_wait(0.7, 1, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0), 1.0), [0.9], 5.0)
+    erlang = phase_row_wait(0.7, 1, Phases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0), (0.0, 1.0, 0.0)), [0.9], 5.0)
     assert erlang is not None and erlang[1] == pytest.approx(0.7 * 1.5 / 2.0 / 0.3, rel=1e-9)
     with pytest.raises(ValueError, match="servers"):
-        three_phase_wait(0.7, 17, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0)), [0.9], 5.0)
+        phase_row_wait(0.7, 17, Phases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0), (0.0, 0.0, 0.0)), [0.9], 5.0)
     with pytest.raises(ValueError, match="horizon"):
-        three_phase_wait(0.7, 2, ThreePhases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0)), [0.9], 0.0)
+        phase_row_wait(0.7, 2, Phases((0.0, 1.0, 0.0), (1.0, 2.0, 2.0), (0.0, 0.0, 0.0)), [0.9], 0.0)
 
 
 @pytest.mark.parametrize(

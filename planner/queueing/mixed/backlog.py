@@ -3,7 +3,7 @@ r"""The backlog of prompt tokens in front of a mixed-batching engine, as a Marko
 ``V`` is the number of prompt tokens waiting when an iteration starts. It prefills :math:`C=\min(V, B_n)` of them beside
 the ``n`` decodes, lasts ``s(V)``, and leaves
 
-.. math:: V' = (V-B_n)^+ + \mathrm{CP}(\lambda\,\kappa(V)\,s(V)),
+.. math:: V' = (V-B_n)^+ + \mathrm{CP}(\lambda s(V)),
 
 CP a compound Poisson sum of prompt lengths. Several chains (one per ``n``) are built and solved at once.
 """
@@ -201,8 +201,6 @@ def solve_backlog(
     *,
     slope: float = 0.0,
     mean_prefill: Array | float = 0.0,
-    avoidance: float = 0.0,
-    scale: Array | float = 1.0,
     idle_rate: float | None = None,
     most_load: float = MOST_LOAD,
 ) -> Backlog:
@@ -222,10 +220,6 @@ def solve_backlog(
         ``beta``: decodes per prefill token, :math:`n(C)=\max(0, n+\beta(C-\bar C))`.
     mean_prefill : ndarray or float
         :math:`\bar C` [tokens].
-    avoidance : float
-        ``theta`` of :math:`\kappa(V)=\exp(-\theta V/E[L])`; 0 is random routing.
-    scale : ndarray or float
-        ``nu``: multiplies the arrivals so that their mean is right under avoidance.
     idle_rate : float or None
         Rate [1/s] of the exponential wait of an idle replica; used by chains whose ``decodes`` is exactly 0.
     most_load : float
@@ -245,9 +239,7 @@ def solve_backlog(
     prefill = np.minimum(grid, room[:, None])
     n = np.maximum(decodes[:, None] + slope * (prefill - np.reshape(mean_prefill, (-1, 1))), 0.0)
     duration = cost(n, prefill)
-    counts = rate[:, None] * duration * np.reshape(scale, (-1, 1))
-    if avoidance > 0:
-        counts = counts * np.exp(-avoidance * grid / law.mean_prefill)
+    counts = rate[:, None] * duration
     step = transitions(sums, grid, np.maximum(grid - room[:, None], 0.0), counts)
     if idle_rate is not None:
         for k in np.flatnonzero(decodes == 0):

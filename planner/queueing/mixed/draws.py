@@ -82,9 +82,9 @@ class PromptDraws:
         x = np.arange(mesh) * step
         self.quantiles = np.stack([np.interp(levels, row / row[-1], x) for row in below])
 
-    def __call__(self, means: Array, count_at: Array, size_at: Array) -> Array:
-        """Sums [tokens] of Poisson(``means``) many prompts; ``count_at``, ``size_at`` are uniform coordinates."""
-        counts = poisson_quantile(means, count_at)
+    def __call__(self, means: Array, count_at: Array, size_at: Array, stages: int = 1) -> Array:
+        """Sums [tokens] of as many prompts as a Poisson stream brings, or every so-many ``stages``th of one; ``count_at``, ``size_at`` are uniform coordinates."""
+        counts = poisson_quantile(stages * means, count_at) // stages
         total = np.zeros_like(means)
         some = np.flatnonzero(counts > 0)
         k = counts[some]

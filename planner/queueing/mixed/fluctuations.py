@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed.lengths import LengthLaw
 
-__all__ = ["Fluctuations", "LifeSpectra"]
+__all__ = ["WINDOWS", "Fluctuations", "LifeSpectra"]
 
 Array = NDArray[np.float64]
 
 FREQUENCIES = 72
+WINDOWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Fluctuations:
         Integral time scale of ``effective`` [iterations].
     per_decode : float
         Iteration time that one decode of mean context adds by itself [s].
+    covariance : ndarray, shape (windows,)
+        Twice the covariance of the iteration times that decodes and that prompts make, over so many iterations on end [s^2].
     """
 
     decodes: float
@@ -56,6 +59,7 @@ class Fluctuations:
     context: float
     relaxation: float
     per_decode: float
+    covariance: Array
 
 
 class LifeSpectra:
@@ -88,10 +92,20 @@ class LifeSpectra:
         weight[[0, -1]] *= 0.5
         weight[0] += low / np.pi
         self.weight = weight
+        # what a mean over so many iterations keeps of each frequency; where the mesh is coarser than its lobes, their mean
+        self.windows = np.exp(np.linspace(0.0, np.log(longest), WINDOWS))
+        phase = 0.5 * self.windows[:, None] * self.omega
+        lobes = np.where(phase * np.log(self.omega[1] / self.omega[0]) > 1.0, 0.5, np.sin(phase) ** 2)
+        self.kept = lobes / (self.windows[:, None] * np.sin(0.5 * self.omega)) ** 2
+
+    def over(self, covariance: Array, steps: Array) -> Array:
+        """A covariance of means over ``windows`` at lives of so many ``steps``."""
+        found: Array = np.interp(np.log(np.maximum(steps, 1.0)), np.log(self.windows), covariance)
+        return found
 
     def at(
         self, *, count: float, time: float, per_decode: float, g: float, per_prefill: float, a: float, delay: float,
-        context: float, own: float, dispersion: float = 1.0,
+        context: float, own: float, dispersion: float = 1.0, slope: float = 0.0,
     ) -> Fluctuations:  # fmt: skip
         """Fluctuations at an operating point.
 
@@ -109,6 +123,8 @@ class LifeSpectra:
             Mean context of a decode, and what of it is not kept once for all [tokens].
         dispersion : float
             Index of dispersion of the arrival counts.
+        slope : float
+            Decodes that a prefill token brings at once: they count with the prompts.
         """
         pulse = np.array([per_decode, g, per_prefill, a])
         z = np.exp(1j * self.omega)
@@ -122,21 +138,29 @@ class LifeSpectra:
         memory = np.array([[own - context], [1.0], [0.0], [0.0]])
         q = per_decode + g * context
 
-        def spectrum(signal: Array) -> Array:
-            v = signal + pulse[:, None] * (back * (signal[:, 0] @ self.mean))[None, :]
+        def power(v: Array, dispersion: float = dispersion) -> Array:
             coherent = np.abs(np.einsum("iw,iw->w", v, self.mean)) ** 2
             own = np.einsum("iw,wij,jw->w", v.conj(), self.second, v).real
             total: Array = count * (own + (dispersion - 1) * coherent)
             return np.maximum(total, 0.0)
 
+        def spectrum(signal: Array) -> Array:
+            return power(signal + pulse[:, None] * (back * (signal[:, 0] @ self.mean))[None, :])
+
         decodes = spectrum(unit)
         effective = spectrum(work) / q**2 if q > 1e-250 else decodes
         context_spectrum = spectrum(memory) / max(own, 1e-300) ** 2
         variance = float(effective @ self.weight)
+        # what prompts that come by chance make of the iterations at a fixed number of decodes, and what the decodes make of them
+        prompts = np.array([[0.0], [0.0], [per_prefill + slope * q], [a]])
+        answer = np.abs(1 - gain * (prompts[:, 0] @ self.mean)) ** 2
+        apart = (power(prompts + 0 * z, 1.0) + spectrum(pulse[:, None] - prompts)) / answer
+        covariance = self.kept @ (self.weight * (spectrum(pulse[:, None]) - apart))
         return Fluctuations(
             float(decodes @ self.weight),
             variance,
             float(context_spectrum @ self.weight),
             float(effective[0] / (2 * variance)) if variance > 0 else 1.0,
             float(q),
+            covariance,
         )

@@ -215,7 +215,7 @@ def time_average(life: Array) -> Array:
 
 
 def draw_backlog(
-    points: Draws, nodes: Array, chains: Backlog, felt: Array, avoidance: float = 0.0, weights: Array | None = None
+    points: Draws, nodes: Array, chains: Backlog, felt: Array, weights: Array | None = None
 ) -> tuple[NDArray[np.int64], Array]:
     """Chain of each draw and the backlog its request finds [tokens].
 
@@ -233,8 +233,6 @@ def draw_backlog(
         if mine.size:
             # arrivals see time averages: an iteration counts by its duration
             weight = chains.law[k] * (chains.duration[k] if weights is None else weights[k])
-            if avoidance:
-                weight = weight * np.exp(-avoidance * chains.grid[k])
             backlog[mine] = _draw_on_grid(chains.grid[k], weight, points.u[1, mine])
     return chain, backlog
 
@@ -250,6 +248,7 @@ def first_token(
     slope: float = 0.0,
     mean_prefill: float = 0.0,
     settling: Array | None = None,
+    stages: int = 1,
 ) -> tuple[Array, Array]:
     r"""TTFT [s] without waiting for a slot, and the backlog at the first decode step [tokens].
 
@@ -269,6 +268,8 @@ def first_token(
         As in :func:`planner.queueing.mixed.backlog.solve_backlog`.
     settling : ndarray or None
         Where a router looks at the replicas: rate at which ``rate_after`` falls to that of the departures [1/s].
+    stages : int
+        Every so-manieth of the requests of a stream of Poisson arrivals comes here: 1 is all of them.
     """
     cost, budget, u, sums = engine.cost, engine.budget, points.u, points.sums
     room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)
@@ -278,7 +279,7 @@ def first_token(
 
     full = batch(room)
     duration = np.where(idle, 0.0, batch(np.minimum(backlog, room)))
-    total = np.maximum(backlog - room, 0.0) + sums(rate_before * u[2] * duration, u[4], u[5]) + points.prefill
+    total = np.maximum(backlog - room, 0.0) + sums(rate_before * u[2] * duration, u[4], u[5], stages) + points.prefill
     passes = np.maximum(np.ceil(total / room), 1.0)
     rest = total - (passes - 1) * room
     waiting = (1 - u[2]) * duration + (passes - 1) * full
@@ -292,10 +293,10 @@ def first_token(
         counts: Array = kept * span + (rate_after - kept) * fading
         return counts
 
-    later = sums(joining(0.0, waiting), u[6], u[7])
+    later = sums(joining(0.0, waiting), u[6], u[7], stages)
     last = batch(np.minimum(rest + later, room))
     ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
-    start = np.maximum(rest + later - room, 0.0) + sums(joining(waiting, last), u[10], u[11])
+    start = np.maximum(rest + later - room, 0.0) + sums(joining(waiting, last), u[10], u[11], stages)
     return ttft, start
 
 
@@ -311,12 +312,14 @@ def per_token(
     mean_prefill: float = 0.0,
     at_mean: Array | None = None,
     means_only: bool = False,
+    covariance: Array | float = 0.0,
 ) -> Array:
     """TPOT [s] of requests whose decodes begin at backlog ``start`` [tokens] beside ``life`` decodes on average.
 
     Shape (repeats, points): every request several times, with different futures where it is followed. Chains of
     ``nodes`` > 0 are used; ``at_mean`` overrides the abscissa at which their means are taken;
-    ``means_only`` gives each request its expectation.
+    ``means_only`` gives each request its expectation. ``covariance`` [s^2] is what the variance of a mean over a life has beyond
+    those of the chain and of ``life``: prompts and the decodes they become come together.
     """
     cost, budget, steps = engine.cost, engine.budget, points.steps
     first = 1 if nodes[0] == 0 and nodes.size > 2 and at_mean is None else 0
@@ -352,7 +355,7 @@ def per_token(
     deviation /= d
     if means_only:
         return np.where(steps > 0, np.maximum(mean + deviation, 0.0), 0.0)[None]
-    variance /= d * d
+    variance = np.maximum(variance / (d * d) + covariance, 0.0)
     full = np.clip(full, 0.0, 1.0)
     full = np.where(d > LAGS, full ** (d / LAGS), full)
     still = np.where(start <= 0, memory.still[chain] ** (d - 1), 0.0)

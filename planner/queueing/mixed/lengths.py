@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.reuse import own_tokens
 
-__all__ = ["BatchCost", "LengthLaw", "PromptSums"]
+__all__ = ["BatchCost", "LengthLaw", "PromptSums", "stop_loss"]
 
 Array = NDArray[np.float64]
 
@@ -257,22 +257,17 @@ class PromptSums:
         right_share = place - left
         mass = np.bincount(left, law.probability * (1 - right_share), MESH_POINTS)
         mass += np.bincount(left + 1, law.probability * right_share, MESH_POINTS)
-        self._transform = np.fft.rfft(mass) - 1
+        self.mesh, self.transform = MESH_POINTS, np.fft.rfft(mass)
         self.counts = self.most * np.linspace(0, 1, POISSON_NODES) ** 2
         self._table: Array | None = None
         self._one_more: Array | None = None
 
     def stop_loss(self, counts: Array, one_more: bool = False) -> Array:
         """Stop-loss on the mesh [tokens], shape (counts, mesh), for Poisson means ``counts``, and one prompt more."""
-        transform = np.exp(counts[:, None] * self._transform)
+        transform = np.exp(counts[:, None] * (self.transform - 1))
         if one_more:
-            transform *= self._transform + 1
-        mass = np.fft.irfft(transform, MESH_POINTS, axis=1)
-        # E(A-x)^+ at the mesh points: the tail summed from the right, twice
-        above = np.cumsum(mass[:, ::-1], axis=1)[:, ::-1]
-        loss = np.zeros_like(above)
-        loss[:, :-1] = self.step * np.cumsum(above[:, :0:-1], axis=1)[:, ::-1]
-        return np.maximum(loss, 0.0)
+            transform *= self.transform
+        return stop_loss(np.fft.irfft(transform, MESH_POINTS, axis=1), self.step)
 
     @property
     def table(self) -> Array:
@@ -303,3 +298,11 @@ def _row_vector(name: str, values: ArrayLike) -> Array:
     if not np.all(np.isfinite(a)) or a.min() < 0:
         raise ValueError(f"{name}: must be finite and not negative")
     return a
+
+
+def stop_loss(mass: Array, step: float) -> Array:
+    """E(A-x)^+ at the points of a mesh [tokens], of laws ``mass`` along the last axis: the tail summed from the right, twice."""
+    above = np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
+    loss = np.zeros_like(above)
+    loss[..., :-1] = step * np.cumsum(above[..., :0:-1], axis=-1)[..., ::-1]
+    return np.maximum(loss, 0.0)

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.mixed.accuracy import metric_of, region_of
 from planner.queueing.mixed.backlog import MOST_LOAD, Backlog, solve_backlog, solve_shared
-from planner.queueing.mixed.fluctuations import Fluctuations
+from planner.queueing.mixed.fluctuations import WINDOWS, Fluctuations
+from planner.queueing.mixed.in_turn import MOST_STAGES, TurnSums, solve_in_turn
 from planner.queueing.mixed.latency import (
     Draws,
     Engine,
@@ -36,9 +37,6 @@ Routing = Literal["random", "p2c", "jsq", "rr"]
 
 # Points of the quadrature.
 POINTS = 4096
-# Requests sent round robin avoid replicas with a fresh backlog, kappa = exp(-theta V/E[L]), theta = first + second
-# (1 - load): fitted on simulations of 4 and 16 replicas.
-RR_AVOIDANCE = (0.10, 0.35)
 # Share of the arrivals under join-shortest-queue that find the backlog as it is after a departure rather than at a
 # random time: fitted on simulations of 4 and 16 replicas.
 JSQ_AFTER_DEPARTURE = 0.33
@@ -133,6 +131,16 @@ class _Outcome:
     waits: float
     iteration_s: float
     relaxation_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What arrivals find where replicas are taken in turn: backlogs, arrivals in an iteration of each, stages, and what is left to extrapolate."""
+
+    chains: Backlog
+    arrivals: Array
+    stages: int
+    beyond: float
 
 
 class MixedReplica:
@@ -301,6 +309,7 @@ class MixedReplica:
         self._engine = Engine(self._law, self._cost, self._a, self.token_budget)
         self._limit: MaxThroughput | None = None
         self._points: Draws | None = None
+        self._turns: dict[int, TurnSums] = {}
         longest = int(min(self._law.steps.max(), 2000))
         self._survival = self._law.survival(np.arange(1.0, longest + 1))
 
@@ -415,27 +424,20 @@ class MixedReplica:
             return self._solve_steered(rate, load, min(replicas, MOST_POOLED))
         if routing == "jsq" and steps >= 1:
             return self._solve_shared(rate, load, min(replicas, MOST_POOLED))
-        avoidance = 0.0
-        if routing == "rr":
-            avoidance = RR_AVOIDANCE[0] + RR_AVOIDANCE[1] * (1 - load)
 
         # 1. how the decodes answer to bursts of prefill (slope), at the mean number of decodes
         t = self._fluid(rate)
-        slope, scale, variance, settle = 0.0, 1.0, 0.0, 1.0
+        slope, variance, settle = 0.0, 0.0, 1.0
         most = min(limit.decodes * 1.02, 0.98 * budget)
         survival = self._survival
         rates = np.array([rate])
         n0 = min(rate * steps * t, most)
-        for _ in range(3 if avoidance else 2):
+        for _ in range(2):
             base = solve_backlog(
-                sums, cost, budget, np.array([n0]), rates, slope=slope, mean_prefill=rate * law.mean_prefill * t,
-                avoidance=avoidance, scale=scale,
-            )  # fmt: skip
+                sums, cost, budget, np.array([n0]), rates, slope=slope, mean_prefill=rate * law.mean_prefill * t
+            )
             t = float(base.mean(base.duration)[0])
             n0 = min(rate * steps * t, most)
-            if avoidance:
-                kappa = np.exp(-avoidance * base.grid / law.mean_prefill)
-                scale = scale * (t / (scale * float(base.mean(base.duration * kappa)[0])))
             if steps > 0:
                 slope, variance, settle = prefill_memory(base, law, survival)
         mean_prefill = rate * law.mean_prefill * t
@@ -465,31 +467,32 @@ class MixedReplica:
             nodes = np.array([0.0])
         chains = solve_backlog(
             sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
-            avoidance=avoidance, scale=scale, idle_rate=rate, most_load=most_load,
+            idle_rate=rate, most_load=most_load,
         )  # fmt: skip
-        if avoidance:
-            # the arrivals of every chain are normalized at its own backlog
-            kappa = np.exp(-avoidance * chains.grid / law.mean_prefill)
-            scales = chains.mean(chains.duration) / chains.mean(chains.duration * kappa)
-            chains = solve_backlog(
-                sums, cost, budget, nodes, np.full(nodes.size, rate), slope=slope, mean_prefill=mean_prefill,
-                avoidance=avoidance, scale=scales, idle_rate=rate, most_load=most_load,
-            )  # fmt: skip
         memory = chain_memory(chains)
-        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else 1.0)
+        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else 1.0, slope)
         occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance)
+        turn = None
+        if routing == "rr":
+            stages = min(replicas, MOST_STAGES)
+            if stages not in self._turns:
+                self._turns[stages] = TurnSums(sums, stages)
+            found, arrivals = solve_in_turn(
+                self._turns[stages], cost, budget, nodes, rate, slope=slope, mean_prefill=mean_prefill, most_load=most_load
+            )
+            turn = _Turn(found, arrivals, stages, (1 / stages - 1 / replicas) / (1 - 1 / stages))
         return self._integrate(
             rate, nodes, chains, memory, occupancy, capacity, swing, slope,
-            mean_prefill, avoidance,
+            mean_prefill, turn,
         )  # fmt: skip
 
     def _fluctuations(
-        self, rate: float, centre: float, nodes: Array, chains: Backlog, means: Array, dispersion: float
+        self, rate: float, centre: float, nodes: Array, chains: Backlog, means: Array, dispersion: float, slope: float = 0.0
     ) -> Fluctuations:
         """Slow fluctuations about ``centre`` decodes, linearized there."""
         law = self._law
         if law.mean_steps <= 0:
-            return Fluctuations(0.0, 0.0, 0.0, 1.0, 0.0)
+            return Fluctuations(0.0, 0.0, 0.0, 1.0, 0.0, np.zeros(WINDOWS))
         at = max(int(np.argmin(np.abs(nodes - centre))), 1)
         time = float(hermite(np.array([centre]), nodes[1:], means[1:])[0])
         flow = float(chains.mean(chains.prefill)[at])
@@ -503,7 +506,7 @@ class MixedReplica:
         return self._draws_once().spectra.at(
             count=rate * time, time=time, per_decode=max(per_decode - self._g * law.context, 0.0),
             g=self._g, per_prefill=max(per_prefill - self._cost.alpha, 0.0), a=self._a,
-            delay=delay, context=law.context, own=law.own_context, dispersion=dispersion,
+            delay=delay, context=law.context, own=law.own_context, dispersion=dispersion, slope=slope,
         )  # fmt: skip
 
     def _occupancy(
@@ -528,7 +531,7 @@ class MixedReplica:
     def _integrate(
         self, rate: float, nodes: Array,
         chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
-        mean_prefill: float, avoidance: float,
+        mean_prefill: float, turn: _Turn | None,
     ) -> _Outcome:  # fmt: skip
         budget = self.token_budget
         engine, points = self._engine, self._draws_once()
@@ -558,6 +561,7 @@ class MixedReplica:
         decay = float(memory.decay[at])
         backlog_relax = 1 / max(1 - decay, 1e-3)
         follow = relax / (relax + backlog_relax)
+        covariance = points.spectra.over(swing.covariance, points.steps)
         # the request's own decode, in decodes of mean context
         own = np.ones_like(served)
         if swing.per_decode > 0:
@@ -571,13 +575,23 @@ class MixedReplica:
                 n = np.zeros_like(served)
             middle = centre + shift
             felt = np.where(n == 0, 0.0, np.maximum(middle + (n - middle) * follow, 0.0))
-            chain, backlog = draw_backlog(points, nodes, chains, felt, avoidance / self._law.mean_prefill)
+            chain, backlog = draw_backlog(points, nodes, chains, felt)
             idle = (nodes[chain] == 0) & (backlog <= 0)
             ttft, start = first_token(engine, points, n, backlog, idle, rate, rate, slope, mean_prefill)
+            if turn is not None:
+                _, backlog = draw_backlog(points, nodes, turn.chains, felt, weights=turn.arrivals)
+                idle = (nodes[chain] == 0) & (backlog <= 0)
+                even, behind = first_token(
+                    engine, points, n, backlog, idle, rate, rate, slope, mean_prefill, stages=turn.stages
+                )
+                # more replicas take the wait as much further, in proportion
+                ttft = even * (even / ttft) ** turn.beyond
+                start = np.maximum(behind + turn.beyond * (behind - start), 0.0)
             if steps > 0:
                 life = np.maximum(middle + (n - middle) * time_average(points.steps / relax), 0.0) + own
                 tpot = per_token(
-                    engine, points, life, start, nodes, chains, memory, slope, mean_prefill, means_only=not final
+                    engine, points, life, start, nodes, chains, memory, slope, mean_prefill, means_only=not final,
+                    covariance=covariance,
                 )
             else:
                 tpot = np.zeros((1, ttft.size))
