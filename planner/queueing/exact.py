@@ -184,7 +184,9 @@ def phase_row_wait(
     As `phase_type_wait`.
     """
     if servers < 1 or not 1 < phase_states(servers, len(phases.rates)) <= LIMIT_STATES:
-        raise ValueError(f"servers: {servers!r} busy in {len(phases.rates)} phases have 1 or more than {LIMIT_STATES} states")
+        raise ValueError(
+            f"servers: {servers!r} busy in {len(phases.rates)} phases have 1 or more than {LIMIT_STATES} states"
+        )
     if not horizon > 0.0:
         raise ValueError(f"horizon must be > 0, got {horizon!r}")
     from scipy.linalg import expm

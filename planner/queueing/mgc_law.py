@@ -67,10 +67,13 @@ _KEPT_SPREAD = 0.2
 _KEPT_OF_SPREAD, _FAR_TAIL = (0.25, 0.6), 0.05
 # Share of the maximum that is kept where three phases are solved with fewer servers: 5 % optimistic at most without it.
 _KEPT_OF_MAXIMUM = 0.1
-# Servers up to which three phases have no more than `LIMIT_STATES` states, and those of lengths of two classes with stages of their own.
-_THREE_SERVERS, _STAGED_SERVERS = 16, 8
+# Servers up to which three phases have no more than `LIMIT_STATES` states.
+_THREE_SERVERS = 16
+# Places looked at for a gap between two classes of lengths, how far it reaches either way, and the share of the smaller class
+# that may lie in it.
+_GAPS, _GAP, _MOST_BETWEEN = 60, 1.3, 0.25
 # Share of what the stages that are missing add to the wait that is kept.
-_KEPT_OF_STAGES = 0.3
+_KEPT_OF_STAGES = 0.2
 # Largest number of servers at which M/D/c is solved itself; above, it is scaled at equal (1 - rho) sqrt(c).
 _DETERMINISTIC_SERVERS = 2048
 # Points of the lattice of the compound geometric law: 1e-4 of the quantile or better.
@@ -287,60 +290,75 @@ class _Class(NamedTuple):
 
 
 def _two_classes(law: ServiceLaw) -> tuple[_Class, _Class] | None:
-    """Short and long requests, parted halfway between the two points that have the law's three moments; None where it has none."""
+    """Short and long requests, parted where there are fewest between the two points that have the law's three moments.
+
+    None where there is no such gap.
+    """
     second = 1.0 + law.scv
     if law.scv < 1e-3 or not np.isfinite(law.third):
         return None
-    halfway = 0.5 * (law.third - second) / law.scv
-    above, time_above, square_above = (float(m) for m in law.partial_moments(np.asarray(halfway)))
-    if not 0.0 < above < 1.0 or not 0.0 < time_above < 1.0:
+    halfway, apart = 0.5 * (law.third - second) / law.scv, float(np.sqrt(law.scv))
+    half = float(np.sqrt((halfway - 1.0) ** 2 + apart**2))
+    gaps = np.geomspace(max(halfway - half, 1e-4 * (halfway + half)), halfway + half, _GAPS)
+    within = law.survival(gaps / _GAP) - law.survival(gaps * _GAP)
+    place = np.asarray(gaps[np.flatnonzero(within <= within.min() + 1e-12)].mean())
+    above, time_above, square_above = (float(m) for m in law.partial_moments(place))
+    if not 0.0 < above < 1.0 or not 0.0 < time_above < 1.0 or within.min() > _MOST_BETWEEN * min(above, 1.0 - above):
         return None
     short, long = (1.0 - time_above) / (1.0 - above), time_above / above
     scv_short = (second - square_above) / ((1.0 - above) * short**2) - 1.0
-    return _Class(1.0 - above, short, max(scv_short, 0.0)), _Class(above, long, max(square_above / (above * long**2) - 1.0, 0.0))
+    return _Class(1.0 - above, short, max(scv_short, 0.0)), _Class(
+        above, long, max(square_above / (above * long**2) - 1.0, 0.0)
+    )
 
 
 def _staged(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution | None:
-    r"""The queue of a law of two classes, each as many Erlang stages as its spread and the states allow; None where it is none.
+    r"""The queue of a law of two classes, each of as many Erlang stages as its spread and the states allow; None where it is none.
 
     With fewer stages than a class has, lengths vary more and requests wait longer. Waits are nearly linear in the second moment of
     the lengths: what the stages that are missing add is told by one stage less.
     """
     found = _two_classes(law)
-    if found is None or not 1.0 < c <= _STAGED_SERVERS or c != int(c) or max(k.scv for k in found) > 1.0:
+    if found is None or not 1.0 < c <= _THREE_SERVERS or c != int(c) or max(k.scv for k in found) > 1.0:
         return None
     stages = [1, 1]
 
-    def gain(k: int) -> float:
-        """What one more stage of a class takes from the second moment of the lengths."""
-        one = found[k]
-        if (stages[k] + 1) * one.scv > 1.0 + 1e-6:
-            return 0.0
-        return one.share * one.mean**2 * (1.0 / stages[k] - 1.0 / (stages[k] + 1))
+    def missing(k: int) -> float:
+        """What the second moment of a class has beyond the law's."""
+        return found[k].share * found[k].mean ** 2 * max(1.0 / stages[k] - found[k].scv, 0.0)
 
-    before = list(stages)
-    while phase_states(int(c), sum(stages) + 1) <= LIMIT_STATES and (best := max((0, 1), key=gain), gain(best))[1] > 0.0:
-        before = list(stages)
+    def gain(k: int) -> float:
+        """What one more stage is worth: to the tail by the square of the mean, to the median by the mean."""
+        if (stages[k] + 1) * found[k].scv > 1.0 + 1e-6:
+            return 0.0
+        return float(found[k].share * found[k].mean ** 1.5 / (stages[k] * (stages[k] + 1)))
+
+    while phase_states(int(c), sum(stages) + 1) <= LIMIT_STATES:
+        best = 0 if gain(0) > gain(1) else 1
+        if gain(best) == 0.0:
+            break
         stages[best] += 1
 
-    def solved(stages: list[int], horizon: float) -> type_solution | None:
+    horizon = max(float(solve_tijms(law, c, a, q)[2].max(initial=0.0)), 0.1 / c)
+
+    def solved() -> type_solution | None:
         row = Phases.erlangs([(k.share, k.mean, n) for k, n in zip(found, stages, strict=True)])
         return phase_row_wait(a, int(c), row, q, horizon)
 
-    def second(stages: list[int]) -> float:
-        return sum(k.share * k.mean**2 * (1.0 + 1.0 / n) for k, n in zip(found, stages, strict=True))
-
-    horizon = max(float(solve_tijms(law, c, a, q)[2].max(initial=0.0)), 0.1 / c)
-    most = solved(stages, horizon)
-    missing = second(stages) - (1.0 + law.scv)
-    if most is None or before == stages or missing < 1e-3:
-        return most
-    more = solved(before, horizon)
-    if more is None:
-        return most
-    part = (1.0 - _KEPT_OF_STAGES) * missing / (second(before) - second(stages))
-    less = np.maximum(more[2] - most[2], 0.0) * part
-    return most[0], most[1], np.maximum(most[2] - less, 0.0)
+    most = solved()
+    if most is None:
+        return None
+    waits = most[2]
+    for k in range(2):
+        left = missing(k)
+        if stages[k] == 1 or left < 1e-3:
+            continue
+        stages[k] -= 1
+        more, part = solved(), (1.0 - _KEPT_OF_STAGES) * left / (missing(k) - left)
+        stages[k] += 1
+        if more is not None:
+            waits = waits - part * np.maximum(more[2] - most[2], 0.0)
+    return most[0], most[1], np.maximum(waits, 0.0)
 
 
 class _Two(NamedTuple):

@@ -83,7 +83,9 @@ class PromptDraws:
         self.quantiles = np.stack([np.interp(levels, row / row[-1], x) for row in below])
 
     def __call__(self, means: Array, count_at: Array, size_at: Array, stages: int = 1) -> Array:
-        """Sums [tokens] of as many prompts as a Poisson stream brings, or every so-many ``stages``th of one; ``count_at``, ``size_at`` are uniform coordinates."""
+        """Sums [tokens] of the prompts of a Poisson stream of mean ``means``, or of one ``stages`` times as dense of which each
+        ``stages``-th comes here; ``count_at``, ``size_at`` are uniform coordinates.
+        """
         counts = poisson_quantile(stages * means, count_at) // stages
         total = np.zeros_like(means)
         some = np.flatnonzero(counts > 0)

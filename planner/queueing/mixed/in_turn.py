@@ -43,10 +43,10 @@ class TurnSums:
 
     def __init__(self, sums: PromptSums, stages: int) -> None:
         self.sums, self.stages = sums, stages
-        arrivals = np.arange(int(np.ceil(sums.most + 9.0 * np.sqrt(sums.most) + 9.0)))
+        arrivals = np.arange(np.ceil(sums.most + 9.0 * np.sqrt(sums.most) + 9.0))
         powers = sums.transform ** arrivals[:, None]
         moves = np.arange(1 - stages, stages)
-        pooled = arrivals * stages + moves[:, None]
+        pooled = (arrivals * stages + moves[:, None]).astype(np.int64)
         factorial = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1.0, pooled.max() + 1.0)))))
         mean = np.maximum(stages * sums.counts, 1e-9)[None, :, None]
         at = pooled[:, None, :]

@@ -269,7 +269,7 @@ def first_token(
     settling : ndarray or None
         Where a router looks at the replicas: rate at which ``rate_after`` falls to that of the departures [1/s].
     stages : int
-        Every so-manieth of the requests of a stream of Poisson arrivals comes here: 1 is all of them.
+        Every so-many-th of a stream of Poisson arrivals comes here: 1 is each.
     """
     cost, budget, u, sums = engine.cost, engine.budget, points.u, points.sums
     room = np.maximum((budget - decodes + slope * mean_prefill) / (1 + slope), 1.0)

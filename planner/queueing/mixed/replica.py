@@ -135,7 +135,9 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What arrivals find where replicas are taken in turn: backlogs, arrivals in an iteration of each, stages, and what is left to extrapolate."""
+    """What arrivals find where replicas are taken in turn: backlogs, arrivals in an iteration of each, stages between arrivals, and
+    how much further than those the waits are taken for the other replicas.
+    """
 
     chains: Backlog
     arrivals: Array
@@ -470,7 +472,9 @@ class MixedReplica:
             idle_rate=rate, most_load=most_load,
         )  # fmt: skip
         memory = chain_memory(chains)
-        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else 1.0, slope)
+        swing = self._fluctuations(
+            rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else 1.0, slope
+        )
         occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance)
         turn = None
         if routing == "rr":
@@ -478,7 +482,14 @@ class MixedReplica:
             if stages not in self._turns:
                 self._turns[stages] = TurnSums(sums, stages)
             found, arrivals = solve_in_turn(
-                self._turns[stages], cost, budget, nodes, rate, slope=slope, mean_prefill=mean_prefill, most_load=most_load
+                self._turns[stages],
+                cost,
+                budget,
+                nodes,
+                rate,
+                slope=slope,
+                mean_prefill=mean_prefill,
+                most_load=most_load,
             )
             turn = _Turn(found, arrivals, stages, (1 / stages - 1 / replicas) / (1 - 1 / stages))
         return self._integrate(
@@ -487,7 +498,14 @@ class MixedReplica:
         )  # fmt: skip
 
     def _fluctuations(
-        self, rate: float, centre: float, nodes: Array, chains: Backlog, means: Array, dispersion: float, slope: float = 0.0
+        self,
+        rate: float,
+        centre: float,
+        nodes: Array,
+        chains: Backlog,
+        means: Array,
+        dispersion: float,
+        slope: float = 0.0,
     ) -> Fluctuations:
         """Slow fluctuations about ``centre`` decodes, linearized there."""
         law = self._law
@@ -590,7 +608,16 @@ class MixedReplica:
             if steps > 0:
                 life = np.maximum(middle + (n - middle) * time_average(points.steps / relax), 0.0) + own
                 tpot = per_token(
-                    engine, points, life, start, nodes, chains, memory, slope, mean_prefill, means_only=not final,
+                    engine,
+                    points,
+                    life,
+                    start,
+                    nodes,
+                    chains,
+                    memory,
+                    slope,
+                    mean_prefill,
+                    means_only=not final,
                     covariance=covariance,
                 )
             else:

@@ -11,11 +11,6 @@ from planner.queueing.mixed.lengths import BatchCost, PromptSums
 
 __all__ = ["MaxThroughput", "max_throughput"]
 
-# Recomputed prefill of preempted requests, per prefill token, ws = WASTE exp(-WASTE_DECAY m)(1 - m/m_budget): fitted on
-# 20 memory-bound points of one workload (residual -1.1..+2.0%), held-out error of X within 1%.
-WASTE = 0.31
-WASTE_DECAY = 0.9
-
 
 @dataclass(frozen=True, slots=True)
 class MaxThroughput:
@@ -57,7 +52,7 @@ def max_throughput(
 
         m_B = \frac{B}{E[L]+E[D]},\quad
         m_S = \frac{S-\mathrm{back}}{E[D]+1+E[L]/(2(B-n))},\quad
-        m_K = \frac{M-E[L^2]/2E[L]}{E[KV]+E[L]/2}
+        m_K = \frac{M-E[L^2]/2E[L]}{E[KV]+E[L]}
 
     ``back``: slots that stand empty because the budget is spent, from the backlog chain with Poisson(m) arrivals per
     iteration. The mean duration uses :math:`E\max(w,bT)` from the same chain unless the budget binds.
@@ -80,7 +75,7 @@ def max_throughput(
         return MaxThroughput(0.0, "prompt", 0.0, 0.0, np.inf, 0.0)
     by_budget = budget / (prefill + steps)
     held = law.mean_own2 / (2 * law.mean_own)
-    by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_own / 2) if np.isfinite(kv_tokens) else np.inf
+    by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_own) if np.isfinite(kv_tokens) else np.inf
     by_kv = max(by_kv, 1e-9)
     by_slots = slots / (steps + 1 + prefill / budget)
     knee = cost.knee
@@ -92,7 +87,7 @@ def max_throughput(
             break
         n = m * steps
         room = max(budget - n, 1.0)
-        waste = _waste(m, by_budget) if by_kv <= min(by_budget, by_slots) else 0.0
+        waste = _waste(m, steps, prefill) if by_kv <= min(by_budget, by_slots) else 0.0
         chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste))
         if by_kv <= by_slots:
             break
@@ -112,7 +107,7 @@ def max_throughput(
         beside = 1.0
     else:
         binding = "kv" if by_kv <= by_slots else "slots"
-        waste = _waste(m, by_budget) if binding == "kv" else 0.0
+        waste = _waste(m, steps, prefill) if binding == "kv" else 0.0
         room = max(budget - n, 1.0)
         if chain is None:
             chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste))
@@ -131,5 +126,6 @@ def max_throughput(
     return MaxThroughput(m / mean, binding, m, n, mean, waste)
 
 
-def _waste(m: float, by_budget: float) -> float:
-    return float(WASTE * np.exp(-WASTE_DECAY * m) * max(1 - m / by_budget, 0.0))
+def _waste(m: float, steps: float, prefill: float) -> float:
+    """Prefill of preempted requests computed again, per prefill token: as in :mod:`planner.queueing.memory`, always full."""
+    return float(steps / prefill * np.exp(-m))
