@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed.lengths import LengthLaw
 
-__all__ = ["PromptDraws", "bounded_quantile", "lattice", "stratified_rows"]
+__all__ = ["PromptDraws", "bounded_quantile", "lattice", "poisson_quantile", "stratified_rows"]
 
 Array = NDArray[np.float64]
 
@@ -82,11 +82,23 @@ class PromptDraws:
         x = np.arange(mesh) * step
         self.quantiles = np.stack([np.interp(levels, row / row[-1], x) for row in below])
 
-    def __call__(self, means: Array, count_at: Array, size_at: Array, stages: int = 1) -> Array:
-        """Sums [tokens] of the prompts of a Poisson stream of mean ``means``, or of one ``stages`` times as dense of which each
-        ``stages``-th comes here; ``count_at``, ``size_at`` are uniform coordinates.
+    def __call__(
+        self, means: Array, count_at: Array, size_at: Array, stages: int = 1, begun: NDArray[np.int64] | int = 0
+    ) -> Array:
+        """Sums [tokens] of the prompts that a Poisson stream brings.
+
+        Parameters
+        ----------
+        means : ndarray
+            Prompts expected.
+        count_at, size_at : ndarray
+            Uniform coordinates.
+        stages : int
+            Every so-many-th of a stream so many times as dense comes here instead: 1 is each of it.
+        begun : ndarray of int or int
+            How many of that have come since the last that came here.
         """
-        counts = poisson_quantile(stages * means, count_at) // stages
+        counts = (poisson_quantile(stages * means, count_at) + begun) // stages
         total = np.zeros_like(means)
         some = np.flatnonzero(counts > 0)
         k = counts[some]

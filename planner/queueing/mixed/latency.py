@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.mixed.backlog import Backlog
-from planner.queueing.mixed.draws import PromptDraws, bounded_quantile, lattice, stratified_rows
+from planner.queueing.mixed.draws import PromptDraws, bounded_quantile, lattice, poisson_quantile, stratified_rows
 from planner.queueing.mixed.fluctuations import LifeSpectra
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw
 from planner.queueing.mixed.occupancy import hermite
@@ -296,7 +296,8 @@ def first_token(
     later = sums(joining(0.0, waiting), u[6], u[7], stages)
     last = batch(np.minimum(rest + later, room))
     ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
-    start = np.maximum(rest + later - room, 0.0) + sums(joining(waiting, last), u[10], u[11], stages)
+    begun = poisson_quantile(stages * joining(0.0, waiting), u[6]) % stages if stages > 1 else 0
+    start = np.maximum(rest + later - room, 0.0) + sums(joining(waiting, last), u[10], u[11], stages, begun)
     return ttft, start
 
 
@@ -355,7 +356,8 @@ def per_token(
     deviation /= d
     if means_only:
         return np.where(steps > 0, np.maximum(mean + deviation, 0.0), 0.0)[None]
-    variance = np.maximum(variance / (d * d) + covariance, 0.0)
+    of_chain = variance / (d * d)
+    variance = np.maximum(of_chain + covariance, 0.0)
     full = np.clip(full, 0.0, 1.0)
     full = np.where(d > LAGS, full ** (d / LAGS), full)
     still = np.where(start <= 0, memory.still[chain] ** (d - 1), 0.0)
@@ -375,7 +377,9 @@ def per_token(
     if points.brief.size:
         mine = np.repeat(points.brief, points.repeats)
         followed = _followed_mean(points, chains, chain[mine], start[mine])
-        followed = np.maximum(followed + mean[mine] - memory.mean[chain[mine]], low[mine])
+        followed += mean[mine] - memory.mean[chain[mine]]
+        wider = np.sqrt(variance / np.maximum(of_chain, 1e-300))[mine]
+        followed = np.maximum(expected[mine] + wider * (followed - expected[mine]), low[mine])
         samples[:, points.brief] = followed.reshape(-1, points.repeats).T
     return samples
 
