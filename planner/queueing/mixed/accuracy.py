@@ -1,7 +1,7 @@
 """How far mixed-batching predictions have been from simulation, by region: bands, margins and warnings as data.
 
 The numbers are percentiles of predicted/simulated - 1 over the cases of a region (benchmarks/
-accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them; those of p2c are of benchmarks/accuracy_routing.py). They
+accuracy_mixed.py prints them, docs/accuracy/mixed.md lists them; those of p2c and rr are of benchmarks/accuracy_routing.py). They
 hold for requests that come as assumed: Poisson, lengths independent of time.
 """
 
@@ -109,11 +109,9 @@ REGIONS: Mapping[str, Region] = {r.name: r for r in (
            _band(-6, 7, -4, 7, -3, 13, -2, 15, -9, 17, -3, 19, -3, 11, -5, 11, -3, 10),
            _lean(-0.8, -0.4, 0.5, -0.3, -0.8, -1.7, -0.7, 0.3, 1.7),
            warning="few, short requests per replica: TPOT is up to 20% pessimistic"),
-    Region("rr", 65,
-           _band(-11, 41, -24, 36, -38, 88, 0, 19, -6, 29, -10, 15, -3, 16, -10, 5, -9, 5),
-           _lean(4.0, 0.5, -4.7, 1.7, -1.0, -1.1, 0.9, -0.3, -3.3),
-           reliable=False,
-           warning="round robin lies between random routing and join-shortest-queue, not closer: size with random routing"),
+    Region("rr", 28,
+           _band(-4, 16, -2, 26, -3, 28, -3, 10, -7, 18, -12, 20, -3, 13, -5, 10, -6, 13),
+           _lean(0.3, 2.7, 2.8, 1.0, -0.3, -2.4, 1.0, 0.4, -0.7)),
     Region("long prompts", 14,
            _band(-29, 13, -65, 22, -71, 82, -24, 50, -6, 119, -5, 9, -19, 25, -40, 21, -57, 54),
            _lean(-10.4, -16.9, -11.4, 0.3, 3.6, -4.2, -1.6, 0.2, -8.7),
@@ -140,7 +138,7 @@ def region_of(routing: str, load: float, waiting: float, mean_steps: float, atte
     if attention > ATTENTION:
         return REGIONS["long prompts"]
     if routing == "rr":
-        return REGIONS["rr"]
+        return REGIONS["rr" if waiting <= WAITING else "random, waiting for slots or memory"]
     if waiting > WAITING:
         where = "waiting for slots or memory"
     elif mean_steps < SHORT_OUTPUT_STEPS:

@@ -378,8 +378,9 @@ def per_token(
         mine = np.repeat(points.brief, points.repeats)
         followed = _followed_mean(points, chains, chain[mine], start[mine])
         followed += mean[mine] - memory.mean[chain[mine]]
-        wider = np.sqrt(variance / np.maximum(of_chain, 1e-300))[mine]
-        followed = np.maximum(expected[mine] + wider * (followed - expected[mine]), low[mine])
+        # where prompts are spread more evenly than by chance; a wider law would have to reach below the least
+        narrower = np.minimum(np.sqrt(variance / np.maximum(of_chain, 1e-300)), 1.0)[mine]
+        followed = np.maximum(expected[mine] + narrower * (followed - expected[mine]), low[mine])
         samples[:, points.brief] = followed.reshape(-1, points.repeats).T
     return samples
 

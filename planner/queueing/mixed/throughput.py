@@ -11,6 +11,11 @@ from planner.queueing.mixed.lengths import BatchCost, PromptSums
 
 __all__ = ["MaxThroughput", "max_throughput"]
 
+# What preemption costs over the prefill it computes again, which is E[D]/E[L] exp(-m) where memory binds (as in
+# planner.queueing.memory; within 2% of simulation): one that leaves may let several in at once, whose prompts then share no
+# iteration's floor. Fitted on 19 memory-bound engines; without it the throughput is 1.4% too high.
+CLUMPED = 1.5
+
 
 @dataclass(frozen=True, slots=True)
 class MaxThroughput:
@@ -127,5 +132,5 @@ def max_throughput(
 
 
 def _waste(m: float, steps: float, prefill: float) -> float:
-    """Prefill of preempted requests computed again, per prefill token: as in :mod:`planner.queueing.memory`, always full."""
-    return float(steps / prefill * np.exp(-m))
+    """Prefill of preempted requests computed again, and what admissions in clumps cost beyond chance, per prefill token."""
+    return float(CLUMPED * steps / prefill * np.exp(-m))
