@@ -259,7 +259,7 @@ def plan(
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method
-        mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper). Default: mixed. [text]
+        mixed (vLLM, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper). Default: mixed. [text]
     kv
         paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
     routing

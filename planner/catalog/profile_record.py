@@ -81,6 +81,8 @@ class Profile:
         Time outside the engine's iterations that a request's first token waits for [s].
     request_s
         Time of the host that each request takes from the iterations [s].
+    wake_s
+        What a first token waits longer for where its server got no request for a tenth of a second before [s].
     reserved
         Slots rule of the ``reserved`` KV policy; ``None`` = KV capacity / longest context.
     replica_usd_per_hour
@@ -121,6 +123,7 @@ class Profile:
     kv_tokens: int | None = None
     api_overhead_s: float = 0.0
     request_s: float = 0.0
+    wake_s: float = 0.0
     reserved: ReservedSlots | None = None
     replica_usd_per_hour: float | None = None
     settings: Mapping[str, str | float | bool] = field(default_factory=dict)

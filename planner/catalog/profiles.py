@@ -132,6 +132,7 @@ def estimated_profile(
         engine=host.name,
         api_overhead_s=host.api_overhead_s,
         request_s=host.request_s,
+        wake_s=host.wake_s,
         source="roofline estimate: data-sheet peaks times the shares of them that kernels reach, and the engine's host time",
     )
 
@@ -166,14 +167,24 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
     if own in engines():
         known = find_engine(own)
         request_s = found.request_s if "request_s" in found.settings else found.request_s or known.request_s
-        return replace(found, api_overhead_s=found.api_overhead_s or known.api_overhead_s, request_s=request_s)
+        overhead, wake_s = found.api_overhead_s or known.api_overhead_s, found.wake_s
+        if not found.api_overhead_s:
+            wake_s = wake_s or known.wake_s
+        elif isinstance(idle_s := found.settings.get("api_overhead_idle_s"), float):
+            wake_s = max(idle_s + found.request_s - overhead, 0.0)
+        # how it runs prompts was found with the rest, where it was
+        apart = found.settings.get("scheduling", "exclusive" if known.apart else "mixed") == "exclusive"
+        iteration = replace(found.iteration.additive, apart=1.0) if apart else found.iteration
+        return replace(found, iteration=iteration, api_overhead_s=overhead, request_s=request_s, wake_s=wake_s)
     from planner.iteration.constants import CONSTANTS
 
     host = find_engine(engine)
+    kernels = found.iteration.additive if host.apart else found.iteration
     iteration = replace(
-        found.iteration,
-        t0=found.iteration.t0 + CONSTANTS[f"{host.name}_iteration_s"],
-        h=found.iteration.h + CONSTANTS[f"{host.name}_sequence_s"],
+        kernels,
+        t0=kernels.t0 + CONSTANTS[f"{host.name}_iteration_s"],
+        h=kernels.h + CONSTANTS[f"{host.name}_sequence_s"],
+        apart=float(host.apart),
     )
     overhead = found.api_overhead_s or host.api_overhead_s
     note = f"Host time of {host.title} added to measured kernels."
@@ -182,6 +193,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         iteration=iteration,
         api_overhead_s=overhead,
         request_s=found.request_s or host.request_s,
+        wake_s=found.wake_s or host.wake_s,
         engine=host.name,
         notes=(*found.notes, note),
     )

@@ -35,6 +35,11 @@ class Engine:
         streaming [s].
     request_s
         Time of the host that each request takes from the iterations [s].
+    wake_s
+        What a first token waits longer for where the server got no request for a tenth of a second before: front ends that
+        slept, connections that were closed [s].
+    apart
+        Whether prompts have iterations of their own.
     token_budget, max_num_seqs, memory_utilization
         Defaults of its server on an 80 GB GPU: tokens of one iteration [tokens], sequences at once, share of the device.
     flags
@@ -69,6 +74,8 @@ class Engine:
     token_budget: int
     max_num_seqs: int
     memory_utilization: float
+    wake_s: float = 0.0
+    apart: bool = False
     flags: Mapping[str, str] = field(default_factory=dict)
     logged: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

@@ -12,9 +12,11 @@ ENGINE = Engine(
     # nobody has published them: taken from vLLM, whose front end is built alike
     api_overhead_s=0.014,
     request_s=0.0003,
+    wake_s=0.0075,
     token_budget=8192,
     max_num_seqs=1024,
     memory_utilization=0.88,
+    apart=True,  # without --enable-mixed-chunk
     flags={
         "tp": "--tp-size",
         "pp": "--pp-size",

@@ -31,6 +31,7 @@ PARAMETER_UNITS: Mapping[str, str] = {
     "h_m": "s/sequence",
     "e_m": "s/token",
     "rows": "token",
+    "apart": "1",
 }
 """Unit of every parameter of :class:`IterationModel`."""
 
@@ -60,6 +61,9 @@ class IterationModel:
     w(T) = w + w_experts (1 - (1 - expert_share)^T), expert_share = experts per token / experts.
 
     A server that speculates brings `rows` tokens of every decode into the batch: T = rows n + C.
+
+    An engine that gives prompts iterations of their own (`apart`; SGLang without mixed chunks, vLLM V0) makes two of a batch
+    with both: the time is that of its decodes alone and of its prompts alone.
 
     Parameters
     ----------
@@ -95,6 +99,8 @@ class IterationModel:
         Longest context or prompt, walked by one thread block [s/token]; only with m > 0.
     rows
         Tokens a decode brings into the batch: 1, or 1 + draft tokens of a server that speculates [tokens].
+    apart
+        1 = prompts have iterations of their own, 0 = they share those of the decodes [1].
 
     Raises
     ------
@@ -135,6 +141,7 @@ class IterationModel:
     h_m: float = 0.0
     e_m: float = 0.0
     rows: float = 1.0
+    apart: float = 0.0
 
     def __post_init__(self) -> None:
         problems = []
@@ -148,6 +155,8 @@ class IterationModel:
             problems.append(f"iteration parameter tau must be an integer >= 1, got {self.tau!r}")
         if not problems and self.expert_share > 1.0:
             problems.append(f"iteration parameter expert_share must lie in [0, 1], got {self.expert_share!r}")
+        if not problems and self.apart not in (0.0, 1.0):
+            problems.append(f"iteration parameter apart must be 0 or 1, got {self.apart!r}")
         if problems:
             raise InputError.from_problems(problems)
         # numpy scalars would leak into YAML and JSON
@@ -216,12 +225,26 @@ class IterationModel:
             and isinstance(context_max, (int, float))
             and isinstance(prefill_end, (int, float))
         ):
+            if self.apart and decodes > 0 and prefill_tokens > 0:
+                decoding = self._time_scalar(decodes, context_sum, 0.0, 0.0, context_max, 0.0)
+                return decoding + self._time_scalar(0.0, 0.0, prefill_tokens, prefill_pairs, 0.0, prefill_end)
             return self._time_scalar(decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
         n = np.asarray(decodes, dtype=np.float64)
         kv = np.asarray(context_sum, dtype=np.float64)
         new = np.asarray(prefill_tokens, dtype=np.float64)
         pairs = np.asarray(prefill_pairs, dtype=np.float64)
         longest = np.asarray(context_max, dtype=np.float64)
+        end = np.asarray(prefill_end, dtype=np.float64)
+        if self.apart:
+            nothing = np.zeros(())
+            prompts = self._time_arrays(nothing, nothing, new, pairs, nothing, end)
+            return self._time_arrays(n, kv, nothing, nothing, longest, nothing) + prompts
+        return self._time_arrays(n, kv, new, pairs, longest, end)
+
+    def _time_arrays(
+        self, n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray, longest: FloatArray, end: FloatArray
+    ) -> FloatArray:
+        """The formula for a batch run together, on arrays."""
         tokens = self.rows * n + new
         rounded = tokens
         if self.tau > 1:
@@ -230,7 +253,7 @@ class IterationModel:
         linear = np.maximum(self.weight_time(tokens), self.b * rounded) + self.c * tokens
         attention = self.h * n + np.maximum(self.g * kv, self.e * longest) + self.a * pairs
         if self.m > 0.0:
-            walked = self.e_m * np.maximum(longest, np.asarray(prefill_end, dtype=np.float64))
+            walked = self.e_m * np.maximum(longest, end)
             # no kernel reads the cache faster than the one for decodes alone
             walked = np.maximum(walked, self.g * kv)
             together = np.maximum(self.a * (pairs + self.m * kv) + self.h_m * n, walked)
@@ -348,6 +371,8 @@ class IterationModel:
             del values["m"], values["h_m"], values["e_m"]
         if self.rows == 1.0:
             del values["rows"]
+        if not self.apart:
+            del values["apart"]
         return values
 
     @classmethod

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from planner.engines import engine as find_engine
+from planner.engines import engines
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.constants import BANDS, CONSTANTS
@@ -300,7 +302,13 @@ def roofline(
     node_link = k["link"] * (gpu.node_link_bytes_per_s or NODE_LINK_BYTES_PER_S)
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
-    t0 = k["launch_s_per_layer"] * model.layers + head_bytes * stream_s
+    # engines replay recorded launches, and bring activations into the dtype of the products
+    launch_s = k["launch_s_per_layer"] * (k.get("graph_launch", 1.0) if engine else 1.0)
+    if engine and matmul_rate(gpu, dense_dtype)[1] in ("fp8", "int8", "fp4"):
+        launch_s += k.get("quantize_s_per_layer", 0.0)
+    if engine and engine.endswith("_offline"):
+        launch_s += k.get("offline_launch_s_per_layer", 0.0)
+    t0 = launch_s * model.layers + head_bytes * stream_s
     t0 += k["allreduce_s"] * shape.allreduces
     w = shape.dense_parameters * DTYPE_BYTES[dense_dtype] * stream_s
     # whole experts on a GPU of their own: the one with the most tokens is waited for
@@ -339,7 +347,8 @@ def roofline(
     per_iteration = k.get(f"{engine}_iteration_s", 0.0) if engine else 0.0
     per_sequence = k.get(f"{engine}_sequence_s", 0.0) if engine else 0.0
     rows = together = walked = 0.0
-    if gpu.attention_kernel == "fa2" and gpu.sm_count and engine in ONE_KERNEL and not model.kv_lora_rank:
+    apart = engine in engines() and find_engine(str(engine)).apart
+    if not apart and gpu.attention_kernel == "fa2" and gpu.sm_count and engine in ONE_KERNEL and not model.kv_lora_rank:
         heads = model.q_heads / spread.tp
         rows = QUERY_ROWS
         together = JOINED_SEQUENCE_S * heads / gpu.sm_count * model.full_layers
@@ -364,6 +373,7 @@ def roofline(
         m=rows,
         h_m=(together + per_sequence if rows else 0.0),
         e_m=walked,
+        apart=float(apart),
     )
 
 

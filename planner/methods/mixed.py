@@ -1,4 +1,4 @@
-"""Method ``mixed``: prefill and decode share iterations under a token budget, as vLLM V1 and SGLang run by default."""
+"""Method ``mixed``: iterations under a token budget that prefill and decode share (vLLM V1, TensorRT-LLM) or not (SGLang)."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ class MixedPool(PoolModel):
         api_overhead_s: float = 0.0,
         request_s: float = 0.0,
         shared_prefix: float = 0.0,
+        wake_s: float = 0.0,
     ) -> None:
         # a first token waits for the host's work on its own request whole
         api_overhead_s += request_s
@@ -90,6 +91,7 @@ class MixedPool(PoolModel):
             cached_share=law.cached_share,
             shared_prefix=shared_prefix,
             api_overhead_s=api_overhead_s,
+            wake_s=wake_s,
         )
         limit = self._replica.max_throughput()
         self._capacity = limit.per_s
@@ -392,7 +394,10 @@ def _truth_bands(
 class Mixed(Method):
     """See :class:`MixedPool`."""
 
-    name, summary = "mixed", "prefill and decode share iterations under a token budget (vLLM V1, SGLang)"
+    name, summary = (
+        "mixed",
+        "prefill and decode under a token budget, as their engine runs them (vLLM, SGLang, TensorRT-LLM)",
+    )
     shares_budget = guided = True
 
     def pool(
@@ -417,6 +422,7 @@ class Mixed(Method):
             profile.api_overhead_s,
             profile.request_s,
             engine.shared_prefix,
+            profile.wake_s,
         )
 
 

@@ -190,7 +190,7 @@ class PlanInputs:
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,
-        "mixed (vLLM V1, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper).", choices=("mixed", "occupancy", "mgc"))
+        "mixed (vLLM, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper).", choices=("mixed", "occupancy", "mgc"))
     kv: str = _option("paged", of.TEXT, SEARCH,
         "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
     routing: str = _option("auto", of.TEXT, SEARCH,

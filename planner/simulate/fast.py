@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from planner.iteration.model import IterationModel
+from planner.queueing.mixed.replica import COLD_AFTER_S
 from planner.simulate.tables import ArrivalQueue, RequestTable, sum_of_larger
 
 __all__ = ["MixedReplica"]
@@ -47,6 +48,8 @@ class MixedReplica:
         Time of the host that each request takes from the iteration that admits it [s].
     shared_prefix
         Tokens that begin every longer prompt, whole blocks of which memory keeps once for all [tokens].
+    wake_s
+        What a request takes longer to come through the front end where none came for :data:`COLD_AFTER_S` before it [s].
     reserve
         True: a prompt holds its memory from admission on. False: block by block with its chunks (admission still asks that
         all of it fits).
@@ -63,13 +66,15 @@ class MixedReplica:
         reserve: bool = True,
         request_s: float = 0.0,
         shared_prefix: int = 0,
+        wake_s: float = 0.0,
     ) -> None:
         self.table = table
         self.model = model
         # the contexts' sum is at least the longest of them: e matters only beyond g
         self.e = model.e if model.e > model.g else 0.0
         self.rows = model.rows
-        self.request_s = request_s
+        self.request_s, self.wake_s = request_s, wake_s
+        self.arrived = self.entered = -math.inf  # the last request, and when it came through the front end
         self.slots = slots
         self.token_budget = token_budget
         self.block = block
@@ -133,6 +138,9 @@ class MixedReplica:
 
     def enqueue(self, request: int, time: float) -> None:
         """A request arrives at `time`, which is not before the replica's last decision."""
+        if self.wake_s > 0.0:
+            cold, self.arrived = time > self.arrived + COLD_AFTER_S, time
+            time = self.entered = max(time + self.wake_s * cold, self.entered)
         self.queue.add(request, time)
         if self.asleep:
             self.asleep = False
@@ -257,7 +265,7 @@ class MixedReplica:
         longest, emitted_before = self.longest, queue.emitted
         h, g, a, x, e = model.h, model.g, model.a, model.x, self.e
         m, h_m, e_m = model.m, model.h_m, model.e_m
-        rows, request_s = self.rows, self.request_s
+        rows, request_s, apart = self.rows, self.request_s, bool(model.apart)
         whole = rows == 1.0
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
         prefix, once = self.shared_prefix, self.shared_blocks
@@ -325,7 +333,9 @@ class MixedReplica:
                         need = self.decodes if single else residues[-self.step % block]
                     heappush(evicted, victim)
                 n = self.decodes
-            budget = budget_limit - n if whole else math.floor(budget_limit - rows * n)
+            # decodes that run beside the prompts
+            beside = 0 if apart else n
+            budget = budget_limit - beside if whole else math.floor(budget_limit - rows * beside)
             chunk_tokens = 0
             pairs = host = 0.0
             reached = 0  # the furthest position a chunk comes to
@@ -337,7 +347,7 @@ class MixedReplica:
                 chunk = left if left <= budget else int(budget)
                 if not reserve:
                     wanted = -(-(done + chunk) // block) - -(-done // block)
-                    room = self.free if n == 0 else self.free - (n if single else residues[-self.step % block])
+                    room = self.free - (0 if beside == 0 else n if single else residues[-self.step % block])
                     if wanted > room:
                         residents.popitem()
                         preempted = True
@@ -360,7 +370,7 @@ class MixedReplica:
                         self.partial_done = done + chunk
             head_waits = False
             if not preempted:
-                claims = 0 if n == 0 else n if single else residues[-self.step % block]
+                claims = 0 if beside == 0 else n if single else residues[-self.step % block]
                 while True:
                     if evicted:
                         request = evicted[0]
@@ -405,9 +415,9 @@ class MixedReplica:
                         self.partial_length = length
             # --- the iteration, or a run of them
             if chunk_tokens:
-                tokens = rows * n + chunk_tokens
+                tokens = rows * beside + chunk_tokens
                 duration = host + (linear[int(tokens)] if whole and tokens < table_size else self.linear_time(tokens))
-                if n:
+                if beside:
                     if self.free < inf:
                         self.free -= n if single else residues[-self.step % block]
                     context = self.context = self.context + n
@@ -421,13 +431,14 @@ class MixedReplica:
                         duration += h * n + a * pairs + g * context
                 else:
                     duration += max(a * pairs, e_m * reached)
-                self.step += 1
+                # the clock of the decodes
+                self.step += not apart
                 self.iterations += 1
                 self.prefilled += chunk_tokens
                 count = len(residents)
                 self.busy_s += duration
                 self.resident_s += duration * count
-                self.decode_s += duration * n
+                self.decode_s += duration * beside
                 self.residents_per_iteration += count
                 self.memory_bound += preempted or blocked
                 self.now = now + duration

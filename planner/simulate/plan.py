@@ -278,6 +278,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         option.speculation,
         option.profile.request_s if method.shares_budget else 0.0,
         int(option.shared_prefix),
+        option.profile.wake_s if method.shares_budget else 0.0,
     )
 
 
@@ -287,7 +288,7 @@ def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
     overhead, routing = pools[0].option.profile.api_overhead_s, fleet.question.routing.name
     first, second = (
         PoolEngines(
-            pool.size.replicas,
+            pool.size.replicas * pool.option.copies,
             pool.option.profile.iteration,
             pool.setup.slots,
             kv_tokens=float(pool.setup.kv_tokens),

@@ -117,6 +117,8 @@ class PoolEngines:
         Added to TTFT and E2E of every request [s].
     request_s
         Time of the host that each request takes from the iterations of mixed and paged [s].
+    wake_s
+        What a request of mixed or paged waits longer for where its replica got none for a tenth of a second [s].
     shared_prefix
         Tokens that begin every longer prompt and are kept once by mixed and paged; the traffic says what of a prompt is found
         [tokens].
@@ -136,6 +138,7 @@ class PoolEngines:
     speculation: Speculation | None = None
     request_s: float = 0.0
     shared_prefix: int = 0
+    wake_s: float = 0.0
 
     def __post_init__(self) -> None:
         find_routing(self.routing)
@@ -190,10 +193,13 @@ class PoolEngines:
                 rules.reserve,
                 self.request_s,
                 round(self.shared_prefix / unit),
+                self.wake_s,
             )
         from planner.simulate.durations import Canonical
         from planner.simulate.engine import Node
         from planner.simulate.policies.mixed import Mixed
+        from planner.simulate.policies.prefill_first import PrefillFirst
         from planner.simulate.run import TableReplica
 
-        return TableReplica(Node(Mixed(slots, budget), Canonical(self.iteration), self.kv_tokens), table)
+        policy = PrefillFirst(slots, budget) if self.iteration.apart else Mixed(slots, budget)
+        return TableReplica(Node(policy, Canonical(self.iteration), self.kv_tokens), table)

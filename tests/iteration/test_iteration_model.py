@@ -129,3 +129,14 @@ def test_joined_attention_by_hand() -> None:
         [m.time(4, 4000, 100, 95_050, 1000, 1000), m.time(4, 4000), m.time(0, 0, 100, 95_050, 0, 1000)]
     )
     assert IterationModel.from_dict(m.to_dict()) == m
+
+
+def test_prompts_with_iterations_of_their_own() -> None:
+    together = IterationModel(t0=2e-3, w=5e-3, b=20e-6, c=5e-6, tau=128, g=50e-9, h=1e-6, a=0.7e-9)
+    apart = IterationModel(**together.to_dict(), apart=1.0)
+    both = together.time(8, 4000) + together.time(0, 0, 300, 45150)
+    assert apart.time(8, 4000, 300, 45150) == pytest.approx(both)
+    assert apart.time([8, 8, 0], [4000, 4000, 0], [300, 0, 300], [45150, 0, 45150]) == pytest.approx(
+        [both, together.time(8, 4000), together.time(0, 0, 300, 45150)]
+    )
+    assert IterationModel.from_dict(apart.to_dict()) == apart

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,33 @@ def test_engines_have_defaults_and_options_override_them() -> None:
     assert slow.quantile("ttft_s", 0.5) - usual.quantile("ttft_s", 0.5) == pytest.approx(0.2 - 0.014, rel=1e-6)
     other = plan("azure", **asked, engine="sglang").pools[0]
     assert other.quantile("tpot_s", 0.5) != usual.quantile("tpot_s", 0.5)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6])
+def test_prompts_with_iterations_of_their_own(load: float) -> None:
+    """What SGLang runs: the closed form against the simulator, which gives prompts that wait the next iteration."""
+    lengths = dict(input_tokens=[2000.0], output_tokens=[200.0])  # noqa: C408
+    iteration = replace(ITERATION, apart=1.0)
+    own = MixedReplica(**iteration.to_dict(), **lengths, token_budget=8192, max_num_seqs=256)
+    shared = MixedReplica(**ITERATION.to_dict(), **lengths, token_budget=8192, max_num_seqs=256)
+    rate = load * own.max_throughput().per_s
+    assert own.max_throughput().per_s < shared.max_throughput().per_s
+    at = own.predict(rate, quantiles=(0.5, 0.99))
+    traffic = SampledTraffic(np.array([2000.0]), np.array([200.0]), None, Arrival(rate), 4000)
+    found = simulate(traffic, PoolEngines(1, iteration, 256, 8192), seeds=1, quantiles=(0.5, 0.99))
+    for k, level in enumerate((0.5, 0.99)):
+        # of the closed form: 12% at these loads, longer where many short prompts come together
+        assert at.ttft_s[k] == pytest.approx(found.quantile("ttft_s", level).value, rel=0.15)
+        assert at.tpot_s[k] == pytest.approx(found.quantile("tpot_s", level).value, rel=0.15)
+    assert at.tpot_s[0] > shared.predict(rate, quantiles=(0.5,)).tpot_s[0]
+
+
+def test_a_request_after_a_pause_finds_the_front_end_cold() -> None:
+    lengths = dict(input_tokens=[400.0], output_tokens=[60.0])  # noqa: C408
+    warm, cold = (
+        MixedReplica(**ITERATION.to_dict(), **lengths, token_budget=2048, max_num_seqs=256, wake_s=wake_s)
+        for wake_s in (0.0, 0.01)
+    )
+    for rate, share in ((1.0, np.exp(-0.1)), (40.0, np.exp(-4.0))):
+        later = cold.predict(rate).ttft_mean_s - warm.predict(rate).ttft_mean_s
+        assert later == pytest.approx(0.01 * share, abs=1e-4)

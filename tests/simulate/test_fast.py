@@ -96,3 +96,25 @@ def testsum_of_larger_line() -> None:
         j = int(rng.integers(1, 40))
         direct = sum(max(u[0] + u[1] * i, v[0] + v[1] * i) for i in range(1, j + 1))
         assert sum_of_larger(u, v, j) == pytest.approx(direct, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_prompts_with_iterations_of_their_own_are_prefill_first(seed: int) -> None:
+    times, inputs, outputs = sample(seed)
+    model = IterationModel(**{**(MODEL, LONGEST)[seed % 2].to_dict(), "apart": 1.0})
+    rules = {"slots": (8, 64)[seed % 2], "token_budget": 10**6}
+    requests = [Request(i, *row) for i, row in enumerate(zip(times, inputs, outputs, strict=True))]
+    run = run_policy(requests, "prefill_first", Canonical(model), rules)
+    table = RequestTable(inputs, outputs, [0] * len(inputs))
+    replica = MixedReplica(table, model, rules["slots"], rules["token_budget"])
+    drive([replica], times, "rr")
+    assert table.first == pytest.approx([r.first_token_s for r in run.requests], abs=1e-9)
+    assert table.done == pytest.approx([r.done_s for r in run.requests], abs=1e-9)
+    assert replica.iterations == run.iterations
+
+
+def test_a_request_after_a_pause_comes_through_the_front_end_later() -> None:
+    table = RequestTable([10, 10, 10], [2, 2, 2], [0, 0, 0])
+    drive([MixedReplica(table, IterationModel(t0=0.25), 8, 100, wake_s=0.02)], [0.0, 0.01, 3.0], "rr")
+    # the second overtakes nobody: both share the first iteration
+    assert table.first == pytest.approx([0.27, 0.27, 3.27])

@@ -20,7 +20,7 @@ from planner.fleet.overload import overload_lines
 from planner.fleet.pool import FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, smallest_pool
 from planner.fleet.problem import engine_choices, gpus_by_type
 from planner.fleet.shapes.colocated import standing_engines
-from planner.methods.base import Prediction
+from planner.methods.base import InCopies, PoolModel, Prediction
 from planner.methods.burst import PoolArrivals
 from planner.methods.disaggregated import BANDS, BURST_BAND, DecodePool, PrefillPool, burst_bands
 from planner.methods.joint import apart
@@ -171,6 +171,17 @@ class Disaggregated(Fleet):
 
     # --- predictions ----------------------------------------------------------------------------------------------
 
+    @property
+    def prefills(self) -> PoolModel:
+        """The prefill pool in whole replicas."""
+        return _in_replicas(self.prefill, self.prefill_option)
+
+    @property
+    def decodes(self) -> PoolModel:
+        """The decode pool in whole replicas, where anybody decodes."""
+        assert self.decode is not None
+        return _in_replicas(self.decode, self.decode_option)
+
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
         first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1])
@@ -181,14 +192,14 @@ class Disaggregated(Fleet):
     ) -> tuple[Prediction, Prediction | None]:
         """Both pools at a rate of the fleet; E2E of whole requests stands with the decode pool (the prefill's without one)."""
         levels = self.levels if levels is None else levels
-        first = self.prefill.predict(rate_per_s, prefills, levels)
+        first = self.prefills.predict(rate_per_s, prefills, levels)
         if self.decode is None:
             return replace(first, e2e_s=first.ttft_s), None
-        second = self.decode.predict(rate_per_s * self.decode_share, decodes, levels)
+        second = self.decodes.predict(rate_per_s * self.decode_share, decodes, levels)
         if first.load >= 1.0 or second.load >= 1.0:
             return first, replace(second, e2e_s=(math.inf,) * len(levels))
-        wait = self.prefill.wait(rate_per_s, prefills)
-        state = self.decode.state(rate_per_s * self.decode_share, decodes)
+        wait = self.prefill.wait(rate_per_s, prefills * self.prefill_option.copies)
+        state = self.decode.state(rate_per_s * self.decode_share, decodes * self.decode_option.copies)
         law = end_to_end(self.prefill.nodes, wait, self.decode.nodes, state, self.moving)
         e2e = law.quantiles(levels) + self.prefill.overhead_s
         # as much of the TTFT as bursts make is as uncertain here
@@ -225,12 +236,12 @@ class Disaggregated(Fleet):
             tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
         both = (*e2e, *promises.joint)
-        first = smallest_pool(self.prefill, rate_per_s, promises.only(ttft), levels=self.levels)
+        first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), levels=self.levels)
         if isinstance(first, Shortfall):
             return first
         if self.decode is None:
             return self._without_decode(rate_per_s, first, promises, ttft, e2e)
-        second = smallest_pool(self.decode, rate_per_s * self.decode_share, promises.only(tpot), levels=self.levels)
+        second = smallest_pool(self.decodes, rate_per_s * self.decode_share, promises.only(tpot), levels=self.levels)
         if isinstance(second, Shortfall):
             return second
         return self._for_end_to_end(rate_per_s, first, second, both)
@@ -238,13 +249,13 @@ class Disaggregated(Fleet):
     def least_cost(self) -> float:
         """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
         ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
-        first = smallest_pool(self.prefill, self.rate, self.promises.only(ttft), levels=self.levels)
+        first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), levels=self.levels)
         if isinstance(first, Shortfall):
             return math.inf
         cost = self.prefill_option.price.least_cost_usd_per_hour(first.replicas)
         if self.decode is None:
             return cost
-        needed = self.rate * self.decode_share / (self.promises.utilization_cap * self.decode.capacity_per_s)
+        needed = self.rate * self.decode_share / (self.promises.utilization_cap * self.decodes.capacity_per_s)
         return cost + self.decode_option.price.least_cost_usd_per_hour(
             max(needed * (1.0 - 1e-9), self.promises.min_replicas)
         )
@@ -262,7 +273,7 @@ class Disaggregated(Fleet):
         if not (missed := broken(prediction, e2e)):
             return [replace(first, prediction=prediction)]
         both = promises.only((*ttft, *(Promise("ttft_s", p.limit_s, p.quantile) for p in e2e)))
-        again = smallest_pool(self.prefill, rate, both, levels=self.levels)
+        again = smallest_pool(self.prefills, rate, both, levels=self.levels)
         if isinstance(again, Shortfall):
             return Shortfall(missed, again.best_s)
         held = replace(again.prediction, e2e_s=again.prediction.ttft_s)
@@ -295,7 +306,7 @@ class Disaggregated(Fleet):
 
         n, decodes = self._cheapest_pair(first.replicas, second.replicas, keeps)
         why = Remark("promise", {"promise": missed.label})
-        one = first if n == first.replicas else PoolSize(n, self.prefill.predict(rate, n, self.levels), why)
+        one = first if n == first.replicas else PoolSize(n, self.prefills.predict(rate, n, self.levels), why)
         binding = second.binding if decodes == second.replicas else why
         return [one, PoolSize(decodes, at(n, decodes), binding)]
 
@@ -357,7 +368,7 @@ class Disaggregated(Fleet):
         """The fleet with these sizes; bought what the price rules say unless given."""
         self.pools = []
         engines = (self.prefill_option, self.decode_option)
-        models = (self.prefill, self.decode)
+        models = (self.prefills, None if self.decode is None else self.decodes)
         for k, (size, option, model) in enumerate(zip(sizes, engines, models, strict=False)):
             if model is None:
                 break
@@ -377,9 +388,11 @@ class Disaggregated(Fleet):
         longest = int(MODEL_LEN_STEP * math.ceil(option.max_model_len / MODEL_LEN_STEP))
         settings = EngineSettings(
             max_model_len=min(longest, option.model.max_context),
-            max_num_seqs=slots.count,
+            max_num_seqs=slots.count * option.parallel.pp,
             max_num_batched_tokens=longest if first else max(option.token_budget, slots.count),
             tensor_parallel_size=option.tp,
+            pipeline_parallel_size=option.parallel.pp,
+            data_parallel_size=option.parallel.dp,
             expert_parallel_size=option.parallel.ep,
             gpu_memory_utilization=option.memory_utilization,
             kv_cache_dtype=option.model.kv_dtype,
@@ -449,6 +462,11 @@ class Disaggregated(Fleet):
         yield Remark("prefill_replica", {"spread": spread})
 
 
+def _in_replicas(pool: PoolModel, option: EngineOption) -> PoolModel:
+    """A pool of single copies as one of replicas."""
+    return pool if option.copies == 1 else InCopies(pool, option.copies)
+
+
 def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray) -> FloatArray:
     """Time of an iteration with one whole prompt, its cached part left out [s]."""
     iteration = option.profile.iteration
@@ -476,13 +494,8 @@ def pool_options(question: CompiledQuestion) -> list[EngineOption]:
             "speculate: prefill and decode pools that speculate are not modelled", "Take --shape colocated."
         )
     found = engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
-    whole = [option for option in found if option.copies == 1]
-    if not whole:
-        raise InputError(
-            f"prefill and decode pools of {found[0].parallel} are not modelled",
-            "Take --shape colocated, or tensor-parallel groups: --tp 8.",
-        )
-    return whole
+    # copies are compared where nothing else holds the model or they were asked for
+    return [option for option in found if option.copies == 1] or list(found)
 
 
 class _DisaggregatedShape(Shape):

@@ -239,7 +239,14 @@ def solve_backlog(
     prefill = np.minimum(grid, room[:, None])
     n = np.maximum(decodes[:, None] + slope * (prefill - np.reshape(mean_prefill, (-1, 1))), 0.0)
     duration = cost(n, prefill)
-    counts = rate[:, None] * duration
+    open_s = duration  # as long as those who come in it wait for the next
+    if cost.apart:
+        alone = (grid > 0.0) & (grid <= room[:, None])
+        open_s = np.where(alone, cost.decoding(n), duration)
+        duration = duration + alone * cost.prompts_since(rate, law.mean_prefill)[0][:, None]
+        # who comes while prompts are served is served before the decodes
+        prefill = prefill + rate[:, None] * (duration - open_s) * law.mean_prefill
+    counts = rate[:, None] * open_s
     step = transitions(sums, grid, np.maximum(grid - room[:, None], 0.0), counts)
     if idle_rate is not None:
         for k in np.flatnonzero(decodes == 0):

@@ -32,7 +32,8 @@ Array = NDArray[np.float64]
 LAGS = 64
 # Coordinates of the quadrature: 0 sequences present, 1 backlog, 2 moment within the iteration, 3 request, 4-5 prompts
 # that came just before, 6-7 prompts that come while it waits, 8 unused, 9 chain, 10-11 prompts during its last prefill,
-# 12 place in the law of its mean iteration, 14 capacity, 15 place between two arrivals or replicas.
+# 12 place in the law of its mean iteration, 13 whether it finds the front end cold, 14 capacity, 15 place between two arrivals
+# or replicas.
 DIMENSIONS = 16
 # Requests of at most this many decode steps are followed along the chain: the law of so short a mean has no usual shape.
 PATH_STEPS = 28
@@ -277,12 +278,24 @@ def first_token(
     def batch(prefill: Array) -> Array:
         return cost(np.maximum(decodes + slope * (prefill - mean_prefill), 0.0), prefill)
 
+    # prompts with iterations of their own come before the decodes, who are served first in a batch of both
+    first = cost.decoding(decodes) if cost.apart else 0.0
     full = batch(room)
     duration = np.where(idle, 0.0, batch(np.minimum(backlog, room)))
-    total = np.maximum(backlog - room, 0.0) + sums(rate_before * u[2] * duration, u[4], u[5], stages) + points.prefill
+    left = (1 - u[2]) * duration
+    ahead = np.maximum(backlog - room, 0.0)
+    if cost.apart:
+        there = (backlog > 0) & (backlog <= room)
+        more, own = cost.prompts_since(rate_before, engine.law.mean_prefill)
+        into = u[2] * (duration + np.where(there, more, 0.0))
+        joins = there & (into < first)
+        rest_of = np.where(into < duration, duration - into, own * (duration + more - into) / np.maximum(more, 1e-300))
+        left = np.where(joins, first - into, np.where(there, rest_of, left))
+        ahead = np.where(joins, backlog, ahead)
+    total = ahead + sums(rate_before * u[2] * duration, u[4], u[5], stages) + points.prefill
     passes = np.maximum(np.ceil(total / room), 1.0)
     rest = total - (passes - 1) * room
-    waiting = (1 - u[2]) * duration + (passes - 1) * full
+    waiting = left + (passes - 1) * (full - first)
 
     def joining(since: Array | float, span: Array) -> Array:
         if settling is None:
@@ -294,7 +307,7 @@ def first_token(
         return counts
 
     later = sums(joining(0.0, waiting), u[6], u[7], stages)
-    last = batch(np.minimum(rest + later, room))
+    last = batch(np.minimum(rest + later, room)) - first
     ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
     begun = poisson_quantile(stages * joining(0.0, waiting), u[6]) % stages if stages > 1 else 0
     start = np.maximum(rest + later - room, 0.0) + sums(joining(waiting, last), u[10], u[11], stages, begun)

@@ -54,6 +54,8 @@ class BatchCost:
     w_experts, expert_share : float
         Streaming all routed experts [s], and the share of them that one token uses: the floor is that of the experts a
         batch touches, ``w + w_experts (1 - (1 - share)^T)``.
+    apart : bool
+        Prompts have iterations of their own: a batch with both is one of its decodes, then one of its prompts.
     """
 
     t0: float
@@ -70,6 +72,7 @@ class BatchCost:
     read: float = 0.0
     w_experts: float = 0.0
     expert_share: float = 0.0
+    apart: bool = False
 
     def floor(self, tokens: Array | float) -> Array | float:
         """Time to stream the weights that a batch of ``tokens`` touches [s]."""
@@ -94,8 +97,9 @@ class BatchCost:
             padded = np.where(tokens > self.tau / 2, np.minimum(tokens + (self.tau - 1) / 2, self.most), tokens)
         return np.maximum(self.floor(tokens), self.b * padded)
 
-    def linear_slope(self, tokens: Array) -> Array:
-        """What one more token adds to it: computing beyond the knee, more experts touched before it [s/token]."""
+    def linear_slope(self, decodes: Any, prefill: Array) -> Array:
+        """What one more decode adds to it: computing beyond the knee, more experts touched before it [s/token]."""
+        tokens = decodes + (0.0 if self.apart else 1.0) * prefill
         beyond = self.b * tokens > self.floor(tokens)
         if self.w_experts == 0.0:
             return np.where(beyond, self.b, 0.0)
@@ -109,7 +113,35 @@ class BatchCost:
         t: Array = self.t0 + self.linear(tokens) + self.c * tokens + self.attention(decodes, prefill)
         if self.x > 0:
             t = t + self.x * decodes * prefill / np.maximum(tokens, 1e-300)
-        return t
+        return t + self.twice(decodes, prefill) if self.apart else t
+
+    def twice(self, decodes: Any, prefill: Any) -> Array:
+        """What two iterations take longer than one with all their tokens, where prompts have their own [s]."""
+        if not self.apart:
+            return np.zeros(())
+        n, new = np.asarray(decodes, dtype=float), np.asarray(prefill, dtype=float)
+        more = self.t0 + self.linear(n) + self.linear(new) - self.linear(n + new)
+        # less than one of either stands for a share of iterations that have some
+        both: Array = np.clip(n, 0.0, 1.0) * np.clip(new, 0.0, 1.0) * more
+        return both
+
+    def decoding(self, decodes: Any) -> Array:
+        """Duration [s] of the iteration of the decodes alone."""
+        n = np.asarray(decodes, dtype=float)
+        alone: Array = np.clip(n, 0.0, 1.0) * (self.t0 + self.linear(n)) + (self.c + self.per_decode) * n
+        return alone
+
+    def prompts_since(self, rate: Any, prompt: float) -> tuple[Array, float]:
+        """Iterations of prompts that come while those before them are served, and go before decodes: their time, and of one [s].
+
+        The first of them, P long, ends with nobody waiting with probability exp(-rate P): so it is as long as weights are
+        streamed, whoever comes. What a prompt adds beyond that is a busy period of its own.
+        """
+        own, two = (float(self.t0 + self.linear(np.array(p)) + (self.c + self.alpha) * p) for p in (prompt, 2 * prompt))
+        lam, added = np.asarray(rate, dtype=float), two - own
+        busy = np.minimum(lam * added, 0.9)
+        more: Array = np.expm1(np.minimum(lam * own, 1.5)) * (own - added) + own * busy / (1 - busy)
+        return more, own
 
     def attention(self, decodes: Any, prefill: Any) -> Array:
         """Attention of a batch [s]."""

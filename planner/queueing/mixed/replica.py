@@ -30,7 +30,7 @@ from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occup
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
 from planner.queueing.mixed.two_choices import steered_backlog
 
-__all__ = ["MixedPrediction", "MixedReplica", "Routing"]
+__all__ = ["COLD_AFTER_S", "MixedPrediction", "MixedReplica", "Routing"]
 
 Array = NDArray[np.float64]
 Routing = Literal["random", "p2c", "jsq", "rr"]
@@ -48,6 +48,9 @@ MOST_POOLED = 128
 QUEUE_SHARE = 0.15
 # Requests in flight at a replica below which two choices are taken for one: most replicas are empty, and the waits few.
 FEW_PRESENT = 0.25
+# A request that comes so long after the one before finds the front end of its server cold [s]. One vLLM server: at 1 request/s
+# nearly all did, at 18 to 43 none (kubernetes-sigs/inference-perf, kubecon-na-2025); anything from 0.05 to 0.3 s says the same.
+COLD_AFTER_S = 0.1
 # Abscissae of the chains, in standard deviations of the decodes about their mean.
 NODE_SCORES = np.array([-2.4, -1.3, -0.45, 0.35, 1.3, 2.6, 4.4])
 
@@ -176,6 +179,8 @@ class MixedReplica:
         Streaming all routed experts [s], share of them that one token uses: the floor is that of the experts touched.
     rows : float
         Tokens a decode brings into the batch, more than one where it speculates [tokens].
+    apart : float
+        1 = prompts have iterations of their own: those there are come before the next one of decodes.
     input_tokens, output_tokens : array_like, shape (rows,)
         Lengths of the requests [tokens].
     weight : array_like or None
@@ -193,6 +198,8 @@ class MixedReplica:
         Tokens that begin every longer prompt: memory keeps them once, every decode reads them [tokens].
     api_overhead_s : float
         Constant added to TTFT and E2E [s].
+    wake_s : float
+        What a first token waits longer for where the replica got no request for :data:`COLD_AFTER_S` before [s].
 
     Raises
     ------
@@ -227,6 +234,7 @@ class MixedReplica:
         w_experts: float = 0.0,
         expert_share: float = 0.0,
         rows: float = 1.0,
+        apart: float = 0.0,
         input_tokens: ArrayLike,
         output_tokens: ArrayLike,
         weight: ArrayLike | None = None,
@@ -236,6 +244,7 @@ class MixedReplica:
         cached_share: ArrayLike = 0.0,
         shared_prefix: float = 0.0,
         api_overhead_s: float = 0.0,
+        wake_s: float = 0.0,
     ) -> None:
         terms = {
             "t0": t0,
@@ -251,7 +260,7 @@ class MixedReplica:
             "h_m": h_m,
             "e_m": e_m,
         }
-        for name, value in (*terms.items(), ("api_overhead_s", api_overhead_s)):
+        for name, value in (*terms.items(), ("api_overhead_s", api_overhead_s), ("wake_s", wake_s)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: {value!r} is not a finite number >= 0")
         if not t0 + w + b + c > 0:
@@ -273,7 +282,7 @@ class MixedReplica:
         self.token_budget = float(token_budget) / rows
         self.max_num_seqs = float(max_num_seqs)
         self.kv_tokens = float(kv_tokens) - float(shared_prefix)
-        self.api_overhead_s = float(api_overhead_s)
+        self.api_overhead_s, self.wake_s = float(api_overhead_s), float(wake_s)
         self._law = LengthLaw(
             input_tokens,
             output_tokens,
@@ -299,6 +308,7 @@ class MixedReplica:
             read=float(g * self._law.context),
             w_experts=float(w_experts),
             expert_share=float(expert_share),
+            apart=bool(apart),
             # the contexts of a batch as its tokens see them stand for the longest one
             walk=float(e_m * self._law.context2 / self._law.context) if m > 0.0 and self._law.context > 0.0 else 0.0,
         )
@@ -380,7 +390,7 @@ class MixedReplica:
         if replicas == 1:
             routing = "random"
         rate = max(rate, 1e-9 * limit.per_s)
-        return self._result(self._solve(rate, load, int(replicas), routing), load, routing, levels)
+        return self._result(self._solve(rate, load, int(replicas), routing), rate, load, routing, levels)
 
     # ---------------------------------------------------------------------------------------------------- internals
 
@@ -448,7 +458,7 @@ class MixedReplica:
         busy_slope = (
             cost.c
             + cost.busy_per_decode(float(base.law[0] @ (base.grid[0] > 0.0)) if cost.joined_per_decode else 0.0)
-            + float(base.law[0] @ cost.linear_slope(base.prefill[0] + n0))
+            + float(base.law[0] @ cost.linear_slope(n0, base.prefill[0]))
         )
         feedback = min(n0 * busy_slope / t, 0.9)
         # a stay at many decodes ends before a backlog close to instability builds up: its time scale, which grows as
@@ -517,7 +527,7 @@ class MixedReplica:
         # mean cost of a prefill token beside the decodes
         alone = float(self._cost(nodes[at], np.array(0.0)))
         per_prefill = max((float(means[at]) - alone) / flow, 0.0)
-        linear = float(chains.law[at] @ self._cost.linear_slope(chains.prefill[at] + nodes[at]))
+        linear = float(chains.law[at] @ self._cost.linear_slope(nodes[at], chains.prefill[at]))
         with_prompts = float(chains.law[at] @ (chains.prefill[at] > 0.0)) if self._cost.joined_per_decode else 0.0
         per_decode = self._cost.c + self._cost.busy_per_decode(with_prompts) + linear
         delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
@@ -644,12 +654,16 @@ class MixedReplica:
             margin=dict.fromkeys(metrics, (1.0,) * len(levels)), reliable=False, warnings=(reason, *self._notes),
         )  # fmt: skip
 
-    def _result(self, run: _Outcome, load: float, routing: str, levels: tuple[float, ...]) -> MixedPrediction:
+    def _result(
+        self, run: _Outcome, rate: float, load: float, routing: str, levels: tuple[float, ...]
+    ) -> MixedPrediction:
         """Quantiles of the samples of a rate, with the errors measured in their region."""
         steps, law = self._draws_once().steps, self._law
         several = steps > 0
         each = run.tpot[:, several].ravel() if several.any() else np.zeros(1)
         ttft = run.ttft + self.api_overhead_s
+        if self.wake_s > 0.0:
+            ttft += self.wake_s * (self._draws_once().u[13] < math.exp(-rate * COLD_AFTER_S))
         e2e = (ttft + steps * run.tpot).ravel()
         region = region_of(routing, load, run.waits, law.mean_steps, self._attention)
         names = {m: tuple(metric_of(m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}

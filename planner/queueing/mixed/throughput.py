@@ -107,7 +107,7 @@ def max_throughput(
     waste = 0.0
     if m >= by_budget * (1 - 1e-12):
         binding = "budget"
-        linear = float(cost.linear(np.array(budget)))
+        linear = float(cost.linear(np.array(budget)) + cost.twice(n, budget - n))
         tokens = budget
         beside = 1.0
     else:
@@ -117,7 +117,7 @@ def max_throughput(
         if chain is None:
             chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste))
         tokens_law = n + np.minimum(chain[0], room)
-        linear = float(chain[1] @ cost.linear(tokens_law))
+        linear = float(chain[1] @ (cost.linear(tokens_law) + cost.twice(n, tokens_law - n)))
         tokens = n + m * prefill * (1 + waste)
         beside = float(chain[1] @ (chain[0] > 0.0))
     attention = m * a * law.mean_pairs * (1 + waste)
