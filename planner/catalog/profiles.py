@@ -173,7 +173,8 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         elif isinstance(idle_s := found.settings.get("api_overhead_idle_s"), float):
             wake_s = max(idle_s + found.request_s - overhead, 0.0)
         # how it runs prompts was found with the rest, where it was
-        apart = found.settings.get("scheduling", "exclusive" if known.apart else "mixed") == "exclusive"
+        scheduling = found.settings.get("scheduling")
+        apart = known.apart if scheduling is None else scheduling == "exclusive"
         iteration = replace(found.iteration.additive, apart=1.0) if apart else found.iteration
         return replace(found, iteration=iteration, api_overhead_s=overhead, request_s=request_s, wake_s=wake_s)
     from planner.iteration.constants import CONSTANTS
