@@ -188,6 +188,7 @@ READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
     "kv_tokens": _whole,
     "api_overhead_s": _number,
     "request_s": _number,
+    "wake_s": _number,
     "reserved": _reserved,
     "replica_usd_per_hour": _number,
     "settings": _settings,
