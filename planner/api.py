@@ -776,11 +776,11 @@ def what_if(
     if jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     with ExitStack() as opened:
-        if executor is None and jobs > 1:
+        # processes are all started at once: no more than there are points
+        if executor is None and min(jobs, len(changes)) > 1:
             from concurrent.futures import ProcessPoolExecutor
 
-            # processes are all started at once: no more than there are points
-            executor = opened.enter_context(ProcessPoolExecutor(max(1, min(jobs, len(changes)))))
+            executor = opened.enter_context(ProcessPoolExecutor(min(jobs, len(changes))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
         return sweep(
             question,

@@ -25,7 +25,7 @@ def what_if(
         bool, opt.told("Of a plan: search anew at every point, instead of keeping what is not changed.", "--research")
     ] = False,
     zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
-    jobs: Annotated[int, opt.told("Processes that plan the points; 0 = one for each core.")] = 1,
+    jobs: Annotated[int, opt.told("Processes that plan the points; 0 = one for each core.")] = 0,
     resume: Annotated[
         Path | None,
         opt.told(
@@ -42,7 +42,7 @@ def what_if(
 ) -> None:
     """Plan again with options changed; an infeasible point is a row with its reason.
 
-    Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --jobs 0 --resume points.jsonl --format csv
+    Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
     """
     from planner import api
     from planner.cli.output import draw, progress_bar, writer

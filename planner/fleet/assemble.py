@@ -40,11 +40,16 @@ FEW_REPLICAS = 6
 
 
 def make_plan(
-    inputs: PlanInputs, workload: Workload, in_memory: bool = False, standing: Sequence[SavedPool] = ()
+    inputs: PlanInputs,
+    workload: Workload,
+    in_memory: bool = False,
+    standing: Sequence[SavedPool] = (),
+    brief: bool = False,
 ) -> Plan:
     """The cheapest fleet for a workload; a plan of one that is `in_memory` carries its rows.
 
-    With the pools of a plan that are `standing`, the numbers of their replicas alone are open.
+    With the pools of a plan that are `standing`, the numbers of their replicas alone are open. A `brief` plan leaves out the
+    remark about growth of the other kind, which takes a prediction.
 
     Raises
     ------
@@ -54,6 +59,7 @@ def make_plan(
         No fleet of the searched grid keeps the promises.
     """
     question = compile_question(inputs, workload)
+    question = replace(question, search=replace(question.search, brief=brief))
     plan = resized(question, standing) if standing else plan_of(question)
     if in_memory and (inputs.cdf == "-" or not is_filed(workload)):
         # rows are carried as they were planned for: read back, nothing is left to change of them
@@ -484,7 +490,7 @@ def _notes(fleet: Fleet) -> Iterator[Remark]:
     """Findings worth knowing, of any shape."""
     if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= FEW_REPLICAS:
         yield Remark("small_fleet", {"rate": fleet.rate})
-    if (other := fleet.other_growth()) is not None:
+    if not fleet.question.search.brief and (other := fleet.other_growth()) is not None:
         yield other
     for pool in fleet.pools:
         if spot := pool.option.price.spot_replicas(pool.bought):

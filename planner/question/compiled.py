@@ -260,6 +260,8 @@ class Search:
         Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
+    brief
+        Whether remarks that take a prediction of their own are left out: one of many plans.
     """
 
     shape: str = "colocated"
@@ -268,6 +270,7 @@ class Search:
     gammas: tuple[float, ...] = (1.0,)
     max_evaluations: int = 48
     explained: bool = True
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)

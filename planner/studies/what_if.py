@@ -250,6 +250,9 @@ def sweep(
             found = journal.points[key]
             points[k] = SweepPoint(asked[k].change, None, found["reason"], found)
     open_points = [k for k in range(len(asked)) if k not in points]
+    if progress is not None:
+        # a bar that counts by itself until then ends here: a process with threads cannot be copied
+        progress(len(points), len(asked))
     with ExitStack() as opened:
         rows = None if stream is None else opened.enter_context(_row_file(stream, asked))
         if rows is not None:
@@ -321,7 +324,7 @@ def _answers(
             yield k, _point(asked[k])
         return
     # neighbours go together: they share their traffic, which is sent once, and what is known of it
-    size = max(1, len(wanted) // (4 * getattr(executor, "_max_workers", 4)))
+    size = max(1, len(wanted) // (2 * getattr(executor, "_max_workers", 4)))
     futures = {
         executor.submit(_points, [asked[k] for k in wanted[at : at + size]]): wanted[at : at + size]
         for at in range(0, len(wanted), size)
@@ -354,7 +357,8 @@ def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
 def _point(asked: Asked) -> SweepPoint:
     """One point."""
     try:
-        return SweepPoint(asked.change, make_plan(asked.question, asked.workload, asked.in_memory, asked.standing))
+        plan = make_plan(asked.question, asked.workload, asked.in_memory, asked.standing, brief=True)
+        return SweepPoint(asked.change, plan)
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
         return SweepPoint(asked.change, None, str(error))
