@@ -389,6 +389,9 @@ class MixedReplica:
             return self._unstable(load, levels)
         if replicas == 1:
             routing = "random"
+        elif replicas == 2 and routing == "p2c":
+            # the two drawn are all there are
+            routing = "jsq"
         rate = max(rate, 1e-9 * limit.per_s)
         return self._result(self._solve(rate, load, int(replicas), routing), rate, load, routing, levels)
 
@@ -706,11 +709,13 @@ class MixedReplica:
         far = nodes[-1] * np.array([1.5, 40.0])
         at = np.concatenate((nodes, far))
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
-        capacity, spread, queue_spread = self._pool_spread(
+        capacity, spread, queue_spread, swing = self._pool_spread(
             rate, load, float(nodes[2]), nodes, held.busy, at, residence, replicas
         )
         occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         total = occupancy.quantile(u[0])
+        # what the pool has in common is spread over its replicas
+        covariance = points.spectra.over(swing.covariance, points.steps) / replicas
         room_for = (
             capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
         )
@@ -753,7 +758,7 @@ class MixedReplica:
             life = others + own
             tpot = per_token(
                 engine, points, life, start, nodes, followed, memory,
-                at_mean=np.maximum(others + own - 1, 0.0), means_only=not final,
+                at_mean=np.maximum(others + own - 1, 0.0), means_only=not final, covariance=covariance,
             )  # fmt: skip
             mean_n = rate * float(np.mean(points.steps * tpot))
             little = rate * float(np.mean(ttft + points.steps * tpot))
@@ -767,7 +772,7 @@ class MixedReplica:
     def _pool_spread(
         self, rate: float, load: float, centre: float, nodes: Array, chains: Backlog, at: Array, residence: Array,
         replicas: int,
-    ) -> tuple[Capacity, float, float]:  # fmt: skip
+    ) -> tuple[Capacity, float, float, Fluctuations]:  # fmt: skip
         """Room of a replica in a pool, and how far the pool's total strays beyond its product form."""
         law, steps = self._law, max(self._law.mean_steps, 1e-9)
         capacity = self._capacity(0.0)
@@ -784,7 +789,7 @@ class MixedReplica:
         spread = max(swing.decodes / max(variance, 1e-9), 0.3)
         if math.isfinite(capacity.kv_mean):
             scv = law.mean_kv2 / law.mean_kv**2 - 1
-        return capacity, spread, max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        return capacity, spread, max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05), swing
 
     def _solve_shared(self, rate: float, load: float, replicas: int) -> _Outcome:
         """Join-shortest-queue: replicas held at the pool's mean, its total a product form."""
@@ -813,10 +818,14 @@ class MixedReplica:
         far = nodes[-1] * np.array([1.5, 40.0])
         at = np.concatenate((nodes[1:], far))
         residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
-        capacity, spread, queue_spread = self._pool_spread(rate, load, guess, nodes, chains, at, residence, replicas)
+        capacity, spread, queue_spread, swing = self._pool_spread(
+            rate, load, guess, nodes, chains, at, residence, replicas
+        )
         occupancy = occupancy_law(rate, at, residence, capacity, load, replicas, spread, queue_spread)
         u = points.u
         total = occupancy.quantile(u[0])
+        # what the pool has in common is spread over its replicas
+        covariance = points.spectra.over(swing.covariance, points.steps) / replicas
         room_for = (
             capacity.draw(_normal(u[14])) if math.isfinite(capacity.kv_mean) else np.full(total.shape, capacity.slots)
         )
@@ -862,6 +871,7 @@ class MixedReplica:
                 memory,
                 at_mean=np.maximum(others + own - 1, 0.0),
                 means_only=not final,
+                covariance=covariance,
             )
             mean_n = rate * float(np.mean(points.steps * tpot))
             little = rate * float(np.mean(ttft + points.steps * tpot))
