@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError
 from planner.fleet.pool import MOST_IDLE, Shortfall
-from planner.fleet.problem import NEAREST, FleetProblem, Found
+from planner.fleet.problem import FleetProblem, Found
 from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
 from planner.units import format_count, format_duration, format_percent, round_up
 
-__all__ = ["beyond_stock", "infeasible", "of_fleet_wide", "relaxed", "unkept"]
+__all__ = ["beyond_stock", "infeasible", "name_shortfalls", "of_fleet_wide", "relaxed", "unkept"]
 
 NOT_NEAR = 2.0
 """Promise proposed over the least possible: at 1.05 times, fleets were nine times as dear as at twice."""
 
 
-TRIED = 4
-"""Boundaries of which idle fleets of two pools are looked at."""
+TRIED, TOLD = 4, 8
+"""Boundaries of which idle fleets of two pools are looked at, and below which pools are sized to say what they break."""
+
+NEAREST = 2
+"""Engines of which idle pools are looked at where promises cannot be kept."""
 
 _EXCESS = attrgetter("excess")
 
 
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
-    shortfalls = found.shortfalls
-    if not problem.search.explained and found.beyond_stock is None:
+    if found.beyond_stock is not None:
+        return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
+    shortfalls = problem.shortfalls
+    if not problem.search.explained:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best, idle = _nearest_fleet(problem), "even idle, the best fleet needs"
     if shortfalls and best is not None and best.best_s <= best.promise.limit_s:
         # what idle replicas keep and no number at work does
         best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
-    if found.beyond_stock is not None:
-        return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
     if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
@@ -112,6 +117,36 @@ def beyond_stock(
     )
 
 
+def name_shortfalls(problem: FleetProblem) -> None:
+    """Size some of the pools whose bounds say "no number of replicas", so that the promise they break is known."""
+    problem = problem.calm or problem
+    if not problem.search.explained:
+        return
+    top, every = len(problem.states) - 1, range(len(problem.options))
+    if math.isinf(float(problem.bounds[0, top])):
+        for k in every:
+            problem.candidate(0, top, k)
+    inner = _uncompressed(problem)
+    hopeless = [s for s in inner if math.isinf(float(problem.bounds[0, s]))]
+    # the engines that come nearest with everything come nearest with a part of it
+    engines = every if problem.exact_bounds or not hopeless else _nearest_engines(problem)
+    for s, k in itertools.product(hopeless[:: max(1, len(inner) // TOLD)], engines):
+        problem.candidate(0, s, k)
+
+
+def _uncompressed(problem: FleetProblem) -> list[int]:
+    """The states between the ends at which nothing is compressed."""
+    return [s for s in range(1, len(problem.states) - 1) if problem.states[s].gamma == 1.0]
+
+
+def _nearest_engines(problem: FleetProblem) -> Sequence[int]:
+    """Options whose idle replicas come nearest to the promises with all requests, nearest first."""
+    every, top = range(len(problem.options)), len(problem.states) - 1
+    found = {k: idle for k in every if (idle := problem.idle(0, top, k)) is not None}
+    # where none holds everything, the first options stand for all
+    return sorted(found, key=lambda k: found[k].excess)[:NEAREST] or every[:NEAREST]
+
+
 def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
     """What breaks first in the idle fleet of one or two pools that comes nearest to its promises; ``None`` if unknown.
 
@@ -127,8 +162,8 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
         return min(found, key=_EXCESS, default=None)
 
     fleets = [nearest(0, top, range(len(problem.options)))]
-    engines = problem.nearest_engines(NEAREST)
-    inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0] if problem.search.pools > 1 else []
+    engines = _nearest_engines(problem)
+    inner = _uncompressed(problem) if problem.search.pools > 1 else []
     for s in inner[:: max(1, len(inner) // TRIED)]:
         parts = [nearest(0, s, engines), nearest(s, top, engines)]
         known = [part for part in parts if part is not None]

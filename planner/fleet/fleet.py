@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.fleet.chance import Chance
 from planner.fleet.overload import beyond_capacity, overload_at
-from planner.fleet.pool import Pool, PoolSize, Shortfall, broken
+from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
@@ -113,6 +113,10 @@ class Fleet:
 
     def grown(self, growth: str) -> Fleet | None:
         """The same engines where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where alike."""
+        return None
+
+    def roughly(self) -> Fleet | None:
+        """The same pools answering quickly and roughly; ``None`` where they cannot."""
         return None
 
     def summary(self) -> Iterator[str]:
@@ -224,17 +228,17 @@ class Fleet:
             return None
         other = next(g for g in GROWTH if g != traffic.growth)
         fleet = self.grown(other)
-        if fleet is None:
+        if fleet is None or not self.promises.latency:
             return None
-        found = fleet.predict(self.rate, self.counts)
-        missed = [
-            (p, prediction) for prediction in found if (p := broken(prediction, self.promises.latency)) is not None
-        ]
-        if not missed:
+        # a rough look is enough where it is clear
+        for look in (fleet.roughly(), fleet):
+            found = [] if look is None else look.predict(self.rate, self.counts)
+            held = [(p, x, x.held(p.metric, p.quantile) / p.limit_s) for x in found for p in self.promises.latency]
+            if held and abs(math.log(max(max(held, key=lambda row: row[2])[2], 1e-9))) > CLEAR:
+                break
+        worst, prediction, excess = max(held, key=lambda row: row[2])
+        if excess <= 1.0:
             return None
-        worst, prediction = max(
-            missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s
-        )
         value = prediction.value(worst.metric, worst.quantile)
         return Remark("other_growth", {"growth": other, "promise": worst.label, "value_s": value})
 

@@ -22,14 +22,17 @@ from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 __all__ = [
+    "CLEAR",
     "GUIDED",
     "MOST_IDLE",
+    "USUAL_SLOPE",
     "Pool",
     "PoolSize",
     "Shortfall",
     "broken",
     "clearly_broken",
     "evaluate_pool",
+    "excess_of",
     "pool_model",
     "replica_for",
     "smallest_near",
@@ -360,7 +363,7 @@ def smallest_pool(
         """Logarithm of the worst promise's value over its limit: positive = broken."""
         if n not in trials:
             prediction = model.predict(arrival_rate_per_s, n, levels)
-            trials[n] = (prediction, _excess(prediction, latency))
+            trials[n] = (prediction, excess_of(prediction, latency))
         return trials[n][1]
 
     n = floor
@@ -489,10 +492,11 @@ def clearly_broken(
     guide = model.guide()
     if guide is None or not promises:
         return False
-    return _excess(evaluate_pool(guide, arrival_rate_per_s, replicas, levels), promises) > CLEAR
+    return excess_of(evaluate_pool(guide, arrival_rate_per_s, replicas, levels), promises) > CLEAR
 
 
-def _excess(prediction: Prediction, promises: Sequence[Promise]) -> float:
+def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:
+    """Logarithm of the worst promise's value over its limit: positive = broken."""
     worst = max((prediction.held(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
     if prediction.load >= 1.0:
         worst = math.inf

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.fleet.pool import (
     GUIDED,
     Pool,
+    PoolSize,
     Shortfall,
     broken,
     clearly_broken,
@@ -37,6 +39,7 @@ from planner.workload.pools import PoolLaw, State
 __all__ = ["FleetProblem", "Found", "engine_choices", "gpus_by_type", "least_by_hardware"]
 
 FloatArray = NDArray[np.float64]
+Edge = tuple[int, int, int]
 
 FEW_REPLICAS = 8
 """Up to this many replicas in one pool, splits are only sized when the guess favours them."""
@@ -60,17 +63,23 @@ MOST_RIVALS = 4
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
 
-WORTH_SIZING = 0.0
-"""The same of a fleet of other pools."""
-
 PROMPT_BINS = 40
 """Log-spaced bins of prompt lengths for the surrogate's long prompt."""
 
-NEAREST = 2
-"""Engines of which idle pools are looked at where promises cannot be kept."""
-
 MAX_BOUNDARIES = 60
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a search has found out, by lower state, upper state and option: pools sized, and idle; sizes refused; least sizes."""
+
+    pools: dict[Edge, Pool | None] = field(default_factory=dict)
+    idle: dict[Edge, Shortfall | None] = field(default_factory=dict)
+    refused: dict[Edge, int] = field(default_factory=dict)
+    least: dict[Edge, float] = field(default_factory=dict)
+    cheapest: dict[tuple[int, int], Pool | None] = field(default_factory=dict)
+    calmed: set[tuple[int, int]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,6 @@ class Found:
         What is proven.
     candidates
         Fleets of the grid.
-    shortfalls
-        Promises that failed at any size, for the explanation of an infeasible answer.
     beyond_stock
         GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
     """
@@ -97,7 +104,6 @@ class Found:
     one_pool: Pool | None
     outcome: SearchOutcome
     candidates: int
-    shortfalls: tuple[Shortfall, ...]
     beyond_stock: Mapping[str, int] | None = None
 
 
@@ -145,18 +151,12 @@ class FleetProblem:
         What is asked.
     options
         Engine options of every pool; default all that the question leaves open.
-    keep_rivals
-        Whether the cheapest fleet of several pools is wanted beside the answer.
-    rough
-        Share to which numbers of replicas are wanted, as :func:`planner.fleet.pool.smallest_pool` takes it.
     """
 
     def __init__(
         self,
         question: CompiledQuestion,
         options: Sequence[EngineOption] | None = None,
-        keep_rivals: bool = False,
-        rough: float = 0.0,
     ) -> None:
         self.question = question
         self.search, self.engines, self.kept = question.search, question.engines, question.promises
@@ -172,18 +172,21 @@ class FleetProblem:
         self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
         self.states = [State(0.0), State(self.moments.top)]
         self.evaluations = 0
+        # promises that failed at any size, for the explanation of an infeasible answer
         self.shortfalls: list[Shortfall] = []
-        self._pools: dict[tuple[int, int, int], Pool | None] = {}
-        self._models: dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
-        self._idle: dict[tuple[int, int, int], Shortfall | None] = {}
-        self._cheapest: dict[tuple[int, int], Pool | None] = {}
-        self._passed_over: dict[tuple[int, int], float] = {}
-        self._refused: dict[tuple[int, int, int], int] = {}
+        # the same question under Poisson arrivals, where those say where to look
+        self.calm: FleetProblem | None = None
+        # pools with the arrivals there are, which the twin under Poisson arrivals shares
+        self._arriving = question
+        self._models: dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
+        self._known = _Known()
         self._preferred: dict[tuple[int, int], int] = {}
-        self._least: dict[tuple[int, int, int], float] = {}
-        self._calmed: set[tuple[int, int]] = set()
-        self._factor = 1.1
-        self.keep_rivals, self.rough = keep_rivals, rough
+        # what bursts make of a number of replicas
+        self._factor, self._sized_small = 1.1, True
+        # share to which numbers of replicas are wanted
+        self.rough = 0.0
+        # the cheapest fleet of several pools beside the answer, where that is wanted
+        self.keep_rivals = False
         self.rival_split: tuple[int, ...] | None = None
         self._edge_bounds()
 
@@ -196,11 +199,12 @@ class FleetProblem:
             return
         top = len(states) - 1
         self.states = states
-        self._pools = {(0, top, k): v for (_, _, k), v in self._pools.items()}
-        self._models = {(0, top, k): v for (_, _, k), v in self._models.items()}
-        self._idle = {(0, top, k): v for (_, _, k), v in self._idle.items()}
-        self._cheapest = {(0, top): self._cheapest[0, 1]} if self._cheapest else {}
-        self._passed_over = {(0, top): self._passed_over[0, 1]} if self._passed_over else {}
+        known, models = self._known, [*self._models.items()]
+        self._models.clear()
+        self._models.update({(0, top, k): v for (_, _, k), v in models})
+        known.pools = {(0, top, k): v for (_, _, k), v in known.pools.items()}
+        known.idle = {(0, top, k): v for (_, _, k), v in known.idle.items()}
+        known.cheapest = {(0, top): known.cheapest[0, 1]} if known.cheapest else {}
         self._edge_bounds()
 
     def _unbeatable(self, one: Pool) -> bool:
@@ -257,7 +261,7 @@ class FleetProblem:
         self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
         if self.method.guided:
             self.option_guides = self.option_bounds.copy()
-            self._needs = self.option_bounds.copy()
+            self.needs = self.option_bounds.copy()
             edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
             long_prompt = self._prompt_quantile(i, j, share, edges)
             # the lower end of the bin: nothing shorter is the promised quantile
@@ -300,7 +304,7 @@ class FleetProblem:
                 guess = np.minimum(guess, cap * x)
                 self.option_guides[k, i, j] = self._cost_at(option, share, guess)
                 with np.errstate(divide="ignore"):
-                    self._needs[k, i, j] = np.where(hopeless, math.inf, self.rate * share / guess)
+                    self.needs[k, i, j] = np.where(hopeless, math.inf, self.rate * share / guess)
         self.bounds = np.min(self.option_bounds, axis=0)
 
     def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
@@ -344,7 +348,11 @@ class FleetProblem:
         key = (i, j, k)
         if key not in self._models:
             self._models[key] = self._build_pool(i, j, k)
-        return self._models[key]
+        found = self._models[key]
+        if found is None or self._arriving is self.question:
+            return found
+        law, setup, model = found
+        return law, setup, model.without_bursts() or model
 
     def _build_pool(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
         law = self.moments.law(self.states[i], self.states[j])
@@ -353,7 +361,7 @@ class FleetProblem:
         option = self.options[k]
         is_top = j == len(self.states) - 1
         high = option.max_model_len if is_top else self.states[j].boundary
-        replica = replica_for(self.question, option, law, high)
+        replica = replica_for(self._arriving, option, law, high)
         return None if replica is None else (law, *replica)
 
     def candidate(self, i: int, j: int, k: int, start: float | None = None, slope: float | None = None) -> Pool | None:
@@ -362,8 +370,8 @@ class FleetProblem:
         `start` and `slope` as :func:`planner.fleet.pool.smallest_pool` takes them.
         """
         key = (i, j, k)
-        if key in self._pools:
-            return self._pools[key]
+        if key in self._known.pools:
+            return self._known.pools[key]
         built = self.build(i, j, k)
         result = None
         if built is not None:
@@ -373,51 +381,45 @@ class FleetProblem:
             self.evaluations += 1
             least = int(self.least_replicas(option, law.moments))
             # where one pool kept its promises at no size, the next may not either: idle, it says so at once
-            idle = self.hopeless_idle(i, j, k) if self.shortfalls else None
-            size = idle or smallest_pool(
-                model, rate, self.kept.only(self.promises), least, self.levels, start, slope, self.rough
-            )
+            idle = self.idle(i, j, k) if self.shortfalls else None
+            if idle is not None and idle.excess > 1.0:
+                size: PoolSize | Shortfall = idle
+            else:
+                size = smallest_pool(
+                    model, rate, self.kept.only(self.promises), least, self.levels, start, slope, self.rough
+                )
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
                 result = Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas))
-        self._pools[key] = result
+        self._known.pools[key] = result
         return result
 
     def idle(self, i: int, j: int, k: int) -> Shortfall | None:
         """The promise that an idle pool of option `k` keeps least well, kept or not; ``None`` when no replica fits."""
         key = (i, j, k)
-        if key not in self._idle:
+        if key not in self._known.idle:
             built = self.build(i, j, k)
-            self._idle[key] = None if built is None else when_idle(built[2], self.promises, self.levels)
-        return self._idle[key]
+            self._known.idle[key] = None if built is None else when_idle(built[2], self.promises, self.levels)
+        return self._known.idle[key]
 
-    def hopeless_idle(self, i: int, j: int, k: int) -> Shortfall | None:
-        """The same where the promise is broken."""
-        found = self.idle(i, j, k)
-        return found if found is not None and found.excess > 1.0 else None
-
-    def nearest_engines(self, count: int) -> list[int]:
-        """Options whose idle replicas come nearest to the promises with all requests, nearest first."""
-        found = {
-            k: idle for k in range(len(self.options)) if (idle := self.idle(0, len(self.states) - 1, k)) is not None
-        }
-        # where none holds everything, the first options stand for all
-        return sorted(found, key=lambda k: found[k].excess)[:count] or list(range(len(self.options)))[:count]
-
-    def built(self) -> dict[tuple[int, int, int], tuple[PoolLaw, ReplicaSetup, PoolModel]]:
+    def built(self) -> dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel]]:
         """Every pool that was set up: (lower state, upper state, option) -> its parts."""
         return {key: parts for key, parts in self._models.items() if parts is not None}
 
+    def sized(self) -> Mapping[Edge, Pool | None]:
+        """Every pool that was sized, by lower state, upper state and option; ``None`` where no size keeps the promises."""
+        return self._known.pools
+
     def is_hopeless(self, i: int, j: int, k: int) -> bool:
         """Whether a pool was sized and keeps its promises at no number of replicas."""
-        return (i, j, k) in self._pools and self._pools[i, j, k] is None
+        return (i, j, k) in self._known.pools and self._known.pools[i, j, k] is None
 
     def best(self, i: int, j: int) -> Pool | None:
         """The cheapest pool between two states over all options."""
-        if (i, j) not in self._cheapest:
-            self._cheapest[i, j] = self._choose(i, j)
-        return self._cheapest[i, j]
+        if (i, j) not in self._known.cheapest:
+            self._known.cheapest[i, j] = self._choose(i, j)
+        return self._known.cheapest[i, j]
 
     def _choose(self, i: int, j: int) -> Pool | None:
         """Size the option of the least guess; of the others those that keep the promises at less than it costs.
@@ -426,7 +428,7 @@ class FleetProblem:
         is guessed to need clearly more is passed over; its bound then stays in what is unproven.
         """
         guided = self.method.guided and self._limit() is not None
-        needs = self._needs if self.method.guided else self.option_bounds
+        needs = self.needs if self.method.guided else self.option_bounds
         costs = (
             needs[:, i, j] * [o.price.least_usd_per_replica_hour for o in self.options] if guided else needs[:, i, j]
         )
@@ -443,7 +445,6 @@ class FleetProblem:
                 continue
             most = self.options[k].price.most_below(best.cost_usd_per_hour)
             if guided and float(needs[k, i, j]) * scale > most * (1.0 + self.doubt):
-                self._pass_over(i, j, bound)
                 continue
             if most >= 1 and self._capacity_bound(i, j, k) < best.cost_usd_per_hour and self._keeps_with(i, j, k, most):
                 found = self.candidate(i, j, k, most)
@@ -452,10 +453,6 @@ class FleetProblem:
                     if guided:
                         scale = best.size.needed / max(float(needs[k, i, j]), 1e-12)
         return best
-
-    def _pass_over(self, i: int, j: int, bound: float) -> None:
-        """Remember that an option of a pool with this bound was not looked at."""
-        self._passed_over[i, j] = min(bound, self._passed_over.get((i, j), math.inf))
 
     def _keeps_with(self, i: int, j: int, k: int, replicas: int, calmly: bool = True) -> bool:
         """Whether so many replicas of an option keep the promises; Poisson arrivals, which are quicker, may say no first."""
@@ -468,14 +465,19 @@ class FleetProblem:
         self.evaluations += 1
         rate = self.rate * law.share
         calm = model.without_bursts() if calmly and self.question.traffic.bursts else None
-        keeps = not clearly_broken(model, rate, replicas, self.promises, self.levels) and all(
+        keeps = not self._clearly_broken(model, rate, replicas) and all(
             broken(evaluate_pool(m, rate, replicas, self.levels), self.promises) is None
             for m in (calm, model)
             if m is not None
         )
         if not keeps:
-            self._refused[i, j, k] = replicas
+            self._known.refused[i, j, k] = replicas
         return keeps
+
+    def _clearly_broken(self, model: PoolModel, rate: float, replicas: int) -> bool:
+        """Whether a rough look is enough to say no: worth it where that is far quicker, or a replica less a large step."""
+        worth = replicas <= FEW_REPLICAS or not self.method.guided
+        return worth and clearly_broken(model, rate, replicas, self.promises, self.levels)
 
     @property
     def parts(self) -> tuple[Promise, ...]:
@@ -502,17 +504,17 @@ class FleetProblem:
         At first what Poisson arrivals take. Then one prediction with bursts at the size of the cheapest option: where it breaks
         a promise, the next size is a bound.
         """
-        if not self.question.traffic.bursts:
+        if not self.question.traffic.bursts or self.method.guided:
             return 0.0
         for k in range(len(self.options)):
-            if (i, j, k) not in self._least and math.isfinite(self.option_bounds[k, i, j]):
-                self._least[i, j, k] = self._calm_size(i, j, k)
-        known = {k: self._least[i, j, k] for k in range(len(self.options)) if (i, j, k) in self._least}
+            if (i, j, k) not in self._known.least and math.isfinite(self.option_bounds[k, i, j]):
+                self._known.least[i, j, k] = self._calm_size(i, j, k)
+        known = {k: self._known.least[i, j, k] for k in range(len(self.options)) if (i, j, k) in self._known.least}
         if not known or 0 in known.values():
             return 0.0
         price = {k: self.options[k].price for k in known}
         k = min(known, key=lambda k: price[k].least_cost_usd_per_hour(known[k]))
-        if (i, j) in self._calmed and known[k] <= FEW_STEPS:
+        if (i, j) in self._known.calmed and known[k] <= FEW_STEPS:
             built = self.build(i, j, k)
             assert built is not None
             self.evaluations += 1
@@ -521,8 +523,8 @@ class FleetProblem:
                 clearly_broken(built[2], rate, n, self.promises, self.levels)
                 or broken(evaluate_pool(built[2], rate, n, self.levels), self.promises) is not None
             ):
-                known[k] = self._least[i, j, k] = known[k] + 1
-        self._calmed.add((i, j))
+                known[k] = self._known.least[i, j, k] = known[k] + 1
+        self._known.calmed.add((i, j))
         return min(price[k].least_cost_usd_per_hour(n) for k, n in known.items())
 
     def _calm_size(self, i: int, j: int, k: int) -> float:
@@ -538,19 +540,6 @@ class FleetProblem:
         size = smallest_pool(guide, self.rate * built[0].share, self.kept.only(self.promises), least, self.levels)
         return math.inf if isinstance(size, Shortfall) else size.replicas
 
-    def _name_shortfalls(self) -> None:
-        """Size some of the pools whose closed form says "no number of replicas", so that the promise they break is known."""
-        top, every = len(self.states) - 1, range(len(self.options))
-        if math.isinf(float(self.bounds[0, top])):
-            for k in every:
-                self.candidate(0, top, k)
-        inner = [s for s in range(1, top) if self.states[s].gamma == 1.0]
-        hopeless = [s for s in inner if math.isinf(float(self.bounds[0, s]))]
-        # the engines that come nearest with everything come nearest with a part of it
-        engines = every if self.exact_bounds or not hopeless else self.nearest_engines(NEAREST)
-        for s, k in itertools.product(hopeless[:: max(1, len(inner) // 8)], engines):
-            self.candidate(0, s, k)
-
     def _empty(self, i: int, j: int) -> bool:
         return float(self.bounds[i, j]) == 0.0
 
@@ -560,7 +549,9 @@ class FleetProblem:
         """Search all fleets of at most ``search.pools`` pools."""
         if self.fleet_promises:
             return self._solve_fleet_scope()
-        fleet = self._solve_bursty() if self._shadowed else self._solve_pool_scope()
+        if self._shadowed:
+            return self._solve_bursty()
+        fleet = self._solve_pool_scope()
         return fleet if self._fits(fleet.pools) else self._solve_within_stock(fleet)
 
     def _fits(self, pools: Sequence[Pool]) -> bool:
@@ -579,15 +570,12 @@ class FleetProblem:
         """
         first = self._solve_pool_scope()
         self._preferred = {
-            edge: self.options.index(pool.option) for edge, pool in self._cheapest.items() if pool is not None
+            edge: self.options.index(pool.option) for edge, pool in self._known.cheapest.items() if pool is not None
         }
-        self._cheapest.clear()
-        self._passed_over.clear()
+        self._known = _Known()
         self.promises = tuple(p for p in self.all_promises if p.scope == "pool")
-        self._pools.clear()
         self.states = [State(0.0), State(self.moments.top)]
         self._models.clear()
-        self._idle.clear()
         self._edge_bounds()
         self.open_grid()
         top = len(self.states) - 1
@@ -621,10 +609,16 @@ class FleetProblem:
             if cost < incumbent:
                 incumbent, best, best_path = cost, pools, path
         self.promises = self.all_promises
+        if best:
+            # what no pool keeps alone does not matter then
+            self.shortfalls = []
+        else:
+            # bounds are again those of every promise
+            self._edge_bounds()
         proven = incumbent <= bound and self.search.pools <= 2 and len(self.options) == 1
         outcome = SearchOutcome(best_path, incumbent, min(bound, incumbent), examined, proven)
         beyond = gpus_by_type(first.pools) if first.pools and not best else None
-        return Found(tuple(best), one, outcome, len(paths), first.shortfalls if not best else (), beyond)
+        return Found(tuple(best), one, outcome, len(paths), beyond)
 
     def _allocate(self, path: tuple[int, ...], incumbent: float) -> tuple[float, tuple[Pool, ...]] | None:
         """Cheapest replicas of one path under the fleet-wide promises, each pool with the option best alone."""
@@ -668,82 +662,127 @@ class FleetProblem:
         arrivals = self.question.traffic.arrivals
         return self.method.guided and arrivals is not None and bool(arrivals.dispersion) and self._limit() is not None
 
-    def _solve_bursty(self) -> Found:
-        """Search under Poisson arrivals; size what was best there, and nearly so, as the bursts have it.
+    def _under_poisson(self) -> FleetProblem:
+        """The same search under Poisson arrivals, of the same pools: quick, and rough in the numbers of replicas."""
+        calm = copy(self)
+        calm.question = replace(self.question, traffic=replace(self.question.traffic, bursts=False))
+        calm.rough, calm.keep_rivals, calm._known = GUIDED, True, _Known()
+        if self.question.traffic.sessions is not None:
+            # caches do not tell bursts apart
+            calm._arriving, calm._models = calm.question, {}
+        return calm
 
-        Bursts cost every engine about the same factor: the first pool sized gives it. Bounds are those of the search.
-        """
-        calm = FleetProblem(
-            replace(self.question, traffic=replace(self.question.traffic, bursts=False)),
-            self.options,
-            keep_rivals=True,
-            rough=GUIDED,
-        )
-        first = calm.solve()
+    def _solve_bursty(self) -> Found:
+        """Search under Poisson arrivals; size what was best there, and nearly so, as the bursts have it."""
+        calm = self.calm = self._under_poisson()
+        first = calm._solve_pool_scope()
+        self.states, self.bounds, self.needs = calm.states, calm.bounds, calm.needs
+        self.option_bounds, self.option_guides = calm.option_bounds, calm.option_guides
         self.evaluations, self.shortfalls = calm.evaluations, calm.shortfalls
         if not first.pools:
             return first
-        if len(calm.states) > 2:
-            self.open_grid()
+        # what is short of GPUs under Poisson arrivals is so under bursts
+        fleet = self._sized_near(calm, first) if self._fits(first.pools) else None
+        if fleet is not None and self._fits(fleet.pools):
+            return fleet
+        from planner.fleet.stock import BurstyStock
+
+        calm.open_grid()
+        self.open_grid()
+        found = BurstyStock(self, calm, self._factor).solve()
+        if found is None:
+            fleet = fleet or self._sized_near(calm, first)
+            outcome = SearchOutcome(None, math.inf, first.outcome.lower_bound, self.evaluations, False)
+            return Found((), None, outcome, first.candidates, gpus_by_type(fleet.pools))
+        path, pools = found
+        cost = math.fsum(pool.cost_usd_per_hour for pool in pools)
+        outcome = SearchOutcome(path, cost, min(first.outcome.lower_bound, cost), self.evaluations, False)
+        one = None if fleet is None else fleet.one_pool
+        return Found(tuple(pools), one if one is not None and self._fits((one,)) else None, outcome, first.candidates)
+
+    def _sized_near(self, calm: FleetProblem, first: Found) -> Found:
+        """The fleets that are best, or nearly so, under Poisson arrivals, as the bursts have them.
+
+        Bursts cost every engine about the same factor: the first pool sized gives it. Bounds are those of the search.
+        """
         top = len(self.states) - 1
         paths: list[tuple[int, ...]] = [(0, top)] if first.one_pool is not None else []
         for path in (first.outcome.path, calm.rival_split):
             if path is not None and len(path) > 2 and path not in paths:
                 paths.append(path)
-        best: tuple[float, tuple[int, ...], tuple[Pool, ...]] | None = None
+        best: tuple[tuple[int, ...], list[Pool]] | None = None
         one: Pool | None = None
         cheapest, dearer = math.inf, 1.0
         for path in paths:
-            guess = math.fsum(p.cost_usd_per_hour for p in calm.pools_of(path))
-            if best is not None and guess * dearer > best[0] * (1.0 + WORTH_SIZING):
+            guesses = {
+                (i, j): math.inf if (pool := calm.best(i, j)) is None else pool.cost_usd_per_hour
+                for i, j in itertools.pairwise(path)
+                if not self._empty(i, j)
+            }
+            guess = math.fsum(guesses.values())
+            if guess * dearer > cheapest:
                 continue
-            pools = []
-            for i, j in itertools.pairwise(path):
-                if self._empty(i, j):
-                    continue
-                found = self._choose_near(i, j, calm)
+            # the dearest first: where it leaves nothing to gain, the others need not be sized
+            pools: dict[tuple[int, int], Pool] = {}
+            for edge in sorted(guesses, key=lambda e: -guesses[e]):
+                others = math.fsum(
+                    pools[e].cost_usd_per_hour if e in pools else guesses[e] for e in guesses if e != edge
+                )
+                found = self._choose_near(*edge, calm, cheapest - others)
                 if found is None:
                     break
-                pools.append(found)
+                pools[edge] = found
             else:
-                cost = math.fsum(p.cost_usd_per_hour for p in pools)
+                cost = math.fsum(p.cost_usd_per_hour for p in pools.values())
                 if path == (0, top):
-                    one = pools[0]
+                    one = pools[path]
                 if cost < cheapest * (1.0 - 1e-9):
-                    cheapest, dearer, best = cost, cost / guess, (cost, path, tuple(pools))
+                    cheapest, dearer, best = cost, cost / guess, (path, [pools[edge] for edge in sorted(pools)])
         if best is None:
             # what keeps the promises under Poisson arrivals does not under bursts: look everywhere
             return self._solve_pool_scope()
-        if len(best[2]) > 1 and (merged := self._merged(best[2], best[0])) is not None:
-            one, best = merged, (merged.cost_usd_per_hour, (0, top), (merged,))
-        bound = min(first.outcome.lower_bound, best[0])
-        proven = bound >= best[0] * (1.0 - 1e-12)
-        outcome = SearchOutcome(best[1], best[0], bound, self.evaluations, proven)
-        return Found(best[2], one, outcome, first.candidates, tuple(self.shortfalls))
+        if len(best[1]) > 1 and (merged := self._merged(best[1], cheapest)) is not None:
+            one, cheapest, best = merged, merged.cost_usd_per_hour, ((0, top), [merged])
+        bound = min(first.outcome.lower_bound, cheapest)
+        proven = bound >= cheapest * (1.0 - 1e-12)
+        outcome = SearchOutcome(best[0], cheapest, bound, self.evaluations, proven)
+        return Found(tuple(best[1]), one, outcome, first.candidates)
 
-    def _choose_near(self, i: int, j: int, calm: FleetProblem) -> Pool | None:
-        """The cheapest pool between two states of the options that are nearly the cheapest under Poisson arrivals."""
-        if (i, j) in self._cheapest:
-            return self._cheapest[i, j]
-        ranked = calm.ranked(i, j)
-        best: Pool | None = None
-        for cost, k, needed in ranked[:MOST_RIVALS]:
-            if best is None:
-                known = calm.candidate(i, j, k)
-                slope = None if known is None else known.size.steepness(self.promises)
-                best = self.candidate(i, j, k, max(1, math.ceil(needed * self._factor)), slope)
-                if best is not None:
-                    self._factor, first = best.size.needed / needed, best.cost_usd_per_hour / cost
-                continue
-            most = self.options[k].price.most_below(best.cost_usd_per_hour)
-            if cost * first > best.cost_usd_per_hour * (1.0 + RIVAL) or needed * self._factor > most * (1.0 + RIVAL):
-                continue
-            if most >= 1 and self._keeps_with(i, j, k, most, calmly=False):
-                found = self.candidate(i, j, k, most)
-                if found is not None and found.cost_usd_per_hour < best.cost_usd_per_hour:
-                    best = found
-        self._cheapest[i, j] = best
+    def _choose_near(self, i: int, j: int, calm: FleetProblem, below: float) -> Pool | None:
+        """The cheapest pool between two states below a cost, of the options nearly the cheapest under Poisson arrivals."""
+        best = self._known.cheapest.get((i, j))
+        if best is not None:
+            return best if best.cost_usd_per_hour < below else None
+        factor = self._factor
+        for _, k, needed in calm.ranked(i, j)[:MOST_RIVALS]:
+            most = math.inf
+            if below < math.inf:
+                most = self.options[k].price.most_below(below)
+                if most < 1 or needed * factor > most * (1.0 + RIVAL):
+                    continue
+                if not self._keeps_with(i, j, k, int(most), calmly=False):
+                    built = self.build(i, j, k)
+                    if built is not None and self._clearly_broken(built[2], self.rate * built[0].share, int(most)):
+                        # bursts are as hard on other engines
+                        factor = max(factor, (most + 1.0) / needed)
+                    continue
+            if (found := self._sized_as(calm, i, j, k, most)) is not None and found.cost_usd_per_hour < below:
+                best, below = found, found.cost_usd_per_hour
+        if best is not None:
+            self._known.cheapest[i, j] = best
         return best
+
+    def _sized_as(self, calm: FleetProblem, i: int, j: int, k: int, most: float = math.inf) -> Pool | None:
+        """A pool as the bursts size it, from its size under Poisson arrivals; `most` replicas are known to do."""
+        known = calm.candidate(i, j, k)
+        if known is None:
+            return None
+        start = max(1, min(most, math.ceil(known.size.needed * self._factor)))
+        found = self.candidate(i, j, k, start, known.size.steepness(self.promises))
+        if found is not None and (self._sized_small or found.size.replicas > FEW_REPLICAS):
+            # steps of a small pool say less
+            self._factor, self._sized_small = found.size.needed / known.size.needed, found.size.replicas <= FEW_REPLICAS
+        return found
 
     def ranked(self, i: int, j: int) -> list[tuple[float, int, float]]:
         """Options of a pool by their cost before rounding: (cost [USD/hour], option, replicas), the guess where none is known.
@@ -754,15 +793,15 @@ class FleetProblem:
         if best is None:
             return []
         own = self.options.index(best.option)
-        scale = best.size.needed / max(float(self._needs[own, i, j]), 1e-12)
+        scale = best.size.needed / max(float(self.needs[own, i, j]), 1e-12)
         found = []
         for k, option in enumerate(self.options):
-            pool = self._pools.get((i, j, k))
-            guess = float(self._needs[k, i, j]) * scale
-            if pool is None and ((i, j, k) in self._pools or not math.isfinite(guess)):
+            pool = self._known.pools.get((i, j, k))
+            guess = float(self.needs[k, i, j]) * scale
+            if pool is None and ((i, j, k) in self._known.pools or not math.isfinite(guess)):
                 continue
             needed = guess if pool is None else pool.size.needed
-            refused = self._refused.get((i, j, k), 0)
+            refused = self._known.refused.get((i, j, k), 0)
             found.append((max(needed, refused) * option.price.least_usd_per_replica_hour, k, max(needed, refused)))
         return sorted(found)
 
@@ -790,11 +829,9 @@ class FleetProblem:
         one = self.best(0, top)
         if one is not None and self._unbeatable(one):
             proof = SearchOutcome((0, top), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
-            return Found((one,), one, proof, len(self.options), ())
+            return Found((one,), one, proof, len(self.options))
         self.open_grid()
         top = len(self.states) - 1
-        if self.search.explained and (self.exact_bounds or one is None):
-            self._name_shortfalls()
         limit = self._limit()
         refined: set[tuple[int, int]] = set()
 
@@ -861,7 +898,7 @@ class FleetProblem:
             one, pools = merged, [merged]
             cost = merged.cost_usd_per_hour
             outcome = replace(outcome, path=(0, top), cost=cost, lower_bound=min(outcome.lower_bound, cost))
-        return Found(tuple(pools), one, outcome, self._count(), tuple(self.shortfalls))
+        return Found(tuple(pools), one, outcome, self._count())
 
     def _merged(self, pools: Sequence[Pool], cost_usd_per_hour: float) -> Pool | None:
         """One pool with an engine of a split, where that is cheaper than the split; ``None`` where none is.
@@ -876,7 +913,7 @@ class FleetProblem:
                 continue
             found = self.candidate(0, top, k, most)
             if found is not None and found.cost_usd_per_hour < least:
-                best = self._cheapest[0, top] = found
+                best = self._known.cheapest[0, top] = found
         return best
 
     def _freed_splits(self, one: Pool) -> list[tuple[int, ...]]:
@@ -948,7 +985,7 @@ class FleetProblem:
         for k in np.argsort(guides[:, 0, top], kind="stable").tolist():
             ones.setdefault(kinds[k] if guided else k, k)
         guessed = guides[:, 0, top].copy()
-        for edge in [*self._pools, *((0, top, k) for k in ones.values())]:
+        for edge in [*self._known.pools, *((0, top, k) for k in ones.values())]:
             size(*edge)
         off = [
             float(costs[k, 0, top] / guessed[k])
@@ -994,7 +1031,6 @@ class FleetProblem:
             one if one is not None and self._fits((one,)) else None,
             outcome,
             self._count(),
-            tuple(self.shortfalls),
             None if pools else gpus_by_type(unlimited.pools),
         )
 

@@ -234,6 +234,7 @@ def cheapest_within(
     """
     states = costs.shape[1]
     top = states - 1
+    costs = _undominated(costs, gpus, kinds, stock)
     least = np.min(costs, axis=0)
     # cost to go with at most that many edges: none left = arrived
     to_go = [np.where(np.arange(states) == top, 0.0, np.inf)]
@@ -274,6 +275,22 @@ def cheapest_within(
         used = {**used, kinds[k]: used.get(kinds[k], 0.0) + float(gpus[k, came, state])}
         push(children(state, max_edges - len(path) - 1, spent, used), path, used)
     return None
+
+
+def _undominated(costs: FloatArray, gpus: FloatArray, kinds: Sequence[str], stock: Mapping[str, float]) -> FloatArray:
+    """The costs without the options for which another of the same GPU type costs no more and takes no more of its stock."""
+    usable = np.isfinite(np.min(costs, axis=0))
+    price, taken = costs[:, usable], gpus[:, usable]
+    if not all(kind in stock for kind in kinds):
+        taken = np.where(np.array([kind in stock for kind in kinds])[:, None], taken, 0.0)
+    kept = price.copy()
+    for a, b in itertools.permutations(range(len(kinds)), 2):
+        if kinds[a] == kinds[b]:
+            better = (price[b] < price[a]) | (taken[b] < taken[a]) | (b < a)
+            kept[a, better & (price[b] <= price[a]) & (taken[b] <= taken[a])] = np.inf
+    found = np.full_like(costs, np.inf)
+    found[:, usable] = kept
+    return found
 
 
 MAX_LABELS = 20_000

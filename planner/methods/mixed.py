@@ -96,6 +96,7 @@ class MixedPool(PoolModel):
         limit = self._replica.max_throughput()
         self._capacity = limit.per_s
         self.bound_by = limit.binding
+        self._guide: MixedPool | None = None
         self._tables: dict[float, FloatArray] = {}
         self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
         self._known: dict[tuple[float, int, tuple[float, ...]], tuple[Prediction, MixedPrediction | None]] = {}
@@ -202,10 +203,21 @@ class MixedPool(PoolModel):
         """The same pool under Poisson arrivals; what has been predicted already is not predicted again."""
         return _Calm(self)
 
+    def guide(self) -> MixedPool | None:
+        """See :class:`planner.methods.base.PoolModel`: along fewer requests, where there is a path at all."""
+        fewer = self.arrivals.sampled()
+        if self._guide is None and fewer is not None and fewer.arrivals is not None:
+            self._guide = self._arriving(fewer)
+        return self._guide
+
     def grown(self, growth: str) -> MixedPool:
         """See :class:`planner.methods.base.PoolModel`; what is known of Poisson arrivals stays known."""
+        return self._arriving(self.arrivals.grown(growth))
+
+    def _arriving(self, arrivals: PoolArrivals) -> MixedPool:
+        """The same replicas under other arrivals."""
         other = copy(self)
-        other.arrivals, other._tables, other._followed = self.arrivals.grown(growth), {}, {}
+        other.arrivals, other._guide, other._tables, other._followed = arrivals, None, {}, {}
         return other
 
     def _calm(

@@ -31,6 +31,8 @@ _LEVELS_ABOVE = 40
 # Stirling's series s(c) = 1/(12 c) - 1/(360 c^3) + ...: six terms reach 1e-17 from c = 16; below, log Gamma is used.
 _STIRLING_FROM = 16.0
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+# Whole numbers of servers up to which the recursion is as quick.
+_FEW = 200.0
 _HALF_LOG_TWO_PI = 0.918938533204672741780329736406
 
 
@@ -118,6 +120,16 @@ def _log_c(c: type_array, a: type_array) -> type_array:
         log_wait = np.where(log_wait > -0.7, np.log1p(-np.minimum(slack * (tail - pi) / below, 0.6)), log_wait)
     out: type_array = np.where(a < c, log_wait, 0.0)
     return out
+
+
+def _whole_erlang_c(servers: int, offered_load: float) -> float:
+    """Erlang C of a few servers by the recursion B(k) = a B(k-1) / (k + a B(k-1)): SciPy need not be loaded for it."""
+    if offered_load >= servers:
+        return 1.0
+    blocked = 1.0
+    for k in range(1, servers + 1):
+        blocked = offered_load * blocked / (k + offered_load * blocked)
+    return blocked / (1.0 - offered_load / servers * (1.0 - blocked))
 
 
 @overload
@@ -232,6 +244,8 @@ def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool
     if exact:
         return _exactly(_mp_erlang_c, servers, offered_load)
     c, a = _checked(servers, offered_load)
+    if c.ndim == 0 and c <= _FEW and c == np.floor(c):
+        return _whole_erlang_c(int(c), float(a))
     with np.errstate(under="ignore"):
         return as_result(np.exp(_log_c(c.ravel(), a.ravel())).reshape(c.shape))
 

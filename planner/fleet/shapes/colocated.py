@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.fleet.caches import cache_curve, cache_lines
 from planner.fleet.chance import Chance, chance_of
-from planner.fleet.explain import infeasible, of_fleet_wide
+from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
@@ -29,7 +29,7 @@ from planner.fleet.problem import FEW_REPLICAS, FleetProblem, Found, engine_choi
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
-from planner.methods.base import Prediction
+from planner.methods.base import PoolModel, Prediction
 from planner.methods.sessions import SessionPool
 from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
@@ -339,13 +339,19 @@ class Colocated(Fleet):
 
     def grown(self, growth: str) -> Colocated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
-        pools = []
-        for pool in self.pools:
-            model = pool.model.grown(growth)
-            if model is None:
-                return None
-            pools.append(replace(pool, model=model))
-        return Colocated(self.question, pools)
+        return self._with(lambda model: model.grown(growth))
+
+    def roughly(self) -> Colocated | None:
+        """See :meth:`planner.fleet.fleet.Fleet.roughly`."""
+        return self._with(lambda model: model.guide())
+
+    def _with(self, change: Callable[[PoolModel], PoolModel | None]) -> Colocated | None:
+        """The same pools with other models; ``None`` where one has none."""
+        models = [change(pool.model) for pool in self.pools]
+        pools = [
+            replace(pool, model=model) for pool, model in zip(self.pools, models, strict=True) if model is not None
+        ]
+        return Colocated(self.question, pools) if len(pools) == len(self.pools) else None
 
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""
@@ -373,6 +379,8 @@ class _ColocatedShape(Shape):
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
         problem = FleetProblem(question)
         found = problem.solve()
+        if problem.exact_bounds or found.one_pool is None:
+            name_shortfalls(problem)
         if not found.pools:
             raise infeasible(problem, found)
         names = pool_names(len(found.pools))
@@ -383,7 +391,7 @@ class _ColocatedShape(Shape):
             fleet,
             _report(problem, found, fleet),
             baseline,
-            tuple(_search_notes(problem, found)),
+            tuple(_search_notes(problem)),
             _unproven(problem, found, fleet),
             _with_oracle(question, found, fleet.cost_usd_per_hour),
         )
@@ -487,13 +495,13 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 
 
-def _search_notes(problem: FleetProblem, found: Found) -> Iterator[Remark]:
+def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
     """What the search met on its way."""
-    if found.shortfalls:
-        worst = min(found.shortfalls, key=lambda s: s.excess)
+    if problem.shortfalls:
+        worst = min(problem.shortfalls, key=lambda s: s.excess)
         p = worst.promise
         values = {"promise": p.told, "best": p.tell(worst.best_s), "limit_s": p.limit_s, "best_s": worst.best_s}
-        yield Remark("at_no_size", {"pools": len(found.shortfalls), **values})
+        yield Remark("at_no_size", {"pools": len(problem.shortfalls), **values})
     if tight := _full_occupancy(problem):
         yield tight
 

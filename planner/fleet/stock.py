@@ -1,0 +1,167 @@
+"""The cheapest fleet that an inventory holds where bursts decide: guesses, Poisson arrivals, then looks along the path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.fleet.pool import CLEAR, USUAL_SLOPE, Pool, evaluate_pool, excess_of
+from planner.fleet.search import Labelled, cheapest_within
+
+if TYPE_CHECKING:
+    from planner.fleet.problem import FleetProblem
+    from planner.methods.base import PoolModel
+
+__all__ = ["BurstyStock"]
+
+FloatArray = NDArray[np.float64]
+
+LOOKS, MORE_LOOKS = 12, 0.1
+"""Pools asked under Poisson arrivals; others must then be guessed to cost that share less than they are."""
+
+STEPS = 20
+"""Predictions along the path at most."""
+
+FEW = 8
+"""Replicas of a pool up to which a prediction along fewer requests comes first."""
+
+FURTHEST = 0.4
+"""Logarithm of the factor by which one prediction moves a number of replicas at most."""
+
+
+class BurstyStock:
+    """Numbers of replicas of every pool and engine as far as they are known, and the cheapest fleet that follows from them.
+
+    A prediction at the number thought to be enough says whether it is, and how far it is off: pools are not sized one by one,
+    the cheapest fleet decides which number is looked at next.
+
+    Parameters
+    ----------
+    problem, calm
+        The question, and the same under Poisson arrivals, on one grid.
+    factor
+        What bursts make of a number of replicas, as far as is known.
+    """
+
+    def __init__(self, problem: FleetProblem, calm: FleetProblem, factor: float) -> None:
+        self.problem, self.calm = problem, calm
+        options = problem.options
+        self.kinds = [o.gpu.name for o in options]
+        self._same = np.array([[a == b for b in self.kinds] for a in self.kinds])
+        self._price = np.array([o.price.least_usd_per_replica_hour for o in options])[:, None, None]
+        self._gpus = np.array([o.price.gpus_per_replica for o in options], dtype=np.float64)[:, None, None]
+        self._spares = np.array([o.price.redundancy for o in options], dtype=np.float64)[:, None, None]
+        shape = problem.option_bounds.shape
+        self._empty = problem.option_bounds == 0.0
+        self._needed = np.where(np.isfinite(problem.option_bounds), problem.needs, math.inf)
+        self._factor = np.full(shape, factor)
+        self._asked, self._done = np.zeros(shape, dtype=bool), self._empty.copy()
+        # numbers known to break a promise, and to keep them all
+        self._low, self._high = np.zeros(shape), np.full(shape, math.inf)
+        self._floor = np.zeros(shape)
+        self.steps = 0
+        for key in [*calm.sized()]:
+            self._ask(*key)
+
+    def _replicas(self) -> FloatArray:
+        """Replicas thought to be enough, shape (options, states, states)."""
+        with np.errstate(invalid="ignore"):
+            number: FloatArray = np.clip(
+                np.ceil(self._needed * self._factor * (1.0 - 1e-9)), self._low + 1.0, self._high
+            )
+        number = np.maximum(number, float(self.problem.kept.min_replicas))
+        return number
+
+    def solve(self) -> tuple[tuple[int, ...], list[Pool]] | None:
+        """States and pools of the cheapest fleet found; ``None`` where none fits."""
+        while (found := self._cheapest(self._replicas())) is not None:
+            edges = self._edges(found)
+            still = [edge for edge in edges if not self._done[edge[2], edge[0], edge[1]]]
+            if not still or self.steps >= STEPS:
+                break
+            for i, j, k in still:
+                if self._asked[k, i, j]:
+                    self._step(i, j, k)
+                else:
+                    self._ask(i, j, k)
+        found = self._cheapest(np.where(self._done, self._replicas(), math.inf))
+        if found is None:
+            return None
+        pools = []
+        for i, j, k in self._edges(found):
+            pool = self.problem.candidate(i, j, k, float(self._high[k, i, j]))
+            assert pool is not None
+            pools.append(pool)
+        return (0, *(state for state, _ in found)), pools
+
+    def _edges(self, path: Labelled) -> list[tuple[int, int, int]]:
+        """Lower state, upper state and option of every pool of a path that serves anybody."""
+        edges = [(i, j, k) for i, (j, k) in zip((0, *(s for s, _ in path)), path, strict=False)]
+        return [(i, j, k) for i, j, k in edges if not self._empty[k, i, j]]
+
+    def _cheapest(self, replicas: FloatArray) -> Labelled | None:
+        """The cheapest fleet within the stock with these numbers."""
+        bought = np.where(self._empty, 0.0, replicas + self._spares)
+        doubt = 1.0 if int(self._asked.sum()) < LOOKS else 1.0 + MORE_LOOKS
+        costs = bought * self._price * np.where(self._asked, 1.0, doubt)
+        stock: Mapping[str, float] = self.problem.stock
+        found = cheapest_within(costs, bought * self._gpus, self.kinds, stock, self.problem.search.pools)
+        return None if found is None else found[1]
+
+    def _alike(self, i: int, j: int) -> NDArray[np.bool_]:
+        """Pools at the same boundaries, whatever their bands, shape (states, states)."""
+        at: Sequence[float] = [s.boundary for s in self.problem.states]
+        where: NDArray[np.bool_] = np.equal(at, at[i])[:, None] & np.equal(at, at[j])[None, :]
+        return where
+
+    def _ask(self, i: int, j: int, k: int) -> None:
+        """Take what Poisson arrivals need of a pool; other engines on the same GPU, and other bands, are guessed wrong alike."""
+        guess = float(self._needed[k, i, j])
+        pool = self.calm.candidate(i, j, k, guess if 1.0 <= guess < math.inf else None)
+        self._asked[k, i, j] = True
+        if pool is None:
+            self._needed[k, i, j] = math.inf
+            return
+        alike = self._same[k][:, None, None] & self._alike(i, j) & ~self._asked
+        self._needed[alike] *= pool.size.needed / guess
+        self._needed[k, i, j] = pool.size.needed
+        # neither the load nor what the hardware takes depends on bursts
+        kept = self.problem.kept
+        by_load = pool.arrival_rate_per_s / (kept.utilization_cap * pool.capacity_per_s)
+        least = max(by_load * (1.0 - 1e-9), float(self.problem.least_replicas(pool.option, pool.law.moments)))
+        self._low[k, i, j] = self._floor[k, i, j] = math.ceil(least) - 1.0
+
+    def _off(self, model: PoolModel, rate: float, n: int) -> float:
+        """Logarithm of the factor by which a number of replicas is thought to be too small."""
+        prediction = evaluate_pool(model, rate, n, self.problem.levels)
+        return excess_of(prediction, self.problem.promises) / USUAL_SLOPE
+
+    def _step(self, i: int, j: int, k: int) -> None:
+        """Predict a pool along the path with the number thought to be enough."""
+        problem, n = self.problem, int(self._replicas()[k, i, j])
+        built = problem.build(i, j, k)
+        assert built is not None
+        law, _, model = built
+        self.steps += 1
+        rate = problem.rate * law.share
+        # a replica of few is a large step: a rough look often says enough
+        rough = model.guide() if n <= FEW else None
+        off = -math.inf if rough is None else self._off(rough, rate, n)
+        if off * USUAL_SLOPE <= CLEAR:
+            off = self._off(model, rate, n)
+        if off > 0.0:
+            self._low[k, i, j] = n
+        else:
+            self._high[k, i, j] = n
+        # bursts cost an engine about the same factor in all pools of the shortest requests, and in those of the longest
+        ends = np.arange(len(problem.states))
+        alike = ((ends == 0) == (i == 0))[:, None] & ((ends == ends[-1]) == (j == ends[-1]))[None, :]
+        untouched = (self._low[k] == self._floor[k]) & np.isinf(self._high[k])
+        factor = n * math.exp(min(max(off, -FURTHEST), FURTHEST)) / float(self._needed[k, i, j])
+        self._factor[k, untouched & alike] = self._factor[k, i, j] = factor
+        least = int(self._replicas()[k, i, j])
+        self._done[k, i, j] = least >= self._high[k, i, j]
