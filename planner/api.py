@@ -138,7 +138,9 @@ def plan(
     client_timeout: float | str | None = None,
     retries: int | None = None,
     retry_after: float | str | None = None,
-    burst: Literal["auto", "poisson"] | None = None,
+    burst: str | None = None,
+    surge: str | None = None,
+    in_flight: int | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,
     redundancy: int | None = None,
@@ -328,7 +330,14 @@ def plan(
     retry_after
         How long they wait before. Default: 1s. [time [s]: 0.5 or 500ms]
     burst
-        auto: bursts as the trace shows them; poisson: none. Default: auto. [text]
+        auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps. Default:
+        auto. [text]
+    surge
+        Flash crowds, whose requests alone the promises are held against: 3x/60s, or 3x/60s/30s with a ramp.
+        Default: none. [text]
+    in_flight
+        Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
+        counts. Default: no limit. [whole number]
     growth
         More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
         Default: users. [text]
@@ -578,8 +587,8 @@ def simulate(
     from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.simulate.plan import Load, verify_fleet
-    from planner.simulate.surge import Surge
     from planner.simulate.verify import MAX_REQUESTS
+    from planner.workload.sending import Surge
 
     load = Load(
         arrivals,
@@ -926,7 +935,9 @@ def schedule(
     client_timeout: float | str | None = None,
     retries: int | None = None,
     retry_after: float | str | None = None,
-    burst: Literal["auto", "poisson"] | None = None,
+    burst: str | None = None,
+    surge: str | None = None,
+    in_flight: int | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | None = None,
     redundancy: int | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token
+from planner.errors import InputError
 from planner.kept import once
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
@@ -218,9 +219,11 @@ def replica_for(
     setup = set_up(option, law, high_tokens, engines, question.promises.parts, method)
     if setup is None:
         return None
-    known, growth = question.traffic.arrivals, question.traffic.growth
+    traffic = question.traffic
+    known, growth, sending = traffic.arrivals, traffic.growth, traffic.sending
     arrivals = once(
-        ("arrivals", id(law), id(known), growth), lambda: (law, PoolArrivals(known, law.share, law.requests, growth))
+        ("arrivals", id(law), id(known), growth, sending),
+        lambda: (law, PoolArrivals(known, law.share, law.requests, growth, sending=sending)),
     )[1]
     return setup, pool_model(question, option, setup, law, arrivals)
 
@@ -242,6 +245,10 @@ def _by_method(
 ) -> PoolModel:
     """The model of a pool of single copies as the latency method has it, speculation included."""
     method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
+    if not (method.feels_bursts or arrivals.sending.ordinary):
+        raise InputError(
+            f"burst, surge, in_flight: method {method.name} knows Poisson arrivals alone", "Take --method mixed."
+        )
     if speculation is None:
         joint = bool(question.promises.joint)
         made: list[tuple[EngineOption, PoolModel, object]] = once(

@@ -14,6 +14,7 @@ from planner.queueing.bursts import BurstSequence, rate_variances
 from planner.queueing.path import Followed, PathRequests
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests
+from planner.workload.sending import ORDINARY, Sending
 from planner.workload.stretches import MOST_DRAWS, Stretches, stretches
 from planner.workload.trace import Trace
 
@@ -37,6 +38,12 @@ MOST_BALANCED = 5
 """Replicas of a pool balanced by numbers in flight that are followed, with evenly spread requests of all: P99 of TTFT and TPOT are
 within 5% of those of 8 and 16 replicas."""
 
+FEWEST_TOGETHER = 8
+"""Replicas followed at least, of a pool that has them, where clients limit what they have under way or requests are drawn."""
+
+MOST_DRAWN = 32
+"""Replicas of a pool for which requests are drawn: of a larger one as full, so many see the same."""
+
 IDLE_LOAD = 1e-6
 """A replica at this load is as good as idle: no burst reaches it [1]."""
 
@@ -57,6 +64,8 @@ class PoolArrivals:
         What more than the trace's own rate stands for, as :meth:`planner.workload.trace.Trace.at_rate` takes it.
     most
         Requests followed in one prediction.
+    sending
+        What clients do beyond that.
     """
 
     arrivals: Arrivals | None
@@ -64,11 +73,13 @@ class PoolArrivals:
     requests: Callable[[], PoolRequests | None] = lambda: None
     growth: str = "users"
     most: int = MOST_REQUESTS
+    sending: Sending = ORDINARY
     _found: dict[str, tuple[PathRequests, Trace] | None] = field(default_factory=dict, repr=False, compare=False)
+    _rescaled: dict[str, Trace] = field(default_factory=dict, repr=False, compare=False)
 
     def sampled(self) -> PoolArrivals | None:
         """The same arrivals of which fewer requests are followed, else Poisson ones; ``None`` of Poisson arrivals."""
-        if self.arrivals is None:
+        if self.arrivals is None and self.sending.ordinary:
             return None
         if self.most == FEW_REQUESTS or self._own_requests() is None:
             return PoolArrivals(None)
@@ -76,7 +87,7 @@ class PoolArrivals:
 
     def grown(self, growth: str) -> PoolArrivals:
         """The same requests where more than their own rate stands for something else."""
-        return PoolArrivals(self.arrivals, self.share, self.requests, growth)
+        return PoolArrivals(self.arrivals, self.share, self.requests, growth, sending=self.sending)
 
     def path(
         self,
@@ -112,40 +123,64 @@ class PoolArrivals:
         if known is None:
             return None
         own, trace = known
-        copies = trace.copies(pool_rate)
+        limit = self.sending.in_flight * self.share / replicas
+        if self.sending.drawn:
+            pool_rate *= min(1.0, MOST_DRAWN / replicas)
+            replicas = min(replicas, MOST_DRAWN)
+            trace = self._at_rate(trace, pool_rate)
+        copies, servers = trace.copies(pool_rate), float(replicas)
         if copies > MOST_COPIES and replicas > 1:
             # a smaller pool of replicas as full: so many users already even out nearly all there is to even out, and what a
             # replica gets of so many copies that come together is as good as drawn anew
-            fewer = max(1, round(replicas * MOST_COPIES / copies))
-            pool_rate, replicas = pool_rate * fewer / replicas, fewer
-            copies = trace.copies(pool_rate)
-        followed, alone = min(replicas, balanced), copies <= 1.0 or self.growth == "use"
+            smaller = max(MOST_COPIES / copies, 1.0 / replicas)
+            copies, servers = smaller * copies, smaller * servers
+            pool_rate = copies * trace.rate_per_s
+        most = max(int(servers + 1e-9), 1)
+        followed, alone = min(most, balanced), copies <= 1.0 or self.growth == "use"
         if alike:
             expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
-            followed = max(1, min(replicas, round(self.most * replicas / expected)))
+            followed = max(1, min(most, round(self.most * servers / expected)))
+        if limit < math.inf or self.sending.drawn:
+            # a limit is felt by all of them together, and few requests are drawn of each
+            followed = max(followed, min(most, FEWEST_TOGETHER))
         found = stretches(
             trace,
             work_s(own),
-            replicas,
+            servers,
             pool_rate,
             growth=self.growth,
-            keep=followed / replicas,
+            keep=followed / servers,
             even=not alike,
             whole_s=None if whole_s is None else whole_s(own),
             life_s=life_s,
             most=self.most,
+            surge=self.sending.surge,
         )
         if found.rows.size < FEWEST_REQUESTS:
             return None
         part = own.take(found.rows)
         requests = replace(
-            part, times=found.times, weight=found.weight, block=found.run, level=found.level, backlog=found.backlog
+            part,
+            times=found.times,
+            weight=found.weight,
+            block=found.run,
+            keys=found.keys,
+            level=found.level,
+            backlog=found.backlog,
         )
-        return PoolPath(requests, followed, found)
+        return PoolPath(requests, followed, found, limit * followed)
+
+    def _at_rate(self, trace: Trace, rate: float) -> Trace:
+        """Requests drawn at a rate [1/s], the same object for the same rate."""
+        key = f"at {rate!r}"
+        if key not in self._rescaled:
+            self._rescaled.clear()
+            self._rescaled[key] = trace.rescaled(rate)
+        return self._rescaled[key]
 
     def _own_requests(self) -> tuple[PathRequests, Trace] | None:
         """The pool's requests as the trace has them."""
-        if self.arrivals is None:
+        if self.arrivals is None and self.sending.ordinary:
             return None
         if "own" not in self._found:
             requests = self.requests()
@@ -187,11 +222,14 @@ class PoolPath:
         Replicas they are for.
     stretches
         Where they were taken from.
+    in_flight
+        Requests of those replicas that clients have under way at most.
     """
 
     requests: PathRequests
     followed: int
     stretches: Stretches
+    in_flight: float = math.inf
     _hours: dict[tuple[str, tuple[float, ...]], NDArray[np.float64]] = field(
         default_factory=dict, init=False, repr=False
     )

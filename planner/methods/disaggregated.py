@@ -107,7 +107,7 @@ class PrefillPool(PoolModel):
 
     def guide(self) -> PrefillPool | None:
         """See :class:`planner.methods.base.PoolModel`: Poisson arrivals, in closed form."""
-        if self.arrivals.arrivals is None:
+        if self.arrivals.arrivals is None and self.arrivals.sending.ordinary:
             return None
         return PrefillPool(self.nodes, self.one_queue, PoolArrivals(None), self.overhead_s, self._service)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from planner.methods.base import Method, PoolModel, Prediction, unstable
 from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
 from planner.methods.joint import Together
 from planner.queueing.bursts import BurstSequence, rising
+from planner.queueing.held_back import with_limit
 from planner.queueing.mixed.accuracy import WAITING
 from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
 from planner.queueing.path import PathRequests, follow_path, prefill_work
@@ -150,9 +152,9 @@ class MixedPool(PoolModel):
         )
         if path is None:
             return None
-        run = follow_path(
-            counted(path.requests),
-            cost,
+        follow = partial(
+            follow_path,
+            cost=cost,
             replicas=path.followed,
             candidates=self.routing.candidates,
             in_turn=self.routing.in_turn,
@@ -160,6 +162,7 @@ class MixedPool(PoolModel):
             slots=self.slots,
             kv_tokens=self.kv_tokens,
         )
+        run = with_limit(counted(path.requests), path.in_flight, follow)
         ttft = path.typical(run, quantiles) + self.api_overhead_s
         e2e = path.hours(run, "e2e_s", quantiles)[1] + self.api_overhead_s
         tpot = path.hours(run, "tpot_s", quantiles)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from planner.methods.base import Method, PoolModel, Prediction, same_band, unsta
 from planner.methods.burst import IDLE_LOAD, PoolArrivals, path_band
 from planner.methods.joint import Together
 from planner.queueing.common_clock import follow_slots
+from planner.queueing.held_back import with_limit
 from planner.queueing.path import PathRequests
 from planner.queueing.slots.chain import ROUTINGS
 from planner.queueing.slots.latency import ReplicaLatency
@@ -162,16 +164,17 @@ class OccupancyPool(PoolModel):
         if path is None:
             return None
         counts = iterations(path.requests)
-        run = follow_slots(
-            path.requests,
-            self._duration,
-            counts,
-            counts - path.requests.steps,
+        follow = partial(
+            follow_slots,
+            duration=self._duration,
+            iterations=counts,
+            first=counts - path.requests.steps,
             slots=self.slots,
             replicas=path.followed,
             candidates=self.routing.candidates,
             in_turn=self.routing.in_turn,
         )
+        run = with_limit(path.requests, path.in_flight, follow)
         load = arrival_rate_per_s / (replicas * self._capacity)
         return Prediction(
             quantiles=quantiles,

@@ -20,6 +20,7 @@ from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
+from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
@@ -93,6 +94,7 @@ class Traffic:
     max_output: int | None = None
     cache: bool = True
     shared_prefix: float = 0.0
+    sending: Sending = ORDINARY
 
     @property
     def longest_output(self) -> float:
@@ -132,8 +134,13 @@ class Traffic:
     def moments(self, chunk: int) -> FleetMoments:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
         asked = (self.p_c, chunk, self.cached_share, self.route_on)
-        key = ("moments", id(self.workload), repr(asked), self.sessions is None, self.shared_prefix)
-        return once(key, lambda: FleetMoments(self.workload, *asked, self.sessions, self.shared_prefix))
+        key = ("moments", id(self.workload), repr(asked), self.sessions is None, self.shared_prefix, self.sending)
+
+        def made() -> FleetMoments:
+            drawn = self.sending.drawn_from(self.workload) if self.sending.drawn else None
+            return FleetMoments(self.workload, *asked, self.sessions, self.shared_prefix, drawn)
+
+        return once(key, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +458,21 @@ def _chance(inputs: PlanInputs, workload: Workload) -> float | Mapping[str, floa
     return category_shares(inputs.compress, workload.categories)
 
 
+def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
+    """What clients do beyond what the workload shows; its requests are drawn where it has none one by one."""
+    surge = None if inputs.surge is None else Surge.parse(inputs.surge)
+    limit = math.inf if inputs.in_flight is None else float(inputs.in_flight)
+    asked = Sending(paced_clients(inputs.burst), limit, surge)
+    if asked.ordinary:
+        return asked
+    if workload.sessions is not None and inputs.prefix_cache == "on":
+        raise InputError(
+            "burst, surge, in_flight: not together with prefix caches that sessions fill", "Give --prefix-cache off."
+        )
+    recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.path is not None)
+    return replace(asked, drawn=not recorded)
+
+
 def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float | None = None) -> CompiledQuestion:
     """Options and a workload as the records the rooms work on.
 
@@ -489,7 +511,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         rate,
         own,
         inputs.cached_share,
-        inputs.burst == "auto",
+        inputs.burst != "poisson",
         inputs.growth,
         _chance(inputs, workload),
         "total" if inputs.compress else inputs.route_on,
@@ -497,6 +519,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         inputs.max_output,
         inputs.prefix_cache == "on",
         shared_prefix=prefix,
+        sending=_sending(inputs, workload),
     )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
     routing = ("sticky" if open_routing else DEFAULT_ROUTING) if inputs.routing == "auto" else inputs.routing

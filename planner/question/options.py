@@ -115,6 +115,24 @@ def _too_few_up(name: str, value: float) -> Iterator[str]:
         )
 
 
+def _bursts(name: str, value: str) -> Iterator[str]:
+    """What is wrong with a law of arrivals as written."""
+    from planner.workload.sending import paced_clients
+
+    if value not in ("auto", "poisson") and paced_clients(value) is None:
+        yield f"{name}: {value!r} is none of auto, poisson, paced:N (N clients at constant gaps)"
+
+
+def _crowd(name: str, value: str) -> Iterator[str]:
+    """What is wrong with a flash crowd as written."""
+    from planner.workload.sending import Surge
+
+    try:
+        Surge.parse(value)
+    except InputError as error:
+        yield error.message
+
+
 def _speculation(name: str, value: str) -> Iterator[str]:
     """What is wrong with a speculation as written."""
     from planner.iteration.speculation import Speculation
@@ -262,7 +280,12 @@ class PlanInputs:
     retry_after: float = _option(1.0, of.DURATION, WORKLOAD,
         "How long they wait before.", "1s", check=_NOT_NEGATIVE)
     burst: str = _option("auto", of.TEXT, WORKLOAD,
-        "auto: bursts as the trace shows them; poisson: none.", choices=("auto", "poisson"))
+        "auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps.", check=_bursts)
+    surge: str | None = _option(None, of.TEXT, WORKLOAD,
+        "Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp.", "none", check=_crowd)
+    in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
+        "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
+        "no limit", check=_AT_LEAST_1)
     growth: str = _option("users", of.TEXT, WORKLOAD,
         "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
         choices=GROWTH)

@@ -9,11 +9,12 @@ before it have left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush, heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.queueing.common_draws import WITHIN, uniforms
+from planner.queueing.held_back import admitted
 from planner.queueing.path import APART_S, Followed, PathRequests, assign_replicas
 
 __all__ = ["follow_slots"]
@@ -41,7 +42,6 @@ def follow_slots(
     replicas: int = 1,
     candidates: int | None = 1,
     in_turn: bool = False,
-    seed: int = 1,
 ) -> Followed:
     """Run a pool of such replicas along a path.
 
@@ -57,7 +57,7 @@ def follow_slots(
         Requests a replica holds.
     before_s
         From the arrival to the moment a request could enter [s]: the transfer of its KV cache.
-    replicas, candidates, in_turn, seed
+    replicas, candidates, in_turn
         The pool, as :func:`planner.queueing.path.assign_replicas` takes it.
 
     Returns
@@ -69,13 +69,13 @@ def follow_slots(
     seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
     usual, inside = _usual(requests, duration, float(iterations.sum()) / (seconds * replicas), slots)
     stay = iterations * usual
-    replica = assign_replicas(times, 0.0 * times, stay, 0.0, replicas, candidates, in_turn, seed)
+    replica = assign_replicas(times, 0.0 * times, stay, 0.0, replicas, candidates, in_turn, requests.keys)
     order = np.argsort(replica, kind="stable")
     part, count, to_first = requests.take(order), iterations[order], first[order]
     arrived = times[order] + APART_S * 1e2 * replica[order]
     ready = arrived + (before_s[order] if isinstance(before_s, np.ndarray) else before_s)
     past = _there_at_first(part, arrived, inside)
-    place = (np.arange(arrived.size) * 0.6180339887498949) % 1.0
+    place = uniforms(part.keys, WITHIN)
     entered, end = ready, ready + stay[order]
     begin, reading, crowded = ready, ready, False
     changed = 0.0
@@ -88,7 +88,7 @@ def follow_slots(
         crowded = crowded or clock.most >= slots
         if crowded:
             stay = end - begin
-            entered = _admitted(ready, stay, slots)
+            entered = admitted(ready, stay, slots)
             end = entered + stay
         step = end - before
         change = float(np.mean(np.abs(step)))
@@ -134,43 +134,6 @@ def _there_at_first(part: PathRequests, arrived: Array, usual: float) -> tuple[A
     return arrived[first], level * usual
 
 
-def _admitted(ready: Array, stay: Array, slots: float) -> Array:
-    """When each may enter: first come, first served, as slots are given back."""
-    order = np.argsort(ready, kind="stable")
-    comes = ready[order]
-    # inside with every arrival if nobody waited: a stretch of a replica without more than its slots has no one who waits
-    # and those who come at once count for one another, however short they stay
-    leaves = np.maximum(comes + stay[order], np.nextafter(comes, np.inf))
-    inside = np.arange(1, comes.size + 1) - np.searchsorted(np.sort(leaves), comes, side="right")
-    stretch = np.cumsum(np.diff(comes, prepend=-np.inf) > APART_S * 5e-3) - 1
-    full = np.zeros(int(stretch[-1]) + 1, dtype=bool)
-    full[stretch[inside > slots]] = True
-    found = ready.copy()
-    wait = order[full[stretch]]
-    found[wait] = _in_turn(ready[wait], stay[wait], slots)
-    return found
-
-
-def _in_turn(ready: Array, stay: Array, slots: float) -> Array:
-    """The same, request by request; `ready` does not decrease."""
-    entered: list[float] = []
-    ends: list[float] = []
-    before = -np.inf
-    for comes, stays in zip(ready.tolist(), stay.tolist(), strict=True):
-        if comes - before > APART_S * 5e-3:  # another stretch or replica
-            ends = []
-        before = comes
-        if len(ends) < slots:
-            entered.append(comes)
-            heappush(ends, comes + stays)
-            continue
-        first = ends[0]
-        at = comes if comes > first else first
-        entered.append(at)
-        heapreplace(ends, at + stays)
-    return np.array(entered)
-
-
 class _Clock:
     """Iterations done by every moment, given when requests come and go."""
 
@@ -200,8 +163,9 @@ class _Clock:
 
     def left(self, at: Array) -> Array:
         """Duration of the iteration under way just before a moment [s]; 0 where nobody is inside."""
-        where = np.maximum(np.searchsorted(self.moments, at, side="left") - 1, 0)
-        return np.where(self._inside[where] > 0.5, self._iteration[where], 0.0)
+        before = np.searchsorted(self.moments, at, side="left")
+        where = np.maximum(before - 1, 0)
+        return np.where((before > 0) & (self._inside[where] > 0.5), self._iteration[where], 0.0)
 
     def reading(self, at: Array) -> Array:
         """Iterations done [1]."""

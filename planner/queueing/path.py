@@ -24,6 +24,7 @@ from heapq import heappop, heappush, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.queueing.common_draws import SECOND, WITHIN, numbered, replicas_drawn, uniforms
 from planner.queueing.reuse import own_tokens
 
 __all__ = ["Followed", "PathRequests", "assign_replicas", "follow_path", "follow_queue", "prefill_work"]
@@ -60,6 +61,8 @@ class PathRequests:
         How many requests of the whole path it stands for, shape (requests,): 0 for those of a warm-up.
     block
         Stretch of the path it belongs to, shape (requests,), ascending: nothing waits at the start of each.
+    keys
+        What its random choices hang on, shape (requests,); see :mod:`planner.queueing.common_draws`.
     level, backlog
         Decodes that run when each stretch begins, relative to their mean [1], and what waits then [s]; shape (stretches,).
     """
@@ -72,6 +75,7 @@ class PathRequests:
     held: Array
     weight: Array
     block: NDArray[np.int64]
+    keys: NDArray[np.uint64]
     level: Array = field(default_factory=lambda: np.zeros(1))
     backlog: Array = field(default_factory=lambda: np.zeros(1))
 
@@ -94,7 +98,7 @@ class PathRequests:
         written = 0.5 * (steps + 1.0)
         return cls(
             times, new, pairs, steps, input_tokens + written, own_tokens(input_tokens, shared_prefix) + written,
-            np.ones(times.size), np.zeros(times.size, dtype=np.int64),
+            np.ones(times.size), np.zeros(times.size, dtype=np.int64), numbered(times.size),
         )  # fmt: skip
 
     @property
@@ -106,8 +110,7 @@ class PathRequests:
         """The requests at `rows`."""
         return PathRequests(
             self.times[rows], self.tokens[rows], self.pairs[rows], self.steps[rows], self.context[rows],
-            self.held[rows], self.weight[rows], self.block[rows], self.level,
-            self.backlog,
+            self.held[rows], self.weight[rows], self.block[rows], self.keys[rows], self.level, self.backlog,
         )  # fmt: skip
 
 
@@ -175,7 +178,7 @@ def assign_replicas(
     replicas: int,
     candidates: int | None = 1,
     in_turn: bool = False,
-    seed: int = 1,
+    keys: NDArray[np.uint64] | None = None,
 ) -> NDArray[np.int64]:
     """Replica of every request.
 
@@ -194,24 +197,24 @@ def assign_replicas(
         random: 1, 2, or ``None`` for all.
     in_turn
         Replicas are taken in turn instead.
-    seed
-        Of the random choices.
+    keys
+        What the random choices of each request hang on, shape (requests,); its place unless given.
 
     Returns
     -------
     ndarray of int, shape (requests,)
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
     count = times.size
+    keys = numbered(count) if keys is None else keys
     if replicas == 1:
         return np.zeros(count, dtype=np.int64)
     if in_turn:
         return np.arange(count) % replicas
+    first = replicas_drawn(keys, replicas)
     if candidates == 1:
-        return rng.integers(0, replicas, count)
-    first = rng.integers(0, replicas, count)
-    other = first + rng.integers(1, replicas, count)
-    second = np.where(other >= replicas, other - replicas, other)
+        return first
+    second = replicas_drawn(keys, replicas - 1, SECOND)
+    second += second >= first
     rows = zip(times.tolist(), first.tolist(), second.tolist(), work.tolist(), life.tolist(), strict=True)
     if candidates == 2:
         return _of_two(rows, replicas, held_up)
@@ -354,7 +357,6 @@ def follow_path(
     budget: float = np.inf,
     slots: float = np.inf,
     kv_tokens: float = np.inf,
-    seed: int = 1,
 ) -> Followed:
     """Run a pool of replicas that mix prefill and decodes along a path.
 
@@ -370,8 +372,6 @@ def follow_path(
         Tokens of an iteration, decodes included [tokens].
     slots, kv_tokens
         Sequences and tokens of KV memory that a replica holds, what it keeps once for all left out.
-    seed
-        Of the router's random choices.
 
     Returns
     -------
@@ -387,9 +387,11 @@ def follow_path(
     if replicas > 1 and candidates != 1:
         work, iterations = _prefill_work(requests, decodes, cost, budget)
         behind = 1.0 - alone * float(iterations.sum()) / float(work.sum())
-        replica = assign_replicas(times, work, requests.steps * alone, behind, replicas, candidates, in_turn, seed)
+        replica = assign_replicas(
+            times, work, requests.steps * alone, behind, replicas, candidates, in_turn, requests.keys
+        )
     else:
-        replica = assign_replicas(times, times, times, 0.0, replicas, 1, in_turn, seed)
+        replica = assign_replicas(times, times, times, 0.0, replicas, 1, in_turn, requests.keys)
     order = _by_replica(replica, replicas)
     part = requests.take(order)
     queue = _Queue(times[order] + APART_S * 1e2 * replica[order], part, cost, budget, slots, kv_tokens)
@@ -409,9 +411,7 @@ def follow_path(
     )
 
 
-def follow_queue(
-    requests: PathRequests, service: Array, *, servers: int = 1, one_queue: bool = False, seed: int = 1
-) -> Followed:
+def follow_queue(requests: PathRequests, service: Array, *, servers: int = 1, one_queue: bool = False) -> Followed:
     """Run servers that take whole requests one after another along a path: the prefill nodes of a disaggregated fleet.
 
     Parameters
@@ -424,8 +424,6 @@ def follow_queue(
         Number of servers.
     one_queue
         Idle servers pull from one queue; otherwise requests are split at random.
-    seed
-        Of the random split.
 
     Returns
     -------
@@ -437,7 +435,7 @@ def follow_queue(
         order = np.arange(times.size)
         waited = _shared_queue(times, service, servers)
     else:
-        replica = assign_replicas(times, times, times, 0.0, servers, seed=seed)
+        replica = assign_replicas(times, times, times, 0.0, servers, keys=requests.keys)
         order = _by_replica(replica, servers)
         at, work = times[order] + APART_S * 1e2 * replica[order], service[order].copy()
         first_of = np.diff(at, prepend=-np.inf) > APART_S * 5e-3
@@ -477,8 +475,8 @@ class _Queue:
         self.admitted = arrived
         self.begin = self.first = self.end = arrived
         self._last = np.zeros(arrived.size)
-        # golden-ratio places within a decode iteration: where an arrival finds one running
-        self._place = (np.arange(arrived.size) * 0.6180339887498949) % 1.0
+        # where within a decode iteration an arrival finds one running
+        self._place = uniforms(part.keys, WITHIN)
         self._served = np.concatenate(([0.0], np.cumsum(part.tokens)))
         # the first request of a replica or of a block finds it empty
         self._first_of = np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -29,7 +29,7 @@ from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic
 from planner.simulate.result import SimulationResult
-from planner.simulate.surge import Surge, SurgingTraffic
+from planner.simulate.surge import SurgingTraffic
 from planner.simulate.traffic import SampledTraffic, Traffic
 from planner.simulate.verify import (
     CANNOT_TELL,
@@ -44,6 +44,7 @@ from planner.simulate.verify import (
     verify_pools,
 )
 from planner.workload.pools import DECODE, KV, chances
+from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
@@ -134,11 +135,14 @@ class Load:
     surge: Surge | None = None
     in_flight: float = math.inf
 
+    def beside(self, sending: Sending) -> Load:
+        """What is not stated as a plan has it."""
+        return replace(self, surge=self.surge or sending.surge, in_flight=min(self.in_flight, sending.in_flight))
+
     def workers(self) -> int | None:
         """Number of paced clients, or an InputError where `arrivals` is not understood."""
-        kind, _, number = (self.arrivals or "").partition(":")
-        if kind == "paced" and number.isdecimal() and int(number) >= 1:
-            return int(number)
+        if (paced := paced_clients(self.arrivals or "")) is not None:
+            return paced
         if self.arrivals not in (None, "auto", "dispersion", "poisson"):
             known = "auto, dispersion, poisson or paced:N, N clients at constant gaps"
             raise InputError(f"arrivals: {self.arrivals!r} is not known", f"Use {known}.")
@@ -162,8 +166,11 @@ class FleetTraffic:
         self.fleet, self.workload, self.rate_per_s, self.load = fleet, workload, rate_per_s, load
         # every request passes both pools of a pair
         self.laws = [fleet.law] if isinstance(fleet, Disaggregated) else [pool.law for pool in fleet.pools]
+        sending = fleet.question.traffic.sending
         self.mode = load.arrivals or ("auto" if fleet.question.traffic.bursts else "poisson")
         self.workers = load.workers()
+        if load.arrivals is None and load.trace is None and sending.paced is not None:
+            self.mode, self.workers = "paced", sending.paced
         source = load.trace or (workload if self.mode == "auto" else None)
         # from a compact file, other requests for the same seconds than the prediction has seen
         self.trace = None if source is None else source.trace(deal=1)
@@ -335,7 +342,7 @@ def verify_fleet(
     -------
     Verification
     """
-    question, load = fleet.question, load or Load()
+    question, load = fleet.question, (load or Load()).beside(fleet.question.traffic.sending)
     if not arrival_rate_per_s > 0.0:
         raise InputError(f"rate: must be positive, got {arrival_rate_per_s!r}")
     checks: list[Check] = []

@@ -3,17 +3,20 @@
 A rate above the trace's own is that many users: copies of the trace, each shifted by a time nobody knows. Whether their bursts
 meet decides the tail of every latency, so many draws of the shifts are looked at, most of them in their busiest minutes: how much
 work falls into a minute of a draw follows from the cumulated work of the trace alone, and only the minutes chosen are made into
-requests.
+requests. What is drawn for a copy, a minute or a request stays with it, whatever the size and the settings of the pool.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.queueing.common_draws import OVER, spread, thinned, uniforms
+from planner.workload.sending import Surge
 from planner.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Keys = NDArray[np.uint64]
 
 __all__ = ["MOST_DRAWS", "Stretches", "stretches"]
 
@@ -44,8 +48,9 @@ TOGETHER = 10
 FEWEST = 30
 """Requests of a class that say what such requests go through."""
 
-BLOCK_REQUESTS, BLOCKS_S = 240.0, (20.0, 120.0)
-"""Requests of a stretch that is taken or left, and the lengths it has at least and at most [s]."""
+BLOCK_REQUESTS, BLOCKS_S = 240.0, (20.0, 40.0, 80.0)
+"""Requests of a stretch that is taken or left, about, and the lengths it may have [s]: few, so that the same are tried at most
+sizes of a pool."""
 
 WARM_UPS_S = (10.0, 30.0)
 """Time before a stretch that is run but not counted: a life, but at least and at most this [s]."""
@@ -62,11 +67,23 @@ OVERHEAD = 1.3
 MOST_BINS = 400_000
 """Sums taken to see where the draws are busy."""
 
-ROUNDED = 9
-"""Decimals to which sums over copies are right."""
+SEEN_BINS = 40_000
+"""Of them, those that say where a share of the requests lies."""
 
-DENSE = 0.6
-"""Share of requests kept from which every request is looked at [1]."""
+NOTHING = 1e-9
+"""Part of the largest sum over copies below which it is none [1]."""
+
+USUAL_LOAD = 0.7
+"""Load at which minutes are ordered by how busy they are, the same order for every pool [1]."""
+
+GOLDEN = 0.6180339887498949
+"""Multiples of it fall evenly over (0, 1)."""
+
+CROWDS = (8.0, 64.0)
+"""Flash crowds followed at least and at most."""
+
+PARTS = 16
+"""Parts of the time around a crowd by which its requests are counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +96,8 @@ class Stretches:
         Arrival times, not decreasing, draws one after another [s].
     rows : ndarray of int, shape (requests,)
         Which request of the trace each is.
+    keys : ndarray of uint64, shape (requests,)
+        What its random choices hang on, the same at every size of the pool.
     weight : ndarray, shape (requests,)
         How many it stands for; 0 in a warm-up.
     run : ndarray of int, shape (requests,)
@@ -97,6 +116,7 @@ class Stretches:
 
     times: Floats
     rows: Ints
+    keys: Keys
     weight: Floats
     run: Ints
     level: Floats
@@ -131,6 +151,91 @@ class Stretches:
         return math.sqrt(max(variance, float(off @ off))) / (share * total)
 
 
+class _Laid:
+    """A trace at another rate: its copies laid over each other in every draw, before anything is known of the pool.
+
+    Parameters
+    ----------
+    trace, rate_per_s, growth
+        As :func:`stretches` takes them.
+    block_s
+        Length of a stretch that is taken or left, about [s].
+
+    Attributes
+    ----------
+    share : ndarray, shape (copies,)
+        Share of the requests that each copy brings [1]: the last may be a part.
+    moved : ndarray of int, shape (draws, copies)
+        Shifts of the copies [bins].
+    blocks, fine : int
+        Stretches that may be taken or left, and bins of each.
+    step : float
+        Length of a bin [s].
+    counts : ndarray, shape (draws, bins)
+        Requests.
+    luck : ndarray, shape (draws * blocks,)
+        Chance from which each block is taken [1]: even over blocks that are as busy as each other.
+    """
+
+    def __init__(self, trace: Trace, rate_per_s: float, growth: str, block_s: float) -> None:
+        copies = trace.copies(rate_per_s)
+        # a mean gap after the last request, where the copies go round
+        self.span = float(trace.times_s[-1]) * (1.0 + 1.0 / max(trace.requests - 1, 1))
+        number = max(int(np.ceil(copies - 1e-9)), 1)
+        self.share = np.minimum(copies - np.arange(number), 1.0)
+        draws = (
+            1
+            if number == 1 or growth == "use"
+            else int(np.clip(MOST_SHIFTS // number, 2, np.clip(DRAWN_S / self.span, 4, MOST_DRAWS)))
+        )
+        self.blocks = max(round(self.span / block_s), 1)
+        self.fine = int(np.clip(MOST_BINS / (draws * number * self.blocks), 4, block_s))
+        bins = self.bins = self.blocks * self.fine
+        self.step = self.span / bins
+        reach = 0 if growth == "use" else int(trace.reach_s / self.step)
+        rng = np.random.Generator(np.random.PCG64(20231117))
+        self.moved = (rng.random((number, MOST_DRAWS))[:, :draws].T * reach).astype(np.int64)
+        self.moved[:, 0] = 0
+        self._place = np.minimum((trace.times_s / self.step).astype(np.int64), bins - 1)
+        self._begin = None
+        if self.moved.any():
+            # a circular convolution with where the copies begin
+            begin = np.stack([np.bincount(shifts, self.share, bins) for shifts in self.moved])
+            self._begin = np.fft.rfft(begin, axis=1)
+        self.counts = self.overlaid(np.ones(trace.requests))
+        self.requests = self.counts.reshape(draws, self.blocks, self.fine).sum(axis=2).ravel()
+        self.summed = np.cumsum(self.counts, axis=1)
+        usual = self.overlaid(trace.input_tokens + trace.output_tokens)
+        usual *= USUAL_LOAD * self.step / max(float(usual.mean()), 1e-300)
+        met = _met(_backlog(usual, self.step), usual, self.fine).reshape(draws, self.blocks, self.fine)
+        rank = np.argsort(np.argsort(-met.max(axis=2).ravel(), kind="stable"), kind="stable")
+        self.luck = ((rank + 0.5) * GOLDEN) % 1.0
+
+    def overlaid(self, amount: Floats) -> Floats:
+        """What the copies of every draw bring together in each bin, of an amount of every request, shape (draws, bins)."""
+        own = np.bincount(self._place, amount, self.bins)
+        if self._begin is None:
+            return np.zeros((self.moved.shape[0], self.bins)) + float(self.share.sum()) * own
+        found: Floats = np.fft.irfft(self._begin * np.fft.rfft(own), self.bins, axis=1)
+        # what is nothing stays so
+        found[found < NOTHING * float(found.max())] = 0.0
+        return found
+
+    def level(self, draw: Ints, low: Ints) -> Floats:
+        """Requests in the half minute before bins of draws over their mean there [1]."""
+        past = min(max(int(30.0 / self.step), 1), self.bins)  # a trace shorter than that has no more of a past
+        before, total = low - past, self.summed[draw, -1]
+        upto, since = (
+            np.where(at > 0, self.summed[draw, np.maximum(at, 1) - 1], 0.0) for at in (low, before % self.bins)
+        )
+        inside = upto - since + np.where(before < 0, total, 0.0)
+        return np.asarray(inside / (past * self.counts.mean()))
+
+
+_laid = lru_cache(maxsize=4)(_Laid)
+"""Pools of one fleet share it, and every size and setting tried."""
+
+
 def stretches(
     trace: Trace,
     work_s: Floats,
@@ -143,6 +248,7 @@ def stretches(
     whole_s: Floats | None = None,
     life_s: float = 0.0,
     most: int,
+    surge: Surge | None = None,
 ) -> Stretches:
     """About `most` requests of the traffic at a rate.
 
@@ -168,66 +274,46 @@ def stretches(
         How long a request stays, so that the past shows in what it leaves [s].
     most
         About how many requests, those of warm-ups included.
+    surge
+        Flash crowds: the stretches are then those around crowds, whose requests alone count.
     """
-    copies = trace.copies(rate_per_s)
-    # a mean gap after the last request, where the copies go round
-    span = float(trace.times_s[-1]) * (1.0 + 1.0 / max(trace.requests - 1, 1))
-    rng = np.random.Generator(np.random.PCG64(20231117))
-    number = max(int(np.ceil(copies - 1e-9)), 1)
-    share = np.minimum(copies - np.arange(number), 1.0)
-    expected = trace.requests * copies * keep
-    draws = (
-        1
-        if number == 1 or growth == "use"
-        else int(np.clip(MOST_SHIFTS // number, 2, np.clip(DRAWN_S / span, 4, MOST_DRAWS)))
-    )
-    length = float(np.clip(BLOCK_REQUESTS * span / expected, *BLOCKS_S))
-    blocks = max(round(span / length), 1)
-    fine = int(np.clip(MOST_BINS / (draws * number * blocks), 4, length))
-    bins = blocks * fine
-    step = span / bins
-    reach = 0 if growth == "use" else int(trace.reach_s / step)
-    moved = (rng.random((number, MOST_DRAWS))[:, :draws].T * reach).astype(np.int64)
-    moved[:, 0] = 0
-    place = np.minimum((trace.times_s / step).astype(np.int64), bins - 1)
-    count, busy, slow = (
-        _overlaid(np.bincount(place, x, bins).astype(np.float64), moved, share)
-        for x in (np.ones(trace.requests), work_s / servers, (work_s if whole_s is None else whole_s) / servers)
-    )
-    wait = _backlog(busy, step)
-    # a long backlog drains as slowly as its own decodes let it
-    longer = np.maximum(_backlog(slow, step) - wait, 0.0)
-    wait = wait + longer * -np.expm1(-(wait + longer) / max(life_s, 1e-9))
-    met = _met(wait, busy, fine)
-    weight = _chosen(count, met, fine, keep, most)
-    run_draw, first, last = _runs(weight > 0.0)
+    wanted = BLOCK_REQUESTS / (keep * rate_per_s)
+    laid = _laid(trace, rate_per_s, growth, min(BLOCKS_S, key=lambda length: abs(math.log(length / wanted))))
     warm = float(np.clip(life_s, *WARM_UPS_S))
+    if surge is not None:
+        return _crowds(trace, laid, surge, work_s / servers, keep, even, min(warm, surge.quiet_s), most)
+    count, step, fine, span = laid.counts, laid.step, laid.fine, laid.span
+    busy = laid.overlaid(work_s / servers)
+    wait = _backlog(busy, step)
+    if whole_s is not None:
+        # a long backlog drains as slowly as its own decodes let it
+        longer = np.maximum(_backlog(laid.overlaid(whole_s / servers), step) - wait, 0.0)
+        wait = wait + longer * -np.expm1(-(wait + longer) / max(life_s, 1e-9))
+    met = _met(wait, busy, fine)
+    weight = _chosen(laid, met, keep, most)
+    run_draw, first, last = _runs(weight > 0.0)
     low = _starts(wait, run_draw, first * fine, last * fine, warm, step) if weight.size > 1 else first * fine
-    times, rows, run = _requests(
-        trace.times_s, span, low * step, last * fine * step, moved[run_draw] * step, keep * share, even, rng
-    )
-    if growth == "use" and number > 1:
-        times = np.clip(times + rng.random(times.size) - 0.5, (low * step)[run], (last * fine * step)[run])
+    times, rows, run, keys = _requests(trace.times_s, laid, run_draw, low, last * fine, keep, even)
+    if growth == "use" and laid.share.size > 1:
+        times = np.clip(times + uniforms(keys, OVER) - 0.5, (low * step)[run], (last * fine * step)[run])
     order = np.lexsort((times, run))
-    times, rows, run = times[order], rows[order], run[order]
-    block = np.clip((times / (span / blocks)).astype(np.int64), 0, blocks - 1)
+    times, rows, run, keys = times[order], rows[order], run[order], keys[order]
+    block = np.clip((times / (span / laid.blocks)).astype(np.int64), 0, laid.blocks - 1)
     own = np.where(block >= first[run], weight[run_draw[run], block], 0.0)
-    there = met[run_draw[run], np.clip((times / step).astype(np.int64), 0, bins - 1)]
+    there = met[run_draw[run], np.clip((times / step).astype(np.int64), 0, laid.bins - 1)]
     kind, shares = _classes(there, own > 0.0, met, count)
     if np.any(weight != 1.0):
         # requests that meet so much are then as frequent as in all draws together
-        sums, mass = np.bincount(kind, own, shares.shape[1]), count.sum(axis=1) @ shares / count.sum()
+        sums, mass = np.bincount(kind, own, shares.shape[1]), laid.summed[:, -1] @ shares / laid.summed[:, -1].sum()
         own = own * (mass * own.sum() / np.maximum(sums, 1e-300))[kind]
-    past = min(max(int(30.0 / step), 1), bins)  # a trace shorter than that has no more of a past
-    sums = np.cumsum(np.concatenate((count[:, -past:], count), axis=1), axis=1)
-    level = (sums[run_draw, np.minimum(low + past, bins + past - 1)] - sums[run_draw, low]) / (past * count.mean())
     backlog = np.where(low > 0, wait[run_draw, np.maximum(low - 1, 0)], 0.0)
     return Stretches(
         times + run_draw[run] * span,
         rows,
+        keys,
         own,
         run,
-        level,
+        laid.level(run_draw, low),
         np.where(backlog > EMPTY_S, backlog, 0.0),
         kind,
         shares,
@@ -235,18 +321,6 @@ def stretches(
         met,
         max(int(np.ceil(60.0 / step)), 1),
     )
-
-
-def _overlaid(amount: Floats, moved: Ints, share: Floats) -> Floats:
-    """What the copies of every draw bring together in each bin, shape (draws, bins)."""
-    if not moved.any():
-        return np.zeros((moved.shape[0], amount.size)) + float(share.sum()) * amount
-    # a circular convolution with where the copies begin
-    begin = np.stack([np.bincount(shifts, share, amount.size) for shifts in moved])
-    spectrum = np.fft.rfft(begin, axis=1) * np.fft.rfft(amount)
-    found: Floats = np.fft.irfft(spectrum, amount.size, axis=1)
-    # what is nothing, and what is alike, stays so
-    return np.maximum(np.round(found, ROUNDED), 0.0)
 
 
 def _backlog(busy: Floats, step: float) -> Floats:
@@ -264,11 +338,19 @@ def _met(wait: Floats, busy: Floats, fine: int) -> Floats:
     return found
 
 
+def _edges(met: Floats, count: Floats, levels: Floats) -> Floats:
+    """What no more than shares of the requests meet less than [s]: quantiles over the bins, of some where there are many."""
+    every = slice(None, None, met.size // SEEN_BINS | 1)
+    values, weight = met.ravel()[every], count.ravel()[every]
+    order = np.argsort(values)
+    below = np.cumsum(weight[order])
+    found: Floats = values[order[np.minimum(np.searchsorted(below, levels * below[-1]), order.size - 1)]]
+    return found
+
+
 def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats) -> tuple[Ints, Floats]:
     """Class of requests that meet `own`, and the share of every class in every draw [1], shape (draws, classes)."""
-    order = np.argsort(met, axis=None)
-    below = np.cumsum(count.ravel()[order])
-    edges = met.ravel()[order[np.searchsorted(below, CLASSES * below[-1])]]
+    edges = _edges(met, count, CLASSES)
     kind, number = np.searchsorted(edges, own, side="right"), CLASSES.size + 1
     size = np.bincount(kind[counted], minlength=number)
     # a class with few requests is joined to the one below, the lowest to the one above
@@ -286,36 +368,33 @@ def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats
     return joined[kind], shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
 
 
-def _chosen(count: Floats, met: Floats, fine: int, keep: float, most: int) -> Floats:
+def _chosen(laid: _Laid, met: Floats, keep: float, most: int) -> Floats:
     """Weight of every block, 0 for those left out, shape (draws, blocks).
 
     A block is taken with a chance that grows with its requests, with those that meet one of the longest fifth of all backlogs and
-    with those that meet one of the longest twenty-fifth, systematically in order of its backlog; it stands for the reciprocal.
+    with those that meet one of the longest twenty-fifth, and stands for the reciprocal. It is taken where the chance is above its
+    luck, which is its own: another size or setting takes nearly the same blocks.
     """
-    shape = (count.shape[0], -1, fine)
-    requests = count.reshape(shape).sum(axis=2).ravel()
+    requests, draws = laid.requests, met.shape[0]
     if keep * float(requests.sum()) <= most:
-        return np.ones((count.shape[0], count.shape[1] // fine))
-    order = np.argsort(met, axis=None)
-    below = np.cumsum(count.ravel()[order])
+        return np.ones((draws, laid.blocks))
     size = requests / requests.sum()
-    for level, part in ((0.8, 0.5), (0.96, 1.0)):
-        edge = met.ravel()[order[np.searchsorted(below, level * below[-1])]]
-        there = (count * (met >= edge)).reshape(shape).sum(axis=2).ravel()
+    edges = _edges(met, laid.counts, np.array([0.8, 0.96]))
+    for edge, part in zip(edges.tolist(), (0.5, 1.0), strict=True):
+        there = (laid.counts * (met >= edge)).reshape(draws, laid.blocks, laid.fine).sum(axis=2).ravel()
         size = size + part * there / max(float(there.sum()), 1e-300)
-    worst = met.reshape(shape).max(axis=2).ravel()
-    order = np.argsort(-worst, kind="stable")
-    size, cost = size[order], keep * requests[order] * OVERHEAD
+    cost = keep * requests * OVERHEAD
     wanted = size.size * most / float(cost.sum())
     for _ in range(4):
         chance = _chances(size, max(wanted, 2.0))
         wanted *= most / float(chance @ cost)
-    turn = np.floor(np.cumsum(chance) + 0.5)
-    taken = np.diff(turn, prepend=0.0) > 0.0
+    taken = laid.luck < chance
+    if not taken.any():
+        taken = chance >= chance.max()
     weight = np.zeros(size.size)
-    weight[order[taken]] = 1.0 / chance[taken]
+    weight[taken] = 1.0 / chance[taken]
     weight *= float(requests.sum()) / float(weight @ requests)
-    found: Floats = weight.reshape(count.shape[0], -1)
+    found: Floats = weight.reshape(draws, -1)
     return found
 
 
@@ -334,16 +413,15 @@ def _chances(size: Floats, wanted: float) -> Floats:
 
 def _starts(wait: Floats, draw: Ints, first: Ints, last: Ints, warm_s: float, step: float) -> Ints:
     """Bin at which each run begins: a warm-up before its first block, and earlier where something waits then."""
-    low = np.empty(first.size, dtype=np.int64)
     warm, most = int(np.ceil(warm_s / step)), int(np.ceil(LONGEST_WARM_UP_S / step))
-    end, owner = 0, -1
-    for k, (d, begin) in enumerate(zip(draw.tolist(), first.tolist(), strict=True)):
-        floor = max(begin - most, end if d == owner else 0, 0)
-        at = max(begin - warm, floor)
-        empty = np.flatnonzero(wait[d, floor : at + 1] <= EMPTY_S)
-        low[k] = floor + int(empty[-1]) if empty.size else floor
-        end, owner = int(last[k]), d
-    return low
+    ended = np.where(np.diff(draw, prepend=-1) == 0, np.concatenate(([0], last[:-1])), 0)
+    floor = np.maximum(np.maximum(first - most, ended), 0)
+    empty = np.flatnonzero(wait <= EMPTY_S)
+    row = draw * wait.shape[1]
+    place = np.searchsorted(empty, row + np.maximum(first - warm, floor), side="right") - 1
+    there = empty[np.maximum(place, 0)] if empty.size else np.zeros(draw.size, dtype=np.int64)
+    found: Ints = np.where((place >= 0) & (there >= row + floor), there - row, floor)
+    return found
 
 
 def _runs(taken: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
@@ -356,49 +434,55 @@ def _runs(taken: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
 
 
 def _requests(
-    times: Floats,
-    span: float,
-    low: NDArray[np.floating],
-    high: NDArray[np.floating],
-    shifts: NDArray[np.floating],
-    keep: Floats,
-    even: bool,
-    rng: np.random.Generator,
-) -> tuple[Floats, Ints, Ints]:
-    """Times, rows and runs of the requests that copies bring between `low` and `high`, shifts of shape (runs, copies)."""
+    times: Floats, laid: _Laid, draw: Ints, low: Ints, high: Ints, keep: float, even: bool
+) -> tuple[Floats, Ints, Ints, Keys]:
+    """Times, rows, runs and keys of the requests that copies bring in the bins from `low` to `high` of draws."""
+    span, copies = laid.span, laid.share.size
     twice = np.concatenate((times, times + span))
-    start = (low[:, None] - shifts) % span
+    from_s = (low * laid.step)[:, None]
+    start = (from_s - laid.moved[draw] * laid.step) % span
     begin = np.searchsorted(twice, start).ravel()
-    end = np.searchsorted(twice, start + (high - low)[:, None]).ravel()
+    end = np.searchsorted(twice, start + (high * laid.step)[:, None] - from_s).ravel()
     # a request of the copy at t comes at t + offset
-    offset = (low[:, None] - start).ravel()
-    part = np.broadcast_to(keep, shifts.shape).ravel()
-    run = np.repeat(np.arange(low.size), shifts.shape[1])
-    size = end - begin
-    if even and float(part.max()) < 1.0:
-        phase = rng.random(size.size)
-        from_, to = np.floor(begin * part + phase), np.floor(end * part + phase)
-        slot, j = _ranges((to - from_).astype(np.int64))
-        position = np.ceil((from_[slot] + j + 1 - phase[slot]) / part[slot]).astype(np.int64) - 1
-        position = np.clip(position, begin[slot], end[slot] - 1)
-    elif float(part.max()) >= DENSE:
-        slot, j = _ranges(size)
-        kept = rng.random(slot.size) < part[slot] if float(part.min()) < 1.0 else np.ones(slot.size, dtype=np.bool_)
-        slot, position = slot[kept], (begin[slot] + j)[kept]
-    else:
-        # each place drawn once or more often with the chance wanted
-        drawn = rng.poisson(-size * np.log1p(-part))
-        slot = np.repeat(np.arange(size.size), drawn)
-        place = (rng.random(slot.size) * size[slot]).astype(np.int64)
-        once = np.sort(slot * (int(size.max(initial=0)) + 1) + place)
-        once = once[np.diff(once, prepend=-1) > 0]
-        slot, place = np.divmod(once, int(size.max(initial=0)) + 1)
-        position = begin[slot] + place
+    offset = (from_s - start).ravel()
+    stream = (((draw[:, None] << 16) + np.arange(copies)) << 28).ravel().astype(np.uint64)
+    part = np.tile(keep * laid.share, draw.size)
+    chosen = spread if even and keep < 1.0 else thinned
+    slot, position = chosen(stream, begin, end, part)
     at: Floats = twice[position] + offset[slot]
-    return at, position % times.size, run[slot]
+    row = position % times.size
+    return at, row, slot // copies, stream[slot] | row.astype(np.uint64)
 
 
-def _ranges(sizes: Ints) -> tuple[Ints, Ints]:
-    """0 .. size-1 for every size, and whose each is."""
-    whose = np.repeat(np.arange(sizes.size), sizes)
-    return whose, np.arange(whose.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+def _crowds(
+    trace: Trace, laid: _Laid, surge: Surge, work_s: Floats, keep: float, even: bool, before_s: float, most: int
+) -> Stretches:
+    """Stretches around flash crowds, which come at any time: a crowd is as many seconds of the traffic in fewer."""
+    draws, step = laid.moved.shape[0], laid.step
+    width = min(math.ceil(surge.window_s(before_s) / step), laid.bins)
+    kept = keep * float(laid.share.sum()) * trace.requests / laid.bins * width
+    crowd = np.arange(int(np.clip(most / kept, *CROWDS)))
+    draw = crowd % draws
+    low = ((crowd + 0.5) * GOLDEN % 1.0 * (laid.bins - width)).astype(np.int64)
+    times, rows, run, keys = _requests(trace.times_s, laid, draw, low, low + width, keep, even)
+    times, counted = surge.around(times - (low * step)[run], before_s)
+    order = np.lexsort((times, run))
+    times, rows, run, keys, counted = times[order], rows[order], run[order], keys[order], counted[order]
+    length = float(times.max(initial=0.0)) + step
+    part = run * PARTS + np.minimum(times / length * PARTS, PARTS - 1).astype(np.int64)
+    size = crowd.size * PARTS
+    brought: Floats = np.bincount(part, work_s[rows] / keep, size).reshape(-1, PARTS).astype(np.float64)
+    return Stretches(
+        times + length * run,
+        rows,
+        keys,
+        counted.astype(np.float64),
+        run,
+        laid.level(draw, low),
+        np.zeros(crowd.size),
+        np.zeros(rows.size, dtype=np.int64),
+        np.ones((1, 1)),
+        np.bincount(part[counted], minlength=size)[None].astype(np.float64),
+        _backlog(brought, length / PARTS).reshape(1, -1),
+        PARTS,
+    )

@@ -71,6 +71,11 @@ class Trace:
         rows = self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep]
         return Trace(*rows, self.near_s)
 
+    def rescaled(self, rate_per_s: float) -> Trace:
+        """The same requests at another pace [1/s]."""
+        times = self.times_s * (self.rate_per_s / rate_per_s)
+        return Trace(times, self.input_tokens, self.output_tokens, self.category, self.near_s)
+
     def copies(self, rate_per_s: float) -> float:
         """How many times this trace a rate [1/s] is [1]; whole where it is to a fifth of a percent."""
         exact = rate_per_s / self.rate_per_s

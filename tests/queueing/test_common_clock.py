@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.iteration.model import IterationModel
-from planner.queueing.common_clock import _admitted, _in_turn, follow_slots
+from planner.queueing.common_clock import follow_slots
+from planner.queueing.held_back import _in_turn, admitted
 from planner.queueing.path import PathRequests
 from planner.routing import find_routing
 from planner.simulate.drive import drive
@@ -37,7 +38,7 @@ def test_only_full_stretches_are_taken_in_turn(seed: int, slots: int, load: floa
     rng = np.random.default_rng(seed)
     ready = np.concatenate([1e6 * k + np.sort(rng.integers(0, 40, 30) / 2.0) for k in range(3)])
     stay = rng.integers(0, 8, ready.size) / 2.0 * load
-    found = _admitted(ready[shuffle := rng.permutation(ready.size)], stay[shuffle], slots)
+    found = admitted(ready[shuffle := rng.permutation(ready.size)], stay[shuffle], slots)
     order = np.argsort(ready[shuffle], kind="stable")
     assert found[order].tolist() == _in_turn(ready[shuffle][order], stay[shuffle][order], slots).tolist()
 

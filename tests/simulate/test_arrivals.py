@@ -13,8 +13,9 @@ from planner.iteration.model import IterationModel
 from planner.simulate.arrivals import Arrival, arrival_batches, arrival_times
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.surge import Surge, SurgingTraffic
+from planner.simulate.surge import SurgingTraffic
 from planner.simulate.traffic import SampledTraffic
+from planner.workload.sending import Surge
 
 
 @pytest.mark.parametrize("window", [0.05, 0.3, 0.8, 1.0, 2.25])

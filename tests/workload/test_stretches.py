@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from planner.methods.burst import PoolPath
+from planner.queueing.common_draws import numbered
 from planner.queueing.path import Followed, PathRequests
 from planner.workload.stretches import Stretches, stretches
 from planner.workload.trace import Trace
@@ -95,7 +96,7 @@ def test_single_hours_lie_around_the_typical_one(copies: float) -> None:
     """Between draws where copies are shifted, between minutes of the one there is; many copies are more alike than few."""
     trace = _trace(12_000)
     work = trace.input_tokens * 0.7 / (trace.rate_per_s * trace.input_tokens.mean())
-    found = stretches(trace, work, copies, copies * trace.rate_per_s, most=5000)
+    found = stretches(trace, work, copies, copies * trace.rate_per_s, most=20_000)
     waits, _ = _waits(found, work / copies)
     calm, typical, busy = _path(found).hours(_followed(found, 1.0 + waits), "ttft_s", (0.5, 0.9, 0.99))
     assert np.all(calm <= typical) and np.all(typical <= busy)
@@ -107,7 +108,9 @@ def test_hours_differ_by_what_requests_meet_and_by_nothing_else() -> None:
     kind = np.repeat([0, 1], [9000, 1000])
     shares = np.repeat([[1.0, 0.0], [0.9, 0.1], [0.8, 0.2]], [4, 5, 1], axis=0)
     zeros = np.zeros(kind.size)
-    found = Stretches(zeros, kind, np.ones(kind.size), kind, zeros, zeros, kind, shares, shares, shares, 1)
+    found = Stretches(
+        zeros, kind, numbered(kind.size), np.ones(kind.size), kind, zeros, zeros, kind, shares, shares, shares, 1
+    )
     told = kind * 10.0 + np.linspace(0.0, 1.0, kind.size)
     calm, typical, busy = _path(found).hours(_followed(found, told), "ttft_s", (0.95,))[:, 0]
     places = [
@@ -151,7 +154,8 @@ def test_the_share_beyond_a_quantile_strays_as_its_minutes_say(together: int, le
     none, inside = np.zeros(0), 0
     for counted, what in zip(counts, met, strict=True):
         found = Stretches(
-            none, none.astype(np.int64), none, none.astype(np.int64), none, none, none.astype(np.int64), np.ones((1, 1)),
+            none, none.astype(np.int64), numbered(0), none, none.astype(np.int64), none, none, none.astype(np.int64),
+            np.ones((1, 1)),
             counted[None], what[None], 1,
         )  # fmt: skip
         share = counted[what > limit].sum() / counted.sum()

@@ -103,11 +103,15 @@ class Disaggregated(Fleet):
         self.longest = float(np.max(length + output))
         self.moving = output > 1.0
         self.decode_share = float(weight[self.moving].sum())
-        arrivals = question.traffic.arrivals
+        arrivals, sending = question.traffic.arrivals, question.traffic.sending
+        if sending.in_flight < math.inf:
+            raise InputError(
+                "in_flight: prefill and decode pools with a limit in flight are not modelled", "Take --shape colocated."
+            )
         self.prefill = prefill or PrefillPool(
             PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
             question.routing.pooled,
-            PoolArrivals(arrivals, 1.0, law.requests, question.traffic.growth),
+            PoolArrivals(arrivals, 1.0, law.requests, question.traffic.growth, sending=sending),
             prefill_option.profile.api_overhead_s,
             lambda path: np.asarray(prefill_option.profile.iteration.time(0.0, 0.0, path.tokens, path.pairs)),
         )
@@ -124,7 +128,13 @@ class Disaggregated(Fleet):
                 length[moving],
                 output[moving],
                 weight[moving] / weight[moving].sum(),
-                PoolArrivals(arrivals, self.decode_share, lambda: _decoding(law.requests()), question.traffic.growth),
+                PoolArrivals(
+                    arrivals,
+                    self.decode_share,
+                    lambda: _decoding(law.requests()),
+                    question.traffic.growth,
+                    sending=sending,
+                ),
             )
 
     def _decode_pool(
