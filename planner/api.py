@@ -333,8 +333,8 @@ def plan(
         auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps. Default:
         auto. [text]
     surge
-        Flash crowds, whose requests alone the promises are held against: 3x/60s, or 3x/60s/30s with a ramp.
-        Default: none. [text]
+        Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp. Default:
+        none. [text]
     in_flight
         Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
         counts. Default: no limit. [whole number]

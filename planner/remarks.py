@@ -79,6 +79,10 @@ SENTENCES: Mapping[str, str] = {
     "busiest_hour": "rate {rate:count} requests/s, the busiest hour's: {ratio:.2f} times the mean of {mean:count} (--rate-is peak "
     "takes the rate as given)",
     "headroom": "sized for {rate:count} requests/s: {before:count} and {headroom:percent} headroom",
+    "paced": "{clients:,} clients that send at constant gaps each",
+    "surge": "flash crowds of {factor:g} times the rate for {length_s:duration}{ramp}: the promises are kept for their requests "
+    "and those of as long after them; {rate:count} requests/s is the rate between them",
+    "in_flight": "clients have {limit:,} requests under way at most: one beyond waits with its client, which no latency counts",
     "poisson": "Poisson arrivals",
     "arrivals": "{assumed}",
     "bursts": "bursts as in the trace: index of dispersion of counts {windows}{scaled} (--burst poisson ignores them)",

@@ -21,13 +21,13 @@ from planner.fleet.types import with_types
 from planner.methods import find_method
 from planner.methods.base import same_band
 from planner.plans import Alternative, LatencyValue, Oracle, Plan, PoolPlan, SearchReport
-from planner.question.compiled import CompiledQuestion, Engines, compile_question
+from planner.question.compiled import CompiledQuestion, Engines, Traffic, compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
 from planner.routing import find_routing
-from planner.units import format_count, format_usd
+from planner.units import format_count, format_duration, format_usd
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.carried import is_filed, rows_to_carry
@@ -455,6 +455,7 @@ def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
         yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
     yield from traffic.changes
     yield _arrivals_assumed(fleet, feels_bursts)
+    yield from _sending_assumed(traffic)
     if purchase.availability_target is not None:
         repair = {"failures_per_hour": purchase.failures_per_hour, "repair_hours": purchase.repair_hours}
         yield Remark("failures", repair)
@@ -467,6 +468,8 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
     """How requests are taken to arrive."""
     traffic = fleet.question.traffic
     arrivals = traffic.workload.arrivals
+    if traffic.sending.paced is not None:
+        return Remark("paced", {"clients": traffic.sending.paced})
     if not feels_bursts or not traffic.bursts:
         return Remark("poisson")
     if not arrivals.dispersion:
@@ -481,6 +484,17 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
             + (_GROWN[traffic.growth] if more else "as a random part of them")
         )
     return Remark("bursts", {"windows": windows, "scaled": scaled})
+
+
+def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
+    """What clients are taken to do beside that."""
+    sending = traffic.sending
+    if (surge := sending.surge) is not None:
+        ramp = f" after a ramp of {format_duration(surge.ramp_s)}" if surge.ramp_s else ""
+        told = {"factor": surge.factor, "length_s": surge.length_s, "ramp": ramp, "rate": traffic.rate_per_s}
+        yield Remark("surge", told)
+    if sending.in_flight < math.inf:
+        yield Remark("in_flight", {"limit": round(sending.in_flight)})
 
 
 _GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}

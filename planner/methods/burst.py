@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from planner.queueing.bursts import BurstSequence, rate_variances
 from planner.queueing.path import Followed, PathRequests
+from planner.units import format_duration
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY, Sending
 from planner.workload.stretches import MOST_DRAWS, Stretches, stretches
 from planner.workload.trace import Trace
 
-__all__ = ["Burst", "PoolArrivals", "PoolPath", "path_band", "replica_rates"]
+__all__ = ["Burst", "PoolArrivals", "PoolPath", "held_back", "path_band", "replica_rates"]
 
 FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
@@ -341,6 +342,15 @@ def path_band(
         if value > 0.0
         else own
         for low, value, high in zip(calm, typical, busy, strict=True)
+    )
+
+
+def held_back(run: Followed) -> tuple[str, ...]:
+    """What a prediction says where clients hold requests back."""
+    if run.held_back_s < 1e-3:
+        return ()
+    return (
+        f"requests wait {format_duration(run.held_back_s)} with their clients on average, which no latency here counts",
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, unstable
-from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, path_band, replica_rates
+from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, held_back, path_band, replica_rates
 from planner.methods.joint import Together
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.held_back import with_limit
@@ -179,7 +179,10 @@ class MixedPool(PoolModel):
             wait_probability=run.wait_probability,
             bands=bands,
             margins={"ttft_s": (PATH_TTFT_MARGIN if settled else PATH_WAITING_MARGIN,) * len(quantiles)},
-            warnings=() if settled else ("requests wait for slots or KV memory in bursts: leave room or simulate",),
+            warnings=(
+                *(() if settled else ("requests wait for slots or KV memory in bursts: leave room or simulate",)),
+                *held_back(run),
+            ),
             reliable=settled,
             together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
-from planner.methods.burst import IDLE_LOAD, PoolArrivals, path_band
+from planner.methods.burst import IDLE_LOAD, PoolArrivals, held_back, path_band
 from planner.methods.joint import Together
 from planner.queueing.common_clock import follow_slots
 from planner.queueing.held_back import with_limit
@@ -186,6 +186,7 @@ class OccupancyPool(PoolModel):
             mean_running=run.running_mean,
             wait_probability=run.wait_probability,
             bands={metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()},
+            warnings=held_back(run),
             together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
         )
 

@@ -56,7 +56,8 @@ def with_limit(requests: PathRequests, in_flight: float, follow: Callable[[PathR
         before, sent = sent, admitted(wanted, stay, in_flight)
         if float(np.mean(np.abs(sent - before))) < SETTLED * float(np.mean(stay)):
             break
-    return follow(replace(requests, times=requests.times + (sent - wanted)))
+    sent_run = follow(replace(requests, times=requests.times + (sent - wanted)))
+    return replace(sent_run, held_back_s=float(np.average(sent - wanted, weights=requests.weight)))
 
 
 def admitted(ready: Array, stay: Array, slots: float) -> Array:

@@ -132,6 +132,8 @@ class Followed:
         Time until a slot and memory were free [s].
     running_mean : float
         Mean decodes of a replica over time.
+    held_back_s : float
+        Mean time that requests waited with their clients before [s].
     """
 
     rows: NDArray[np.int64]
@@ -141,6 +143,7 @@ class Followed:
     e2e: Array
     waited: Array
     running_mean: float
+    held_back_s: float = 0.0
     _sorted: dict[str, tuple[Array, Array, NDArray[np.int64]]] = field(default_factory=dict, init=False, repr=False)
 
     @property

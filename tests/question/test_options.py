@@ -35,6 +35,7 @@ WRITTEN: dict[str, Any] = {
     "token_budget": ["4k"], "max_num_seqs": [64, 128], "max_model_len": "16Ki",
     "max_output": "1k",
     "chunk": 256, "memory_utilization": 0.8, "cached_share": {"conv": "60%", "code": 0.2}, "shared_prefix": "1k", "growth": "use",
+    "surge": "3x/60s", "in_flight": 500,
     "burst": "poisson", "min_replicas": 2,
     "redundancy": 1, "availability_target": 0.001, "failures_per_hour": 0.01, "repair_hours": 2, "inventory": {"h100": 64},
     "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
