@@ -140,11 +140,15 @@ class Rules:
         Tokens of one iteration at most [tokens].
     slots
         Sequences running at once at most [sequences].
+    bunched
+        Whether the loop's requests move together: what a measured TTFT is longer than a prompt takes alone was spent on other
+        prompts, one after another, and those are not met while decoding.
     """
 
     scheduling: str = "mixed"
     budget: float = DEFAULT_BUDGET
     slots: float = math.inf
+    bunched: bool = False
 
 
 class Loads:
@@ -245,10 +249,10 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
     prefill_alone: FloatArray = t0 * np.ceil(loads.input / rules.budget) + c * loads.input + a * pairs
     prefill_alone = prefill_alone + np.maximum(w * loads.weight_share(full), b * full) * (loads.input / full)
 
-    def times(share: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def times(share: FloatArray, met: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray]:
         others = np.minimum((loads.concurrency - 1.0) * share, others_at_most)
         n = 1.0 + others
-        started = np.maximum(others, 1e-9) / steps
+        started = np.maximum(others - met, 1e-9) / steps
         attention = (h + g * context) * n
         decode = t0 + np.maximum(w * loads.weight_share(n), b * n) + c * n + attention
         if rules.scheduling == "exclusive":
@@ -288,6 +292,24 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         modelled = decode_s / (decode_s + idle) * np.where(known, 1.0, 1.0 - waiting)
         share = np.where(known, modelled, 0.5 * (share + modelled))
         tpot, ttft, longer = times(share)
+    if rules.bunched and known.any():
+        others = np.minimum((loads.concurrency - 1.0) * share, others_at_most)
+        n = 1.0 + others
+        per_prompt = prefill_alone + request
+        if rules.scheduling == "mixed":
+            room = np.maximum(rules.budget - n, SMALLEST_CHUNK)
+            tokens = n + room
+            full = t0 + np.maximum(w * loads.weight_share(tokens), b * tokens) + c * tokens + (h + g * context) * n
+            per_prompt = full * loads.input / room + a * pairs + request
+        own = prefill_alone + request + overhead
+        ttft_known = np.where(known, loads.ttft, 0.0)
+        waited = np.maximum(ttft_known - own, 0.0) / per_prompt
+        all_others = loads.concurrency - 1.0
+        # a wait longer than all the others' prompts take was for a slot or for memory
+        prompts_only = known & (waited < all_others)
+        life = steps * loads.tpot + ttft_known
+        extra = waited + np.minimum(own, ttft_known) / life * all_others - all_others * (1.0 - share)
+        tpot, ttft, longer = times(share, np.where(prompts_only, np.clip(extra, 0.0, others), 0.0))
     return tpot, ttft
 
 

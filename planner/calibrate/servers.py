@@ -194,6 +194,7 @@ class ServerFit:
             "error_band": self.error_band,
             "scheduling": self.rules.scheduling,
             "token_budget": self.rules.budget,
+            "bunched": self.rules.bunched,
             "rules_chosen": self.rules_chosen,
             "slots": self.limits.slots,
             "kv_tokens": self.limits.kv_tokens,
@@ -288,21 +289,31 @@ def _left_out(x: Loads, shape_of: NDArray[np.int_], prior: _Prior, rules: Rules,
 
 
 def _chosen_rules(
-    x: Loads, shape_of: NDArray[np.int_], prior: _Prior, scheduling: str | None, budget: float | None, slots: float
+    x: Loads,
+    shape_of: NDArray[np.int_],
+    prior: _Prior,
+    scheduling: str | None,
+    budget: float | None,
+    slots: float,
+    bunched: bool,
 ) -> tuple[Rules, bool]:
-    """Scheduling and budget: as given, else those that predict left-out shapes best."""
+    """Scheduling and budget: as given, else those that predict left-out shapes best; and whether requests moved together."""
     kinds = (scheduling,) if scheduling else SCHEDULING
     usual = Rules(kinds[0], budget or DEFAULT_BUDGET, slots)
     candidates = [usual]
     for kind in kinds:
         budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
         candidates += [Rules(kind, b, slots) for b in budgets if Rules(kind, b, slots) != usual]
-    if len(candidates) == 1 or shape_of.max() + 1 < 3:
+    if (len(candidates) == 1 and not bunched) or shape_of.max() + 1 < 3:
         return usual, False
-    errors = [float(_left_out(x, shape_of, prior, rules, prior.starts[:1]).tpot.mean()) for rules in candidates]
-    best = int(np.argmin(errors))
-    if errors[best] < CHOICE_MARGIN * errors[0]:
-        return candidates[best], True
+    errors = {rules: _left_out(x, shape_of, prior, rules, prior.starts[:1]).tpot.mean() for rules in candidates}
+    if bunched:
+        for kind in kinds:
+            together = replace(min((r for r in candidates if r.scheduling == kind), key=errors.__getitem__), bunched=True)
+            errors[together] = _left_out(x, shape_of, prior, together, prior.starts[:1]).tpot.mean()
+    best = min(errors, key=errors.__getitem__)
+    if errors[best] < CHOICE_MARGIN * errors[usual]:
+        return best, True
     return usual, False
 
 
@@ -369,7 +380,9 @@ def fit_server(
     x = Loads(points).with_experts(prior)
     shape_of = np.array([shapes.index(p.shape) for p in points])
     held = _prior(x, prior, len(shapes), seed)
-    rules, chosen = _chosen_rules(x, shape_of, held, scheduling, token_budget, slots or math.inf)
+    # load generators start all requests at once
+    herd = not steady and bool(np.isfinite(x.ttft).any())
+    rules, chosen = _chosen_rules(x, shape_of, held, scheduling, token_budget, slots or math.inf, herd)
     theta = _solve(x, np.ones((1, len(points))), held, rules, held.starts)[0]
     left_out = None
     if len(shapes) >= 3:
