@@ -79,7 +79,9 @@ def percent(cell: str) -> float:
 
 def iteration(text: str) -> list[Row]:
     every = line(text, "**all**")
-    configurations = [c for c in rows_of(text) if len(c) == 12 and c[0] not in ("GPU", "**all**")]
+    configurations = [
+        c for c in rows_of(text) if len(c) == 13 and c[0] not in ("GPU", "**all**", "**median / worst of means**")
+    ]
     worst = max(configurations, key=lambda c: percent(c[9]))
     servers = [c for c in rows_of(text) if len(c) == 9 and c[0] not in ("model", "**median / worst**")]
     summary = line(text, "**median / worst**")

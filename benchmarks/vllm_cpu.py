@@ -4,11 +4,14 @@ Run by hand on a machine that does nothing else (two cores at least: one for the
 
     python benchmarks/vllm_cpu.py install DIR      virtual environment (about 3.5 GB) and a small random model
     python benchmarks/vllm_cpu.py run DIR          serve, calibrate (5 minutes), measure, print predicted against measured
-    python benchmarks/vllm_cpu.py report DIR       print it again from the files
+    python benchmarks/vllm_cpu.py report DIR       print it again from the files (--per-sequence S: with so much more a sequence)
+    python benchmarks/vllm_cpu.py sampler DIR      time its sampler alone, greedy and at temperature 1
 
 `run` takes about 25 minutes: two length laws, saturated and at three rates up to 80% of what was measured there (`vllm bench
 serve`, Poisson arrivals), everything twice. What is measured lies in DIR/runs as it comes, and a run that was interrupted goes
-on where it stopped; `--again` throws it away. `--short` tries the path in three minutes. `--priority nice` (root) puts engine and
+on where it stopped; `--again` throws it away. Before each run, the server idle, its core multiplies matrices for a second: where
+the machine itself is faster or slower than it was when it was calibrated, the report says by how much, and what the hypervisor took
+meanwhile. `--short` tries the path in three minutes. `--priority nice` (root) puts engine and
 client before other work where the machine has some; times of such a machine still mean little. (Real-time priorities do not
 work: threads of the engine wait for the kernel's own, which never run.)
 """
@@ -24,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +57,9 @@ QUIET = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 BARS = {"requests/s": 0.06, "TPOT mean": 0.10, "E2E mean": 0.10, "TTFT p90": 0.20}
+CORES = sorted(os.sched_getaffinity(0))
+"""The engine has the last, this process and what it starts the others."""
+
 PRIORITIES = {"normal": (), "nice": ("nice", "-n", "-20")}
 
 BENCH = """
@@ -93,6 +100,40 @@ LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained("tiny")
 """
 
 
+SAMPLER = """
+import time
+import torch
+from vllm.platforms import current_platform
+
+current_platform.import_kernels()
+torch.set_num_threads(1)
+
+
+def fastest(body):
+    times = []
+    for _ in range(16):
+        begun = time.perf_counter()
+        body()
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+for rows in (1, 4, 16):
+    logits, seeds = torch.randn(rows, 32_000), torch.randint(0, 2**31, (rows,))
+    greedy = fastest(lambda: logits.argmax(-1))
+    sampled = fastest(lambda: torch.ops._C.fused_gumbel_argmax(logits, seeds))
+    print(f"| {rows} | {1e3 * greedy:.2f} ms | {1e3 * sampled:.2f} ms | {1e3 * (sampled - greedy) / rows:.2f} ms |")
+"""
+
+
+def sampler(folder: Path) -> None:
+    """What sampling at temperature 1 costs this vLLM more than the largest logit does."""
+    print("| sequences | greedy | sampled | more a sequence |")
+    print("|--:|--:|--:|--:|", flush=True)
+    python = folder / "venv" / "bin" / "python"
+    subprocess.run([python, "-c", SAMPLER], check=True, env=os.environ | QUIET, cwd=folder, stderr=subprocess.DEVNULL)
+
+
 def install(folder: Path) -> None:
     """Environment and model."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,6 +156,33 @@ def install(folder: Path) -> None:
     renamed = {"Name:": "Name: vllm", "Version:": f"Version: {VERSION}+cpu"}
     meta.write_text("\n".join(renamed.get(line.split(" ")[0], line) for line in lines), encoding="utf-8")
     subprocess.run([python, "-c", MODEL], check=True, cwd=folder)
+
+
+SPIN = """
+import time
+import numpy as np
+a, counts = np.ones((160, 160), np.float32), []
+for _ in range(10):
+    until, done = time.perf_counter() + 0.1, 0
+    while time.perf_counter() < until:
+        a @ a
+        done += 1
+    counts.append(done)
+print(sorted(counts)[5])
+"""
+
+
+def machine_speed() -> float:
+    """Products a tenth of a second of the engine's core, the median of ten."""
+    command = ["taskset", "-c", str(CORES[-1]), sys.executable, "-c", SPIN]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | QUIET)
+    return float(done.stdout)
+
+
+def stolen() -> tuple[float, float]:
+    """Time the hypervisor took from this machine's processors, and all time, since it started [ticks]."""
+    ticks = [float(t) for t in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return ticks[7], sum(ticks)
 
 
 class Bench:
@@ -155,15 +223,14 @@ class Bench:
 @contextlib.contextmanager
 def serving(folder: Path, priority: str) -> Iterator[str]:
     """The server on the last core, this process and what it starts on the first."""
-    cores = sorted(os.sched_getaffinity(0))
-    before = (*PRIORITIES[priority], "taskset", "-c", str(cores[-1]))
+    before = (*PRIORITIES[priority], "taskset", "-c", str(CORES[-1]))
     how = Launch(
         engine("vllm"), str(folder / "tiny"), "tiny", {"max_model_len": 2048, "slots": SLOTS, "token_budget": BUDGET},
         (*before, str(folder / "venv" / "bin" / "vllm")), ("--dtype", "bfloat16", "--no-enable-prefix-caching"),
     )  # fmt: skip
     with launched(how, environment=QUIET) as running:
         print(f"vLLM answers after {running.seconds:.0f} s", flush=True)
-        os.sched_setaffinity(0, set(cores[:-1] or cores))
+        os.sched_setaffinity(0, set(CORES[:-1] or CORES))
         if priority == "nice":
             os.setpriority(os.PRIO_PROCESS, 0, -20)
         yield running.url
@@ -200,7 +267,9 @@ def measure(folder: Path, seconds: float, short: bool, priority: str) -> None:
         bench = Bench(folder, url)
         try:
             if not profile.exists():
+                loads[profile.name] = {"speed": machine_speed()}
                 calibrate(url, profile, seconds)
+                (runs / "load.json").write_text(json.dumps(loads))
             for seed in seeds:
                 for law in laws:
                     for share in (None, *shares):
@@ -209,11 +278,12 @@ def measure(folder: Path, seconds: float, short: bool, priority: str) -> None:
                             continue
                         rate = None if share is None else share * capacity(runs, law)
                         count = SATURATING // (2 if short else 1) if rate is None else max(30, round(run_s * rate))
-                        before = time.monotonic()
+                        speed, taken, before = machine_speed(), stolen(), time.monotonic()
                         bench.run(name, law, count, rate, 1000 * seed + round(100 * (share or 0.0)))
-                        loads[name] = os.getloadavg()[0]
+                        lost, passed = (after - begun for after, begun in zip(stolen(), taken, strict=True))
+                        loads[name] = {"load": os.getloadavg()[0], "speed": speed, "stolen": lost / passed}
                         (runs / "load.json").write_text(json.dumps(loads))
-                        print(f"{name}: {time.monotonic() - before:.0f} s, load average {loads[name]:.2f}", flush=True)
+                        print(f"{name}: {time.monotonic() - before:.0f} s, {loads[name]}", flush=True)
         finally:
             bench.close()
 
@@ -268,13 +338,25 @@ def replica(profile: Profile, input_tokens: float, output_tokens: float) -> Mixe
     )  # fmt: skip
 
 
-def report(folder: Path) -> None:
+def circumstances(loads: dict[str, Any], name: str) -> str:
+    """Load average of a run, speed of its machine against that of the calibration, and share of the time the hypervisor took."""
+    seen = loads[name]
+    if not isinstance(seen, dict):
+        return f"{seen:.1f}"
+    first = loads.get("profile.yaml", seen)["speed"]
+    return f"{seen['load']:.1f}, {seen['speed'] / first:.2f}, {seen['stolen']:.0%}"
+
+
+def report(folder: Path, per_sequence_s: float = 0.0) -> None:
     """Predicted against measured, from the files."""
     runs = folder / "runs"
     profile = load_profile(runs / "profile.yaml")
+    profile = replace(profile, iteration=replace(profile.iteration, h=profile.iteration.h + per_sequence_s))
     loads = json.loads((runs / "load.json").read_text())
     print(f"profile: {profile.points} loads, left-out TPOT error {profile.error_mean:.1%}, band {profile.band:.0%}")
-    print("| lengths | rate | what | predicted | run 1 | run 2 | error of 1 | of 2 | runs apart | bar | load average |")
+    print(
+        "| lengths | rate | what | predicted | run 1 | run 2 | error of 1 | of 2 | runs apart | bar | load, speed, stolen |"
+    )
     print("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|:--|")
     for law in LENGTHS:
         for share in (None, *SHARES):
@@ -283,7 +365,7 @@ def report(folder: Path) -> None:
             if not found:
                 continue
             model = replica(profile, found[0]["input"], found[0]["output"])
-            busy = ", ".join(f"{loads[f.name]:.1f}" for f in files if f.name in loads)
+            busy = "; ".join(circumstances(loads, f.name) for f in files if f.name in loads)
             if share is None:
                 shown = [{"requests/s": model.max_throughput().per_s} for _ in found]
             else:
@@ -311,19 +393,20 @@ def report(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("install", "run", "report"))
+    parser.add_argument("what", choices=("install", "run", "report", "sampler"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--per-sequence", type=float, default=0.0)
     parser.add_argument("--priority", choices=PRIORITIES, default="normal")
     given = parser.parse_args()
     where = given.folder.resolve()
-    if given.what == "install":
-        install(where)
+    if given.what in ("install", "sampler"):
+        (install if given.what == "install" else sampler)(where)
     else:
         if given.what == "run":
             if given.again:
                 shutil.rmtree(where / "runs", ignore_errors=True)
             measure(where, 45.0 if given.short else given.seconds, given.short, given.priority)
-        report(where)
+        report(where, given.per_sequence)
