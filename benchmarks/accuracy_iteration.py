@@ -79,7 +79,8 @@ def kernels(data: Path) -> list[str]:
         f"{np.quantile(pooled, 0.95):.1%} | {pooled.max():.0%} | | | {means[5]:.1%} |"
     )
     lines.append(
-        f"| **median / worst of means** | | | | | | {np.median(table, axis=0)[2]:.1%} / {np.max(table, axis=0)[2]:.1%} | | | | | | |"
+        f"| **median / worst of means** | | | | | | {np.median(table, axis=0)[2]:.1%} / {np.max(table, axis=0)[2]:.1%} |"
+        + " |" * 6
     )
     return lines
 
