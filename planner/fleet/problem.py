@@ -305,6 +305,10 @@ class FleetProblem:
                 self.option_guides[k, i, j] = self._cost_at(option, share, guess)
                 with np.errstate(divide="ignore"):
                     self.needs[k, i, j] = np.where(hopeless, math.inf, self.rate * share / guess)
+        if not self.method.guided:
+            # no better guess than the bounds
+            least = np.array([option.price.least_usd_per_replica_hour for option in self.options])
+            self.option_guides, self.needs = self.option_bounds.copy(), self.option_bounds / least[:, None, None]
         self.bounds = np.min(self.option_bounds, axis=0)
 
     def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
@@ -660,7 +664,8 @@ class FleetProblem:
     def _shadowed(self) -> bool:
         """Whether Poisson arrivals, whose predictions are quick, say where to look before bursts decide."""
         arrivals = self.question.traffic.arrivals
-        return self.method.guided and arrivals is not None and bool(arrivals.dispersion) and self._limit() is not None
+        dear = self.method.dear_bursts and self._limit() is not None
+        return dear and arrivals is not None and bool(arrivals.dispersion)
 
     def _under_poisson(self) -> FleetProblem:
         """The same search under Poisson arrivals, of the same pools: quick, and rough in the numbers of replicas."""
@@ -883,9 +888,9 @@ class FleetProblem:
                 for path in self._freed_splits(one):
                     search.consider(path)
         outcome = search.run()
-        if self.keep_rivals and search.guide is not None:
+        if self.keep_rivals:
             # the cheapest fleet of several pools, for what decides beside what was searched for
-            others = search.guide.copy()
+            others = (search.bounds if search.guide is None else search.guide).copy()
             others[0, top] = np.inf
             self.rival_split = cheapest_path(others, self.search.pools)[1]
         pools: list[Pool] = []

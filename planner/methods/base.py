@@ -242,6 +242,8 @@ class Method:
         Pools a search sizes with it for every evaluation it is allowed; ``None`` = any number, they cost nothing.
     guided
         Whether a guess of the sizes orders the search: worth it where a prediction is dear.
+    dear_bursts
+        Whether bursts make a prediction many times dearer than Poisson arrivals, which then say where to look.
     caveat
         What a plan made with it must say.
     """
@@ -253,6 +255,7 @@ class Method:
     feels_bursts = True
     effort: int | None = 1
     guided = False
+    dear_bursts = False
     caveat: str | None = None
 
     def pool(

@@ -416,7 +416,7 @@ class Mixed(Method):
         "mixed",
         "prefill and decode under a token budget, as their engine runs them (vLLM, SGLang, TensorRT-LLM)",
     )
-    shares_budget = guided = True
+    shares_budget = guided = dear_bursts = True
 
     def pool(
         self,

@@ -204,6 +204,7 @@ class Occupancy(Method):
 
     name, summary = "occupancy", "slots that prefill in chunks of their own (exclusive engines)"
     effort = 10
+    dear_bursts = True
 
     def pool(
         self,

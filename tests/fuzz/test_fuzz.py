@@ -65,6 +65,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     ),
     "more bins than there are": (["workload", "import", "trace.csv", "--rows", "9" * 20], {}),
     "nothing in a list": (PLAN, {"config.yaml": CONFIG.replace("[1.0, 1.5]", "[1.0, null]").encode()}),
+    "a crowd in a trace": (
+        ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20"],
+        {"trace.csv": (TRACE + 2000 * (TRACE.splitlines()[-1] + "\n")).encode()},
+    ),
     "a header alone": (SHOW, {"mine.csv": b"tokens,cdf\n"}),
     "a terminal sequence in a name": (["plan", "--cdf", "\x1b[2Jx.csv", *QUICK], {}),
     "a terminal sequence for an option": (["gpu", "show", "\x1b]0;x\x07"], {}),
