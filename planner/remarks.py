@@ -166,6 +166,7 @@ SENTENCES: Mapping[str, str] = {
     "below_hardware": "impossible on this hardware: {gpus:,} GPUs, but the arithmetic alone takes {least:,.0f} {gpu} at 100% of "
     "peak; profile {profile} does not charge for prefill or reads",
     "not_searched": "{option} of {names} changes nothing: not among the GPU types searched (--gpu)",
+    "no_sessions": "{option} changes nothing: prefix caches are computed from the sessions of a workload, and none are taken here",
     "other_profile": "--{option} changes nothing: profile {profile} is of {model} on {gpu}",
     "spot_without_price": "--spot-share changes nothing without a spot price (--spot-price GPU=USD)",
     "spot_without_share": "--spot-price changes nothing without --spot-share: all replicas are on demand",

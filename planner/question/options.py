@@ -158,7 +158,7 @@ class PlanInputs:
         "The rate is the mean of a day (its busiest hour is sized for) or the peak.",
         "--rate as given; a trace of a day or more: its busiest hour", choices=("mean", "peak"))
     headroom: float = _option(0.0, of.FRACTION, WORKLOAD,
-        "Share of the rate to size for beyond it: 20%.", "0", check=_NOT_NEGATIVE)
+        "Share of the rate to size for beyond it: 20%.", "0", check=rule("must lie in [0, 5]", lambda v: 0.0 <= v <= 5.0))
     drop_longer_than: int | None = _option(None, of.TOKENS, WORKLOAD,
         "Leave out requests of more tokens, input and output together; the share dropped is told.", "none",
         check=_AT_LEAST_1)
@@ -329,6 +329,11 @@ class PlanInputs:
                 "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or "
                 "--goodput 99%:ttft=500ms,tpot=50ms."
             )
+        given: dict[tuple[str, float, str], Promise] = {}
+        for p in self.promises:
+            other = given.setdefault((p.metric, p.quantile, p.scope), p)
+            if other.limit_s != p.limit_s:
+                problems.append(f"{p.label} is promised twice: {other.tell(other.limit_s)} and {p.tell(p.limit_s)}")
         if problems:
             raise InputError.from_problems(problems, hint)
 

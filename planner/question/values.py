@@ -59,7 +59,13 @@ Check = Callable[[str, Any], Iterable[str]]
 
 def rule(text: str, holds: Callable[[Any], bool]) -> Check:
     """A check of one value: ``NAME: must be at least 1, got 0``."""
-    return lambda name, value: () if holds(value) else (f"{name}: {text}, got {value!r}",)
+    return lambda name, value: () if holds(value) else (f"{name}: {text}, got {value!r}{_meant(text, value)}",)
+
+
+def _meant(text: str, value: Any) -> str:
+    """The spelling of a share that was given as a number of percent."""
+    percent = isinstance(value, float) and 1.0 < value <= 100.0 and text.startswith("must lie")
+    return f"; write {value:g}% for {value:g} in a hundred" if percent else ""
 
 
 def each(text: str, holds: Callable[[Any], bool]) -> Check:
@@ -67,10 +73,10 @@ def each(text: str, holds: Callable[[Any], bool]) -> Check:
 
     def check(name: str, value: Any) -> Iterable[str]:
         if isinstance(value, Mapping):
-            return [f"{name}.{k}: {text}, got {v!r}" for k, v in value.items() if not holds(v)]
+            return [f"{name}.{k}: {text}, got {v!r}{_meant(text, v)}" for k, v in value.items() if not holds(v)]
         items = value if isinstance(value, tuple) else (value,)
         told = list(value) if isinstance(value, tuple) else value
-        return () if all(map(holds, items)) else (f"{name}: {text}, got {told!r}",)
+        return () if all(map(holds, items)) else (f"{name}: {text}, got {told!r}{_meant(text, told)}",)
 
     return check
 
@@ -134,7 +140,10 @@ def _tp_sizes(value: Any, name: str) -> tuple[int, ...]:
     """``"all"``, ``"1,2,4"`` or one size as sizes of tensor-parallel groups."""
     if value in ("all", ["all"]):
         return ALL_TP
-    return _whole_list(parse_number)(value, "tp")
+    try:
+        return _whole_list(parse_number)(value, "tp")
+    except InputError as error:
+        raise InputError(error.message, "Write a number of GPUs, several (1,2,4), or all.") from None
 
 
 def _by_gpu(value: Any, name: str) -> dict[str, float]:
@@ -166,11 +175,14 @@ def _shares(value: Any, name: str) -> float | dict[str, float]:
     return parse_fraction(items, name)
 
 
-_PROMISE = re.compile(r"^\s*(?:(ttft|tpot|e2e)\s*:\s*)?(?:p(\d+(?:\.\d+)?)\s*(?:<=|=|<)\s*)?(.+?)\s*$", re.IGNORECASE)
+_PROMISE = re.compile(
+    r"^\s*(?:(ttft|tpot|e2e)\s*(?::|<=|=|<)\s*)?(?:p(\d+(?:\.\d+)?)\s*(?:<=|=|<|:)\s*)?(?:<=|<)?\s*(.+?)\s*$",
+    re.IGNORECASE,
+)
 
 
 def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.99, scope: str = "pool") -> Promise:
-    """A promise as people write it: ``0.5``, ``500ms``, ``p95=300ms``, ``tpot:p95=40ms``.
+    """A promise as people write it: ``0.5``, ``500ms``, ``p95=300ms``, ``tpot:p95=40ms``, ``ttft=500ms``.
 
     >>> parse_promise("ttft:p95=300ms")
     Promise(metric='ttft_s', limit_s=0.3, quantile=0.95, scope='pool')

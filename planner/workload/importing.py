@@ -201,6 +201,11 @@ def _choose(source: Source, input_format: str | None) -> Format:
     for candidate in formats(head.kind):
         if candidate.recognise(head):
             return candidate
+    if "fleetopt-plan" in head.text[:1000]:
+        raise InputError(
+            f"{source.name}: a plan, not a workload",
+            "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
+        )
     seen = ", ".join(head.columns or sorted(head.keys)[:12])
     raise InputError(
         f"{source.name}: not a format known here" + (f" (found: {seen})" if seen else ""),
