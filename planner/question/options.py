@@ -487,7 +487,7 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
     promises = list(values.get("promises", ()))
     level, scope = written.get("quantile", 0.99), written.get("scope", "pool")
     for key in _LIMITS:
-        limits, before = written.get(key, ()), len(promises)
+        limits = written.get(key, ())
         for limit in limits.promises if isinstance(limits, Slo) else limits:
             try:
                 metric = "ttft" if key == "slo" else key
@@ -499,7 +499,6 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
                     promises.append(parse_promise(limit, metric, level, scope))
             except InputError as error:
                 problems += _placed(error, given[key][0], key)
-        problems += [(f"{given[key][0]}{line}", None) for line in _twice(promises[before:])]
     if promises:
         values["promises"] = tuple(promises)
     lengths = {key: values.pop(key) for key in _WRITTEN_LENGTHS if key in values}
@@ -522,15 +521,6 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         hints = {hint for _, hint in problems if hint}
         raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
-
-
-def _twice(promises: Sequence[Promise]) -> Iterator[str]:
-    """Promises of one list about the same quantile with different limits."""
-    given: dict[tuple[str, float], Promise] = {}
-    for p in promises:
-        other = given.setdefault((p.metric, p.quantile), p)
-        if other.limit_s != p.limit_s:
-            yield f"{p.label} is promised twice: {other.tell(other.limit_s)} and {p.tell(p.limit_s)}"
 
 
 def _synthetic(lengths: Mapping[str, Any], beside: str | None, before: str | None) -> str:

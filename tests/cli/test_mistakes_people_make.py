@@ -146,7 +146,6 @@ MISTAKES = [
     ("plan --slo 0.5 --cached-share 60", INPUT, "write 60% for 60 in a hundred"),
     ("plan --slo 0.5 --spot-price h100=1.2 --spot-share 50", INPUT, "write 50% for 50 in a hundred"),
     ("plan --slo 0.5 --memory-utilization 95", INPUT, "write 95% for 95 in a hundred"),
-    ("plan --slo 0.5 --slo 2", INPUT, "P99 TTFT is promised twice: 500 ms and 2 s"),
     ("plan --slo p101=300ms", INPUT, "quantile must lie in (0, 1), got 1.01"),
     ("plan --slo 0,5", INPUT, "'0,5' is not a duration"),
     ("plan --slo 0.5 --quantile p99", INPUT, "'p99' is not a fraction"),
