@@ -805,6 +805,7 @@ def what_if(
         )
 
 
+@keeping()
 def overview(
     fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
 ) -> Overview:

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
+from planner.kept import once
 from planner.plans import PLAN_SCHEMA_VERSION, Plan
 from planner.question.options import PlanInputs, canonical
 from planner.workload.workload import Workload
@@ -88,7 +89,8 @@ class Question:
 
             return carried_workload(self.workload, f"{self.source}: workload")
         beside = self.folder / name if self.folder is not None else None
-        return Workload.from_file(beside if beside is not None and beside.is_file() else name)
+        path = str(beside if beside is not None and beside.is_file() else name)
+        return once(("workload", path), lambda: Workload.from_file(path))
 
     def inputs(self, scenario: str | None = None, changes: Mapping[str, Any] | None = None) -> PlanInputs:
         """Defaults < file < scenario < `changes`, checked together."""
