@@ -80,24 +80,34 @@ class OccupancyPool(PoolModel):
         self._residence_s = law.mean(m.ITERATIONS) * float(times[-1])
         self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
         self._guide: OccupancyPool | None = None
+        self._calm: OccupancyPool | None = None
 
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of one replica [1/s]."""
         return self._capacity
 
+    def _arriving(self, arrivals: PoolArrivals) -> OccupancyPool:
+        """The same pool with other arrivals."""
+        other = copy(self)
+        other.arrivals, other._followed, other._guide, other._calm = arrivals, {}, None, None
+        return other
+
+    def without_bursts(self) -> OccupancyPool | None:
+        """See :class:`planner.methods.base.PoolModel`."""
+        if self._calm is None and self.arrivals.arrivals is not None:
+            self._calm = self._arriving(PoolArrivals(None))
+        return self._calm
+
     def guide(self) -> OccupancyPool | None:
         """See :class:`planner.methods.base.PoolModel`: along fewer requests, and of that, Poisson arrivals in closed form."""
         if self._guide is None and (fewer := self.arrivals.sampled()) is not None:
-            self._guide = copy(self)
-            self._guide.arrivals, self._guide._followed, self._guide._guide = fewer, {}, None
+            self._guide = self._arriving(fewer)
         return self._guide
 
     def grown(self, growth: str) -> OccupancyPool:
         """See :class:`planner.methods.base.PoolModel`."""
-        other = copy(self)
-        other.arrivals, other._followed, other._guide = self.arrivals.grown(growth), {}, None
-        return other
+        return self._arriving(self.arrivals.grown(growth))
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
