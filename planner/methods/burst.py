@@ -255,7 +255,8 @@ class PoolPath:
         if not values.size:
             return np.zeros((3, levels.size))
         if shares.shape[0] == 1:
-            factor, tail = 1.0 + 1.645 * self.stretches.deviations(levels), 1.0 - levels
+            # the share beyond is of a few busy stretches, more skewed than a normal one
+            factor, tail = np.exp(1.645 * self.stretches.deviations(levels)), 1.0 - levels
             at = np.stack((1.0 - np.minimum(tail * factor, 1.0), levels, 1.0 - tail / factor))
             return run.quantiles(metric, at)
         kind, classes = self.stretches.kind[rows], shares.shape[1]

@@ -112,10 +112,10 @@ def wait_quantile(
         \text{Tijms-van Hoorn-Federgruen, } C_s^2\, W_{M/M/c} + (1 - C_s^2)\, W_{M/D/c} & C_s^2 < 1 \end{cases}
 
     M/H2/c, up to 32 servers, is the exact queue whose service has two phases and the same three moments; the last line
-    is Tijms' interpolation between exact values. Where requests have two lengths (up to 64 servers) the wait is that of the
-    exact queues in which the long ones are exponential and Erlang of order two, extrapolated to the law's second moment,
-    and the first of them bounds it. One server, M/M/c, M/D/c and laws that are two exponential phases (up to 256 servers,
-    beyond which those bound the wait) or three (up to 16) are exact instead.
+    is Tijms' interpolation between exact values. Where lengths part into two classes the wait is that of the exact queue in which
+    each is Erlang of as many stages as its spread and the states allow (up to 16 servers), or the long ones of one and of two
+    (up to 64), extrapolated to the law's second moment. One server, M/M/c, M/D/c and laws that are two exponential phases
+    (up to 256 servers, beyond which those bound the wait) or three (up to 16) are exact instead.
 
     Parameters
     ----------

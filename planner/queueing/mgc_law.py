@@ -72,6 +72,8 @@ _THREE_SERVERS = 16
 # Places looked at for a gap between two classes of lengths, how far it reaches either way, and the share of the smaller class
 # that may lie in it.
 _GAPS, _GAP, _MOST_BETWEEN = 60, 1.3, 0.25
+# Share of the second moment by which a class may vary more than exponentially.
+_MOST_BEYOND = 0.01
 # Share of what the stages that are missing add to the wait that is kept.
 _KEPT_OF_STAGES = 0.2
 # Largest number of servers at which M/D/c is solved itself; above, it is scaled at equal (1 - rho) sqrt(c).
@@ -319,7 +321,10 @@ def _staged(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution
     the lengths: what the stages that are missing add is told by one stage less.
     """
     found = _two_classes(law)
-    if found is None or not 1.0 < c <= _THREE_SERVERS or c != int(c) or max(k.scv for k in found) > 1.0:
+    if found is None or not 1.0 < c <= _THREE_SERVERS or c != int(c):
+        return None
+    # lengths that vary more than exponential ones may not, but for a few of a class that hardly counts
+    if max(k.share * k.mean**2 * (k.scv - 1.0) for k in found) > _MOST_BEYOND * (1.0 + law.scv):
         return None
     stages = [1, 1]
 
