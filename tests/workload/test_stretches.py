@@ -139,7 +139,7 @@ def test_copies_of_stretches_of_a_long_trace_keep_their_hour() -> None:
 
 @pytest.mark.parametrize(("together", "level", "least"), [(1, 0.9, 0.82), (5, 0.8, 0.75)])
 def test_the_share_beyond_a_quantile_strays_as_its_minutes_say(together: int, level: float, least: float) -> None:
-    """Of 300 traces of 90 minutes, alike in runs of `together`, nine in ten should have the law's share within exp(1.645 deviations).
+    """Of 300 traces of 90 minutes, alike in runs of `together`, nine in ten should have the law's share in exp(1.645 deviations).
 
     Fewer than that by the skewness of few runs; where a handful of minutes holds the whole tail none of it is known.
     """
