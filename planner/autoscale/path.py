@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["STEP_S", "WINDOW_S", "hourly_path", "swings"]
+__all__ = ["FAST_S", "SLOW_S", "STEP_S", "WINDOW_S", "hourly_path", "swings", "variances"]
 
 STEP_S = 15.0
 """Step of a path [s]."""
@@ -36,25 +36,26 @@ def hourly_path(rates_per_s: Sequence[float]) -> Floats:
     return np.asarray(np.interp(at, middles, np.concatenate(([rates_per_s[-1]], rates_per_s, [rates_per_s[0]]))))
 
 
+def variances(arrivals: Arrivals) -> tuple[float, float]:
+    """Variance of the fast and of the slow swings over the squared rate, at the rate of the arrivals [1]."""
+    rate = arrivals.rate_per_s or math.inf
+    whole, slow = (max(0.0, arrivals.dispersion_at(w) - 1.0) / (rate * w) for w in (FAST_S, SLOW_S))
+    return max(0.0, whole - slow), slow
+
+
 def swings(mean_per_s: Floats, arrivals: Arrivals | None, rng: np.random.Generator) -> Floats:
     """A path with the swings of an arrival process about its mean [1/s].
 
     The variance of the rate over a window of w seconds beyond chance is (I(w) - 1) rate / w, with I the index of dispersion of
     counts. Two log-normal processes carry it, one with a correlation time of a minute, one with ten: the slow one what is left
     over ten minutes, the fast one the rest of what there is over one. The dispersion is that of the arrivals' own rate, taken
-    as more independent users at another; without arrivals the path is returned as it is.
+    as more independent users above it and as a part of them below; without arrivals the path is returned as it is.
     """
     if arrivals is None or not arrivals.dispersion or not arrivals.rate_per_s:
         return mean_per_s
-    level = float(mean_per_s.mean())
     # more independent users: relative swings shrink with the root of their number
-    scale = arrivals.rate_per_s / level
-
-    def relative(window: float) -> float:
-        return max(0.0, arrivals.dispersion_at(window) - 1.0) / (arrivals.rate_per_s * window) * scale  # type: ignore[operator]
-
-    slow = relative(SLOW_S)
-    fast = max(0.0, relative(FAST_S) - slow)
+    scale = min(1.0, arrivals.rate_per_s / float(mean_per_s.mean()))
+    fast, slow = (scale * v for v in variances(arrivals))
     noise = np.zeros(mean_per_s.size)
     for variance, time in ((fast, FAST_S), (slow, SLOW_S)):
         spread = math.sqrt(math.log1p(variance))

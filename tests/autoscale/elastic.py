@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from planner.autoscale.backtest import LAG_S
-from planner.autoscale.path import STEP_S, WINDOW_S
+from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, variances
 from planner.fleet.fleet import Fleet
+from planner.simulate.arrivals import Arrival, arrival_times
 from planner.simulate.plan import pool_engines
 from planner.simulate.tables import RequestTable
+from planner.workload.arrivals import Arrivals
 
 Decide = Callable[[int, float, dict[str, float]], int]
 """(step, time [s], what the metrics add up to) -> replicas to pay for."""
@@ -25,11 +27,46 @@ WARM_UP_S = 600.0
 
 @dataclass
 class Served:
-    """What came out: share of the windows within every promise, paid replica-hours."""
+    """What came out: share of the windows within every promise, paid replica-hours, and each window."""
 
     within: float
     windows: int
     replica_hours: float
+    kept: tuple[bool, ...] = ()
+
+
+def between_swings(arrivals: Arrivals) -> Arrivals | None:
+    """What is left of the bursts once a path carries the swings: those shorter than its fast ones; ``None`` = Poisson arrivals.
+
+    The mean over w of a process with correlation time t keeps the share 2 (u - 1 + exp(-u)) / u^2, u = w / t, of its variance.
+    """
+    rate = arrivals.rate_per_s or 0.0
+
+    def carried(window: float) -> float:
+        parts = zip(variances(arrivals), (FAST_S, SLOW_S), strict=True)
+        return (
+            rate
+            * window
+            * sum(v * 2.0 * (u + math.expm1(-u)) / (u * u) for v, u in ((v, window / t) for v, t in parts))
+        )
+
+    left = tuple((w, 1.0 + max(0.0, i - 1.0 - carried(w))) for w, i in arrivals.dispersion if w < FAST_S)
+    return replace(arrivals, dispersion=left) if any(i > 1.0 for _, i in left) else None
+
+
+def arrivals_along(rates: Any, arrivals: Arrivals | None, rng: np.random.Generator) -> Any:
+    """Arrival times on a path that carries the slow swings: as bursty below a minute as the arrivals are, else Poisson [s]."""
+    mean, length = float(np.mean(rates)), len(rates) * STEP_S
+    left = between_swings(arrivals) if arrivals and arrivals.dispersion and arrivals.rate_per_s else None
+    process = Arrival(mean)
+    if left is not None and left.rate_per_s:
+        part = left.thinned(min(1.0, mean / left.rate_per_s))
+        process = Arrival(mean, "modulated", dispersion=part.dispersion)
+    times = arrival_times(process, int(1.1 * mean * length) + 1000, rng)
+    # a clock that runs as fast as the path is busy
+    come = np.concatenate(([0.0], np.cumsum(rates))) * STEP_S
+    times = np.interp(times * mean, come, np.arange(len(rates) + 1) * STEP_S, right=np.inf)
+    return times[np.isfinite(times)]
 
 
 def simulate_elastic(
@@ -40,14 +77,14 @@ def simulate_elastic(
     rng = np.random.Generator(np.random.PCG64(seed))
     law, engines = pool.law, pool_engines(fleet, pool)
     routing = fleet.question.routing
-    counts = rng.poisson(rates * STEP_S)
-    total = int(counts.sum())
+    times = arrivals_along(rates, fleet.question.traffic.arrivals, rng)
+    total = times.size
+    counts = np.histogram(times, np.arange(len(rates) + 1) * STEP_S)[0]
     rows = rng.choice(law.weight.size, size=total, p=law.weight / law.weight.sum())
     inputs = np.maximum(1, np.round(law.input_tokens[rows])).astype(int)
     outputs = np.maximum(1, np.round(law.output_tokens[rows])).astype(int)
     cached = np.minimum(np.floor(law.cached_share[rows] * inputs), inputs - 1).astype(int)
     table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
-    times = np.empty(total)
 
     def fresh(ready: float) -> list[Any]:
         return [engines.build(table)[0], ready]
@@ -73,9 +110,7 @@ def simulate_elastic(
             leaving.append(serving.pop())
         ready = [r for r, at in serving if at <= begin] or [serving[0][0]]
         before = sum(r.completed for r, _ in serving + leaving)
-        arrivals = np.sort(rng.random(count)) * STEP_S + begin
-        times[sent : sent + count] = arrivals
-        for number, at in enumerate(arrivals.tolist(), sent):
+        for number, at in enumerate(times[sent : sent + count].tolist(), sent):
             if routing.least:
                 few = (
                     ready
@@ -117,4 +152,4 @@ def simulate_elastic(
         mine = window == k
         if mine.any():
             kept.append(all((values[p.metric][mine] <= p.limit_s).mean() >= p.quantile for p in fleet.promises.latency))
-    return Served(float(np.mean(kept)), len(kept), paid_s / 3600.0)
+    return Served(float(np.mean(kept)), len(kept), paid_s / 3600.0, tuple(kept))
