@@ -29,8 +29,10 @@ h1{font-size:1.5rem;line-height:1.25}
 h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--rule)}
 .answer{font-size:1.3rem;font-weight:600;margin:.4rem 0}
 .other{float:right;font-size:.85rem;color:var(--soft);cursor:pointer}
-table{border-collapse:collapse;margin:.7rem 0;font-size:.9rem;display:block;overflow-x:auto}
-th,td{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
+table{border-collapse:collapse;margin:.7rem 0;font-size:.85rem;display:block;overflow-x:auto}
+th{white-space:normal;vertical-align:bottom}
+th,td{padding:.25rem .5rem;border-bottom:1px solid var(--rule);text-align:right}
+td{white-space:nowrap}
 tbody tr:hover{background:var(--rule)}
 .l{text-align:left}
 svg{width:100%;height:auto}
@@ -43,7 +45,8 @@ code,pre{font:.85rem ui-monospace,monospace;white-space:pre-wrap}
 .warning{border-left:4px solid var(--bad);padding-left:.7rem}
 footer{color:var(--soft);font-size:.85rem;margin-top:3rem}
 figure{margin:1rem 0}
-@media print{body{margin:0;max-width:none}h2{break-after:avoid}figure{break-inside:avoid}.other{display:none}}
+@media print{body{margin:0;max-width:none}table{display:table;font-size:.65rem}td{white-space:normal}
+h2{break-after:avoid}figure{break-inside:avoid}.other{display:none}}
 """
 )
 

@@ -37,6 +37,12 @@ def scaled(hours: str = "servegen-m-small", **options: Any) -> fo.Autoscaling:
     return fo.autoscale(plan(**options), hours=hours, startup="110s")
 
 
+@cache
+def flat(hours: Path) -> fo.Autoscaling:
+    hours.write_text("\n".join(["1"] * 24))
+    return fo.autoscale(plan(burst="poisson"), hours=hours, startup=60)
+
+
 def line(slope: float, offset: float, most: int = 40, spares: int = 0) -> Capacity:
     """n replicas get slope n - offset."""
     numbers = np.arange(1.0, most + 1.0)
@@ -153,11 +159,11 @@ def test_a_derived_rule_beats_the_peak_and_keeps_its_windows() -> None:
 
 
 @pytest.mark.parametrize("to", ["hpa", "keda", "wva"])
-@pytest.mark.parametrize("flat", [False, True])
-def test_objects_are_valid_for_pools_that_change_and_pools_that_do_not(to: str, flat: bool, tmp_path: Path) -> None:
-    hours = tmp_path / "flat.csv"
-    hours.write_text("\n".join(["1"] * 24))
-    found = fo.autoscale(plan(burst="poisson"), hours=hours, startup=60) if flat else scaled()
+@pytest.mark.parametrize("changes", [True, False])
+def test_objects_are_valid_for_pools_that_change_and_pools_that_do_not(
+    to: str, changes: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = scaled() if changes else flat(tmp_path_factory.getbasetemp() / "flat.csv")
     documents = list(yaml.safe_load_all(render(found, to, namespace="serving")))
     for document in documents:
         wrong = problems(document)
