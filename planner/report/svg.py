@@ -123,7 +123,7 @@ def _lines(chart: Lines) -> list[str]:
         at = along.at(mark_x[0])
         anchor = "end" if at > WIDTH / 2 else "start"
         parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-        parts.append(_text(at + (-5 if anchor == "end" else 5), TOP + 10, mark_x[1], anchor))
+        parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6, mark_x[1], anchor))
     for line, points in zip(drawn, shown, strict=True):
         places = [(along.at(x), up.at(y)) for x, y in points]
         if not line.dots:
@@ -177,7 +177,7 @@ def _frame(
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(LEFT - 6, y + 4, y_text(value), "end"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle"))
-    parts.append(_text(LEFT + 6, TOP + 10, y_name, "start"))
+    parts.append(_text(LEFT, TOP - 6, y_name, "start"))
     return "".join(parts)
 
 
