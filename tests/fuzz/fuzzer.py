@@ -12,14 +12,16 @@ import contextlib
 import gzip
 import io
 import json
+import math
 import os
 import random
 import resource
 import signal
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -359,7 +361,7 @@ def where() -> str:
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
 
 
-def failures(seed: int, numbers: range, show: Callable[[str], None] = print) -> list[int]:
+def failures(seed: int, numbers: Iterable[int], show: Callable[[str], None] = print) -> list[int]:
     """Numbers of the cases that break the rule, each shown with what is wrong."""
     maker, found = Maker(), []
     for number in numbers:
@@ -374,6 +376,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")
     parser.add_argument("--only", type=int, help="repeat one case and show what it does")
     given = parser.parse_args()
     if given.only is not None:
@@ -385,8 +388,21 @@ def main() -> None:
         with in_folder(case.files):
             sys.stdout.write(f"{invoke(case.arguments)}\n")
         return
-    found = failures(given.seed, range(given.cases), lambda text: sys.stdout.write(text + "\n"))
-    sys.stdout.write(f"{given.cases:,} cases, {len(found)} failures\n")
+    begun, numbers = time.monotonic(), []
+
+    def in_time() -> Iterator[int]:
+        for number in range(given.cases):
+            if time.monotonic() - begun > given.seconds:
+                return
+            numbers.append(number)
+            yield number
+
+    def show(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    found = failures(given.seed, in_time(), show)
+    show(f"{len(numbers):,} cases, {len(found)} failures")
     sys.exit(bool(found))
 
 
