@@ -22,7 +22,7 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
 from planner.iteration.model import IterationModel
-from planner.iteration.roofline import PRIOR_LOG_SD, prior_band, roofline
+from planner.iteration.roofline import prior_band, roofline
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
@@ -63,8 +63,7 @@ def kernels(data: Path) -> list[str]:
         full = fit_points(points, prior)
         e = errors(full.iteration, test_groups[key])
         apart = test_groups[key].select(i for i, kind in enumerate(test_groups[key].kinds) if kind != "chunk")
-        wide = {name: 3.0 * sd for name, sd in PRIOR_LOG_SD.items()}
-        best = errors(fit_points(apart, prior, prior_log_sd=wide, resamples=2).iteration, apart)
+        best = errors(fit_points(apart, prior, prior_width=3.0, resamples=2).iteration, apart)
         everything.append(e)
         table.append([none.mean(), six.mean(), e.mean(), np.median(e), np.quantile(e, 0.95), best.mean()])
         lines.append(

@@ -357,11 +357,12 @@ def measure(
         if machine.launched:
             notes.append(f"{machine.launched} timings could not be captured as CUDA graphs: launches are in them")
     cuda = f", CUDA {torch.version.cuda}" if machine.cuda else ""
+    apart = layers.joined is None
     del layers, warm, warm_head
     if machine.cuda:
         torch.cuda.empty_cache()
     return Measured(
-        points=Points(tuple(measured), np.array(times), np.arange(len(times), dtype=float), f"{machine.name}"),
+        points=Points(tuple(measured), np.array(times), np.arange(len(times), dtype=float), machine.name, apart),
         device=machine.name,
         versions=f"torch {torch.__version__}{cuda}",
         seconds=seconds,

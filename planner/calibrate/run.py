@@ -23,7 +23,7 @@ from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
-from planner.iteration.roofline import PRIOR_LOG_SD, roofline
+from planner.iteration.roofline import roofline
 
 if TYPE_CHECKING:
     from planner.calibrate.closed_loop import ServerPoint
@@ -234,7 +234,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
                 f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
             )
         one = _device_calibration(
-            raw.iterations(), prior_of[0], prior_of[1], tp, width=CPU_PRIOR_WIDTH if gpu_name == "cpu" else 1.0,
+            raw.iterations(), prior_of[0], prior_of[1], tp, on_cpu=gpu_name == "cpu",
             engine=text["engine"] or "iterations from a file", engine_version=text["engine_version"],
             source=text["source"] or f"file {raw.name}", automatic=gpu_name != "cpu", **details,
         )  # fmt: skip
@@ -282,12 +282,12 @@ def _iteration_groups(
 ) -> list[Calibration]:
     """A calibration of every group of iterations that was asked for."""
     from planner.calibrate.design import most_telling
-    from planner.calibrate.fit import SCALED_PRIOR_WIDTH, scaled_prior
+    from planner.calibrate.fit import scaled_prior
 
     results = []
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
         size = tp_here if (gpu_here or tp is None) else tp
-        width, prior = 1.0, None
+        prior = None
         notes: tuple[str, ...] = ()
         try:
             device, network = known_gpu(gpu_here or gpu), known_model(model_here or model)
@@ -297,14 +297,14 @@ def _iteration_groups(
             # the file names something the catalog does not know: any shape will do, scaled to what was measured
             known = find_gpu("h100"), find_model("llama-3.1-8b")
             device, network = replace(known[0], name=gpu_here), replace(known[1], name=model_here)
-            prior, width = scaled_prior(measured, roofline(*known)), SCALED_PRIOR_WIDTH
+            prior = scaled_prior(measured, roofline(*known))
             notes = (f"{error.message}: the prior is another model's, scaled; give --gpu and --model to name it",)
         if not _asked_for(device, network, size, gpu, model, tp):
             continue
         prior = prior or roofline(device, network, size)
         used = measured if points is None else measured.select(most_telling(measured, prior, points))
         one = _device_calibration(
-            used, device, network, size, width=width, prior=prior, notes=notes,
+            used, device, network, size, prior=prior, notes=notes,
             engine="iterations from a file", command=command, source=source or f"file {measured.source}",
         )  # fmt: skip
         results.append(one)
@@ -413,7 +413,7 @@ def calibrate_device(
     state = read_gpu_state() if device != "cpu" else GpuState()
     seen_then = [line for line in (state.note(), *state.doubts()) if line]
     one = _device_calibration(
-        measured.points, spec, network, tp, width=CPU_PRIOR_WIDTH if device == "cpu" else 1.0,
+        measured.points, spec, network, tp, on_cpu=device == "cpu",
         notes=(*measured.notes, *seen_then), recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
         engine="fleetopt microbenchmark", engine_version=measured.versions, command=command,
         source=f"measured on {measured.device} in {measured.seconds:.0f} s", automatic=device != "cpu",
@@ -427,18 +427,18 @@ def _device_calibration(
     network: ModelSpec,
     tp: int,
     *,
-    width: float = 1.0,
+    on_cpu: bool = False,
     prior: Any = None,
     notes: tuple[str, ...] = (),
     recorded: Mapping[str, Any] | None = None,
     **details: Any,
 ) -> Calibration:
     """Fit iterations and make their profile; `details` are further fields of it, `recorded` stands with the points."""
-    from planner.calibrate.fit import fit_points
+    from planner.calibrate.fit import PRIOR_WIDTH, fit_points
     from planner.calibrate.raw import RawPoints, clock
 
     fit = fit_points(
-        measured, prior or roofline(device, network, tp), prior_log_sd={k: v * width for k, v in PRIOR_LOG_SD.items()}
+        measured, prior or roofline(device, network, tp), prior_width=CPU_PRIOR_WIDTH if on_cpu else PRIOR_WIDTH
     )
     profile = profile_of_iterations(fit, device.name, network, tp, notes=(*notes, *fit.warnings), **details)
     rows: list[dict[str, Any]] = []
