@@ -28,8 +28,9 @@ Below a plan stands what other choices would cost, one at a time, in a fixed ord
 routing, pools, prefill and decode together or apart, compression, precision, measured iteration times, engines, 20% more
 traffic, a node's failure (as many spare replicas as one node can hold), the promise at other limits with the knee of that
 curve, GPU types nobody asked for. Each row is the price that `plan` with the flags in its last column gives, sized by the same
-search. `--options-seconds` is the time for it (1.4 by default, shared by all cores; what may save most is sized first, prefill
-and decode apart last), `--no-options` leaves it out; rows that the time did not reach are named. Below it: what saves most at
+search. `--options-seconds` is the time for it (1.4 by default, shared by all cores; what is guessed to save most, by the guess that
+orders searches, is sized first, prefill and decode apart last), `--no-options` leaves it out; rows that the time did not reach are
+named. Below it: what saves most at
 the same promise, and what a tighter and a looser limit cost. `python benchmarks/choices.py` plans every single choice by itself
 and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the eight types with a
 price that look cheapest for the question. Other commands make no such table.

@@ -54,5 +54,5 @@ def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
     assert isinstance(curve, list)
     for name in dict.fromkeys(point["routing"] for point in curve):
         points = [p for p in curve if p["routing"] == name]
-        found = ", ".join(f"{p['replicas']:,}: {format_percent(p['cached_share'] + p['host_share'])}" for p in points)
-        yield f"{pool.name}: found by replicas, routing {name}: {found}."
+        found = [f"{format_percent(p['cached_share'] + p['host_share'])} with {p['replicas']:,}" for p in points]
+        yield f"{pool.name}: under routing {name} caches would supply {', '.join(found)} replicas."

@@ -78,6 +78,9 @@ def test_what_may_save_most_is_sized_first() -> None:
     kinds = ["routing", "routing", "shape", "precision", "unheard of", "precision"]
     order = by_worth([Choice(kind, "", {}, "") for kind in kinds])
     assert order == [3, 0, 4, 5, 1, 2]
+    guesses = [1.0, 1.2, 0.3, 0.99, 1.0, 0.6]
+    # what is guessed to pay comes first, the cheapest before the others; the other shape stays last
+    assert by_worth([Choice(kind, "", {}, "") for kind in kinds], guesses) == [5, 3, 0, 4, 1, 2]
 
 
 def test_no_time_leaves_rows_without_a_price() -> None:
