@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from importlib import import_module
 from typing import Annotated, Any, get_type_hints
 
@@ -26,8 +26,36 @@ USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name_
 """What the framework raises on any wrong usage."""
 
 
+class Unchecked(TyperOption):
+    """An option that is not given, or whose value is text: the checks that the framework loads and builds for each are left out."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Nothing stays nothing and text stays as it was typed; other values go the framework's way."""
+        kind = getattr(getattr(self, "type_descriptor", None), "annotation", None)
+        texts = kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
+        if self.required or not (value is None or texts or (kind is str and isinstance(value, str))):
+            return super().process_value(ctx, value)
+        if value is None and (self.multiple or self.nargs == -1):
+            value = ()
+        value = list(value) if texts else value
+        return value if self.callback is None else self.callback(ctx, self, value)
+
+
+def unchecked(options: Iterable[Any]) -> None:
+    """Leave out the checks of options that change nothing."""
+    for option in options:
+        if type(option) is TyperOption:
+            option.__class__ = Unchecked
+
+
 class Once(TyperCommand):
     """A command that refuses a repeated option instead of taking the last, and knows what some flags mean alone."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """As the framework makes it, unchecked."""
+        option = super().get_help_option(ctx)
+        unchecked([option])
+        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Complete flags that stand alone, count the options, then parse as usual."""
@@ -95,6 +123,7 @@ class Built(MutableMapping[str, Any]):
             self._built[name] = command = get_group(alone).commands[name]
             for leaf in getattr(command, "commands", {name: command}).values():
                 leaf.__class__ = Once
+                unchecked(leaf.params)
                 if any(option.name == "output_format" for option in leaf.params):
                     leaf.params.append(_wide())
         return self._built[name]
@@ -118,6 +147,13 @@ class Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = Built()
+        unchecked(self.params)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """As the framework makes it, unchecked."""
+        option = super().get_help_option(ctx)
+        unchecked([option])
+        return option
 
     def invoke(self, ctx: Any) -> Any:
         """As usual; what a wrong argument holds of control characters does not reach the terminal."""
