@@ -23,6 +23,9 @@ FloatArray = NDArray[np.float64]
 LOOKS, MORE_LOOKS = 12, 0.1
 """Pools asked under Poisson arrivals; others must then be guessed to cost that share less than they are."""
 
+MOST_ASKED = 36
+"""Pools asked before it is believed that none fits."""
+
 STEPS = 20
 """Predictions along the path at most."""
 
@@ -63,9 +66,16 @@ class BurstyStock:
         # numbers known to break a promise, and to keep them all
         self._low, self._high = np.zeros(shape), np.full(shape, math.inf)
         self._floor = np.zeros(shape)
+        self._by_load = np.ceil(problem.option_bounds / self._price * (1.0 - 1e-9)) - self._spares
         self.steps = 0
         for key in [*calm.sized()]:
             self._ask(*key)
+        for (i, j, k), pool in problem.sized().items():
+            self._asked[k, i, j] = self._done[k, i, j] = True
+            if pool is None:
+                self._needed[k, i, j] = math.inf
+            else:
+                self._low[k, i, j], self._high[k, i, j] = pool.size.replicas - 1.0, pool.size.replicas
 
     def _replicas(self) -> FloatArray:
         """Replicas thought to be enough, shape (options, states, states)."""
@@ -78,7 +88,13 @@ class BurstyStock:
 
     def solve(self) -> tuple[tuple[int, ...], list[Pool]] | None:
         """States and pools of the cheapest fleet found; ``None`` where none fits."""
-        while (found := self._cheapest(self._replicas())) is not None:
+        while True:
+            found = self._cheapest(self._replicas())
+            if found is None and int(self._asked.sum()) < MOST_ASKED:
+                # guesses may be too high: as few as the load takes
+                found = self._cheapest(np.where(self._asked, self._replicas(), self._by_load))
+            if found is None:
+                break
             edges = self._edges(found)
             still = [edge for edge in edges if not self._done[edge[2], edge[0], edge[1]]]
             if not still or self.steps >= STEPS:
@@ -113,9 +129,9 @@ class BurstyStock:
         return None if found is None else found[1]
 
     def _alike(self, i: int, j: int) -> NDArray[np.bool_]:
-        """Pools at the same boundaries, whatever their bands, shape (states, states)."""
-        at: Sequence[float] = [s.boundary for s in self.problem.states]
-        where: NDArray[np.bool_] = np.equal(at, at[i])[:, None] & np.equal(at, at[j])[None, :]
+        """Pools of the shortest requests if this is one, of the longest if this is one, else the others, shape (states, states)."""
+        ends = np.arange(len(self.problem.states))
+        where: NDArray[np.bool_] = ((ends == 0) == (i == 0))[:, None] & ((ends == ends[-1]) == (j == ends[-1]))[None, :]
         return where
 
     def _ask(self, i: int, j: int, k: int) -> None:
@@ -126,8 +142,9 @@ class BurstyStock:
         if pool is None:
             self._needed[k, i, j] = math.inf
             return
-        alike = self._same[k][:, None, None] & self._alike(i, j) & ~self._asked
-        self._needed[alike] *= pool.size.needed / guess
+        at: Sequence[float] = [s.boundary for s in self.problem.states]
+        bands = np.equal(at, at[i])[:, None] & np.equal(at, at[j])[None, :]
+        self._needed[self._same[k][:, None, None] & bands & ~self._asked] *= pool.size.needed / guess
         self._needed[k, i, j] = pool.size.needed
         # neither the load nor what the hardware takes depends on bursts
         kept = self.problem.kept
@@ -158,10 +175,8 @@ class BurstyStock:
         else:
             self._high[k, i, j] = n
         # bursts cost an engine about the same factor in all pools of the shortest requests, and in those of the longest
-        ends = np.arange(len(problem.states))
-        alike = ((ends == 0) == (i == 0))[:, None] & ((ends == ends[-1]) == (j == ends[-1]))[None, :]
         untouched = (self._low[k] == self._floor[k]) & np.isinf(self._high[k])
         factor = n * math.exp(min(max(off, -FURTHEST), FURTHEST)) / float(self._needed[k, i, j])
-        self._factor[k, untouched & alike] = self._factor[k, i, j] = factor
+        self._factor[k, untouched & self._alike(i, j)] = self._factor[k, i, j] = factor
         least = int(self._replicas()[k, i, j])
         self._done[k, i, j] = least >= self._high[k, i, j]

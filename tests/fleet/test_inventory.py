@@ -129,3 +129,25 @@ def test_what_is_missing_is_told() -> None:
         fo.plan("azure", slo=2.0, rate=200.0, inventory={"h100": 2}, method="occupancy", pools=1, burst="poisson")
     needed = fo.plan("azure", slo=2.0, rate=200.0, method="occupancy", pools=1, burst="poisson").gpus
     assert f"h100-80gb: {needed}" in str(caught.value)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [
+        ("azure", {"slo": 0.5, "rate": 200.0, "gpu": "h100,a100", "inventory": "h100=10"}),
+        ("azure-code", {"slo": 1.0, "rate": 400.0, "gpu": "h100,l40s", "inventory": "h100=20,l40s=40"}),
+    ],
+)
+def test_bursts_within_a_stock_find_a_fleet_of_both_types(workload: str, options: dict[str, Any]) -> None:
+    alone = fo.plan(workload, **{**options, "inventory": None, "gpu": options["gpu"].split(",")[1]})
+    plan = fo.plan(workload, **options)
+    assert fo.evaluate(plan).holds
+    assert {p.gpu for p in plan.pools} == {gpu(name).name for name in options["gpu"].split(",")}
+    assert plan.cost_usd_per_hour < alone.cost_usd_per_hour
+
+
+@pytest.mark.long
+def test_bursts_that_a_stock_cannot_hold_are_told_with_what_it_takes() -> None:
+    with pytest.raises(InfeasibleError, match="h100-80gb: 3: the cheapest fleet without one"):
+        fo.plan("azure", slo=1.0, rate=20.0, inventory="h100=2")

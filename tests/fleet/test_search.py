@@ -44,20 +44,20 @@ def test_the_refined_path_is_the_optimum_of_all_paths(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100))
 def test_a_stock_is_respected_and_costs_are_optimal(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    size, kinds = int(rng.integers(3, 6)), 2
+    size, kinds = int(rng.integers(3, 6)), 3
     replicas = rng.integers(1, 6, (kinds, size, size)).astype(float)
     costs = replicas * rng.uniform(1.0, 3.0, kinds)[:, None, None]
     costs[:, np.tril_indices(size)[0], np.tril_indices(size)[1]] = math.inf
     costs[rng.random(costs.shape) < 0.1] = math.inf
-    names, stock = ("a", "b"), {"a": float(rng.integers(1, 8)), "b": float(rng.integers(1, 8))}
+    names, stock = ("a", "b", "a"), {"a": float(rng.integers(1, 8)), "b": float(rng.integers(1, 8))}
     best = math.inf
     for edges in range(1, 4):
         for inner in itertools.combinations(range(1, size - 1), edges - 1):
             path = (0, *inner, size - 1)
             for kind in itertools.product(range(kinds), repeat=edges):
                 steps = list(zip(kind, itertools.pairwise(path), strict=True))
-                used = {n: sum(replicas[k, i, j] for k, (i, j) in steps if names[k] == n) for n in names}
-                if all(used[n] <= stock[n] for n in names):
+                used = {n: sum(replicas[k, i, j] for k, (i, j) in steps if names[k] == n) for n in stock}
+                if all(used[n] <= stock[n] for n in stock):
                     best = min(best, sum(costs[k, i, j] for k, (i, j) in steps))
     found = cheapest_within(costs, replicas, names, stock, 3)
     assert (math.inf if found is None else found[0]) == pytest.approx(best)

@@ -83,6 +83,14 @@ def test_one_and_two_servers_in_closed_form():
     assert erlang_b(1, load) == pytest.approx(load / (1 + load), rel=1e-13, abs=0)
 
 
+def test_the_recursion_for_few_servers_meets_the_saddle_point_form():
+    servers, rho = np.meshgrid([1.0, 2.0, 7.0, 64.0, 200.0], [1e-3, 0.3, 0.9, 0.999, 1.0])
+    load = (rho * servers).ravel()
+    # arrays go the other way; 1e-11 is what is promised of either
+    for c, a, other in zip(servers.ravel(), load, erlang_c(servers.ravel(), load), strict=True):
+        assert erlang_c(float(c), float(a)) == pytest.approx(other, rel=1e-11)
+
+
 def test_instability_and_no_load_are_limits_not_nan():
     assert erlang_c(4, [4.0, 4.0000001, 1e12]).tolist() == [1.0, 1.0, 1.0]
     assert log_erlang_c(4, [4.0, 9.0]).tolist() == [0.0, 0.0]
