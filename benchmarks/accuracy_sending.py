@@ -1,12 +1,11 @@
 """Flash crowds, paced clients and limits in flight: predicted against simulated. ``python benchmarks/accuracy_sending.py``.
 
-Fleets of one pool on given replicas, the conversation and code traces as they ship along their path and the lengths of the first
-without times; the simulator deals other requests to the same seconds than the prediction has seen. Writes docs/accuracy/sending.md.
+Fleets of one pool on given replicas, the lengths of the conversation trace without times, and the trace along its path,
+where the simulator deals other requests to the same seconds than the prediction has seen. Writes docs/accuracy/sending.md.
 """
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ CASES = [
 ]
 """What is asked, a limit in flight in parts of the mean number under way without one; and the load."""
 
-TRACES = ("azure-conv", "azure-code", "lengths")
+TRACES = ("lengths", "azure-conv")
 METRICS = ("ttft_s", "tpot_s")
 
 
@@ -78,10 +77,7 @@ def case(
     pool = plan.pools[0]
     if pool.replicas != replicas:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "plan.yaml"
-        plan.save(file)
-        seen = fo.simulate(file, workload=workload, requests=60_000, max_requests=150_000, seeds=1)
+    seen = fo.simulate(plan, workload=workload, requests=60_000, max_requests=150_000, seeds=1)
     run = next(iter(seen.results.values()))
 
     def predicted(metric: str, level: float) -> float:

@@ -61,7 +61,7 @@ LONGEST_WARM_UP_S = 300.0
 EMPTY_S = 0.2
 """Backlog of a server that is as good as empty [s]."""
 
-OVERHEAD = 1.3
+OVERHEAD = 1.5
 """Requests of a stretch and its warm-up over those of the stretch, about [1]."""
 
 MOST_BINS = 400_000
@@ -79,8 +79,11 @@ USUAL_LOAD = 0.7
 GOLDEN = 0.6180339887498949
 """Multiples of it fall evenly over (0, 1)."""
 
-CROWDS = (8.0, 64.0)
+CROWDS = (16.0, 64.0)
 """Flash crowds followed at least and at most."""
+
+MOMENTS = 512
+"""Moments at which a crowd may come, of which those followed are chosen."""
 
 PARTS = 16
 """Parts of the time around a crowd by which its requests are counted."""
@@ -140,7 +143,9 @@ class Stretches:
 
     def _deviation(self, level: float, met: Floats, below: Floats) -> float:
         """Relative standard deviation of the share of requests beyond a quantile, from the minutes of one draw."""
-        beyond = (self.counts * (self.met > met[min(int(np.searchsorted(below, level)), below.size - 1)]))[0]
+        edge = met[min(int(np.searchsorted(below, level)), below.size - 1)]
+        # where few bins hold the tail, that of the quantile is of it
+        beyond = (self.counts * (self.met > edge if np.any(self.met > edge) else self.met >= edge))[0]
         total = float(self.counts.sum())
         share = float(beyond.sum()) / total
         if share <= 0.0:
@@ -401,11 +406,14 @@ def _chosen(laid: _Laid, met: Floats, keep: float, most: int) -> Floats:
 def _chances(size: Floats, wanted: float) -> Floats:
     """Chances proportional to sizes that sum to `wanted`, none above 1."""
     chance: Floats = np.minimum(wanted * size / size.sum(), 1.0)
+    certain = -1
     for _ in range(20):
         sure = chance >= 1.0
-        left = wanted - float(sure.sum())
-        if sure.all() or left <= 0.0:
+        number = int(np.count_nonzero(sure))
+        left = wanted - number
+        if number in (certain, sure.size) or left <= 0.0:
             break
+        certain = number
         rest = np.minimum(left * size / max(float(size[~sure].sum()), 1e-300), 1.0)
         chance = np.asarray(np.where(sure, 1.0, rest), dtype=np.float64)
     return chance
@@ -454,6 +462,17 @@ def _requests(
     return at, row, slot // copies, stream[slot] | row.astype(np.uint64)
 
 
+def _stratified(brings: Floats, wanted: float) -> tuple[Ints, Floats]:
+    """About so many moments at which a crowd may come, more of those at which most work comes, and what each stands for."""
+    rank = np.argsort(np.argsort(-brings, kind="stable"), kind="stable")
+    size: Floats = np.full(brings.size, 1.0 / brings.size)
+    for part in (0.2, 0.04):
+        size = size + (rank < part * brings.size) / (part * brings.size)
+    chance = _chances(size, wanted)
+    taken = np.flatnonzero(((rank + 0.5) * GOLDEN) % 1.0 < chance)
+    return taken, 1.0 / chance[taken]
+
+
 def _crowds(
     trace: Trace, laid: _Laid, surge: Surge, work_s: Floats, keep: float, even: bool, before_s: float, most: int
 ) -> Stretches:
@@ -461,13 +480,17 @@ def _crowds(
     draws, step = laid.moved.shape[0], laid.step
     width = min(math.ceil(surge.window_s(before_s) / step), laid.bins)
     kept = keep * float(laid.share.sum()) * trace.requests / laid.bins * width
-    crowd = np.arange(int(np.clip(most / kept, *CROWDS)))
+    crowd = np.arange(MOMENTS)
     draw = crowd % draws
     low = ((crowd + 0.5) * GOLDEN % 1.0 * (laid.bins - width)).astype(np.int64)
+    brings = np.cumsum(laid.overlaid(work_s), axis=1)
+    crowd, weight = _stratified(brings[draw, low + width - 1] - brings[draw, low], float(np.clip(most / kept, *CROWDS)))
+    draw, low = draw[crowd], low[crowd]
     times, rows, run, keys = _requests(trace.times_s, laid, draw, low, low + width, keep, even)
-    times, counted = surge.around(times - (low * step)[run], before_s)
+    times, inside = surge.around(times - (low * step)[run], before_s)
     order = np.lexsort((times, run))
-    times, rows, run, keys, counted = times[order], rows[order], run[order], keys[order], counted[order]
+    times, rows, run, keys = times[order], rows[order], run[order], keys[order]
+    counted = inside[order] * weight[run]
     length = float(times.max(initial=0.0)) + step
     part = run * PARTS + np.minimum(times / length * PARTS, PARTS - 1).astype(np.int64)
     size = crowd.size * PARTS
@@ -476,13 +499,13 @@ def _crowds(
         times + length * run,
         rows,
         keys,
-        counted.astype(np.float64),
+        counted,
         run,
         laid.level(draw, low),
         np.zeros(crowd.size),
         np.zeros(rows.size, dtype=np.int64),
         np.ones((1, 1)),
-        np.bincount(part[counted], minlength=size)[None].astype(np.float64),
+        np.bincount(part, counted, size)[None].astype(np.float64),
         _backlog(brought, length / PARTS).reshape(1, -1),
         PARTS,
     )

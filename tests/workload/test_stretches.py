@@ -8,6 +8,7 @@ import pytest
 from planner.methods.burst import PoolPath
 from planner.queueing.common_draws import numbered
 from planner.queueing.path import Followed, PathRequests
+from planner.workload.sending import Surge
 from planner.workload.stretches import Stretches, stretches
 from planner.workload.trace import Trace
 
@@ -162,3 +163,28 @@ def test_the_share_beyond_a_quantile_strays_as_its_minutes_say(together: int, le
         factor = np.exp(1.645 * found.deviations(np.array([level]))[0])
         inside += 1.0 / factor <= share / (1.0 - level) <= factor
     assert least <= inside / hours <= 0.97
+
+
+@pytest.mark.parametrize("surge", [Surge(4.0, 20.0), Surge(3.0, 15.0, 10.0)])
+def test_stretches_around_crowds_stand_for_all_crowds(surge: Surge) -> None:
+    """Waits of one server of the requests of crowds, against every crowd of a long run at the same rate (Lindley's recursion)."""
+    rng = np.random.default_rng(9)
+    times = np.cumsum(rng.exponential(0.2, 200_000))
+    work = rng.exponential(0.05, times.size)  # a load of a quarter between crowds
+
+    def all_waits() -> np.ndarray:
+        at = surge.warp(times)
+        steps = np.concatenate(([0.0], work[:-1])) - np.diff(at, prepend=at[0])
+        sums = np.cumsum(steps)
+        return (sums - np.minimum.accumulate(sums))[surge.counts(at)]
+
+    trace = Trace(times - times[0], 1e3 * work, np.ones(times.size), np.zeros(times.size, dtype=np.int64))
+    found = stretches(trace, work, 1.0, trace.rate_per_s, most=40_000, surge=surge)
+    assert found.rows.size < 60_000
+    waits, weight = _waits(found, work)
+    keep = weight > 0.0
+    levels = np.array([0.5, 0.9, 0.99])
+    # a few hundred crowds stand for 400 or more, whose own P99 is known to some 10%
+    assert [_quantile(waits[keep], weight[keep], x) for x in levels] == pytest.approx(
+        np.quantile(all_waits(), levels), rel=0.15, abs=0.01
+    )
