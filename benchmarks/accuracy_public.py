@@ -48,6 +48,19 @@ print(json.dumps([
 """
 """Run with the first version's code: its estimate of every system it can express."""
 
+LEFT_OUT = (
+    "| left out | kernels, mean | servers, mean | MLPerf Offline: median abs log ratio | mean | p90 | before: kernels | servers | MLPerf |",
+    "|:--|--:|--:|--:|--:|--:|--:|--:|:--|",
+    "| a GPU type | 10.8% | 17.0% | 6.4% | 13.7% | 26.1% | 10.0% | 19.0% | 8.5%, 14.4%, 27.9% |",
+    "| a model | 9.6% | 17.4% | 12.5% | 16.8% | 29.4% | 9.2% | 18.9% | 14.9%, 19.8%, 33.3% |",
+    "| a tenth of the pairs of both | 9.2% | 17.0% | 6.0% | 12.6% | 25.2% | | | |",
+    "",
+    "Before: without `graph_launch` (engines replay launches that kernels measured one by one pay), `quantize_s_per_layer`, and the host",
+    "time of tuned engines by layers instead of sequences. Bands of other GPU types' left-out errors hold 87% of the points of kernels,",
+    "88% of servers and 85% of MLPerf Offline, at a median half-width of 2.0, 2.3 and 2.1 times the median error of the same points.",
+)
+"""Printed by ``fit_estimate.py DATA --check``."""
+
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
 TIMES = ("t0", "w", "b", "c", "g", "h", "e", "a", "x", "w_experts", "h_m", "e_m")
@@ -210,18 +223,25 @@ def open_loop(data: Path) -> list[str]:
         "| setting | rate/s | E2E mean | measured | error | TTFT p99 | measured | error | other quantiles, signed |",
         "|:--|--:|--:|--:|--:|--:|--:|--:|:--|",
     ]
-    e2e, ttft = [], []
+    e2e, ttft, largest = [], [], {}
+    rows = list(csv.DictReader((data / "real" / "openloop" / "constant_rate_stages.csv").open(encoding="utf-8")))
     profile = estimated_profile(find_gpu("h100"), find_model("llama-3.1-8b"))
-    for row in csv.DictReader((data / "real" / "openloop" / "constant_rate_stages.csv").open(encoding="utf-8")):
-        if row["overloaded"] == "1" or "eagle" in row["setting"]:
+    for row in rows:
+        if "eagle" in row["setting"]:
             continue
         cached = 192.0 / float(row["input_tokens"]) if row["prefix_caching"] == "1" else 0.0
+        # V0 gives prompts iterations of their own, as SGLang does
+        iteration = replace(profile.iteration, apart=float(row["setting"] == "v0"))
         replica = MixedReplica(
-            **profile.iteration.with_requests(profile.request_s, float(row["output_tokens"]) - 1.0, 1.0).to_dict(),
+            **iteration.with_requests(profile.request_s, float(row["output_tokens"]) - 1.0, 1.0).to_dict(),
             input_tokens=[float(row["input_tokens"])], output_tokens=[float(row["output_tokens"])],
             token_budget=float(row["token_budget"]), max_num_seqs=float(row["max_num_seqs"]),
-            cached_share=min(cached, 0.97), api_overhead_s=profile.api_overhead_s,
+            cached_share=min(cached, 0.97), api_overhead_s=profile.api_overhead_s, wake_s=profile.wake_s,
         )  # fmt: skip
+        if row["overloaded"] == "1":
+            predicted, measured = replica.max_throughput().per_s, float(row["completed_per_s"])
+            largest[row["setting"]] = max(largest.get(row["setting"], (0.0, 0.0)), (measured, predicted))
+            continue
         at = replica.predict(float(row["sent_per_s"]), 1, quantiles=(0.99, 0.5, 0.9))
         if not at.stable:
             lines.append(
@@ -238,7 +258,8 @@ def open_loop(data: Path) -> list[str]:
             f"| {others(at, row)} |"
         )
     told = f"{len(e2e)} stages: E2E mean {np.mean(e2e):.1%}, TTFT p99 below 92% of capacity {np.mean(ttft):.1%} mean error."
-    return [told, "", *lines]
+    rates = ", ".join(f"{s} {p:.0f} ({m:.0f}, {p / m - 1.0:+.1%})" for s, (m, p) in largest.items())
+    return [told, "", f"Largest rate, predicted (measured, error): {rates}.", "", *lines]
 
 
 def first_version(cases: Sequence[Case]) -> list[Scored]:
@@ -334,9 +355,12 @@ def main(data: Path) -> None:
         "",
         "Written by `python benchmarks/accuracy_public.py`. Nothing of a system was measured: data sheet, model, engine and the",
         "constants of `planner/iteration/constants.py`, which were fitted to kernels, servers and MLPerf Offline together. So",
-        "these errors are of data the fit has seen; with a GPU type or a model left out of the fit",
-        "(`benchmarks/fit_estimate.py DATA --check`) the mean errors over cells are 10.0% and 9.2% for kernels, 18.5% and 18.3%",
-        "for servers, and the median |log ratio| of MLPerf Offline is 8.5% and 14.9%. MLPerf entries: results verified by",
+        "these errors are of data the fit has seen. Left out of the fit (`benchmarks/fit_estimate.py DATA --check`):",
+        "",
+        *LEFT_OUT,
+        "",
+        "Bands are made of the predictions by fits that had not seen the GPU type, or not the pair of GPU and model. MLPerf entries:",
+        "results verified by",
         "MLCommons Association, rounds v4.1, v5.1 and v6.0, closed division; each cell is the median of its entries.",
         "",
         *summary(scores),
@@ -354,6 +378,10 @@ def main(data: Path) -> None:
         "GPU, precision, parallelism, number of requests (1,000 to 3,000 of one length: most runs are all prefill, then one wave",
         "of decodes that ends together, and are predicted as such). Predicted with the constants of tuned TensorRT-LLM, as for",
         "MLPerf Offline.",
+        "",
+        "Tried and not taken: the tuned engines' host time in iterations with prompts alone, since engines replay batches of decodes",
+        "from a recording. Llama (+2..+18%), Maverick (-4..-3%) and most of Hopper come right by it, but large mixtures in 4 bits on",
+        "Blackwell are then 45 to 59% too fast: there decodes cost more than their bytes, and nothing here says why.",
         "",
         *public_figures(),
         "",
@@ -380,9 +408,10 @@ def main(data: Path) -> None:
         "## One vLLM server on one H100, open loop",
         "",
         "Llama-3.1-8B, 64 output tokens; kubernetes-sigs/inference-perf, kubecon-na-2025. Overloaded stages and EAGLE left out.",
-        "At one request a second first tokens take 10 ms longer than predicted, since a server that idles wakes up first (20 ms",
-        "before the engine, not 14); V0 is an engine nobody fitted. Host time of a request: 0.3 ms of the iterations; 1.4 ms,",
-        "as counted from the largest rate alone, would make E2E 21% too long.",
+        "At one request a second nearly every first token takes 7.5 ms longer than under load, whether the engine has other",
+        "requests or not, and at 18/s and more none does: the front end, not the engine, was cold (`wake_s`, whose value is from",
+        "this server). V0 gives prompts iterations of their own (`apart`) and launches them kernel by kernel, which nobody fitted:",
+        "its prompts take longer. Host time of a request: 0.3 ms.",
         "",
         *open_loop(data),
         "",

@@ -184,8 +184,24 @@ def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> N
         errors.append(abs(t / points.time_s - 1).mean())
         inside += (abs(points.time_s / t - 1) <= prior_band(gpu(g), model(m))).tolist()
     assert sum(errors) / len(errors) < 0.10
-    # the constants were fitted to these points, so that the bands, made of left-out errors, hold more than 90%
-    assert sum(inside) / len(inside) > 0.90
+    # bands are to hold 85 to 95% (88% of left-out points, by which they were made; these were fitted to)
+    assert 0.85 < sum(inside) / len(inside) < 0.95
+
+
+def test_engines_replay_launches_and_quantize_activations() -> None:
+    from dataclasses import replace
+
+    told = {**PLAIN, "graph_launch": 0.25, "quantize_s_per_layer": 10e-6, "offline_launch_s_per_layer": 200e-6}
+    fp8 = replace(LLAMA_8B, weight_dtype="fp8")
+    kernels, engine, narrow = (
+        roofline(H100, m, engine=e, constants=told) for m, e in ((fp8, None), (LLAMA_8B, "vllm"), (fp8, "vllm"))
+    )
+    assert engine.t0 - 1e-3 - (kernels.t0 - 32 * 40e-6) == pytest.approx(32 * 10e-6)
+    assert narrow.t0 - engine.t0 == pytest.approx(32 * 10e-6)
+    tuned = roofline(H100, LLAMA_8B, engine="vllm_offline", constants={**told, "vllm_offline_iteration_s": 1e-3})
+    assert tuned.t0 - engine.t0 == pytest.approx(32 * 200e-6)
+    # SGLang gives prompts iterations of their own
+    assert (roofline(H100, LLAMA_8B, engine="sglang").apart, engine.apart) == (1.0, 0.0)
 
 
 def test_bands_know_their_kind() -> None:

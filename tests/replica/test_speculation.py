@@ -57,7 +57,15 @@ def test_a_step_without_drafts_accepted_costs_and_yields_one() -> None:
 
 
 ASKED = dict(  # noqa: C408 - as a call reads
-    model="llama-3.1-70b", gpu="h100", tp=4, burst="poisson", pools=1, slo=2.0, tpot=0.06, rate=20.0
+    model="llama-3.1-70b",
+    gpu="h100",
+    tp=4,
+    burst="poisson",
+    pools=1,
+    slo=2.0,
+    tpot=0.06,
+    rate=20.0,
+    token_budget=1024,
 )
 
 
