@@ -23,7 +23,7 @@ from planner.autoscale.backtest import (
 )
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy
-from planner.autoscale.thresholds import Capacity, Threshold, capacity_of, threshold_of
+from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
 from planner.deploy.startup import Startup
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
@@ -111,8 +111,9 @@ class PoolScaler:
     def lines(self) -> list[str]:
         """In words."""
         t, perfect = self.threshold, next(o for o in self.outcomes if o.name == "perfect")
+        reached = "the utilization cap is reached" if t.binding == UTILIZATION else f"{t.binding} breaks"
         told = [
-            f"{self.pool}: {t.binding} breaks at {format_count(t.requests_per_s)} requests/s per replica ({t.running:.3g} running, "
+            f"{self.pool}: {reached} at {format_count(t.requests_per_s)} requests/s per replica ({t.running:.3g} running, "
             f"{format_percent(t.kv_usage)} of the KV cache, load {format_percent(t.load)}); the rule aims "
             f"{format_percent(abs(self.headroom))} {'above' if self.headroom < 0 else 'below'} it"
         ]

@@ -15,7 +15,10 @@ from planner.methods.base import Prediction
 from planner.plans import json_number
 from planner.workload import pools as m
 
-__all__ = ["Capacity", "Threshold", "capacity_of", "threshold_of"]
+__all__ = ["UTILIZATION", "Capacity", "Threshold", "capacity_of", "threshold_of"]
+
+UTILIZATION = "utilization"
+"""What binds where no promise does: the cap on the share of the maximum throughput in use."""
 
 PRECISION = 1.0 / 250.0
 """Share to which a largest rate is found: a path has too few requests to tell smaller steps apart [1]."""
@@ -239,7 +242,7 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
 
     return Threshold(
         pool.name,
-        "utilization" if tightest is None or rate >= 0.99 * full else tightest.label,
+        UTILIZATION if tightest is None or rate >= 0.99 * full else tightest.label,
         each,
         each * law.mean(m.INPUT),
         each * law.mean(m.OUTPUT),

@@ -134,7 +134,7 @@ def _with_interval(key: str, row: Mapping[str, object]) -> str:
 
 
 _QUANTILE = re.compile(r"(?:(ttft|tpot|tbt|e2e)_p([\d.]+)|p([\d.]+)_(ttft|tpot|tbt|e2e))_s")
-_MONEY = {"cost_usd_per_hour": "$/hour", "cost_usd_per_million_tokens": "$/million tokens"}
+_MONEY = {"cost_usd": "$", "cost_usd_per_hour": "$/hour", "cost_usd_per_million_tokens": "$/million tokens"}
 _ABBREVIATED = ("ttft", "tpot", "tbt", "e2e", "gpu", "gpus", "tp", "kv")
 
 
