@@ -296,7 +296,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         others = np.minimum((loads.concurrency - 1.0) * share, others_at_most)
         n = 1.0 + others
         per_prompt = prefill_alone + request
-        if rules.scheduling == "mixed":
+        if rules.scheduling != "exclusive":
             room = np.maximum(rules.budget - n, SMALLEST_CHUNK)
             tokens = n + room
             full = t0 + np.maximum(w * loads.weight_share(tokens), b * tokens) + c * tokens + (h + g * context) * n
