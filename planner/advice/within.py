@@ -23,7 +23,8 @@ def within(
 ) -> list[T | None]:
     """Answers of the tasks in their order; ``None`` for those that the time did not reach.
 
-    Tasks start in order, on as many processes as there are cores; what runs when the time is over is ended. Where the
+    Tasks start in order, on as many processes as there are cores; what runs when the time is over is ended, unless nothing is
+    answered yet: then the first answer is waited for, at most as long again. Where the
     process cannot be copied (no ``fork``, other threads, one core) they run here one after the other, and none is begun
     that would take longer than is left, going by the mean so far.
 
@@ -75,7 +76,7 @@ def _copied(
 
     def give(pipe: Connection) -> None:
         """The next task; a worker without one is told to end."""
-        task = next(waiting, None)
+        task = next(waiting, None) if time.monotonic() < end else None
         pipe.send(task)
         if task is None:
             busy.pop(pipe).join()
@@ -89,7 +90,8 @@ def _copied(
             busy[ours] = worker
             give(ours)
         done = 0
-        while busy and (left := end - time.monotonic()) > 0.0:
+        # a busy machine may answer nothing in time: one answer is better than none
+        while busy and (left := end + (0.0 if done else seconds) - time.monotonic()) > 0.0:
             for ready in wait([*busy], left):
                 assert isinstance(ready, Connection)
                 task, answer, failure = ready.recv()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,18 @@ def test_within_keeps_the_time_and_the_order() -> None:
     answers = within(1.0, [lambda k=k: k * k for k in range(5)] + [lambda: time.sleep(60.0) or 99])  # type: ignore[misc]
     assert answers[:5] == [0, 1, 4, 9, 16] or time.monotonic() - start >= 0.9
     assert answers[5] is None or time.monotonic() - start >= 59.0
+
+
+def test_one_answer_is_better_than_none() -> None:
+    """What takes longer than the time is waited for where nothing else is answered; what comes after it is not begun."""
+
+    def late(answer: int) -> int:
+        time.sleep(1.3)
+        return answer
+
+    answers = within(1.2, [partial(late, k) for k in range(40)])
+    assert any(answer is not None for answer in answers)
+    assert answers[-1] is None
 
 
 def test_a_failure_in_a_task_is_the_callers() -> None:
