@@ -219,7 +219,9 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
     with a prompt in it is one, however long), and m = q/(O - 1) of their prompts start per iteration. ``exclusive``: every
     prompt stalls it, TPOT = t(1 + q) + m (t_p(I) + request). ``mixed``: prompts ride along in chunks of what the budget B
     leaves beside the decodes, TPOT = (1 - phi) t(1 + q) + phi t(1 + q, chunk) + m request with phi = 1 - exp(-m I/piece),
-    piece = min(I, B - 1 - q): Poisson starts, the larger of weights and compute averaged over how many come at once.
+    piece = min(I, B - 1 - q): Poisson starts, the larger of weights and compute averaged over how many come at once. Where requests
+    move together (``rules.bunched``) the part of a measured TTFT that a prompt does not take alone went into other prompts, one
+    after another at the full rate; of the C - 1 that a request meets in its life those are not met by its decode.
 
     Parameters
     ----------

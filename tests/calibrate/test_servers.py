@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.calibrate.closed_loop import Rules, ServerPoint, closed_loop_tpot
+from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, closed_loop_tpot, log_parameters, loop_times
 from planner.calibrate.files import read_measurements
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit, server_limits
 from planner.catalog import gpu, model
@@ -201,3 +201,23 @@ def test_the_time_a_request_takes_the_engine_counts_in_a_plan(tmp_path: Path) ->
         made = fo.plan(isl=1000, osl=100, rate=20, ttft=2.0, profile=str(path), pools=1)
         seconds_each.append(1.0 / made.pools[0].capacity_per_s)
     assert seconds_each[0] - seconds_each[1] == pytest.approx(0.02, rel=0.02)
+
+
+@pytest.mark.parametrize("scheduling", ["mixed", "exclusive"])
+def test_prompts_waited_for_are_not_met_again(scheduling: str) -> None:
+    """64 in flight, prompts of 20 ms: who waited for 30 others meets about 30 fewer in its 200 decode iterations; who waited for
+    none, or longer than all the others take together (a slot was missing), meets as many as in a loop that does not move so."""
+    theta = log_parameters(IterationModel(t0=5e-3, c=15e-6), 1e-9, 1e-9)[None]
+    prompt_s = 5e-3 + 1000 * 15e-6
+    apart, together = (Rules(scheduling, 1064.0, bunched=bunched) for bunched in (False, True))
+
+    def tpot(waited_s: float, rules: Rules) -> float:
+        return float(loop_times(theta, Loads([ServerPoint(1000, 201, 64, 0.012, prompt_s + waited_s)]), rules)[0][0, 0])
+
+    for waited_s in (0.0, 70 * prompt_s):
+        assert tpot(waited_s, together) == pytest.approx(tpot(waited_s, apart), rel=0.01)
+    beside = {"mixed": 1000 * 15e-6, "exclusive": prompt_s}[scheduling]
+    fewer = 200 * (tpot(30 * prompt_s, apart) - tpot(30 * prompt_s, together)) / beside
+    # of the 30 some are met in any loop while waiting: the share of its life that a request waits, of all 63
+    expected = 30 - 63 * 31 * prompt_s / (31 * prompt_s + 200 * 0.012)
+    assert fewer == pytest.approx(expected, rel=0.25)
