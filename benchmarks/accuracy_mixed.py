@@ -287,10 +287,10 @@ def main() -> None:
         "## What is not covered",
         "",
         "KV blocks (memory is counted in tokens), speculative decoding, priorities, preemption with prefix-cache reuse,",
-        "overlap of scheduling and execution, and the e term. Constants that were fitted, on the development set: recompute",
-        "waste of a memory-bound engine (0.31, 0.9), avoidance of fresh backlogs by round robin (0.10 + 0.35 (1 - load)),",
-        "share of arrivals that join-shortest-queue sends after a departure (0.33), share of the slow fluctuations that reach a",
-        "queue for slots or memory (0.15; hold-out cases took part in this one). Everything else is derived.",
+        "overlap of scheduling and execution, and the e term. Constants that were fitted: cost of preemption over the prefill it",
+        "computes again (1.5, on 19 other memory-bound engines), share of arrivals that join-shortest-queue sends after a departure",
+        "(0.33, development set), share of the slow fluctuations that reach a queue for slots or memory (0.15; hold-out cases took",
+        "part in this one). Everything else is derived.",
         "",
     ]
     options.output.parent.mkdir(parents=True, exist_ok=True)
