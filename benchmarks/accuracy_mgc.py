@@ -308,8 +308,8 @@ exponential phases are. Shares kept of what is extrapolated were chosen on the f
 third was drawn and looked at last.
 
 {drawn}
-The one quantile beyond in the third table is the simulation's: two lengths, one fifty times the other and a third of them, 4 servers
-at load 0.9, P99.9. Exact queues of 3, 5 and 7 stages lead to 21.6 mean lengths, two more simulations say 20.3 and 23.7, predicted
+The one quantile beyond in the third table is the simulation's: two lengths, a third fifty times the others, 4 servers at load 0.9,
+P99.9. Exact queues of 3, 5 and 7 stages lead to 21.6 mean lengths, two more simulations say 20.3 and 23.7, predicted
 are 22.6.
 
 Not covered: arrivals that are not Poisson (see the burst corrections), loads above 0.99, infinite variance, more than 256
