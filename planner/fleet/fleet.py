@@ -233,11 +233,13 @@ class Fleet:
         # a rough look is enough where it is clear
         for look in (fleet.roughly(), fleet):
             found = [] if look is None else look.predict(self.rate, self.counts)
-            held = [(p, x, x.held(p.metric, p.quantile) / p.limit_s) for x in found for p in self.promises.latency]
+            rows = [(p, x, x.held(p.metric, p.quantile) / p.limit_s) for x in found for p in self.promises.latency]
+            # a pool that does not decode has no TPOT
+            held = [row for row in rows if not math.isnan(row[2])]
             if held and abs(math.log(max(max(held, key=lambda row: row[2])[2], 1e-9))) > CLEAR:
                 break
-        worst, prediction, excess = max(held, key=lambda row: row[2])
-        if excess <= 1.0:
+        worst, prediction, excess = max(held, key=lambda row: row[2], default=(None, None, 0.0))
+        if worst is None or prediction is None or excess <= 1.0:
             return None
         value = prediction.value(worst.metric, worst.quantile)
         return Remark("other_growth", {"growth": other, "promise": worst.label, "value_s": value})

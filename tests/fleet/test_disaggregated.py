@@ -315,3 +315,10 @@ def test_nobody_decodes() -> None:
 def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         fo.plan("azure", **options(**changes))
+
+
+@pytest.mark.long
+def test_a_promise_about_decoding_alone_says_nothing_of_pools_that_do_not_decode() -> None:
+    """A prefill pool has no TPOT: no number of it stands in a note, and none breaks a promise."""
+    plan = fo.plan("azure", rate=50.0, tpot="30ms", shape="disaggregated")
+    assert not any(value != value for note in plan.remarks["notes"] for value in note.values.values())
