@@ -257,6 +257,17 @@ def bursts(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def sending(text: str) -> list[Row]:
+    cases = [c for c in rows_of(text) if len(c) == 9 and c[3].isdigit()]
+    worst = max(cases, key=lambda c: abs(percent(c[6])))
+    sizes = sorted(abs(percent(c[6])) for c in cases)
+    return [
+        Row("flash crowds, closed loops, paced clients", "the shipped simulator", str(len(cases)),
+            f"TTFT p99 {sizes[len(sizes) // 2]:.0f}%", f"TTFT p99 {worst[6]}",
+            f"{worst[0]}, {worst[1]}, {worst[3]} replicas, {worst[2]}, load {worst[4]}")
+    ]  # fmt: skip
+
+
 def goodput(text: str) -> list[Row]:
     cases = [c for c in rows_of(text) if len(c) == 14 and c[3].isdigit()]
     away = sorted(abs(float(c[8])) for c in cases)
@@ -298,6 +309,7 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "routing": routing,
     "simulation": simulation,
     "bursts": bursts,
+    "sending": sending,
     "goodput": goodput,
     "occupancy": occupancy,
     "memory": memory,
