@@ -789,7 +789,10 @@ def what_if(
         if executor is None and min(jobs, len(changes)) > 1:
             from concurrent.futures import ProcessPoolExecutor
 
-            executor = opened.enter_context(ProcessPoolExecutor(min(jobs, len(changes))))
+            from planner.cores import end_with_parent
+
+            workers = ProcessPoolExecutor(min(jobs, len(changes)), initializer=end_with_parent)
+            executor = opened.enter_context(workers)
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
         return sweep(
             question,

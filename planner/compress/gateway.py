@@ -23,6 +23,7 @@ from planner.compress.extract import CompressorSettings, compress
 from planner.compress.gate import content_type
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
+from planner.cores import end_with_parent
 
 __all__ = ["Gateway", "GatewaySettings", "make_app", "serve"]
 
@@ -153,7 +154,9 @@ class Gateway:
         self._session = aiohttp.ClientSession(
             timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False
         )
-        self._pool = ProcessPoolExecutor(self.settings.workers, mp_context=get_context("spawn"))
+        self._pool = ProcessPoolExecutor(
+            self.settings.workers, mp_context=get_context("spawn"), initializer=end_with_parent
+        )
         # the first compression of a process loads its libraries: before the first request, not with it
         await asyncio.get_running_loop().run_in_executor(self._pool, _warm_up)
         yield

@@ -17,7 +17,7 @@ def plan():
 def test_a_session_that_stays_needs_fewer_replicas(plan):
     assert plan.inputs["routing"] in ("sticky", "prefix")
     blind = fo.plan(CHATS, **BIG, routing="random")
-    without = fo.plan(CHATS, **BIG, prefix_cache="off")
+    without = fo.plan(CHATS, **BIG, routing="random", prefix_cache="off")
     assert plan.replicas < blind.replicas <= without.replicas
     assert without.caches is None
 
