@@ -246,6 +246,10 @@ def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
     >>> spread_ticks(np.array([0.0, 0.0, 0.0, 3.0, 6.0, 6.0, 9.0]))[1]
     3.0
     """
+    # two times nearer than half a second tell a fine clock: of millions of requests the first ones do
+    few = np.unique(times[:_A_FEW])
+    if few.size > 1 and float(np.diff(few).min()) < 0.5:
+        return times, None
     moments = np.unique(times)
     if moments.size < 4 or times.size < 1.2 * moments.size:
         return times, None
@@ -337,6 +341,9 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
         assumed=None if scv is not None else POISSON_ASSUMED,
     )
 
+
+_A_FEW = 4096
+"""Requests whose times are looked at before all are."""
 
 _SPREAD = 1_000_000
 """Requests laid over their seconds to see the gaps between them."""

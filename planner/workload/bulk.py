@@ -169,23 +169,32 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         columns.append(f"CAST(list_position([{listed}], {text}) - 1 AS INTEGER)" if names else "0")
     query = ", ".join(f"{expression} AS c{k}" for k, expression in enumerate(columns))
     found_columns = engine.execute(f"SELECT {query} FROM {table.relation}{where}").fetchnumpy()
-    arrays = [found_columns[f"c{k}"] for k in range(len(columns))]
+    arrays = [found_columns.pop(f"c{k}") for k in range(len(columns))]
     if any(np.ma.is_masked(a) for a in arrays):
         return None
+    # millions of rows: nothing is held twice for longer than a column takes to copy
     arrays = [np.ma.getdata(a) for a in arrays]
     some = (arrays[0] + arrays[1]) > 0
     if not some.all():
         builder.dropped["no tokens at all"] += int(np.count_nonzero(~some))
         arrays = [a[some] for a in arrays]
-    builder.inputs, builder.outputs = (array("d", a.astype(np.float64).tobytes()) for a in arrays[:2])
-    if time is not None:
-        if np.any(~(np.abs(arrays[2]) <= 1e11)):
-            return None
-        builder.times = array("d", arrays[2].astype(np.float64).tobytes())
+    if time is not None and not np.all(np.abs(arrays[2]) <= 1e11):
+        return None
     if label is not None:
-        builder.category = array("i", arrays[-1].astype(np.intc).tobytes())
+        builder.category = _packed("i", arrays.pop())
         builder.categories = {name: k for k, name in enumerate(names)}
+    if time is not None:
+        builder.times = _packed("d", arrays.pop())
+    builder.outputs = _packed("d", arrays.pop())
+    builder.inputs = _packed("d", arrays.pop())
     return builder
+
+
+def _packed(kind: str, values: Any) -> array[Any]:
+    """A column as the builder keeps it."""
+    packed = array(kind)
+    packed.frombytes(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
+    return packed
 
 
 def _count(number: str) -> str:

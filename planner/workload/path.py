@@ -219,16 +219,34 @@ class Path:
         return np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
 
 
+_AT_ONCE = 250_000
+"""Requests of a trace whose pairs are counted at a time."""
+
+
 def _together(times_s: Floats) -> float:
     """See :attr:`Path.together`; 0 for a clock too coarse to tell. Times in order."""
-    clock = times_s / MOMENT_S
-    if times_s.size < 2 or np.all(np.abs(clock - np.rint(clock)) < 1e-3):
+    if times_s.size < 2:
         return 0.0
-    second = np.floor(times_s)
-    last = np.searchsorted(second, second, side="right")
-    later = np.arange(1, times_s.size + 1)
-    pairs = float(np.sum(last - later))
-    near = float(np.sum(np.minimum(np.searchsorted(times_s, times_s + MOMENT_S, side="right"), last) - later))
+    pairs = near = 0.0
+    coarse, start = True, 0
+    while start < times_s.size:
+        # whole seconds, a part of a long trace at a time: the columns of all of it would be larger than the trace
+        stop = times_s.size
+        if start + _AT_ONCE < stop:
+            second = np.floor(times_s[start + _AT_ONCE])
+            cut = int(np.searchsorted(times_s, second))
+            stop = cut if cut > start else int(np.searchsorted(times_s, second + 1.0))
+        part = times_s[start:stop]
+        clock = part / MOMENT_S
+        coarse = coarse and bool(np.all(np.abs(clock - np.rint(clock)) < 1e-3))
+        second = np.floor(part)
+        last = np.searchsorted(second, second, side="right")
+        later = np.arange(1, part.size + 1)
+        pairs += float(np.sum(last - later))
+        near += float(np.sum(np.minimum(np.searchsorted(part, part + MOMENT_S, side="right"), last) - later))
+        start = stop
+    if coarse:
+        return 0.0
     by_chance = 2.0 * MOMENT_S - MOMENT_S**2
     return max((near / pairs - by_chance) / (1.0 - by_chance), 0.0) if pairs else 0.0
 
