@@ -62,9 +62,9 @@ class Surge:
         Surge(factor=3.0, length_s=60.0, ramp_s=30.0)
         """
         parts = text.split("/")
-        number = re.fullmatch(r"\s*([0-9.]+)\s*x?\s*", parts[0])
+        number = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*x?\s*", parts[0], re.ASCII)
         if number is None or len(parts) not in (2, 3):
-            raise InputError(f"surge: {text!r} is not understood", "Write 3x/60s, or 3x/60s/30s with a ramp of 30 s.")
+            raise InputError(f"surge: {text!r} is not understood: write 3x/60s, or 3x/60s/30s with a ramp of 30 s")
         return cls(float(number[1]), *(parse_duration(part, "surge") for part in parts[1:]))
 
     @property
@@ -127,7 +127,7 @@ def paced_clients(text: str) -> int | None:
     (8, None, None)
     """
     kind, _, number = text.partition(":")
-    return int(number) if kind == "paced" and number.isdecimal() and int(number) >= 1 else None
+    return int(number) if kind == "paced" and re.fullmatch(r"0*[1-9]\d{0,8}", number, re.ASCII) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,11 @@ def test_what_clients_do_moves_a_prediction_the_way_it_should() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"surge": "3x"}, "surge: '3x' is not understood"),
+        ({"surge": "3x"}, "surge: '3x' is not understood: write 3x/60s"),
+        ({"surge": "1.2.3x/60s"}, "surge: '1.2.3x/60s' is not understood: write 3x/60s"),
+        ({"surge": "./60s"}, "surge: './60s' is not understood"),
+        ({"surge": "9" * 400 + "x/60s"}, "needs a positive factor"),
+        ({"burst": "paced:" + "9" * 5000}, "none of auto, poisson, paced:N"),
         ({"burst": "paced:0"}, "none of auto, poisson, paced:N"),
         ({"in_flight": 0}, "in_flight: must be at least 1"),
         ({"surge": "3x/60s", "method": "mgc"}, "method mgc knows Poisson arrivals alone"),
