@@ -240,7 +240,7 @@ def _keda_trigger(entry: Any) -> tuple[str | None, float | None]:
 
 def _quantity(value: Any) -> float | None:
     """A Kubernetes quantity: ``"4"``, ``"500m"``, ``"2k"``."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(m|k|M|G)?\s*", str(value))
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(m|k|M|G)?\s*", str(value), re.ASCII)
     if found is None:
         return None
     return float(found[1]) * {None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]

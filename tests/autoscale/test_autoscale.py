@@ -206,12 +206,16 @@ def test_a_users_rule_is_read_as_the_server_does() -> None:
     assert read_policy(hpa(behavior=behavior), "a").tolerance == 0.05
 
 
+PODS = {"metric": {"name": "vllm:num_requests_waiting"}}
+
+
 @pytest.mark.parametrize(
     ("document", "told"),
     [
         ({"kind": "Deployment", "spec": {}}, "expected a HorizontalPodAutoscaler"),
         (hpa(metrics=[]), "watches at least one"),
         (hpa(metrics=[{"type": "Resource", "resource": {"name": "cpu"}}]), "metrics\\[0\\]"),
+        (hpa(metrics=[{"type": "Pods", "pods": {**PODS, "target": {"averageValue": "1.2.3"}}}]), "metrics\\[0\\]"),
         (hpa(minReplicas=10), "1 <= least <= most"),
     ],
 )
