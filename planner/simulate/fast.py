@@ -6,8 +6,8 @@ events (an arrival that can be admitted, a completion, memory running out) the i
 j-th lasts base(n) + g (K + n j): their sum is a quadratic in j. An iteration with prefill is stepped by itself. The cost of
 a run is therefore per request, not per token.
 
-The rules are those of :class:`planner.simulate.policies.mixed.Mixed`, against which the engine is tested iteration by
-iteration; memory is counted in blocks, held from admission on for the whole prompt or allocated chunk by chunk.
+The rules are those of :class:`planner.simulate.policies.mixed.Mixed`, and of :class:`planner.simulate.policies.distserve.DecodeNode`
+for requests whose whole prompt is supplied, against which the engine is tested iteration by iteration; memory is counted in blocks, held from admission on for the whole prompt or allocated chunk by chunk.
 """
 
 from __future__ import annotations
@@ -392,9 +392,23 @@ class MixedReplica:
                     past = cached[request]
                     if evicted:
                         heappop(evicted)
-                        self.recomputed += length - past
+                        self.recomputed += max(length - past, 0)
                     else:
                         queue.position += 1
+                    if past >= length:  # prefilled elsewhere: it decodes in this very iteration
+                        held = length - 1
+                        residents[request] = end = self.step + outputs[request] - emitted_before.pop(request, 0)
+                        heappush(ends, (end, request))
+                        self.decodes = n = n + 1
+                        self.context += held
+                        self.free -= (held if single else -(-held // block)) - common
+                        residues[(held - self.step) % block] += 1
+                        if e or m:
+                            heappush(longest, (self.step - held, request))
+                        beside = 0 if apart else n
+                        claims = 0 if beside == 0 else n if single else residues[-self.step % block]
+                        budget -= rows
+                        continue
                     residents[request] = -1
                     host += request_s
                     left = length - past

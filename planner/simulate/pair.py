@@ -1,7 +1,7 @@
 """A prefill and a decode pool in a row: prompts are computed here, their KV cache travels, and tokens are decoded there.
 
 Prefill replicas take one whole prompt an iteration, first come first served, and emit the first token; decode replicas follow
-the rules of :mod:`planner.simulate.policies.distserve`. Clients wait, give up and try again at the prefill replicas, which have the
+the rules of :mod:`planner.simulate.policies.distserve`, run by :class:`planner.simulate.fast.MixedReplica`. Clients wait, give up and try again at the prefill replicas, which have the
 doors and send the first token; what is given up never travels.
 """
 
@@ -17,19 +17,15 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.queueing.reuse import own_tokens
 from planner.replica.engine import UNLIMITED_BUDGET
 from planner.simulate.answered import account
 from planner.simulate.clients import Calls, ClientRules, run_clients
 from planner.simulate.drive import drive
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Node, Request
+from planner.simulate.fast import MixedReplica
 from planner.simulate.measure import Run, result_of
-from planner.simulate.policies.distserve import DecodeNode
 from planner.simulate.pool import LOOKS, STAYS
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
-from planner.simulate.run import TableReplica
 from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import RequestBatch, Traffic
 
@@ -37,6 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["simulate_pair"]
+
+SUPPLIED = 1 << 60
+"""Tokens of a prompt that came with its KV cache: all, whatever was evicted since [tokens]."""
 
 Transfer = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 """Time to move the KV cache of prompts [s] by their lengths [tokens]."""
@@ -146,15 +145,8 @@ def _run(
     arrives = first.first[moving] + transfer_s(inputs[moving].astype(np.float64))
     order = moving[np.argsort(arrives, kind="stable")]
     arrives = np.sort(arrives, kind="stable")
-    # what is kept once leaves the memory and the lengths; decodes still read it
-    once = decode.shared_prefix
-    own = own_tokens(inputs[order].astype(np.float64), once).astype(np.int64)
-    iteration = replace(decode.iteration, h=decode.iteration.h + decode.iteration.g * once)
-    table = RequestTable(own.tolist(), outputs[order].tolist(), [0] * order.size)
-    pool = [
-        DecodeReplica(Node(DecodeNode(decode.slots), Canonical(iteration), decode.kv_tokens - once), table)
-        for _ in range(decode.replicas)
-    ]
+    table = decode_table(inputs[order], outputs[order])
+    pool = decode_replicas(decode, table)
 
     def look_again(now: float, sent: int) -> bool:
         if now < math.inf:
@@ -283,12 +275,18 @@ class PrefillReplica:
             self.held -= self.table.input_tokens[self.ends.popleft()[1]]
 
 
-class DecodeReplica(TableReplica):
-    """A decode node that serves the requests of a table in the order in which their KV cache arrives."""
+def decode_table(inputs: NDArray[np.int64], outputs: NDArray[np.int64]) -> RequestTable:
+    """Requests as decode replicas see them: the prompt and the first token are there, the other tokens are to come."""
+    held = (inputs + 1).tolist()
+    return RequestTable(held, (outputs - 1).tolist(), [SUPPLIED] * len(held))
 
-    def request(self, number: int, time: float) -> Request:
-        """A request whose first token is out."""
-        lengths = (self.table.input_tokens[number], self.table.output_tokens[number])
-        return Request(
-            number, time, *lengths, node_arrival=time, emitted=1, reported=1, prefilled=-1, last_emission_s=time
+
+def decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedReplica]:
+    """Fresh replicas that decode what is prefilled elsewhere."""
+    assert isinstance(decode.iteration, IterationModel)
+    return [
+        MixedReplica(
+            table, decode.iteration, decode.slots, math.inf, decode.kv_tokens, shared_prefix=decode.shared_prefix
         )
+        for _ in range(decode.replicas)
+    ]

@@ -54,9 +54,6 @@ __all__ = ["FleetTraffic", "Load", "Verification", "pair_engines", "pool_engines
 ERROR = 0.02
 """Relative standard error of the offered rate that a run's length is to leave [1]."""
 
-PAIR_REQUESTS = 160_000
-"""Requests a run of a prefill and a decode pool may grow to, whose engine costs per token and not per request."""
-
 CROWDS = 20
 """Flash crowds of a run."""
 
@@ -352,8 +349,6 @@ def verify_fleet(
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
-    if isinstance(fleet, Disaggregated):
-        max_requests = min(max_requests, PAIR_REQUESTS)
     source = FleetTraffic(fleet, workload, arrival_rate_per_s, load)
     asked = [
         Asked(
