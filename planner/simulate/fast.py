@@ -6,8 +6,10 @@ events (an arrival that can be admitted, a completion, memory running out) the i
 j-th lasts base(n) + g (K + n j): their sum is a quadratic in j. An iteration with prefill is stepped by itself. The cost of
 a run is therefore per request, not per token.
 
-The rules are those of :class:`planner.simulate.policies.mixed.Mixed`, and of :class:`planner.simulate.policies.distserve.DecodeNode`
-for requests whose whole prompt is supplied, against which the engine is tested iteration by iteration; memory is counted in blocks, held from admission on for the whole prompt or allocated chunk by chunk.
+The rules are those of :class:`planner.simulate.policies.mixed.Mixed`, and of
+:class:`planner.simulate.policies.distserve.DecodeNode` for requests whose whole prompt is supplied, against which the engine
+is tested iteration by iteration; memory is counted in blocks, held from admission on for the whole prompt or allocated chunk
+by chunk.
 """
 
 from __future__ import annotations

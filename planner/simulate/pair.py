@@ -1,8 +1,8 @@
 """A prefill and a decode pool in a row: prompts are computed here, their KV cache travels, and tokens are decoded there.
 
 Prefill replicas take one whole prompt an iteration, first come first served, and emit the first token; decode replicas follow
-the rules of :mod:`planner.simulate.policies.distserve`, run by :class:`planner.simulate.fast.MixedReplica`. Clients wait, give up and try again at the prefill replicas, which have the
-doors and send the first token; what is given up never travels.
+the rules of :mod:`planner.simulate.policies.distserve`, run by :class:`planner.simulate.fast.MixedReplica`. Clients wait, give
+up and try again at the prefill replicas, which have the doors and send the first token; what is given up never travels.
 """
 
 from __future__ import annotations
