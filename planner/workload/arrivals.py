@@ -171,25 +171,27 @@ def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.
     if times.size < 3:
         return None
     elapsed = times - times[0]
-    gap = np.diff(elapsed)
-    index = np.zeros(gap.size, dtype=np.int32)
+    starts = np.zeros(1, dtype=np.int64)
     if not math.isinf(window_s):
-        last = int(elapsed[-1] // window_s)
-        window = np.floor_divide(elapsed, window_s, out=elapsed)
-        inside = (window[1:] == window[:-1]) & (window[1:] < last)
-        if not inside.any():
-            return None
-        # compact window ids: a trace of a year with few requests has far more windows than gaps
-        of_gap = window[1:][inside]
-        index = np.cumsum(np.diff(of_gap, prepend=of_gap[0]) != 0, dtype=np.int32)
-        del elapsed, window, of_gap
-        gap = gap[inside]
-    count = np.bincount(index)
-    mean = np.bincount(index, gap) / count
-    gap -= mean[index]
-    spread = np.bincount(index, gap**2)
-    use = (count >= 2) & (mean > 0.0)
-    return (spread[use] / mean[use] ** 2, count[use]) if use.any() else None
+        # where windows in which something came begin: a trace of a year with few requests has far more windows than gaps
+        window = np.floor(elapsed / window_s)
+        starts = np.concatenate([starts, np.flatnonzero(window[1:] != window[:-1]) + 1])
+        full = window[starts] < elapsed[-1] // window_s
+        del window
+    last = np.append(starts[1:], elapsed.size) - 1
+    if not math.isinf(window_s):
+        starts, last = starts[full], last[full]
+    count = last - starts
+    use = (count >= 2) & (elapsed[last] > elapsed[starts])
+    if not use.any():
+        return None
+    starts, last, count = starts[use], last[use], count[use]
+    mean = (elapsed[last] - elapsed[starts]) / count
+    squares = np.diff(elapsed, append=elapsed[-1])
+    np.square(squares, out=squares)
+    # the gaps of each window, then those up to the next
+    sums = np.add.reduceat(squares, np.stack([starts, last], axis=1).ravel())[::2]
+    return np.maximum(sums / mean**2 - count, 0.0), count
 
 
 def interarrival_scv(times: NDArray[np.float64], window_s: float) -> float | None:
@@ -328,9 +330,11 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
         return Arrivals(assumed="no time span: rate not known, Poisson assumed")
     window = SCV_WINDOW_S if span >= 2.0 * SCV_WINDOW_S else math.inf
     scv = interarrival_scv(moments, window)
-    second = np.floor(moments - moments[0])
-    first = np.flatnonzero(np.diff(second, prepend=-1.0))
-    dispersion, peak = _by_windows(second[first], np.diff(first, append=second.size).astype(np.float64), span)
+    second = (moments - moments[0]).astype(np.int64)
+    first = np.concatenate([[0], np.flatnonzero(second[1:] != second[:-1]) + 1])
+    dispersion, peak = _by_windows(
+        second[first].astype(np.float64), np.diff(first, append=second.size).astype(np.float64), span
+    )
     return Arrivals(
         rate_per_s=moments.size / span,
         scv=scv,

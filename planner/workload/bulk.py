@@ -22,6 +22,9 @@ __all__ = ["LARGE_BYTES", "read_bulk"]
 LARGE_BYTES = 32 << 20
 """Files from this size on are read by columns where DuckDB is installed [bytes]."""
 
+_FIRST_LABELS = 100_000
+"""Rows whose labels are looked at before all are."""
+
 _ISO = r"^(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d(?:\.\d+)?)\s?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?$"
 
 
@@ -62,10 +65,19 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
 class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
-    def __init__(self, relation: str, names: Sequence[str], types: Sequence[str], first: Any = None) -> None:
-        self.relation, self.first = relation, first
+    def __init__(self, scan: str, names: Sequence[str], types: Sequence[str], first: Any = None) -> None:
+        self._scan, self.first = scan, first
+        self._paths: list[str] = []
         self._columns = {normal_name(n): (n, t) for n, t in zip(names, types, strict=True)}
         self.twice = len(self._columns) != len(names)
+
+    @property
+    def relation(self) -> str:
+        """What to select from; of JSON lines every record is taken apart once, for all fields asked for until now."""
+        if self.first is None:
+            return self._scan
+        paths = ", ".join(_quoted(path, "'") for path in self._paths)
+        return f"(SELECT json, json_extract_string(json, [{paths}]) AS found FROM {self._scan})"
 
     @classmethod
     def of(cls, engine: Any, source: Source, kind: str) -> _Table | None:
@@ -92,9 +104,11 @@ class _Table:
         """Expression, type and name of the first of these fields that the file has."""
         if self.first is not None:
             path, value = found_at(self.first, tuple(candidates))
-            steps = [_steps(path)] if value is not None else [_steps(c) for c in candidates]
-            found = [f"json_extract_string(json, {_quoted(s, chr(39))})" for s in steps]
+            if value is not None:
+                self._paths.append(_steps(path))
+                return f"found[{len(self._paths)}]", "VARCHAR", path
             # what the first record lacks, a later one may have
+            found = [f"json_extract_string(json, {_quoted(_steps(c), chr(39))})" for c in candidates]
             return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", path) if found else None
         for name in candidates:
             if (column := self._columns.get(normal_name(name))) is not None:
@@ -163,17 +177,19 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     names: list[str] = []
     if label is not None:
         text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
-        # in order of appearance, as the row reader numbers them
-        names = [r[0] for r in engine.execute(f"SELECT DISTINCT {text} FROM {table.relation}{where}").fetchall()]
-        listed = ", ".join(_quoted(n, "'") for n in names)
-        columns.append(f"CAST(list_position([{listed}], {text}) - 1 AS INTEGER)" if names else "0")
-    query = ", ".join(f"{expression} AS c{k}" for k, expression in enumerate(columns))
-    found_columns = engine.execute(f"SELECT {query} FROM {table.relation}{where}").fetchnumpy()
-    arrays = [found_columns.pop(f"c{k}") for k in range(len(columns))]
-    if any(np.ma.is_masked(a) for a in arrays):
+        rows = f"(SELECT {text} AS label FROM {table.relation}{where} LIMIT {{}})"
+        # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
+        for limit in (_FIRST_LABELS, "ALL"):
+            names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM {rows.format(limit)}").fetchall()]
+            listed = ", ".join(_quoted(n, "'") for n in names)
+            numbered = f"coalesce(list_position([{listed}], {text}), 0) - 1" if names else "-1"
+            arrays = _arrays(engine, [*columns, f"CAST({numbered} AS INTEGER)"], f"{table.relation}{where}")
+            if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
+                break
+    else:
+        arrays = _arrays(engine, columns, f"{table.relation}{where}")
+    if not arrays:
         return None
-    # millions of rows: nothing is held twice for longer than a column takes to copy
-    arrays = [np.ma.getdata(a) for a in arrays]
     some = (arrays[0] + arrays[1]) > 0
     if not some.all():
         builder.dropped["no tokens at all"] += int(np.count_nonzero(~some))
@@ -188,6 +204,15 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     builder.outputs = _packed("d", arrays.pop())
     builder.inputs = _packed("d", arrays.pop())
     return builder
+
+
+def _arrays(engine: Any, columns: Sequence[str], relation: str) -> list[np.ndarray]:
+    """The columns of a relation; none where a value is missing."""
+    query = ", ".join(f"{expression} AS c{k}" for k, expression in enumerate(columns))
+    found = engine.execute(f"SELECT {query} FROM {relation}").fetchnumpy()
+    arrays = [found.pop(f"c{k}") for k in range(len(columns))]
+    # millions of rows: nothing is held twice for longer than a column takes to copy
+    return [] if any(np.ma.is_masked(a) for a in arrays) else [np.ma.getdata(a) for a in arrays]
 
 
 def _packed(kind: str, values: Any) -> array[Any]:

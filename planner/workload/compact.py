@@ -64,11 +64,14 @@ def _edges(workload: Workload, bins: int) -> Floats:
 
 def pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """(row, bin, weight) of every row cut at the edges; bin k is (edges[k], edges[k + 1]]."""
-    first = np.searchsorted(edges, workload.lower_tokens, side="right") - 1
-    last = np.searchsorted(edges, workload.total_tokens, side="left") - 1
     atom = workload.lower_tokens == workload.total_tokens
     if atom.all():
-        return np.arange(workload.rows), np.clip(last, 0, edges.size - 2), workload.weight
+        # rows come in order of their totals: where the bins end among them is enough
+        ends = np.searchsorted(workload.total_tokens, edges[1:-1], side="right")
+        size = np.diff(ends, prepend=0, append=workload.rows)
+        return np.arange(workload.rows), np.repeat(np.arange(edges.size - 1), size), workload.weight
+    first = np.searchsorted(edges, workload.lower_tokens, side="right") - 1
+    last = np.searchsorted(edges, workload.total_tokens, side="left") - 1
     first = np.clip(np.where(atom, last, first), 0, edges.size - 2)
     last = np.clip(last, first, edges.size - 2)
     count = last - first + 1
@@ -337,18 +340,24 @@ class _Reference:
         inner = [b for b in ROUND_BOUNDARIES if float(workload.lower_tokens.min()) <= b < workload.max_total]
         edges = np.array([min(float(workload.lower_tokens.min()), 0.0) - 1.0, *inner, workload.max_total])
         row, place, weight = pieces(workload, edges)
-        share = np.bincount(place, weight, edges.size - 1)
+        inputs, rank = distinct(workload.input_tokens)
+        place *= inputs.size
+        place += rank[row]
+        del rank
+        slices = edges.size - 1
+        # by input: its weight, and the weighted outputs and their squares; chunks depend on the input alone
+        laws, output = [], workload.output_tokens[row]
+        for _ in range(3):
+            laws.append(np.bincount(place, weight, slices * inputs.size).reshape(slices, inputs.size))
+            weight = weight * output
+        del row, place, weight, output
+        by_input, once, twice = laws
+        share = by_input.sum(axis=1)
         sums = []
         for chunk in CHUNKS:
-            steps = (workload.prefill_chunks(chunk) + workload.output_tokens)[row]
-            once = weight * steps
-            steps *= once
-            sums.append((np.bincount(place, once, share.size), np.bincount(place, steps, share.size)))
-        inputs, rank = distinct(workload.input_tokens)
-        del once, steps
-        by_input = np.bincount(place * inputs.size + rank[row], weight, share.size * inputs.size)
-        del row, place, rank
-        by_input = by_input.reshape(share.size, inputs.size)
+            chunks = np.ceil(inputs / chunk)
+            linear = by_input @ chunks + once.sum(axis=1)
+            sums.append((linear, by_input @ chunks**2 + 2.0 * (once @ chunks) + twice.sum(axis=1)))
         pools = []
         for low, high in _pools(workload):
             part = slice(max(int(np.searchsorted(edges, low, "right")) - 1, 0), int(np.searchsorted(edges, high)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -267,25 +268,23 @@ def workload_from_traces(
     outputs = _joined([np.frombuffer(t.outputs) for t in traces])
     sessions, assumed = _sessions(traces, inputs, outputs, category)
     relative = sessions is not None and any(t.calls.relative(np.frombuffer(t.times)) for t in traces)
-    notes = [note for trace in traces for note in _notes(trace, relative)] + assumed
-    reports = [_report(trace, relative) for trace in traces]
-    arrivals, times = (Arrivals(assumed=SINCE_SESSION), None) if relative else _arrivals(traces)
-    path, recorded = None, None
-    if keep_requests:
-        recorded = _recorded(times, inputs, outputs, category)
-    elif times is not None and float(np.ptp(times)) > 0.0:
-        path = TrafficPath.of_columns(times - times.min(), inputs, outputs)
-    del times
+    told = [_notes(trace, relative) for trace in traces]
+    notes = [note for of_trace in told for note in of_trace] + assumed
+    reports = [_report(trace, of_trace, relative) for trace, of_trace in zip(traces, told, strict=True)]
+    with _beside(requests >= _WORTH_A_THREAD) as call:
+        stamps = call(_stamps, traces, inputs, outputs, category, relative, keep_requests)
+        rows = _merge_equal(inputs, outputs, category)
+        arrivals, recorded, path = stamps()
+    del inputs, outputs, category
     if not keep_requests:
         # of millions of requests every column counts
         for trace in traces:
             trace.forget()
-    inputs, outputs, category, counts = _merge_equal(inputs, outputs, category)
     workload = Workload.from_arrays(
-        inputs,
-        outputs,
-        weight=counts,
-        category=category,
+        rows[0],
+        rows[1],
+        weight=rows[3],
+        category=rows[2],
         categories=names or [""],
         arrivals=arrivals,
         name=title,
@@ -304,11 +303,47 @@ def workload_from_traces(
     return workload, reports
 
 
-def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _stamps(
+    traces: Sequence[TraceBuilder],
+    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
+    category: np.ndarray[tuple[int], np.dtype[Any]],
+    relative: bool,
+    keep_requests: bool,
+) -> tuple[Arrivals, Trace | None, TrafficPath | None]:
+    """What the times say: the arrival process, and the requests one by one or else second by second."""
+    if relative:
+        return Arrivals(assumed=SINCE_SESSION), None, None
+    arrivals, times = _arrivals(traces)
+    if keep_requests:
+        return arrivals, _recorded(times, inputs, outputs, category), None
+    if times is None or not float(np.ptp(times)) > 0.0:
+        return arrivals, None, None
+    return arrivals, None, TrafficPath.of_columns(times - times.min(), inputs, outputs)
+
+
+_WORTH_A_THREAD = 1_000_000
+"""Requests from which on their times are looked at on another core while their lengths are sorted."""
+
+
+@contextmanager
+def _beside(threads: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
+    """Gives a way to call a function and take its result later: at once here, or meanwhile in a thread."""
+    if not threads:
+        yield lambda function, *arguments: lambda: function(*arguments)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as worker:
+        yield lambda function, *arguments: worker.submit(function, *arguments).result
+
+
+def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    """Of each request the place of its category among the names, as small whole numbers as hold them."""
     if not names or len(trace.category) != len(trace.inputs):
-        return np.zeros(len(trace.inputs), dtype=np.int64)
-    place = np.array([names.index(c) for c in trace.categories], dtype=np.int64)
-    return place[np.frombuffer(trace.category, dtype=np.intc)]
+        return np.zeros(len(trace.inputs), dtype=np.uint8)
+    place = np.array([names.index(c) for c in trace.categories])
+    return place.astype(np.min_scalar_type(len(names)))[np.frombuffer(trace.category, dtype=np.intc)]
 
 
 def _merge_equal(
@@ -317,14 +352,20 @@ def _merge_equal(
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
-    most, kinds = int(outputs.max()) + 1, int(category.max()) + 1
-    if (float(inputs.max()) + 1.0) * most * kinds < 2.0**63:
-        # counts are whole numbers: one key sorts faster than three columns
-        keys, counts = np.unique(
-            (inputs.astype(np.int64) * most + outputs.astype(np.int64)) * kinds + category, return_counts=True
-        )
-        rest = keys // kinds
-        return (rest // most).astype(float), (rest % most).astype(float), keys % kinds, counts.astype(float)
+    most, kinds = int(inputs.max()) + 1, int(category.max()) + 1
+    if (float(inputs.max()) + float(outputs.max()) + 1.0) * most * kinds < 2.0**63:
+        # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
+        keys = (inputs + outputs).astype(np.int64)
+        keys *= most
+        keys += inputs.astype(np.int64)
+        keys *= kinds
+        keys += category
+        keys.sort()
+        start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+        counts = np.diff(start, append=keys.size)
+        rest, category = np.divmod(keys[start], kinds)
+        totals, inputs = np.divmod(rest, most)
+        return inputs.astype(float), (totals - inputs).astype(float), category, counts.astype(float)
     order = np.lexsort((category, outputs, inputs))
     inputs, outputs, category = inputs[order], outputs[order], category[order]
     new = np.ones(inputs.size, dtype=bool)
@@ -350,7 +391,9 @@ def _recorded(
         return None
     order = np.argsort(times, kind="stable")
     elapsed = times[order] - times[order[0]]
-    return Trace(elapsed, inputs[order], outputs[order], category[order]) if elapsed[-1] > 0.0 else None
+    return (
+        Trace(elapsed, inputs[order], outputs[order], category[order].astype(np.int64)) if elapsed[-1] > 0.0 else None
+    )
 
 
 SINCE_SESSION = "times count from the start of each session: rate not known, sessions start as a Poisson process"
@@ -403,7 +446,7 @@ def _arrivals(
 def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
     notes = list(trace.notes)
     times = np.frombuffer(trace.times) if trace.times and not relative else np.zeros(0)
-    late = int(np.count_nonzero(np.diff(times) < 0.0))
+    late = int(np.count_nonzero(times[1:] < times[:-1]))
     tick = spread_ticks(times)[1]
     if tick is not None:
         notes.append(f"the clock ticks every {tick:g} s: requests of a tick are spread over it")
@@ -415,7 +458,7 @@ def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
     return notes
 
 
-def _report(trace: TraceBuilder, relative: bool = False) -> ImportReport:
+def _report(trace: TraceBuilder, notes: Sequence[str], relative: bool) -> ImportReport:
     span = None
     if trace.times and not relative:
         times = np.frombuffer(trace.times)
@@ -430,5 +473,5 @@ def _report(trace: TraceBuilder, relative: bool = False) -> ImportReport:
         unreadable_examples=tuple(trace.examples),
         span_s=span,
         rate_per_s=len(trace.times) / span if span else None if relative else trace.rate_per_s,
-        notes=tuple(note for note in _notes(trace, relative) if not note.startswith("dropped ")),
+        notes=tuple(note for note in notes if not note.startswith("dropped ")),
     )

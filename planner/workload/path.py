@@ -89,8 +89,10 @@ class Path:
 
         With `requests` every entry stands for so many that came in one second, their tokens summed.
         """
-        second = np.floor(times_s).astype(np.int64)
-        together = _together(np.sort(times_s)) if requests is None else 0.0
+        second = times_s.astype(np.int64)
+        together = 0.0
+        if requests is None:
+            together = _together(times_s if np.all(times_s[1:] >= times_s[:-1]) else np.sort(times_s))
         length = int(second.max()) + 1
         counts = np.bincount(second, requests, length)
         sums = [np.bincount(second, tokens, length).astype(np.float64) for tokens in (input_tokens, output_tokens)]

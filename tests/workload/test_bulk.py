@@ -190,3 +190,25 @@ def test_large_files_are_read_by_columns(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_text(FILES["zones.csv"] + "soon,1,2\n")
     with pytest.raises(InputError, match="502"):
         import_files([(None, path)], ReadOptions())
+
+
+def test_labels_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.workload.bulk._FIRST_LABELS", 3)
+    file = tmp_path / "late.csv"
+    rows = [f"{k},100,{10 + k},{'chat' if k < 5 else 'code'}" for k in range(9)]
+    file.write_text("\n".join(["timestamp,input_tokens,output_tokens,category", *rows]) + "\n")
+    bulk, by_row = both(file)
+    assert bulk is not None and labels(bulk) == labels(by_row)
+
+
+def test_times_read_in_a_thread_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "seconds.csv"
+    file.write_text(FILES["seconds.csv"])
+    for keep in (True, False):
+        one, _ = import_files([(None, file)], ReadOptions(), keep_requests=keep)
+        monkeypatch.setattr("planner.workload.importing._WORTH_A_THREAD", 1)
+        two, _ = import_files([(None, file)], ReadOptions(), keep_requests=keep)
+        monkeypatch.undo()
+        assert one.arrivals == two.arrivals and np.array_equal(one.weight, two.weight)
+        first, second = one.path_of_traffic(), two.path_of_traffic()
+        assert first is not None and second is not None and np.array_equal(first.counts, second.counts)
