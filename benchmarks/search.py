@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import planner as fo
 from planner.fleet.problem import FleetProblem
+from planner.fleet.solve import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
@@ -45,7 +46,7 @@ def search(workload: Workload, rate: float, **options: object) -> tuple[float, f
         FleetProblem(compile_question(inputs, workload)).open_grid()
 
     def decided() -> None:
-        FleetProblem(compile_question(inputs, workload)).solve()
+        solve(FleetProblem(compile_question(inputs, workload)))
 
     return median_s(surrogate), median_s(decided, 1)
 

@@ -14,7 +14,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from planner.fleet.problem import FleetProblem, engine_choices
+from planner.fleet.grid import engine_choices
+from planner.fleet.problem import FleetProblem
+from planner.fleet.solve import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
@@ -42,14 +44,14 @@ def main() -> None:
         inputs = PlanInputs.from_dict({**base, "rate": rate})
         question = compile_question(inputs, azure)
         options = engine_choices(question)
-        ms = median_ms(lambda q=question, o=options: FleetProblem(q, o).solve(), 31)
+        ms = median_ms(lambda q=question, o=options: solve(FleetProblem(q, o)), 31)
         print(f"| mgc sweep, 10 boundaries x 11 gammas | {rate:g} | {ms:.2f} |")
     for method, repeats in (("mgc", 9), ("occupancy", 7), ("mixed", 5)):
         for rate in (100.0, 10_000.0):
             inputs = PlanInputs.from_dict({"slo": 1.0, "method": method, "rate": rate})
             question = compile_question(inputs, azure)
             options = engine_choices(question)
-            ms = median_ms(lambda q=question, o=options: FleetProblem(q, o).solve(), repeats)
+            ms = median_ms(lambda q=question, o=options: solve(FleetProblem(q, o)), repeats)
             print(f"| {method}, 1-2 pools, 57 boundaries x 11 gammas | {rate:g} | {ms:.1f} |")
 
 

@@ -20,7 +20,7 @@ from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
-from planner.fleet.problem import gpus_by_type
+from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, guessed_cost, with_types
 from planner.plans import Plan, PoolPlan

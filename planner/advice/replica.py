@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.catalog.profiles import Profile
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.problem import engine_choices
+from planner.fleet.grid import engine_choices
 from planner.methods import find_method
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError
+from planner.fleet.found import Found
 from planner.fleet.pool import MOST_IDLE, Shortfall
-from planner.fleet.problem import FleetProblem, Found
+from planner.fleet.problem import FleetProblem
 from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
 from planner.units import format_count, format_duration, format_percent, round_up

@@ -34,6 +34,7 @@ __all__ = [
     "clearly_broken",
     "evaluate_pool",
     "excess_of",
+    "gpus_by_type",
     "pool_model",
     "replica_for",
     "smallest_near",
@@ -522,3 +523,11 @@ def evaluate_pool(model: PoolModel, arrival_rate_per_s: float, replicas: int, le
     """The prediction at a given size, unstable included."""
     load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
     return unstable(levels, load) if load >= 1.0 else model.predict(arrival_rate_per_s, replicas, levels)
+
+
+def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
+    """GPUs of each type that pools take."""
+    used: dict[str, int] = {}
+    for pool in pools:
+        used[pool.option.gpu.name] = used.get(pool.option.gpu.name, 0) + pool.gpus
+    return used

@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.catalog.load import gpus
 from planner.errors import InputError
-from planner.fleet.problem import FleetProblem, engine_choices
+from planner.fleet.grid import engine_choices
+from planner.fleet.problem import FleetProblem
 from planner.question.compiled import CompiledQuestion
 
 __all__ = ["ANY", "MOST_TYPES", "cheapest_types", "guessed_cost", "with_types"]

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import planner as fo
 from planner.fleet.assemble import make_plan
+from planner.fleet.grid import engine_choices
 from planner.fleet.pool import evaluate_pool
-from planner.fleet.problem import FleetProblem, engine_choices
+from planner.fleet.problem import FleetProblem
+from planner.fleet.solve import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
@@ -31,7 +33,7 @@ def azure() -> Workload:
 def _solved(workload: Workload, **options: Any) -> tuple[FleetProblem, Any]:
     inputs = PlanInputs.from_dict({"cdf": "azure", **options})
     problem = FleetProblem(compile_question(inputs, workload))
-    return problem, problem.solve()
+    return problem, solve(problem)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +83,13 @@ def test_the_unit_of_time_changes_nothing(azure: Workload, scale: float) -> None
     inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 2.0, "rate": 900.0, **PAPER})
     question = compile_question(inputs, azure)
     options = engine_choices(question)
-    base = FleetProblem(question, options).solve()
+    base = solve(FleetProblem(question, options))
     it = profile("fleetopt-paper").iteration
     stretched = replace(
         options[0], profile=replace(options[0].profile, iteration=IterationModel(t0=it.t0 * scale, h=it.h * scale))
     )
     inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 2.0 * scale, "rate": 900.0 / scale, **PAPER})
-    other = FleetProblem(compile_question(inputs, azure), [stretched]).solve()
+    other = solve(FleetProblem(compile_question(inputs, azure), [stretched]))
     assert [p.size.replicas for p in other.pools] == [p.size.replicas for p in base.pools]
     assert [p.law.upper for p in other.pools] == [p.law.upper for p in base.pools]
 
@@ -267,7 +269,7 @@ def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) 
     )
     assert inputs.rate is not None
     problem = FleetProblem(compile_question(inputs, w))
-    fleet = problem.solve()
+    fleet = solve(problem)
     problem.open_grid()
     n = len(problem.states)
     cost = np.full((n, n), math.inf)

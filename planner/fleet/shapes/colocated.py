@@ -13,6 +13,8 @@ from planner.fleet.caches import cache_curve, cache_lines
 from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
+from planner.fleet.found import Found
+from planner.fleet.grid import engine_choices, least_by_hardware
 from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
     GUIDED,
@@ -25,8 +27,9 @@ from planner.fleet.pool import (
     smallest_near,
     smallest_pool,
 )
-from planner.fleet.problem import FEW_REPLICAS, FleetProblem, Found, engine_choices, least_by_hardware
+from planner.fleet.problem import FEW_REPLICAS, FleetProblem
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
+from planner.fleet.solve import solve
 from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
@@ -378,7 +381,7 @@ class _ColocatedShape(Shape):
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
         problem = FleetProblem(question)
-        found = problem.solve()
+        found = solve(problem)
         if problem.exact_bounds or found.one_pool is None:
             name_shortfalls(problem)
         if not found.pools:

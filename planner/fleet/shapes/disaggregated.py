@@ -16,9 +16,9 @@ from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.explain import beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
+from planner.fleet.grid import engine_choices
 from planner.fleet.overload import overload_lines
-from planner.fleet.pool import FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, smallest_pool
-from planner.fleet.problem import engine_choices, gpus_by_type
+from planner.fleet.pool import FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, gpus_by_type, smallest_pool
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import InCopies, PoolModel, Prediction
 from planner.methods.burst import PoolArrivals

@@ -1,0 +1,178 @@
+"""The search where bursts are dear to predict: Poisson arrivals say where to look, bursts decide."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from planner.fleet.found import Found
+from planner.fleet.pool import Pool, gpus_by_type
+from planner.fleet.problem import FEW_REPLICAS, FleetProblem
+from planner.fleet.search import SearchOutcome
+from planner.fleet.splits import merged_pool, solve_splits
+from planner.fleet.stock import BurstyStock
+
+__all__ = ["BurstySearch", "bursts_are_dear"]
+
+MOST_RIVALS = 4
+"""Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
+
+RIVAL = 0.15
+"""Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
+
+
+def bursts_are_dear(problem: FleetProblem) -> bool:
+    """Whether Poisson arrivals, whose predictions are quick, say where to look before bursts decide."""
+    arrivals = problem.question.traffic.arrivals
+    dear = problem.method.dear_bursts and problem.limit() is not None
+    return dear and arrivals is not None and bool(arrivals.dispersion)
+
+
+class BurstySearch:
+    """The search of a question, and of its twin under Poisson arrivals.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    """
+
+    def __init__(self, problem: FleetProblem) -> None:
+        self.problem = problem
+        self.calm = problem.calm = problem.under_poisson()
+        # what bursts make of a number of replicas
+        self._factor, self._sized_small = 1.1, True
+
+    def solve(self) -> Found:
+        """Search under Poisson arrivals; size what was best there, and nearly so, as the bursts have it."""
+        problem, calm = self.problem, self.calm
+        first = solve_splits(calm, keep_rivals=True)
+        problem.states, problem.bounds, problem.needs = calm.states, calm.bounds, calm.needs
+        problem.option_bounds, problem.option_guides = calm.option_bounds, calm.option_guides
+        problem.evaluations, problem.shortfalls = calm.evaluations, calm.shortfalls
+        if not first.pools:
+            return first
+        # what is short of GPUs under Poisson arrivals is so under bursts
+        fleet = self._sized_near(first) if problem.fits(first.pools) else None
+        if fleet is not None and problem.fits(fleet.pools):
+            return fleet
+        calm.open_grid()
+        problem.open_grid()
+        found = BurstyStock(problem, calm, self._factor).solve()
+        if found is None:
+            fleet = fleet or self._sized_near(first)
+            outcome = SearchOutcome(None, math.inf, first.outcome.lower_bound, problem.evaluations, False)
+            return Found((), None, outcome, first.candidates, gpus_by_type(fleet.pools))
+        path, pools = found
+        cost = math.fsum(pool.cost_usd_per_hour for pool in pools)
+        outcome = SearchOutcome(path, cost, min(first.outcome.lower_bound, cost), problem.evaluations, False)
+        one = None if fleet is None else fleet.one_pool
+        return Found(tuple(pools), one if one is not None and problem.fits((one,)) else None, outcome, first.candidates)
+
+    def _sized_near(self, first: Found) -> Found:
+        """The fleets that are best, or nearly so, under Poisson arrivals, as the bursts have them.
+
+        Bursts cost every engine about the same factor: the first pool sized gives it. Bounds are those of the search.
+        """
+        problem, calm = self.problem, self.calm
+        top = len(problem.states) - 1
+        paths: list[tuple[int, ...]] = [(0, top)] if first.one_pool is not None else []
+        for path in (first.outcome.path, first.rival_split):
+            if path is not None and len(path) > 2 and path not in paths:
+                paths.append(path)
+        best: tuple[tuple[int, ...], list[Pool]] | None = None
+        one: Pool | None = None
+        cheapest, dearer = math.inf, 1.0
+        for path in paths:
+            guesses = {
+                (i, j): math.inf if (pool := calm.best(i, j)) is None else pool.cost_usd_per_hour
+                for i, j in itertools.pairwise(path)
+                if not problem.is_empty(i, j)
+            }
+            guess = math.fsum(guesses.values())
+            if guess * dearer > cheapest:
+                continue
+            # the dearest first: where it leaves nothing to gain, the others need not be sized
+            pools: dict[tuple[int, int], Pool] = {}
+            for edge in sorted(guesses, key=lambda e: -guesses[e]):
+                others = math.fsum(
+                    pools[e].cost_usd_per_hour if e in pools else guesses[e] for e in guesses if e != edge
+                )
+                found = self._choose_near(*edge, cheapest - others)
+                if found is None:
+                    break
+                pools[edge] = found
+            else:
+                cost = math.fsum(p.cost_usd_per_hour for p in pools.values())
+                if path == (0, top):
+                    one = pools[path]
+                if cost < cheapest * (1.0 - 1e-9):
+                    cheapest, dearer, best = cost, cost / guess, (path, [pools[edge] for edge in sorted(pools)])
+        if best is None:
+            # what keeps the promises under Poisson arrivals does not under bursts: look everywhere
+            return solve_splits(problem)
+        if len(best[1]) > 1 and (merged := merged_pool(problem, best[1], cheapest)) is not None:
+            one, cheapest, best = merged, merged.cost_usd_per_hour, ((0, top), [merged])
+        bound = min(first.outcome.lower_bound, cheapest)
+        proven = bound >= cheapest * (1.0 - 1e-12)
+        outcome = SearchOutcome(best[0], cheapest, bound, problem.evaluations, proven)
+        return Found(tuple(best[1]), one, outcome, first.candidates)
+
+    def _choose_near(self, i: int, j: int, below: float) -> Pool | None:
+        """The cheapest pool between two states below a cost, of the options nearly the cheapest under Poisson arrivals."""
+        problem = self.problem
+        best = problem.known.cheapest.get((i, j))
+        if best is not None:
+            return best if best.cost_usd_per_hour < below else None
+        factor = self._factor
+        for _, k, needed in _ranked(self.calm, i, j)[:MOST_RIVALS]:
+            most = math.inf
+            if below < math.inf:
+                most = problem.options[k].price.most_below(below)
+                if most < 1 or needed * factor > most * (1.0 + RIVAL):
+                    continue
+                if not problem.keeps_with(i, j, k, int(most), calmly=False):
+                    built = problem.build(i, j, k)
+                    if built is not None and problem.looks_broken(built[2], problem.rate * built[0].share, int(most)):
+                        # bursts are as hard on other engines
+                        factor = max(factor, (most + 1.0) / needed)
+                    continue
+            if (found := self._sized_as(i, j, k, most)) is not None and found.cost_usd_per_hour < below:
+                best, below = found, found.cost_usd_per_hour
+        if best is not None:
+            problem.known.cheapest[i, j] = best
+        return best
+
+    def _sized_as(self, i: int, j: int, k: int, most: float = math.inf) -> Pool | None:
+        """A pool as the bursts size it, from its size under Poisson arrivals; `most` replicas are known to do."""
+        known = self.calm.candidate(i, j, k)
+        if known is None:
+            return None
+        start = max(1, min(most, math.ceil(known.size.needed * self._factor)))
+        found = self.problem.candidate(i, j, k, start, known.size.steepness(self.problem.promises))
+        if found is not None and (self._sized_small or found.size.replicas > FEW_REPLICAS):
+            # steps of a small pool say less
+            self._factor, self._sized_small = found.size.needed / known.size.needed, found.size.replicas <= FEW_REPLICAS
+        return found
+
+
+def _ranked(problem: FleetProblem, i: int, j: int) -> list[tuple[float, int, float]]:
+    """Options of a pool by their cost before rounding: (cost [USD/hour], option, replicas), the guess where none is known.
+
+    Guesses are scaled by what is known of the pool's cheapest option.
+    """
+    best = problem.best(i, j)
+    if best is None:
+        return []
+    own = problem.options.index(best.option)
+    scale = best.size.needed / max(float(problem.needs[own, i, j]), 1e-12)
+    found = []
+    for k, option in enumerate(problem.options):
+        pool = problem.known.pools.get((i, j, k))
+        guess = float(problem.needs[k, i, j]) * scale
+        if pool is None and ((i, j, k) in problem.known.pools or not math.isfinite(guess)):
+            continue
+        needed = guess if pool is None else pool.size.needed
+        refused = problem.known.refused.get((i, j, k), 0)
+        found.append((max(needed, refused) * option.price.least_usd_per_replica_hour, k, max(needed, refused)))
+    return sorted(found)

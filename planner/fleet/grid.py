@@ -1,0 +1,236 @@
+"""The splits a search looks at, and what every pool between two of them costs at least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.fleet.scope import TAIL_LEVELS
+from planner.fleet.surrogate import guess_rate
+from planner.methods import find_method
+from planner.methods.base import Method
+from planner.promise import Promise
+from planner.question.compiled import CompiledQuestion
+from planner.replica.engine import EngineOption, engine_options
+from planner.replica.floor import hardware_floor
+from planner.workload import pools as m
+from planner.workload.pools import State
+
+__all__ = ["SearchGrid", "engine_choices", "least_by_hardware"]
+
+FloatArray = NDArray[np.float64]
+
+PROMPT_BINS = 40
+"""Log-spaced bins of prompt lengths for the surrogate's long prompt."""
+
+MAX_BOUNDARIES = 60
+"""Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
+
+
+def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
+    """Every engine that the question leaves open."""
+    method, traffic = find_method(question.method), question.traffic
+    return engine_options(
+        question.engines,
+        question.purchase,
+        traffic.workload.max_total,
+        traffic.longest,
+        method,
+        traffic.shared_prefix,
+    )
+
+
+def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:
+    """Replicas that the arithmetic alone takes, for a method that takes prefill for free; 1 for the others.
+
+    A profile that is only used by name (the paper's) is left as printed; the plan then warns.
+    """
+    if not (method.free_prefill and option.profile.automatic):
+        return np.ones(sums.shape[:-1])
+    floor = hardware_floor(
+        option.gpu, option.model, rate_per_s, sums[..., m.NEW_INPUT], sums[..., m.OUTPUT], sums[..., m.KV]
+    )
+    found: FloatArray = np.ceil(floor.gpus / option.profile.gpus)
+    return found
+
+
+class SearchGrid:
+    """States between which pools lie, and lower bounds and guesses of what every pool costs, by option.
+
+    Parameters
+    ----------
+    question
+        What is asked.
+    options
+        Engine options of every pool; default all that the question leaves open.
+    """
+
+    def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
+        self.question = question
+        self.search, self.engines, self.kept = question.search, question.engines, question.promises
+        self.rate = question.traffic.rate_per_s
+        self.method = find_method(question.method)
+        self.options = list(engine_choices(question) if options is None else options)
+        self.moments = question.traffic.moments(self.engines.chunk)
+        self.all_promises = self.kept.latency
+        self.fleet_promises = self.kept.of_fleet
+        # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
+        self.promises = self.all_promises
+        self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
+        self.states = [State(0.0), State(self.moments.top)]
+        self.set_bounds()
+
+    def all_states(self) -> list[State]:
+        """Every state of the grid, bottom first: boundaries with and without a band of prompts to compress."""
+        top = self.moments.top
+        boundaries = [b for b in self.boundary_grid() if b < top] if self.search.pools > 1 else []
+        gammas = self.search.gammas if self.moments.compressible else (1.0,)
+        inner = []
+        for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
+            for b in boundaries:
+                # a band without anything to compress is the same pool as no band
+                if gamma > 1.0 and not np.any(self.moments.band_weights(b, gamma)[1] > 0.0):
+                    continue
+                inner.append(State(b, gamma))
+        return [State(0.0), *inner, State(top)]
+
+    def boundary_grid(self) -> tuple[float, ...]:
+        """Boundaries searched [tokens]."""
+        if self.search.boundaries is not None:
+            return self.search.boundaries
+        points = np.unique(self.moments.total)
+        if len(points) <= MAX_BOUNDARIES:
+            return tuple(points.tolist())
+        # even steps in probability and in log length: bulk and tail both get boundaries
+        share = np.array([self.moments.cumulative(b)[m.SHARE] for b in points])
+        place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
+        wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
+        return tuple(np.unique(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
+
+    def set_bounds(self) -> None:
+        """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""
+        upper, lower = self.moments.states(self.states)
+        boundary = np.array([s.boundary for s in self.states])
+        reach = np.array([s.boundary * s.gamma for s in self.states])
+        top = len(self.states) - 1
+        # a band must end below the next boundary, so that every request has one neighbour to be compressed into
+        allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
+        allowed &= boundary[:, None] < boundary[None, :]
+        if self.search.pools <= 2:
+            # every pool of such a fleet touches the bottom or the top
+            inner = np.ones_like(allowed)
+            inner[0, :] = inner[:, top] = False
+            allowed &= ~inner
+        i, j = np.nonzero(allowed)
+        pools = upper[j] - lower[i]
+        share = np.maximum(pools[:, m.SHARE], 0.0)
+        pools[:, m.SHARE] = share
+        self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
+        if self.method.guided:
+            self.option_guides = self.option_bounds.copy()
+            self.needs = self.option_bounds.copy()
+            edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
+            long_prompt = self._prompt_quantile(i, j, share, edges)
+            # the lower end of the bin: nothing shorter is the promised quantile
+            shortest = np.where(long_prompt > edges[0], long_prompt * edges[0] / edges[1], 0.0)
+        # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
+        self.exact_bounds = self.method.sizes_exactly(self.options, self.promises)
+        if self.exact_bounds:
+            chunk = float(self.engines.chunk)
+            edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
+            chunks = self._prompt_quantile(i, j, share, edges) / chunk
+        cap = self.kept.utilization_cap
+        for k, option in enumerate(self.options):
+            room = 0.0 if self.question.traffic.sees_output else self.question.traffic.longest_output
+            high = np.where(np.arange(top + 1) == top, option.max_model_len, boundary + room)
+            high = np.minimum(np.where(boundary > 0.0, high, 0.0), option.max_model_len)
+            if option.kv == "paged":
+                slots = np.full(high.shape, max(option.slots_upper_bound(option.max_model_len), 1e-9))
+            else:
+                slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
+            if self.exact_bounds:
+                needed = self.method.replicas(pools, chunks, option, slots[j], self.rate, self.promises, cap)
+                needed = np.maximum(np.ceil(needed / option.copies), self.least_replicas(option, pools))
+                self.option_bounds[k, i, j] = [
+                    option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
+                    for n in np.where(share <= 1e-12, 0.0, np.where(slots[j] < 1.0, math.inf, needed)).tolist()
+                ]
+                continue
+            x = option.copies * self.method.capacity_bound(pools, option, slots[j])
+            self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
+            if self.method.free_prefill:
+                floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
+                by_floor = floor * option.price.least_usd_per_replica_hour
+                self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
+            if self.method.guided:
+                hopeless = (share > 1e-12) & self._too_slow(option, shortest)
+                self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
+                guess = option.copies * guess_rate(
+                    pools, long_prompt, option.profile.iteration, option.token_budget, x / option.copies, self.parts
+                )
+                guess = np.minimum(guess, cap * x)
+                self.option_guides[k, i, j] = self._cost_at(option, share, guess)
+                with np.errstate(divide="ignore"):
+                    self.needs[k, i, j] = np.where(hopeless, math.inf, self.rate * share / guess)
+        if not self.method.guided:
+            # no better guess than the bounds
+            least = np.array([option.price.least_usd_per_replica_hour for option in self.options])
+            self.option_guides, self.needs = self.option_bounds.copy(), self.option_bounds / least[:, None, None]
+        self.bounds = np.min(self.option_bounds, axis=0)
+
+    def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
+        """Replicas below which no pool goes at `traffic` times the rate: the user's minimum, and what the hardware takes."""
+        return np.maximum(
+            least_by_hardware(self.method, option, sums, self.rate * traffic), float(self.kept.min_replicas)
+        )
+
+    def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
+        """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
+        limits = [p.limit_s for p in self.parts if p.metric == "ttft_s"]
+        if not limits:
+            return np.zeros(prompt.shape, dtype=bool)
+        it = option.profile.iteration.at_batch(1.0)
+        steps = np.ceil(prompt / option.token_budget)
+        alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
+        slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
+        return slow
+
+    def _prompt_quantile(
+        self, i: NDArray[np.intp], j: NDArray[np.intp], share: FloatArray, bins: FloatArray
+    ) -> FloatArray:
+        """Upper edge of the bin that holds the promised quantile of a pool's prompts [tokens], shape (edges,)."""
+        upper, lower = self.moments.prompt_counts(self.states, bins)
+        level = max((p.quantile for p in self.parts if p.metric == "ttft_s"), default=0.99)
+        counts = upper[j] - lower[i]
+        place = np.sum(counts < (level * np.maximum(share, 1e-300) - 5e-13)[:, None], axis=1)
+        found: FloatArray = bins[np.minimum(place, len(bins) - 1)]
+        return found
+
+    def _cost_at(self, option: EngineOption, share: FloatArray, rate_per_replica: FloatArray) -> FloatArray:
+        """Least cost of pools with these shares when a replica takes that rate [USD/hour]; 0 for empty pools."""
+        needed = np.maximum(np.ceil(self.rate * share / rate_per_replica * (1.0 - 1e-9)), self.kept.min_replicas)
+        needed = np.where(share <= 1e-12, 0.0, needed + option.price.redundancy)
+        return needed * option.price.least_usd_per_replica_hour
+
+    @property
+    def parts(self) -> tuple[Promise, ...]:
+        """The promises about one latency each that every pool has to keep."""
+        return self.kept.only(self.promises).parts
+
+    def is_empty(self, i: int, j: int) -> bool:
+        """Whether nobody is served between two states."""
+        return float(self.bounds[i, j]) == 0.0
+
+    def fleets(self) -> int:
+        """Fleets in the grid: paths of at most K edges, times the options of every pool."""
+        top = len(self.states) - 1
+        edges = np.isfinite(self.bounds).astype(np.float64) * len(self.options)
+        paths = edges[:, top].copy()
+        total = paths[0]
+        for _ in range(1, self.search.pools):
+            paths = edges @ np.where(np.arange(top + 1) == top, 0.0, paths)
+            total += paths[0]
+        return int(total)

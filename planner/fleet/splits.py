@@ -1,0 +1,156 @@
+"""The search of one pool and of several, each of which keeps its promises by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.fleet.found import Found
+from planner.fleet.pool import Pool
+from planner.fleet.problem import FEW_REPLICAS, FleetProblem
+from planner.fleet.search import PathSearch, SearchOutcome, cheapest_path
+
+__all__ = ["merged_pool", "solve_splits"]
+
+MANY_REPLICAS = 40
+"""From this many replicas in one pool on, a part of them matters: cuts that free an engine are looked for."""
+
+WORTH_FREEING, MOST_FREED = 0.03, 2
+"""Share of the cost that an engine must be able to save for that, and of how many engines."""
+
+
+def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
+    """The cheapest fleet, whatever the inventory; with `keep_rivals` the cheapest of several pools beside it."""
+    top = len(problem.states) - 1
+    one = problem.best(0, top)
+    if one is not None and _is_unbeatable(problem, one):
+        proof = SearchOutcome((0, top), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
+        return Found((one,), one, proof, len(problem.options))
+    problem.open_grid()
+    top = len(problem.states) - 1
+    limit = problem.limit()
+    refined: set[tuple[int, int]] = set()
+
+    def refine(i: int, j: int) -> tuple[float, bool]:
+        if problem.is_empty(i, j):
+            return 0.0, True
+        if problem.exact_bounds:
+            return float(problem.bounds[i, j]), True
+        # first the method's own capacity, which is cheap, then the promises
+        if (i, j) not in refined and (i, j) != (0, top):
+            refined.add((i, j))
+            bound = min(
+                (
+                    max(problem.capacity_bound(i, j, k), float(problem.option_bounds[k, i, j]))
+                    for k in range(len(problem.options))
+                ),
+                default=math.inf,
+            )
+            if bound > problem.bounds[i, j] * (1.0 + 1e-12):
+                return bound, math.isinf(bound)
+        if (i, j) != (0, top) and (bound := problem.closer_bound(i, j)) > bounds[i, j] * (1.0 + 1e-12):
+            return bound, math.isinf(bound)
+        found = problem.best(i, j)
+        return (math.inf if found is None else found.cost_usd_per_hour), True
+
+    bounds = problem.bounds.copy()
+    guide = None
+    if problem.method.guided and limit is not None:
+        if one is not None:
+            # the guess is off by a common factor more than by a pool's own: learn it from the one pool known exactly
+            problem.option_guides *= max(one.cost_usd_per_hour / float(np.min(problem.option_guides[:, 0, top])), 1e-3)
+        guide = np.min(problem.option_guides, axis=0)
+    search = PathSearch(
+        bounds,
+        refine,
+        problem.search.pools,
+        should_stop=lambda: limit is not None and problem.evaluations >= limit,
+        guide=guide,
+    )
+    search.consider((0, top))
+    if search.guide is not None and one is not None and one.bought > FEW_REPLICAS:
+        # the guess must not be alone in saying that one pool is best: size its favourite split
+        others = search.guide.copy()
+        others[0, top] = np.inf
+        _, path = cheapest_path(others, problem.search.pools)
+        if path is not None:
+            search.consider(path)
+        if one.bought >= MANY_REPLICAS and one.size.binding.code == "utilization_cap":
+            for path in _freed_splits(problem, one):
+                search.consider(path)
+    outcome = search.run()
+    rival_split = None
+    if keep_rivals:
+        # the cheapest fleet of several pools, for what decides beside what was searched for
+        others = (search.bounds if search.guide is None else search.guide).copy()
+        others[0, top] = np.inf
+        rival_split = cheapest_path(others, problem.search.pools)[1]
+    pools: list[Pool] = []
+    if outcome.path is not None:
+        for i, j in zip(outcome.path, outcome.path[1:], strict=False):
+            found = None if problem.is_empty(i, j) else problem.best(i, j)
+            if found is not None:
+                pools.append(found)
+    if len(pools) > 1 and limit is not None and (merged := merged_pool(problem, pools, outcome.cost)) is not None:
+        one, pools = merged, [merged]
+        cost = merged.cost_usd_per_hour
+        outcome = replace(outcome, path=(0, top), cost=cost, lower_bound=min(outcome.lower_bound, cost))
+    return Found(tuple(pools), one, outcome, problem.fleets(), rival_split=rival_split)
+
+
+def merged_pool(problem: FleetProblem, pools: Sequence[Pool], cost_usd_per_hour: float) -> Pool | None:
+    """One pool with an engine of a split, where that is cheaper than the split; ``None`` where none is.
+
+    Which engines of the one pool are sized rests on guesses, and what a split found may have been passed over there.
+    """
+    top, best = len(problem.states) - 1, None
+    for k in dict.fromkeys(problem.options.index(pool.option) for pool in pools):
+        least = cost_usd_per_hour if best is None else best.cost_usd_per_hour
+        most = problem.options[k].price.most_below(least)
+        if most < 1 or problem.capacity_bound(0, top, k) >= least or not problem.keeps_with(0, top, k, most):
+            continue
+        found = problem.candidate(0, top, k, most)
+        if found is not None and found.cost_usd_per_hour < least:
+            best = problem.known.cheapest[0, top] = found
+    return best
+
+
+def _is_unbeatable(problem: FleetProblem, one: Pool) -> bool:
+    """Whether the one pool costs no more than the least any pool of any option can cost."""
+    least = min(o.price.cost_usd_per_hour(o.price.bought(problem.kept.min_replicas)) for o in problem.options)
+    return one.cost_usd_per_hour <= least
+
+
+def _freed_splits(problem: FleetProblem, one: Pool) -> list[tuple[int, ...]]:
+    """Cuts below which shorter requests may run with an engine of more throughput, whose iterations long ones make too long.
+
+    Where the load alone fixes the one pool, the promises decide which engines it may have. Of each that would take more, the
+    highest cut is found below which it still keeps them at the utilization cap: latencies rise with the requests admitted.
+    """
+    top = len(problem.states) - 1
+    costs = {k: problem.capacity_bound(0, top, k) for k in range(len(problem.options))}
+    least = (1.0 - WORTH_FREEING) * one.cost_usd_per_hour
+    # the dearest first: what breaks the promises by the least
+    better = sorted((k for k, cost in costs.items() if cost < least), key=lambda k: -costs[k])[:MOST_FREED]
+    inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0 and not problem.is_empty(0, s)]
+
+    def keeps(s: int, k: int) -> bool:
+        built = problem.build(0, s, k)
+        if built is None or not math.isfinite(problem.bounds[s, top]):
+            return False
+        needed = problem.rate * built[0].share / (problem.kept.utilization_cap * built[2].capacity_per_s)
+        return problem.keeps_with(0, s, k, max(1, math.ceil(needed * (1.0 + 1e-9))))
+
+    found = []
+    for k in better:
+        # low keeps, high breaks
+        low, high = -1, len(inner)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if keeps(inner[middle], k) else (low, middle)
+        if low >= 0:
+            found.append((0, inner[low], top))
+    return list(dict.fromkeys(found))
