@@ -147,7 +147,11 @@ class Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = Built()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual; the framework's own options (completion), which it adds late, are unchecked too."""
         unchecked(self.params)
+        return super().parse_args(ctx, args)
 
     def get_help_option(self, ctx: Any) -> Any:
         """As the framework makes it, unchecked."""

@@ -244,23 +244,26 @@ class IterationModel:
     def _time_arrays(
         self, n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray, longest: FloatArray, end: FloatArray
     ) -> FloatArray:
-        """The formula for a batch run together, on arrays."""
-        tokens = self.rows * n + new
+        """The formula for a batch run together, on arrays; terms that are nothing are left out, as it is asked very often."""
+        tokens = self.rows * n + new if self.rows != 1.0 else n + new
         rounded = tokens
         if self.tau > 1:
             stairs = self.tau * np.ceil(tokens / self.tau)
             rounded = np.where(tokens <= 0.5 * self.tau, tokens, stairs)
-        linear = np.maximum(self.weight_time(tokens), self.b * rounded) + self.c * tokens
-        attention = self.h * n + np.maximum(self.g * kv, self.e * longest) + self.a * pairs
+        weights = self.weight_time(tokens) if self.w_experts > 0.0 else self.w
+        attention = self.g * kv
+        if self.e > 0.0 and longest.any():
+            attention = np.maximum(attention, self.e * longest)
+        attention = self.h * n + attention + self.a * pairs
         if self.m > 0.0:
-            walked = self.e_m * np.maximum(longest, end)
             # no kernel reads the cache faster than the one for decodes alone
-            walked = np.maximum(walked, self.g * kv)
+            walked = np.maximum(self.e_m * np.maximum(longest, end), self.g * kv)
             together = np.maximum(self.a * (pairs + self.m * kv) + self.h_m * n, walked)
             attention = np.where(new > 0.0, together, attention)
-        interference = self.x * n * new / np.where(tokens > 0.0, tokens, 1.0)
-        total = self.t0 + linear + attention + interference
-        return np.where(tokens > 0.0, total, 0.0)
+        total = self.t0 + (np.maximum(weights, self.b * rounded) + self.c * tokens) + attention
+        if self.x > 0.0:
+            total = total + self.x * n * new / np.where(tokens > 0.0, tokens, 1.0)
+        return total if np.all(tokens > 0.0) else np.where(tokens > 0.0, total, 0.0)
 
     def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float, end: float) -> float:
         # Same expression on Python floats: a simulator calls this once per iteration.

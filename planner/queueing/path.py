@@ -17,6 +17,7 @@ prompts, how far its decodes are); the recursion then runs on what each replica 
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
@@ -155,8 +156,8 @@ class Followed:
         """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, their weights, and whose they are."""
         if metric not in self._sorted:
             found: Array = getattr(self, metric.removesuffix("_s"))
-            order = np.argsort(found, kind="stable")
-            order = order[np.isfinite(found[order])]
+            # what has none is last
+            order = np.argsort(found)[: np.count_nonzero(np.isfinite(found))]
             self._sorted[metric] = found[order], self.weight[order], self.rows[order]
         return self._sorted[metric]
 
@@ -293,30 +294,32 @@ class _Flying:
 def _of_two(rows: Iterable[tuple[float, int, int, float, float]], replicas: int, held_up: float) -> NDArray[np.int64]:
     """Send each request to the one of two replicas with fewer in flight; the first on a tie: both were drawn alike.
 
-    The picture is that of :class:`_Flying`, written out in one loop: it is passed for every request of every prediction.
+    The picture is that of :class:`_Flying`, written out in one loop: it is passed for every request of every prediction. Clocks
+    are read when an arrival looks at a replica; ends are kept in order, so that all that have passed go at once.
     """
     held = min(held_up, 0.99)
-    free, busy, due = [0.0] * replicas, [0.0] * replicas, [np.inf] * replicas
+    free, behind = [0.0] * replicas, [0.0] * replicas
     ends: list[list[float]] = [[] for _ in range(replicas)]
     found = []
     for now, first, second, work, life in rows:
-        for r in (first, second):
-            while due[r] <= now:
-                flying = ends[r]
-                heappop(flying)
-                if not flying:
-                    due[r] = np.inf
-                    break
-                next_s = flying[0] + held * busy[r]
-                due[r] = next_s if next_s >= free[r] else (next_s - held * free[r]) / (1.0 - held)
-        r = second if len(ends[second]) < len(ends[first]) else first
-        done = (free[r] if free[r] > now else now) + work
-        free[r] = done
-        busy[r] += work
-        heappush(ends[r], done - held * busy[r] + life)
-        next_s = ends[r][0] + held * busy[r]
-        due[r] = next_s if next_s >= done else (next_s - held * done) / (1.0 - held)
-        found.append(r)
+        one, two = ends[first], ends[second]
+        if one:
+            left = free[first] - now
+            clock = now - behind[first] + (held * left if left > 0.0 else 0.0)
+            if one[0] <= clock:
+                del one[: bisect_right(one, clock)]
+        if two:
+            left = free[second] - now
+            clock = now - behind[second] + (held * left if left > 0.0 else 0.0)
+            if two[0] <= clock:
+                del two[: bisect_right(two, clock)]
+        if len(two) < len(one):
+            first, one = second, two
+        before = free[first]
+        done = free[first] = (before if before > now else now) + work
+        late = behind[first] = behind[first] + held * work
+        insort(one, done - late + life)
+        found.append(first)
     return np.array(found, dtype=np.int64)
 
 
