@@ -487,6 +487,7 @@ class _Queue:
         # the first request of a replica or of a block finds it empty
         self._first_of = np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3
         self._crowded = False
+        self._density = part.pairs / part.tokens
         self._held_share = float(part.held.sum()) / max(float(part.context.sum()), 1e-300)
         self._left = np.zeros(arrived.size)
         self._left_context = 0.0
@@ -506,7 +507,6 @@ class _Queue:
         """Waits, first tokens and ends given the decodes each prompt is served beside; see :meth:`_decode`."""
         part, cost = self.part, self.cost
         room = np.maximum(self.budget - n, 1.0)
-        density = part.pairs / part.tokens
         whole = np.ceil(part.tokens / room) - 1.0
         rest = part.tokens - whole * room if np.isfinite(self.budget) else part.tokens
         start = self.first - self._last
@@ -514,8 +514,8 @@ class _Queue:
         there = _not_beyond(self.admitted, start)
         waiting = np.maximum(self._served[there] - self._served[1:], 0.0)
         batch = np.minimum(rest + waiting, room)
-        last = cost(n, held, batch, batch * density)
-        full = np.where(whole > 0.0, cost(n, held, room, room * density), 0.0) if np.any(whole > 0.0) else 0.0
+        last = cost(n, held, batch, batch * self._density)
+        full = np.where(whole > 0.0, cost(n, held, room, room * self._density), 0.0) if np.any(whole > 0.0) else 0.0
         work = whole * full + last * (rest / batch)
         iterations = whole + rest / batch
         if part.backlog.any():
@@ -621,12 +621,13 @@ class _Queue:
         What is left of the steps of one that is under way has the survival E[(D - k)^+]/E[D].
         """
         start = np.maximum.accumulate(np.where(self._first_of, self.arrived, -np.inf))
-        steps = np.sort(self.part.steps)
-        total = max(float(steps.sum()), 1e-300)
-        taken = np.linspace(0.0, float(steps[-1]) + 1.0, 256)
-        beyond = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
-        place = np.searchsorted(steps, taken)
-        survival = (beyond[place] - taken * (steps.size - place)) / total
+        steps = self.part.steps
+        taken, width = np.linspace(0.0, float(steps.max()) + 1.0, 256, retstep=True)
+        cell = (steps / width).astype(np.int64)
+        number, total = (
+            np.cumsum(np.bincount(cell, weight, taken.size)[::-1])[::-1] for weight in (np.ones(steps.size), steps)
+        )
+        survival = np.maximum(total - taken * number, 0.0) / max(float(total[0]), 1e-300)
         level = self.part.level[np.minimum(self.part.block, self.part.level.size - 1)]
         self._left = level * decodes * np.interp((self.arrived - start) / duration, taken, survival)
         self._left_context = context

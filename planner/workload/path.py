@@ -184,25 +184,28 @@ class Path:
         lack = wanted - np.stack([np.bincount(second, x, self.seconds) for x in lengths])
         scale = 1.0 / np.maximum(np.var(lengths, axis=1), 1e-9)
         busy = np.flatnonzero(self.counts)
-        start = np.concatenate(([0], np.cumsum(self.counts)))[busy]
+        start, counts = np.concatenate(([0], np.cumsum(self.counts)))[busy], self.counts[busy]
+        # a row an array, of the busy seconds alone: hundreds of rounds are most of what a first answer waits for
+        (inputs, outputs), (short_in, short_out) = lengths, (np.array(row[busy]) for row in lack)
+        half = busy.size // 2
         rounds = int(np.clip(_SWAP_ROUNDS[1] * HOUR_S / self.seconds, *_SWAP_ROUNDS))
         for turn in range(rounds if busy.size > 1 else 0):
-            order = np.argsort(lack[turn % 2, busy])
-            half = order.size // 2
+            order = np.argsort(short_out if turn % 2 else short_in)
             one, two = order[:half], order[::-1][:half]
             if turn % 3 == 2:
                 two = rng.permutation(two)
-            a, b = (start[k] + (rng.random(half) * self.counts[busy[k]]).astype(np.int64) for k in (one, two))
-            at, other = busy[one], busy[two]
-            gain = lengths[:, b] - lengths[:, a]
+            a, b = (start[at] + (rng.random(half) * counts[at]).astype(np.int64) for at in (one, two))
+            more_in, more_out = inputs[b] - inputs[a], outputs[b] - outputs[a]
             # squared lack after the swap less that before it
-            change = scale @ (2.0 * gain * (gain - lack[:, at] + lack[:, other]))
-            use = change < 0.0
-            a, b, gain = a[use], b[use], gain[:, use]
-            lack[:, at[use]] -= gain
-            lack[:, other[use]] += gain
-            dealt[a], dealt[b] = dealt[b], dealt[a]
-            lengths[:, a], lengths[:, b] = lengths[:, b], lengths[:, a]
+            change = scale[0] * (2.0 * more_in * (more_in - short_in[one] + short_in[two]))
+            change += scale[1] * (2.0 * more_out * (more_out - short_out[one] + short_out[two]))
+            use = np.flatnonzero(change < 0.0)
+            a, b, one, two = a[use], b[use], one[use], two[use]
+            for short, more in ((short_in, more_in[use]), (short_out, more_out[use])):
+                short[one] -= more
+                short[two] += more
+            for column in (dealt, inputs, outputs):
+                column[a], column[b] = column[b], column[a]
         times = second + self._within(second, rng)
         order = np.argsort(times, kind="stable")
         kept = dealt[order]
