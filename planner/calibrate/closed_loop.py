@@ -13,6 +13,7 @@ from planner.iteration.model import IterationModel
 
 __all__ = [
     "DEFAULT_BUDGET",
+    "LOWEST_LOG",
     "PARAMETERS",
     "SCHEDULING",
     "Loads",
@@ -28,9 +29,10 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-PARAMETERS = ("t0", "w", "b", "c", "g", "h", "a", "request", "overhead")
-"""Order of the parameters in every array of this module. `request`: time the engine loses per request; `overhead`: what
-the first token waits for outside the engine."""
+PARAMETERS = ("t0", "w", "b", "c", "g", "h", "a", "more", "request", "overhead")
+"""Order of the parameters in every array of this module. `more`: prompt tokens that a decode's token costs in the linear layers
+beyond its own (it passes the head, and products of few rows are slow ones); `request`: time the engine loses per request;
+`overhead`: what the first token waits for outside the engine."""
 
 SCHEDULING = ("mixed", "exclusive")
 DEFAULT_BUDGET = 8192.0
@@ -40,6 +42,9 @@ SMALLEST_CHUNK = 16.0
 """Tokens left for prompts when decodes fill the budget: the engine makes room somehow [tokens]."""
 
 LOWEST_LOG = -45.0
+"""Logarithm that stands for nothing [log SI]."""
+LEAST_MORE = 1e-6
+"""Below it a decode's token is one like any other [1]."""
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
 STEP = 1e-5
@@ -194,21 +199,23 @@ class Loads:
 
 
 def log_parameters(model: IterationModel, request_s: float, overhead_s: float) -> FloatArray:
-    """Logarithms of :data:`PARAMETERS` [log SI], shape (9,); terms that are nil become very small."""
+    """Logarithms of :data:`PARAMETERS` [log SI], shape (10,); terms that are nil become very small."""
     full = model.at_batch()
-    values = np.array([full.t0, full.w, full.b, full.c, full.g, full.h, full.a, request_s, overhead_s])
+    values = np.array([full.t0, full.w, full.b, full.c, full.g, full.h, full.a, full.rows - 1.0, request_s, overhead_s])
     return np.asarray(np.log(np.maximum(values, math.exp(LOWEST_LOG))), dtype=np.float64)
 
 
 def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationModel:
     """The iteration-time model of log-parameters, its expert part split as in `like`."""
-    t0, w, b, c, g, h, a = np.exp(theta[:7]).tolist()
+    t0, w, b, c, g, h, a, more = np.exp(theta[:8]).tolist()
+    rows = 1.0 + more if more > LEAST_MORE else 1.0
     if like is not None and like.w_experts > 0.0:
         part = like.w_experts / (like.w + like.w_experts)
         return IterationModel(
-            t0=t0, w=w * (1.0 - part), b=b, c=c, g=g, h=h, a=a, e=g, w_experts=w * part, expert_share=like.expert_share
-        )
-    return IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g)
+            t0=t0, w=w * (1.0 - part), b=b, c=c, g=g, h=h, a=a, e=g, w_experts=w * part, expert_share=like.expert_share,
+            rows=rows,
+        )  # fmt: skip
+    return IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
 
 
 def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray, FloatArray]:
@@ -226,7 +233,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
     Parameters
     ----------
     theta
-        Log-parameters, shape (R, 9).
+        Log-parameters, shape (R, 10).
     loads
         P loads.
     rules
@@ -242,7 +249,8 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
     Reiser, Lavenberg, "Mean-value analysis of closed multichain queuing networks", J. ACM 27(2), 1980,
     doi:10.1145/322186.322195.
     """
-    t0, w, b, c, g, h, a, request, overhead = np.moveaxis(np.exp(theta)[..., None], -2, 0)
+    t0, w, b, c, g, h, a, more, request, overhead = np.moveaxis(np.exp(theta)[..., None], -2, 0)
+    rows = 1.0 + more
     context = loads.input + 0.5 * loads.output
     pairs = 0.5 * loads.input * (loads.input + 1.0)
     steps = loads.output - 1.0
@@ -256,14 +264,14 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         n = 1.0 + others
         started = np.maximum(others - met, 1e-9) / steps
         attention = (h + g * context) * n
-        decode = t0 + np.maximum(w * loads.weight_share(n), b * n) + c * n + attention
+        decode = t0 + np.maximum(w * loads.weight_share(rows * n), b * rows * n) + c * rows * n + attention
         if rules.scheduling == "exclusive":
             own = prefill_alone + request
             # prompts that come together wait for each other
             stalled = decode + started * own
             ttft = overhead + own * (1.0 + 0.5 * started) + 0.5 * decode * (others > 0.0)
             return stalled, ttft, prefill_alone - np.ceil(loads.input / rules.budget) * stalled
-        room = np.maximum(rules.budget - n, SMALLEST_CHUNK)
+        room = np.maximum(rules.budget - rows * n, SMALLEST_CHUNK)
         chunks = np.ceil(loads.input / room)
         piece = np.minimum(loads.input, room)
         pieces = started * loads.input / piece
@@ -272,7 +280,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         several = pieces / with_prefill
         chunk = np.minimum(several * piece, room)
         spread = piece * np.sqrt(np.maximum(several * (1.0 + pieces - several), 0.0))
-        tokens = n + chunk
+        tokens = rows * n + chunk
         weights = w * loads.weight_share(tokens)
         linear = _mean_larger(weights, b * tokens, b * np.minimum(spread, room - chunk + 1.0))
         both = t0 + linear + c * tokens + attention
@@ -299,8 +307,8 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         n = 1.0 + others
         per_prompt = prefill_alone + request
         if rules.scheduling != "exclusive":
-            room = np.maximum(rules.budget - n, SMALLEST_CHUNK)
-            tokens = n + room
+            room = np.maximum(rules.budget - rows * n, SMALLEST_CHUNK)
+            tokens = rows * n + room
             full = t0 + np.maximum(w * loads.weight_share(tokens), b * tokens) + c * tokens + (h + g * context) * n
             per_prompt = full * loads.input / room + a * pairs + request
         own = prefill_alone + request + overhead
@@ -323,7 +331,7 @@ def _mean_larger(floor: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatAr
 
 
 def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray, FloatArray]:
-    """Logarithms of TPOT and, after them, of TTFT of the loads alone, with their derivatives: (R, P + A), (R, P + A, 9)."""
+    """Logarithms of TPOT and, after them, of TTFT of the loads alone, with their derivatives: (R, P + A), (R, P + A, 10)."""
 
     problems, size = theta.shape
     # all finite differences in one evaluation

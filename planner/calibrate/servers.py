@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.calibrate.closed_loop import (
     DEFAULT_BUDGET,
+    LOWEST_LOG,
     PARAMETERS,
     SCHEDULING,
     Loads,
@@ -43,7 +44,10 @@ BUDGETS = (2048.0, 4096.0, 8192.0, 16384.0)
 CHOICE_MARGIN = 0.97
 """Other rules than the default are believed when they lower the left-out error to this share of it [1]."""
 
-HOST_LOG_SD: Mapping[str, float] = {"request": 2.5, "overhead": 0.6, "h": 1.5}
+MORE, FROZEN_SD = (math.log(0.5), 1.5), 1e-3
+"""Mean and standard deviation of the logarithm of `more` where left-out shapes call for it; otherwise it is nil [log token]."""
+
+HOST_LOG_SD: Mapping[str, float] = {"request": 2.5, "overhead": 0.6, "h": 1.5, "more": FROZEN_SD}
 """Standard deviations of the logarithms of what the host adds: engines differ by orders of magnitude [1]."""
 
 PRIOR_WIDTH = 3.0
@@ -54,7 +58,7 @@ One point must not be explained by its host alone."""
 COMMON_LOG_SD = 0.25
 """What the estimate of a GPU and model is off by as a whole [1]."""
 
-UNKNOWN_LOG_SD = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, 2.0, 1.0)
+UNKNOWN_LOG_SD = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, FROZEN_SD, 2.0, 1.0)
 SCALE = 0.02
 STARTS = 2
 RESAMPLES = 60
@@ -129,7 +133,7 @@ class ServerFit:
     warnings
         Sentences for people.
     theta, covariance
-        Log-parameters and their posterior covariance, shapes (9,) and (9, 9).
+        Log-parameters and their posterior covariance, shapes (10,) and (10, 10).
     """
 
     iteration: IterationModel
@@ -216,7 +220,8 @@ class _Prior:
     iteration: IterationModel | None
 
 
-def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int) -> _Prior:
+def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int, more: bool = False) -> _Prior:
+    """Prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
     size = len(PARAMETERS)
     if prior is None:
         mean, sd, common = _unknown_prior(loads), np.array(UNKNOWN_LOG_SD), np.ones(size)
@@ -229,6 +234,8 @@ def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int) -
             [host_width * HOST_LOG_SD[n] if n in HOST_LOG_SD else width * PRIOR_LOG_SD[n] for n in PARAMETERS]
         )
         common = np.array([0.0 if name in HOST_LOG_SD else COMMON_LOG_SD for name in PARAMETERS])
+    at = PARAMETERS.index("more")
+    mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
     precision: FloatArray = np.asarray(np.linalg.inv(np.diag(sd**2) + np.outer(common, common)))
     rng = np.random.default_rng(seed)
     moved = mean + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, size))
@@ -244,7 +251,7 @@ def _unknown_prior(x: Loads) -> FloatArray:
     host = engine(DEFAULT_ENGINE)
     values = [
         0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token,
-        0.1 * per_token / 1000.0, REQUEST_S, host.api_overhead_s,
+        0.1 * per_token / 1000.0, math.exp(LOWEST_LOG), REQUEST_S, host.api_overhead_s,
     ]  # fmt: skip
     logs: FloatArray = np.log(np.array(values))
     return logs
@@ -253,7 +260,7 @@ def _unknown_prior(x: Loads) -> FloatArray:
 def _solve(
     x: Loads, weights: FloatArray, prior: _Prior, rules: Rules, starts: FloatArray, mean: Any = None
 ) -> FloatArray:
-    """Best log-parameters of R weightings of the points, shape (R, 9), each from every start."""
+    """Best log-parameters of R weightings of the points, shape (R, 10), each from every start."""
     target = np.concatenate([np.log(x.tpot), np.log(x.ttft[x.alone])])
     both = np.concatenate([weights, weights[:, x.alone]], axis=1)
     problems = weights.shape[0]
@@ -390,6 +397,12 @@ def fit_server(
     left_out = None
     if len(shapes) >= 3:
         left_out = _left_out(x, shape_of, held, rules, np.stack([theta, held.mean]))
+    if left_out is not None and len(shapes) >= ENOUGH_SHAPES:
+        freed = _prior(x, prior, len(shapes), seed, more=True)
+        found_more = _solve(x, np.ones((1, len(points))), freed, rules, freed.starts)[0]
+        left_out_more = _left_out(x, shape_of, freed, rules, np.stack([found_more, freed.mean]))
+        if left_out_more.tpot.mean() < CHOICE_MARGIN * left_out.tpot.mean():
+            held, theta, left_out = freed, found_more, left_out_more
     covariance = _covariance(x, theta, held, rules)
     intervals = _intervals(x, theta, held, rules, covariance, resamples, seed)
     prior_error = None

@@ -98,7 +98,8 @@ class IterationModel:
     e_m
         Longest context or prompt, walked by one thread block [s/token]; only with m > 0.
     rows
-        Tokens a decode brings into the batch: 1, or 1 + draft tokens of a server that speculates [tokens].
+        Tokens a decode brings into the batch: 1, or 1 + draft tokens of a server that speculates; fitted to a server also what
+        its token costs in prompt tokens, as it passes the head and products of few rows are slow ones [tokens].
     apart
         1 = prompts have iterations of their own, 0 = they share those of the decodes [1].
 

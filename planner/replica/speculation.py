@@ -139,7 +139,7 @@ def speculating(
         e=iteration.e + (g + k * d.g - iteration.g if iteration.e else 0.0),
         a=iteration.a + d.a,
         h_m=iteration.h_m + (k * d.h + (k - 1.0) * (d.b + d.c) if iteration.m else 0.0),
-        rows=1.0 + k,
+        rows=(1.0 + k) * iteration.rows,
     )
 
 

@@ -62,6 +62,30 @@ def test_the_way_prompts_are_run_is_found_by_left_out_shapes() -> None:
     assert fit_server(points(scheduling="exclusive"), prior, resamples=2).rules.scheduling == "exclusive"
 
 
+def test_decodes_that_cost_more_than_prompt_tokens_are_found() -> None:
+    """A small model on slow compute: of its decodes' tokens each passes the head, of its prompts' hardly one does."""
+    slow = IterationModel(t0=8e-3, w=2.4e-3, b=0.18e-3, c=0.04e-3, g=1.1e-6, h=0.1e-3, a=0.4e-9, rows=3.0)
+    shapes = [(isl, osl) for isl in (32, 128, 512) for osl in (20, 57, 160)]
+    rng = np.random.default_rng(0)
+
+    def loads(truth: IterationModel) -> list[ServerPoint]:
+        found = []
+        for isl, osl in shapes:
+            for level in (1, 4, 8, 16, 64):
+                tpot = closed_loop_tpot(truth, isl, osl, level, overhead_s=4e-3) * np.exp(0.01 * rng.standard_normal())
+                found.append(
+                    ServerPoint(isl, osl, level, tpot, truth.time(0, 0, isl, isl**2 / 2) + 4e-3 if level == 1 else None)
+                )
+        return found
+
+    fit = fit_server(loads(slow), resamples=2, scheduling="mixed", token_budget=8192.0)
+    assert fit.iteration.rows == pytest.approx(3.0, rel=0.25)
+    for n in (1, 5, 12, 64):
+        assert fit.iteration.time(n, n * 200.0) == pytest.approx(slow.time(n, n * 200.0), rel=0.03)
+    plain = fit_server(loads(replace(slow, rows=1.0, h=0.6e-3)), resamples=2, scheduling="mixed", token_budget=8192.0)
+    assert plain.iteration.rows == 1.0
+
+
 def test_exclusive_formula_by_hand() -> None:
     # of 128 iterations in a request's life 127 decode: it sees 7 x 127/128 others at 1,064 tokens, each of whom starts one
     # prompt of 1,000 in 128 iterations; nothing is lost to waiting
