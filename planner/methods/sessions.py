@@ -176,7 +176,7 @@ class SessionPool(PoolModel):
             later / inputs,
             busy_s,
             rate_per_replica * replicas * (self._span_s / self.sessions.turns + busy_s),
-            min(running * float(table.kept.mean()), cache.kv_tokens),
+            min(running * float(table.running_tokens.mean()), cache.kv_tokens),
         )
         return self._build(pool, kv), state, host
 
@@ -298,7 +298,7 @@ class SessionPool(PoolModel):
             if not math.isfinite(longer):
                 longer = self._slots / rate
             longer = min(longer, self._slots / rate)
-            moved = abs(longer - busy) * rate * float(self.sessions.table.kept.mean())
+            moved = abs(longer - busy) * rate * float(self.sessions.table.running_tokens.mean())
             busy = longer
             if moved < SETTLED * self.cache.kv_tokens:
                 break

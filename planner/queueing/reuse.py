@@ -5,7 +5,7 @@ session left unless others have touched too much since. The tokens V(tau) that o
 Poisson: a session counts once, with the size of its last call in the gap, so that its intensity is the sum over calls of
 min(time until the session's next call here, tau). A cache of M tokens that drops the end of the least recent prefix first then
 supplies E[min(c, (M - V(gap))+)] of a call that could find c tokens again. Running requests keep what they hold: they add their
-service time to the intensity, whatever the gap. Prefixes that many sessions share are items of their own, touched as often as
+service time to the intensity, whatever the gap, for the part of their size that they hold on average while they run. Prefixes that many sessions share are items of their own, touched as often as
 their sessions call; each is in V or not, so they enter as Bernoulli terms.
 """
 
@@ -174,6 +174,8 @@ class SessionTable:
         What it could find again of the call before, without what sessions share [tokens]; shape (calls,).
     items
         What sessions share, by kind.
+    grown_tokens
+        What of `kept_tokens` comes while the call runs, its output, half of which is there on average [tokens]; shape (calls,).
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class SessionTable:
         kept_tokens: ArrayLike,
         cached_tokens: ArrayLike,
         items: Sequence[SharedItems] = (),
+        grown_tokens: ArrayLike = 0.0,
     ) -> None:
         self.session = np.asarray(session, dtype=np.int64)
         self.start, self.end = np.asarray(start_s, dtype=np.float64), np.asarray(end_s, dtype=np.float64)
@@ -199,6 +202,10 @@ class SessionTable:
         self.gaps_s = self._gaps()
         self._size, self.size_tokens = _bins(self.kept)
         self.calls_of_size = np.bincount(self._size, minlength=self.size_tokens.size) / self.calls
+        self.running_tokens = self.kept - 0.5 * np.asarray(grown_tokens, dtype=np.float64)
+        held = np.bincount(self._size, self.running_tokens, self.size_tokens.size) / self.calls
+        # mean calls that run, by size, as if each held all of it
+        self._running = held / np.maximum(self.size_tokens, 1e-300)
         self.reach: list[tuple[NDArray[np.intp], Floats, Floats]] = []  # call, gap, cached: by calls back
         self._tabulate()
 
@@ -307,7 +314,7 @@ class SessionTable:
         rest = max(1.0 - float(weight.sum()), 0.0)
         mass = np.tensordot(weight, self.touched, axes=1) if weight.size else np.zeros((GAPS, size.size))
         mass = mass + rest * gaps[:, None] * self.calls_of_size
-        mass = calls_per_s * (mass + self.calls_of_size * np.asarray(busy_s))
+        mass = calls_per_s * (mass + self._running * np.asarray(busy_s))
         step = max(cache_tokens, 1.0) / STEPS
         length = 2 * STEPS + 2
         tilt = TILT / length

@@ -224,6 +224,7 @@ class Sessions:
             np.maximum(self.input_tokens - own, 0.0) + self.output_tokens,
             np.maximum(self.cached_tokens - own, 0.0),
             items,
+            self.output_tokens,
         )
 
     # --- changed ---------------------------------------------------------------------------------------------------
