@@ -97,6 +97,8 @@ SENTENCES: Mapping[str, str] = {
     "oracle": "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)",
     "kv_transfer": "KV cache over {gbps:g} Gbit/s per GPU plus {base_s:duration}: {kib_per_token:,.0f} KiB per token, "
     "{mean_s:duration} for a prompt of mean length (--kv-transfer-gbps, --kv-transfer-base); transfers do not delay each other",
+    "prefill_caches": "prompts that come back are kept by the prefill replicas, answers are not: they are computed again with the "
+    "next prompt; every prompt is moved whole",
     "prefill_replica": "a prefill replica takes one whole prompt at a time; {spread}; decode replicas are chosen at random",
     # notes
     "caveat": "{text}",

@@ -126,7 +126,7 @@ def plan_of(question: CompiledQuestion) -> Plan:
     if shape in names:
         if (bare := _without_host_memory(question)) is not None:
             return _cheaper_of(question, bare)
-        if question.open_routing and find_shape(shape).caches_prompts:
+        if question.open_routing:
             return _cheapest_routing(question)
         return _as_asked(question)
     plans: dict[str, Plan] = {}
@@ -163,8 +163,7 @@ def plan_of(question: CompiledQuestion) -> Plan:
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
     """The question without the host memory that was given for caches; ``None`` where it changes nothing."""
     engines = question.engines
-    caches = find_shape(question.search.shape).caches_prompts and question.traffic.sessions is not None
-    if engines.offload_gib <= 0.0 or not caches:
+    if engines.offload_gib <= 0.0 or question.traffic.sessions is None:
         return None
     return replace(question, engines=replace(engines, offload_gib=0.0), asked={**question.asked, "offload": 0.0})
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
+from planner.fleet.caches import cache_curve
 from planner.fleet.chance import Chance
 from planner.fleet.overload import beyond_capacity, overload_at
 from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
+from planner.methods.sessions import SessionPool
 from planner.plans import SearchReport
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
@@ -129,7 +131,7 @@ class Fleet:
 
     def caches(self) -> dict[str, object] | None:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
-        return None
+        return {p.name: cache_curve(p) for p in self.pools if isinstance(p.model, SessionPool)} or None
 
     @property
     def doors(self) -> Sequence[Pool]:
@@ -317,15 +319,12 @@ class Shape:
         Name on the command line.
     divides_roles
         Whether a pool is named for the part of every request that it does.
-    caches_prompts
-        Whether what prefix caches find of sessions is computed for it.
     mixes
         Whether a replica prefills and decodes, so that its scheduler chooses between the two.
     """
 
     name: str
     divides_roles = False
-    caches_prompts = False
     mixes = False
 
     def solve(self, question: CompiledQuestion) -> Solved:

@@ -23,11 +23,11 @@ SURGE_LOAD, SURGE_S = 2.0, 60.0
 
 def _replica(pool: Pool, clients: Clients) -> tuple[OverloadedReplica, Door]:
     """A replica of a pool beyond its capacity, and the door in front of it."""
-    law = pool.law
-    if isinstance(pool.model, SessionPool):
-        law = pool.model.law_at(pool.arrival_rate_per_s, pool.size.replicas)
-    if isinstance(pool.model, PrefillPool):
-        made = overloaded_prefill(pool.model.nodes.service_s, pool.model.nodes.weight)
+    law, model = pool.law, pool.model
+    if isinstance(model, SessionPool):
+        law, model, _ = model.left_at(pool.arrival_rate_per_s, pool.size.replicas)
+    if isinstance(model, PrefillPool):
+        made = overloaded_prefill(model.nodes.service_s, model.nodes.weight)
     else:
         made = overloaded_replica(
             law,

@@ -290,21 +290,26 @@ def _with_caches(
     arrivals: PoolArrivals,
 ) -> SessionPool:
     """The model of a pool whose prompts come back: the method's own, of what the prefix caches leave to compute."""
-    engines = question.engines
     # the order the requests came in says nothing of what each finds in a cache
     unordered = replace(arrivals, requests=lambda: None, _found={})
 
     def build(left: PoolLaw, kv_tokens: float) -> PoolModel:
         return _by_method(question, option, replace(setup, kv_tokens=kv_tokens), left, unordered)
 
+    cache = prefix_cache(question, option, setup.kv_tokens)
+    return SessionPool(law, sessions, build, cache, question.routing, question.engines.chunk, setup.slots)
+
+
+def prefix_cache(question: CompiledQuestion, option: EngineOption, kv_tokens: float) -> PrefixCache:
+    """Where replicas of so much KV memory [tokens] keep prompts."""
+    engines = question.engines
     bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
-    cache = PrefixCache(
-        setup.kv_tokens,
+    return PrefixCache(
+        kv_tokens,
         engines.offload_gib * 2.0**30 / bytes_per_token,
         option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
     )
-    return SessionPool(law, sessions, build, cache, question.routing, engines.chunk, setup.slots)
 
 
 def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | None:

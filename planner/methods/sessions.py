@@ -118,6 +118,8 @@ class SessionPool(PoolModel):
         Prefill chunk of the feature sums [tokens].
     slots
         Sequences of a replica.
+    answers
+        Outputs of the calls where replicas prefill alone and others decode: `sessions` then have none [tokens], shape (calls,).
     """
 
     def __init__(
@@ -129,17 +131,20 @@ class SessionPool(PoolModel):
         routing: Routing,
         chunk: int,
         slots: int,
+        answers: FloatArray | None = None,
     ) -> None:
         self.law, self.sessions, self.cache, self.routing, self.chunk = law, sessions, cache, routing, chunk
-        self._build, self._slots = build, slots
-        self._calls = _Representatives(sessions)
+        self._build, self._slots, self._answers = build, slots, answers
+        self._calls = _Representatives(sessions, sessions.output_tokens if answers is None else answers)
         self._known: dict[tuple[float, int], tuple[PoolModel, CacheState, FloatArray]] = {}
         self._capacities: dict[int, float] = {}
         self._laws: dict[tuple[float, int, float], PoolLaw] = {}
 
     def routed(self, routing: Routing) -> SessionPool:
         """The same pool behind another gateway, for what its caches find."""
-        return SessionPool(self.law, self.sessions, self._build, self.cache, routing, self.chunk, self._slots)
+        return SessionPool(
+            self.law, self.sessions, self._build, self.cache, routing, self.chunk, self._slots, self._answers
+        )
 
     # --- what the cache does ---------------------------------------------------------------------------------------
 
@@ -266,10 +271,12 @@ class SessionPool(PoolModel):
             low, high = (middle, min(high, reached)) if reached > middle else (max(low, reached), middle)
         return low
 
-    def law_at(self, arrival_rate_per_s: float, replicas: int) -> PoolLaw:
-        """The pool's requests as its caches leave them at a rate of the pool [1/s]."""
-        state = self.state(arrival_rate_per_s, replicas)
-        return self._laws[arrival_rate_per_s / replicas, replicas, state.busy_s]
+    def left_at(self, arrival_rate_per_s: float, replicas: int) -> tuple[PoolLaw, PoolModel, FloatArray]:
+        """The pool as its caches leave it at a rate of the pool [1/s]: its requests, its model, and how long what each request
+        finds in host memory takes to come back [s], shape (rows,)."""
+        inner, state, host = self._settled(arrival_rate_per_s, replicas, (0.5, 0.9, 0.99))
+        law = self._laws[arrival_rate_per_s / replicas, replicas, state.busy_s]
+        return law, inner, host / self.cache.host_tokens_per_s
 
     def state(self, arrival_rate_per_s: float, replicas: int) -> CacheState:
         """What the caches do at a rate of the pool [1/s]."""
@@ -294,7 +301,8 @@ class SessionPool(PoolModel):
                 near = inner.predict(arrival_rate_per_s, replicas, quantiles)
                 middle = min(quantiles, key=lambda q: abs(q - 0.5))
                 transfer = float(found[2].mean()) / self.cache.host_tokens_per_s if found[2].size else 0.0
-                longer = near.value("ttft_s", middle) + transfer + outputs * near.value("tpot_s", middle)
+                longer = near.value("ttft_s", middle) + transfer
+                longer += outputs * near.value("tpot_s", middle) if outputs > 0.0 else 0.0
             if not math.isfinite(longer):
                 longer = self._slots / rate
             longer = min(longer, self._slots / rate)
@@ -328,6 +336,8 @@ class SessionPool(PoolModel):
         mass = np.diff(np.concatenate([[0.0], 0.5 * (LEVELS[1:] + LEVELS[:-1]), [1.0]]))
         changed: dict[str, Any] = {}
         for metric in ("ttft_s", "e2e_s"):
+            if math.isnan(getattr(found, metric)[0]):
+                continue  # another pool's
             sums = np.add.outer(np.array(getattr(fine, metric)), delays).ravel()
             order = np.argsort(sums)
             level = np.cumsum(np.repeat(mass, delays.size)[order]) / delays.size
@@ -347,9 +357,11 @@ class _Representatives:
     ----------
     sessions
         All calls.
+    outputs
+        Their outputs [tokens], shape (calls,).
     """
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, outputs: FloatArray) -> None:
         order = np.argsort(sessions.input_tokens, kind="stable")
         wanted = min(REPRESENTATIVES, order.size)
         picked = order[((np.arange(wanted) + 0.5) * order.size / wanted).astype(np.int64)]
@@ -357,7 +369,7 @@ class _Representatives:
         picked[-1] = order[-1]
         place = np.full(sessions.calls, -1)
         place[picked] = np.arange(wanted)
-        self.input, self.output = sessions.input_tokens[picked], sessions.output_tokens[picked]
+        self.input, self.output = sessions.input_tokens[picked], outputs[picked]
         self.shared = sessions.shared_tokens[picked]
         reach = sessions.table.reach
         self.gap = np.full((len(reach), wanted), math.inf)

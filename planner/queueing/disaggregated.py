@@ -8,6 +8,7 @@ kept as mixtures of uniform pieces, whose quantiles are exact; percentiles are n
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -272,6 +273,12 @@ class DecodeNodes:
         columns = np.stack([self.decodes, inverse, self.transfer_s * inverse, self.own_s])
         step = float(self.iteration_time[max(1, self.slots // 2)])
         self._lives = row_groups(columns[2] + 0.5 * step * inverse + self.own_s, self.weight, columns, LIFE_GROUPS)
+
+    def serving(self, decodes: FloatArray, before_s: FloatArray, own_s: FloatArray, weight: FloatArray) -> DecodeNodes:
+        """The same nodes at work, asked about other rows of the same requests (:func:`end_to_end`); as in the constructor."""
+        other = copy(self)
+        other.decodes, other.transfer_s, other.own_s, other.weight = decodes, before_s, own_s, weight / weight.sum()
+        return other
 
     @property
     def capacity_per_s(self) -> float:

@@ -5,8 +5,9 @@ session left unless others have touched too much since. The tokens V(tau) that o
 Poisson: a session counts once, with the size of its last call in the gap, so that its intensity is the sum over calls of
 min(time until the session's next call here, tau). A cache of M tokens that drops the end of the least recent prefix first then
 supplies E[min(c, (M - V(gap))+)] of a call that could find c tokens again. Running requests keep what they hold: they add their
-service time to the intensity, whatever the gap, for the part of their size that they hold on average while they run. Prefixes that many sessions share are items of their own, touched as often as
-their sessions call; each is in V or not, so they enter as Bernoulli terms.
+service time to the intensity, whatever the gap, for the part of their size that they hold on average while they run. Prefixes
+that many sessions share are items of their own, touched as often as their sessions call; each is in V or not, so they enter as
+Bernoulli terms.
 """
 
 from __future__ import annotations

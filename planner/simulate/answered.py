@@ -137,7 +137,7 @@ def account(found: ClientRun, calls: Calls, span: float) -> Mapping[str, float]:
     start = WARM_UP * span
     sent = columns["sent_s"] >= start
     first = sent & (columns["tried"] == 0)
-    answered = (columns["done_s"] >= start) & ~np.isnan(columns["done_s"])
+    answered = (columns["done_s"] >= start) & (columns["done_s"] <= span)
     marked = np.zeros((2, sent.size), dtype=bool)
     marked[0, found.rejected] = marked[1, found.given_up] = True
     attempts, wanted, lasted = float(sent.sum()), float(first.sum()), span - start

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from planner.workload.sessions import Sessions
 
-__all__ = ["Calls", "ClientRules", "ClientRun", "run_clients", "session_calls"]
+__all__ = ["Calls", "ClientRules", "ClientRun", "run_clients", "session_calls", "soonest"]
 
 BLOCK = 16
 """Tokens of a KV block: what of a prefix fills no block is not found again."""
@@ -139,6 +139,20 @@ class ClientRun:
         return {name: np.array(getattr(self, name), dtype=np.float64) for name in names}
 
 
+class Onward(Protocol):
+    """What calls go through after the replicas that clients see: the decode replicas of a disaggregated fleet."""
+
+    @property
+    def now(self) -> float:
+        """When something happens there next [s]; inf = nothing."""
+
+    def take(self, attempt: int, call: int, now: float) -> None:
+        """The first token of an attempt is out."""
+
+    def advance(self) -> list[tuple[int, float]]:
+        """What happens next; the attempts that are complete with it, and when their last token came [s]."""
+
+
 class _Cache:
     """The prefixes a replica keeps, on the GPU and its host: (tokens, last call, last use) by session, the least recent first."""
 
@@ -211,8 +225,9 @@ class _Pool:
         rng: np.random.Generator,
         cache: PrefixCache | None,
         shared_prefix: int = 0,
+        onward: Onward | None = None,
     ) -> None:
-        self.calls, self.rules, self.cache = calls, rules, cache
+        self.calls, self.rules, self.cache, self.onward = calls, rules, cache, onward
         self.table = RequestTable.live()
         self.table.cached_tokens = _Supplied(self)
         self.replicas = [
@@ -276,14 +291,23 @@ class _Pool:
             if attempt in self.doomed:
                 self.doomed.discard(attempt)
                 continue
-            run.first_s[attempt], run.done_s[attempt] = start, end
+            run.first_s[attempt] = start
             call = run.call[attempt]
             session = calls.session[call]
             if self.cache is not None and session >= 0:
-                size = (calls.input_tokens[call] + calls.output_tokens[call]) // BLOCK * BLOCK
+                # the last token has been sent and not been read
+                size = (calls.input_tokens[call] + calls.output_tokens[call] - 1) // BLOCK * BLOCK
                 self.caches[here].put(session, size, call, end)
                 self.caches[here].trim(self.replicas[here].free)
-            self.follow(call, end)
+            if self.onward is None:
+                self.ended(attempt, end)
+            else:
+                self.onward.take(attempt, call, end)
+
+    def ended(self, attempt: int, now: float) -> None:
+        """The last token of an attempt is out."""
+        self.run.done_s[attempt] = now
+        self.follow(self.run.call[attempt], now)
 
     def follow(self, call: int, now: float) -> None:
         """The session's next call, after its gap."""
@@ -362,12 +386,7 @@ class _Pool:
 
     def plain(self, now: float) -> int:
         """A gateway that does not look at prompts."""
-        if not self.router.looks:
-            return self.router.blind()
-        candidates = self.router.candidates()
-        seen = self.replicas if candidates is None else [self.replicas[k] for k in candidates]
-        values = [r.held_at(now) if self.rule.least == "tokens" else r.in_system for r in seen]
-        return self.router.least(candidates, values)
+        return self.router.choose(self.replicas, now)
 
     def again(self, call: int, now: float, tried: int) -> None:
         """A call was turned away or given up: once more, or never answered."""
@@ -448,6 +467,7 @@ def run_clients(
     seed: int = 1,
     until_s: float = math.inf,
     progress: Callable[[float], None] | None = None,
+    onward: Onward | None = None,
 ) -> ClientRun:
     """Run clients against replicas until no call is left, or until a time.
 
@@ -467,21 +487,28 @@ def run_clients(
         When the run ends [s].
     progress
         Told the share of `until_s` that has passed.
+    onward
+        Where attempts go on when these replicas are done with them; ``None`` = they are complete then.
     """
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 4])))
-    pool = _Pool(calls, rules, model, replicas, slots, token_budget, kv_tokens, routing, rng, cache, shared_prefix)
+    pool = _Pool(
+        calls, rules, model, replicas, slots, token_budget, kv_tokens, routing, rng, cache, shared_prefix, onward
+    )
     events = pool.events = [(time, ARRIVE, call, 0) for time, call in calls.first_s]
     heapify(events)
     everyone = pool.replicas
     handled = 0
     while True:
         coming = events[0][0] if events else math.inf
-        here, boundary = -1, math.inf
-        for k, replica in enumerate(everyone):
-            if not replica.asleep and replica.now < boundary:
-                here, boundary = k, replica.now
-        if min(coming, boundary) > until_s or (here < 0 and not events):
+        elsewhere = math.inf if onward is None else onward.now
+        here, boundary = soonest(everyone)
+        soon = min(coming, boundary, elsewhere)
+        if soon > until_s or soon == math.inf:
             break
+        if onward is not None and elsewhere == soon:
+            for attempt, end in onward.advance():
+                pool.ended(attempt, end)
+            continue
         if boundary < coming or (boundary == coming and here >= 0):
             replica = everyone[here]
             replica.run(boundary)  # effects of what ends now
@@ -504,6 +531,15 @@ def run_clients(
     pool.run.resident_s = sum(r.resident_s for r in everyone)
     pool.run.preemptions = sum(r.preemptions for r in everyone)
     return pool.run
+
+
+def soonest(replicas: Sequence[MixedReplica]) -> tuple[int, float]:
+    """The replica whose iteration ends first, and when [s]; (-1, inf) where all are asleep."""
+    here, boundary = -1, math.inf
+    for k, replica in enumerate(replicas):
+        if not replica.asleep and replica.now < boundary:
+            here, boundary = k, replica.now
+    return here, boundary
 
 
 def session_calls(sessions: Sessions, calls_per_s: float, calls: int, seed: int) -> tuple[Calls, float]:

@@ -10,32 +10,65 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.methods.sessions import PrefixCache
 from planner.replica.engine import UNLIMITED_BUDGET
+from planner.routing import find_routing
 from planner.simulate.answered import account
-from planner.simulate.clients import Calls, ClientRules, run_clients
+from planner.simulate.clients import Calls, ClientRules, run_clients, session_calls, soonest
 from planner.simulate.drive import drive
 from planner.simulate.fast import MixedReplica
 from planner.simulate.measure import Run, result_of
 from planner.simulate.pool import LOOKS, STAYS
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
+from planner.simulate.routing import Router
 from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import RequestBatch, Traffic
+from planner.workload.sessions import Sessions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["simulate_pair"]
+__all__ = ["ComingBack", "simulate_pair"]
 
 SUPPLIED = 1 << 60
 """Tokens of a prompt that came with its KV cache: all, whatever was evicted since [tokens]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComingBack:
+    """Sessions of a disaggregated fleet.
+
+    Parameters
+    ----------
+    sessions
+        The requests session by session.
+    rate_per_s
+        Their calls [1/s].
+    cache
+        Where prefill replicas keep prompts beside their KV memory, and for how long.
+    """
+
+    sessions: Sessions
+    rate_per_s: float
+    cache: PrefixCache
+
+    def fitting(self, kv_tokens: float) -> Sessions:
+        """The calls that a decode replica of so much memory [tokens] can hold."""
+        fits = self.sessions.input_tokens + self.sessions.output_tokens - 1 <= kv_tokens
+        kept = self.sessions if fits.all() else self.sessions.select(fits)
+        if kept is None:
+            raise InputError("sessions: no call fits into a decode replica's memory")
+        return kept
+
 
 Transfer = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 """Time to move the KV cache of prompts [s] by their lengths [tokens]."""
@@ -51,6 +84,7 @@ def simulate_pair(
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     max_requests: int = 0,
     rules: ClientRules | None = None,
+    coming_back: ComingBack | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SimulationResult, SimulationResult]:
     """Simulate a prefill and a decode pool, iteration by iteration.
@@ -60,7 +94,7 @@ def simulate_pair(
     traffic
         Its requests.
     prefill, decode
-        Replicas and gateways of the two pools; of the first, slots, token budget and memory play no part.
+        Replicas and gateways of the two pools; of the first, slots and token budget play no part, and memory only as a cache.
     transfer_s
         Time to move the KV cache of prompts [s] by their lengths [tokens]; transfers do not delay each other.
     seeds, quantiles, progress
@@ -70,6 +104,8 @@ def simulate_pair(
     rules
         What clients and the doors of the prefill replicas do; ``None`` = everybody waits. The results then hold the attempts that
         were answered, and `clients` of the first what became of all.
+    coming_back
+        The requests session by session, for prefix caches at the prefill replicas; ``None`` = none.
 
     Returns
     -------
@@ -90,7 +126,14 @@ def simulate_pair(
 
         requests = traffic.requests
         while True:
-            first, second, counted = _run(traffic, prefill, decode, transfer_s, seed, requests, rules, tell)
+            if rules is None and coming_back is None:
+                first, second = _run(traffic, prefill, decode, transfer_s, seed, requests, tell)
+                counted: Mapping[str, float] = {}
+            else:
+                given = rules or ClientRules()
+                first, second, counted = _together(
+                    traffic, prefill, decode, transfer_s, seed, requests, given, coming_back, tell
+                )
             wanted = STAYS * first.mean_stay_s
             if traffic.whole or requests >= max_requests or first.span_s >= wanted:
                 break
@@ -105,6 +148,27 @@ def simulate_pair(
     )
 
 
+def _sent(
+    traffic: Traffic, decode: PoolEngines, seed: int, requests: int
+) -> tuple[Run, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The requests of a run that a decode replica can hold: their prompts, outputs and cached tokens."""
+    run = Run()
+    batches: list[RequestBatch] = []
+    for batch in traffic.batches(np.random.Generator(np.random.PCG64(seed))):
+        held = batch.input_tokens + batch.output_tokens - 1
+        fits = (batch.output_tokens == 1) | (held <= decode.kv_tokens)
+        run.rejected += int(held.size - fits.sum())
+        batches.append(batch.select(fits))
+        run.extend(batches[-1])
+        if run.sent + run.rejected >= requests:
+            break
+    inputs, outputs, cached = (
+        np.concatenate([getattr(b, name) for b in batches])
+        for name in ("input_tokens", "output_tokens", "cached_tokens")
+    )
+    return run, inputs, outputs, cached
+
+
 def _run(
     traffic: Traffic,
     prefill: PoolEngines,
@@ -112,41 +176,22 @@ def _run(
     transfer_s: Transfer,
     seed: int,
     requests: int,
-    rules: ClientRules | None,
     progress: Callable[[float], None],
-) -> tuple[Run, Run, Mapping[str, float]]:
-    """One seed: the same requests as the two pools see them, and what became of all attempts where clients have rules."""
-    first, second = Run(), Run()
-    batches: list[RequestBatch] = []
-    for batch in traffic.batches(np.random.Generator(np.random.PCG64(seed))):
-        held = batch.input_tokens + batch.output_tokens - 1
-        fits = (batch.output_tokens == 1) | (held <= decode.kv_tokens)
-        first.rejected += int(held.size - fits.sum())
-        batches.append(batch.select(fits))
-        first.extend(batches[-1])
-        if first.sent + first.rejected >= requests:
-            break
-    inputs, outputs, cached = (
-        np.concatenate([getattr(b, name) for b in batches])
-        for name in ("input_tokens", "output_tokens", "cached_tokens")
-    )
+) -> tuple[Run, Run]:
+    """One seed where everybody waits: the same requests as the two pools see them, one pool after the other."""
+    first, inputs, outputs, cached = _sent(traffic, decode, seed, requests)
+    second = Run()
     router = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
     every = max(first.sent // LOOKS, 1)
-    assert isinstance(prefill.iteration, IterationModel) and isinstance(decode.iteration, IterationModel)
-    counted: Mapping[str, float] = {}
-    if rules is None:
-        _prefilled(first, RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist()), prefill, router, every)
-    else:
-        call, counted = _answered(first, inputs, cached, prefill, rules, seed)
-        inputs, outputs = inputs[call], outputs[call]
-        first.outputs, first.counted = outputs, np.ones(call.size, dtype=np.bool_)
+    _prefilled(first, RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist()), prefill, router, every)
 
     moving = np.flatnonzero(outputs > 1)
     arrives = first.first[moving] + transfer_s(inputs[moving].astype(np.float64))
     order = moving[np.argsort(arrives, kind="stable")]
     arrives = np.sort(arrives, kind="stable")
-    table = decode_table(inputs[order], outputs[order])
-    pool = decode_replicas(decode, table)
+    held = (inputs[order] + 1).tolist()
+    table = RequestTable(held, (outputs[order] - 1).tolist(), [SUPPLIED] * len(held))
+    pool = _decode_replicas(decode, table)
 
     def look_again(now: float, sent: int) -> bool:
         if now < math.inf:
@@ -157,11 +202,27 @@ def _run(
     drive(pool, arrives.tolist(), decode.routing, router, decode.slots, look_again, every)
     first.done = first.first.copy()
     first.done[order] = np.array(list(table.done))
-    second.times, second.first, second.done = first.times, first.first, first.done
-    second.outputs, second.counted, second.rejected = first.outputs, first.counted, first.rejected
+    _same_requests(second, first)
     second.started = (arrives, np.array(list(table.done)))
     second.preemptions = sum(r.preemptions for r in pool)
-    return first, second, counted
+    return first, second
+
+
+def _same_requests(second: Run, first: Run) -> None:
+    """What the decode pool serves are the requests of the prefill pool."""
+    second.times, second.first, second.done = first.times, first.first, first.done
+    second.outputs, second.counted, second.rejected = first.outputs, first.counted, first.rejected
+
+
+def _decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedReplica]:
+    """Fresh replicas that decode what is prefilled elsewhere: of a request the prompt and the first token are there."""
+    assert isinstance(decode.iteration, IterationModel)
+    return [
+        MixedReplica(
+            table, decode.iteration, decode.slots, math.inf, decode.kv_tokens, shared_prefix=decode.shared_prefix
+        )
+        for _ in range(decode.replicas)
+    ]
 
 
 def _prefilled(run: Run, table: RequestTable, prefill: PoolEngines, router: np.random.Generator, every: int) -> None:
@@ -178,46 +239,139 @@ def _prefilled(run: Run, table: RequestTable, prefill: PoolEngines, router: np.r
     run.first = np.array(list(table.first))
 
 
-def _answered(
-    run: Run, inputs: NDArray[np.int64], cached: NDArray[np.int64], prefill: PoolEngines, rules: ClientRules, seed: int
-) -> tuple[NDArray[np.int64], Mapping[str, float]]:
-    """First tokens of the attempts that got one in time, which call each was, and what became of all.
+def _together(
+    traffic: Traffic,
+    prefill: PoolEngines,
+    decode: PoolEngines,
+    transfer_s: Transfer,
+    seed: int,
+    requests: int,
+    rules: ClientRules,
+    coming_back: ComingBack | None,
+    progress: Callable[[float], None],
+) -> tuple[Run, Run, Mapping[str, float]]:
+    """One seed where clients have rules or come back: both pools advance together, an answer may bring the next call.
 
     A prefill node is a replica of mixed batching with one slot and requests of one token: an iteration is one whole prompt.
     """
     assert isinstance(prefill.iteration, IterationModel)
-    count = run.sent
-    calls = Calls(
-        list(zip(run.times.tolist(), range(count), strict=True)),
-        inputs.tolist(),
-        [1] * count,
-        [-1] * count,
-        [0] * count,
-        [-1] * count,
-        [0.0] * count,
-        cached.tolist(),
+    first, second = Run(), Run()
+    if coming_back is None:
+        first, inputs, outputs, cached = _sent(traffic, decode, seed, requests)
+        count, until = first.sent, math.inf
+        span = float(first.times[-1])
+        calls = Calls(
+            list(zip(first.times.tolist(), range(count), strict=True)),
+            inputs.tolist(),
+            outputs.tolist(),
+            [-1] * count,
+            [0] * count,
+            [-1] * count,
+            [0.0] * count,
+            cached.tolist(),
+        )
+    else:
+        calls, span = session_calls(coming_back.fitting(decode.kv_tokens), coming_back.rate_per_s, requests, seed)
+        until = span
+    router = Router(
+        find_routing(decode.routing),
+        decode.replicas,
+        np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1]))),
     )
+    onward = _Decodes(decode, calls, transfer_s, router)
     found = run_clients(
-        calls,
+        replace(calls, output_tokens=[1] * len(calls.input_tokens)),
         rules,
         prefill.iteration,
         replicas=prefill.replicas,
         slots=1,
         token_budget=UNLIMITED_BUDGET,
+        kv_tokens=math.inf if coming_back is None else prefill.kv_tokens,
         routing=prefill.routing,
-        cache=None,
+        cache=None if coming_back is None else coming_back.cache,
         seed=seed,
+        until_s=until,
+        progress=progress,
+        onward=onward,
     )
     columns = found.columns()
-    kept = np.flatnonzero(~np.isnan(columns["first_s"]))
-    span = run.times[-1]
-    run.rejected += columns["call"].size - kept.size
-    run.times, run.first = columns["sent_s"][kept], columns["first_s"][kept]
-    run.marks = [
-        (0.0, 0.0, 0.0),
-        (float(np.max(columns["done_s"][kept], initial=span)), found.busy_s, found.resident_s),
-    ]
-    return columns["call"][kept].astype(np.int64), account(found, calls, span)
+    lost = np.zeros(columns["call"].size, dtype=bool)
+    lost[found.rejected] = lost[found.given_up] = True
+    through = np.flatnonzero(~lost)
+    first.rejected += int(lost.sum())
+    first.times, first.first, first.done = (columns[name][through] for name in ("sent_s", "first_s", "done_s"))
+    first.outputs = np.array(calls.output_tokens, dtype=np.int32)[columns["call"][through].astype(np.int64)]
+    first.counted = np.ones(through.size, dtype=np.bool_)
+    end = float(np.nanmax(first.done, initial=span)) if until == math.inf else span
+    first.marks = [(0.0, 0.0, 0.0), (end, found.busy_s, found.resident_s)]
+    _same_requests(second, first)
+    pool = onward.replicas
+    second.marks = [(0.0, 0.0, 0.0), (end, sum(r.busy_s for r in pool), sum(r.resident_s for r in pool))]
+    second.started = onward.started()
+    second.preemptions = sum(r.preemptions for r in pool)
+    return first, second, account(found, calls, span)
+
+
+class _Decodes:
+    """The decode pool behind prefill replicas with clients; see :class:`planner.simulate.clients.Onward`.
+
+    Parameters
+    ----------
+    decode, router
+        Its replicas and its gateway.
+    calls
+        Lengths by call.
+    transfer_s
+        Time to move the KV cache of prompts [s] by their lengths [tokens].
+    """
+
+    def __init__(self, decode: PoolEngines, calls: Calls, transfer_s: Transfer, router: Router) -> None:
+        self.calls, self.router = calls, router
+        self.moves = transfer_s(np.array(calls.input_tokens, dtype=np.float64)).tolist()
+        self.table = RequestTable.live()
+        self.replicas = _decode_replicas(decode, self.table)
+        self.moving: list[tuple[float, int, int]] = []  # heap of (arrival here [s], attempt, call)
+        self.attempts: list[int] = []  # by the order of their arrival
+        self.arrived: list[float] = []
+        self.done: list[float] = []
+
+    @property
+    def now(self) -> float:
+        """When something happens here next [s]; inf = nothing."""
+        return min(self.moving[0][0] if self.moving else math.inf, soonest(self.replicas)[1])
+
+    def take(self, attempt: int, call: int, now: float) -> None:
+        """The first token of an attempt is out: its KV cache travels, unless that was all."""
+        several = self.calls.output_tokens[call] > 1
+        heappush(self.moving, (now + (self.moves[call] if several else 0.0), attempt, call))
+
+    def advance(self) -> list[tuple[int, float]]:
+        """What happens next; the attempts that are complete with it, and when their last token came [s]."""
+        here, boundary = soonest(self.replicas)
+        if here >= 0 and not (self.moving and self.moving[0][0] < boundary):
+            self.replicas[here].run(boundary)
+            numbers, _, done = self.table.take_complete()
+            self.replicas[here].run(math.nextafter(boundary, math.inf))
+            self.done += done
+            return [(self.attempts[n], end) for n, end in zip(numbers, done, strict=True)]
+        now, attempt, call = heappop(self.moving)
+        output = self.calls.output_tokens[call]
+        if output == 1:
+            return [(attempt, now)]
+        number = len(self.attempts)
+        self.attempts.append(attempt)
+        self.arrived.append(now)
+        self.table.add(number, [self.calls.input_tokens[call] + 1], [output - 1], [SUPPLIED])
+        assert isinstance(self.table.first, dict)
+        self.table.first[number] = now
+        self.replicas[self.router.choose(self.replicas, now)].enqueue(number, now)
+        return []
+
+    def started(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When requests came and when they were through, in the order in which they came, NaN = not yet [s]."""
+        done = np.full(len(self.arrived), math.nan)
+        done[: len(self.done)] = self.done
+        return np.array(self.arrived), done
 
 
 class PrefillReplica:
@@ -273,20 +427,3 @@ class PrefillReplica:
         """Let those go whose iteration has ended."""
         while self.ends and self.ends[0][0] <= until:
             self.held -= self.table.input_tokens[self.ends.popleft()[1]]
-
-
-def decode_table(inputs: NDArray[np.int64], outputs: NDArray[np.int64]) -> RequestTable:
-    """Requests as decode replicas see them: the prompt and the first token are there, the other tokens are to come."""
-    held = (inputs + 1).tolist()
-    return RequestTable(held, (outputs - 1).tolist(), [SUPPLIED] * len(held))
-
-
-def decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedReplica]:
-    """Fresh replicas that decode what is prefilled elsewhere."""
-    assert isinstance(decode.iteration, IterationModel)
-    return [
-        MixedReplica(
-            table, decode.iteration, decode.slots, math.inf, decode.kv_tokens, shared_prefix=decode.shared_prefix
-        )
-        for _ in range(decode.replicas)
-    ]

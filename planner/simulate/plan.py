@@ -24,7 +24,7 @@ from planner.queueing.reuse import found_share
 from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
 from planner.simulate.clients import ClientRules
-from planner.simulate.pair import simulate_pair
+from planner.simulate.pair import ComingBack, simulate_pair
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic
@@ -378,8 +378,14 @@ def verify_fleet(
                 "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
             )
         first, second = pair_engines(fleet)
+        # a trace that is replayed has requests of its own
+        coming_back = None
+        if load.trace is None and question.traffic.sessions is not None and isinstance(fleet.prefill, SessionPool):
+            coming_back = ComingBack(question.traffic.sessions, arrival_rate_per_s, fleet.prefill.cache)
+        if coming_back is not None and load.surge is not None:
+            raise InputError("surge: not together with sessions")
         found = simulate_pair(
-            source.of(0, requests, max_requests),
+            source.of(0, requests, max_requests) if coming_back is None else source.drawn(0, requests),
             first,
             second,
             fleet.transfer_s,
@@ -387,6 +393,7 @@ def verify_fleet(
             quantiles=quantiles,
             max_requests=max_requests,
             rules=rules if clients.stated else None,
+            coming_back=coming_back,
             progress=tell(asked[-1].name),
         )
         return found[: len(asked)]

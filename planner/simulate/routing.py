@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from planner.errors import InputError
 from planner.routing import Routing
@@ -11,6 +12,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["Router"]
+
+
+class Seen(Protocol):
+    """What a gateway sees of a replica."""
+
+    @property
+    def in_system(self) -> int:
+        """Requests resident or waiting."""
+
+    def held_at(self, time: float) -> float:
+        """Tokens held at `time`."""
 
 
 class Router:
@@ -34,7 +46,7 @@ class Router:
         self.replicas = replicas
         self.looks = bool(routing.least) and replicas > 1
         self._wanted = routing.candidates if (routing.candidates or replicas) < replicas else None
-        self._in_turn = routing.in_turn
+        self._in_turn, self._by_tokens = routing.in_turn, routing.least == "tokens"
         self._rng = rng
         self._block: list[float] = []
         self._next = 0
@@ -69,6 +81,14 @@ class Router:
                 position += position >= other
             chosen.append(position)
         return chosen
+
+    def choose(self, replicas: Sequence[Seen], now: float) -> int:
+        """The replica that takes an arrival, all seen as they are at `now` [s]."""
+        if not self.looks:
+            return self.blind()
+        candidates = self.candidates()
+        seen = replicas if candidates is None else [replicas[k] for k in candidates]
+        return self.least(candidates, [r.held_at(now) if self._by_tokens else r.in_system for r in seen])
 
     def least(self, candidates: list[int] | None, values: list[float]) -> int:
         """The candidate with the smallest of `values`, which are what the rule looks at, one per candidate."""

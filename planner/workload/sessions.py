@@ -266,6 +266,26 @@ class Sessions:
             shared=tuple(SharedPrefix(s.group, s.tokens * input_factor) for s in self.shared),
         )
 
+    def prefilled(self, answer_s: Floats) -> Sessions:
+        """The same calls as replicas see them that prefill alone: answers are decoded and stay elsewhere.
+
+        Parameters
+        ----------
+        answer_s
+            About how long the answer of each call takes, where its duration is not known [s], shape (calls,).
+        """
+        before = np.where(self.first, 0.0, np.r_[0.0, self.input_tokens[:-1]])
+        lasted = np.where(np.isnan(self.duration_s), answer_s, 0.0)
+        passed = np.r_[0.0, np.cumsum(lasted)[:-1]]
+        nothing = np.zeros(self.calls)
+        return replace(
+            self,
+            times_s=self.times_s + passed - passed[self.first][self.session],
+            output_tokens=nothing,
+            cached_tokens=np.minimum(self.cached_tokens, before),
+            duration_s=nothing,
+        )
+
     def fewer(self, calls: int) -> Sessions:
         """About so many calls: whole sessions, evenly by their number of calls."""
         if self.calls <= calls:

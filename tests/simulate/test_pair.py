@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
 from planner.methods.overload import overloaded_prefill
+from planner.methods.sessions import PrefixCache
 from planner.queueing.overload import Door
 from planner.simulate.clients import ClientRules
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Request
-from planner.simulate.pair import simulate_pair
+from planner.simulate.pair import ComingBack, simulate_pair
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic
 from planner.simulate.run import run_policy
 from planner.simulate.traffic import SampledTraffic
+from planner.workload.sessions import Sessions
 
 MODEL = IterationModel(t0=4e-3, w=2e-3, b=3e-5, g=2e-7, h=2e-5, a=2e-9)
 
@@ -118,3 +121,54 @@ def test_a_prefill_pool_beyond_its_capacity(door: Door, load: float) -> None:
     share = first.clients["goodput_per_s"] / first.clients["demand_per_s"]
     assert found.answered_share == pytest.approx(min(share, 1.0), abs=0.03)
     assert found.amplification == pytest.approx(first.clients["amplification"], abs=0.1)
+
+
+def test_a_session_comes_back_after_its_answer_and_finds_its_prompt_but_not_the_answer() -> None:
+    """Two calls, worked by hand: 1,000 tokens and 5 out; 10 s later 2,000 tokens, of which 992 are whole blocks of the first."""
+    calls = Sessions.of(
+        np.zeros(2, dtype=np.int64), np.array([0.0, 10.0]), np.array([1000.0, 2000.0]), np.array([5.0, 1.0])
+    )
+    assert calls.cached_tokens.tolist() == [0.0, 1005.0] and calls.prefilled(np.ones(2)).cached_tokens.tolist() == [
+        0.0,
+        1000.0,
+    ]
+    assert calls.prefilled(np.array([4.0, 4.0])).times_s.tolist() == [0.0, 14.0]
+    prefill, decode = IterationModel(t0=0.1, c=1e-4), IterationModel(t0=0.02)
+    coming_back = ComingBack(calls, 0.02, PrefixCache(math.inf))
+    traffic = SampledTraffic([1000.0], [5.0], None, 0.02, 60)
+    first, second = simulate_pair(
+        traffic,
+        PoolEngines(1, prefill, kv_tokens=100_000.0),
+        PoolEngines(1, decode, kv_tokens=100_000.0),
+        lambda prompt: 1e-3 * prompt,
+        seeds=1,
+        coming_back=coming_back,
+    )
+    assert first.clients is not None
+    assert first.clients["cached_share"] == pytest.approx(992 / 3000, abs=0.02)  # as many second calls as first ones
+    sample = second.samples[0]
+    # nobody meets anybody at this rate: 0.1 s and 1,000 or 1,008 tokens at 0.1 ms; the first moves for 1 s and decodes 4 tokens
+    assert sorted({round(t, 6) for t in sample.ttft_s}) == [0.2, 0.2008]
+    assert sample.tpot_s == pytest.approx((1.0 + 4 * 0.02) / 4)
+
+
+@pytest.mark.parametrize("routing", ["random", "least"])
+def test_calls_that_nobody_repeats_are_the_pools_one_after_the_other(routing: str) -> None:
+    """Sessions of one call: the pools that advance together are the pools one after the other, within the error of a run."""
+    rng = np.random.default_rng(5)
+    inputs, outputs = rng.integers(50, 2000, 400).astype(float), rng.integers(1, 120, 400).astype(float)
+    alone = Sessions.of(np.arange(400), np.zeros(400), inputs, outputs)
+    engines = PoolEngines(3, MODEL, routing=routing), PoolEngines(2, MODEL, slots=40, kv_tokens=1e6, routing=routing)
+    traffic = SampledTraffic(inputs, outputs, None, 35.0, 8_000)
+    plain = simulate_pair(traffic, *engines, lambda p: 1e-5 * p, seeds=2)
+    back = simulate_pair(
+        traffic,
+        *(replace(e, kv_tokens=1e6) for e in engines),
+        lambda p: 1e-5 * p,
+        seeds=2,
+        coming_back=ComingBack(alone, 35.0, PrefixCache(math.inf)),
+    )
+    for metric, k in (("ttft_s", 0), ("tpot_s", 1), ("e2e_s", 1)):
+        for level in (0.5, 0.9):
+            expected = plain[k].quantile(metric, level).value
+            assert back[k].quantile(metric, level).value == pytest.approx(expected, rel=0.06)

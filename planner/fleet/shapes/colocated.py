@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_curve, cache_lines
+from planner.fleet.caches import cache_lines
 from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
@@ -333,13 +333,6 @@ class Colocated(Fleet):
             pools.append(replace(pool, model=replica[1]))
         return Colocated(question, pools)
 
-    def caches(self) -> dict[str, object] | None:
-        """See :meth:`planner.fleet.fleet.Fleet.caches`."""
-        pools = [p for p in self.pools if isinstance(p.model, SessionPool)]
-        if not pools:
-            return None
-        return {pool.name: cache_curve(pool) for pool in pools}
-
     def grown(self, growth: str) -> Colocated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
         return self._with(lambda model: model.grown(growth))
@@ -375,7 +368,6 @@ class _ColocatedShape(Shape):
     """See the module."""
 
     name = "colocated"
-    caches_prompts = True
     mixes = True
 
     def solve(self, question: CompiledQuestion) -> Solved:

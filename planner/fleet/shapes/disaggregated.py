@@ -14,21 +14,23 @@ from numpy.typing import NDArray
 from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.caches import cache_lines
 from planner.fleet.explain import beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
 from planner.fleet.overload import overload_lines
-from planner.fleet.pool import FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, gpus_by_type, smallest_pool
+from planner.fleet.pool import (FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, gpus_by_type, prefix_cache, smallest_pool)
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import InCopies, PoolModel, Prediction
 from planner.methods.burst import PoolArrivals
 from planner.methods.disaggregated import BANDS, BURST_BAND, DecodePool, PrefillPool, burst_bands
 from planner.methods.joint import apart
+from planner.methods.sessions import SessionPool
 from planner.plans import EngineSettings, SearchReport
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
-from planner.queueing.disaggregated import DecodeNodes, PrefillNodes, end_to_end
+from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes, end_to_end
 from planner.queueing.memory import slot_law
 from planner.queueing.reuse import own_tokens
 from planner.remarks import Remark
@@ -73,8 +75,8 @@ class Disaggregated(Fleet):
         What is asked.
     prefill_option, decode_option
         Engines of the two pools, of one model.
-    prefill
-        The prefill pool of the same question and prefill engine, where it is known already.
+    prefills
+        Prefill pools of the same question that are known already, by their engine and what an answer's token takes [s].
 
     Raises
     ------
@@ -90,7 +92,7 @@ class Disaggregated(Fleet):
         question: CompiledQuestion,
         prefill_option: EngineOption,
         decode_option: EngineOption,
-        prefill: PrefillPool | None = None,
+        prefills: dict[tuple[str, float], PrefillPool | SessionPool] | None = None,
     ) -> None:
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
@@ -108,13 +110,6 @@ class Disaggregated(Fleet):
             raise InputError(
                 "in_flight: prefill and decode pools with a limit in flight are not modelled", "Take --shape colocated."
             )
-        self.prefill = prefill or PrefillPool(
-            PrefillNodes(_prefill_times(prefill_option, length, rows.cached), weight),
-            question.routing.pooled,
-            PoolArrivals(arrivals, 1.0, law.requests, question.traffic.growth, sending=sending),
-            prefill_option.profile.api_overhead_s,
-            lambda path: np.asarray(prefill_option.profile.iteration.time(0.0, 0.0, path.tokens, path.pairs)),
-        )
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
         # every GPU of a group sends its part over its own link; the smaller group is the narrower path
         links = min(prefill_option.tp, decode_option.tp)
@@ -136,17 +131,66 @@ class Disaggregated(Fleet):
                     sending=sending,
                 ),
             )
+        self._arrivals = PoolArrivals(arrivals, 1.0, law.requests, question.traffic.growth, sending=sending)
+        key = prefill_option.label, self._answer_step_s()
+        prefills = {} if prefills is None else prefills
+        if key not in prefills:
+            prefills[key] = self._prefill_pool(rows.cached, key[1])
+        self.prefill: PrefillPool | SessionPool = prefills[key]
+
+    def _answer_step_s(self) -> float:
+        """About what each token of an answer takes, to a twentieth [s]: sessions come back to their prefix after it; 0 without."""
+        if self.question.traffic.sessions is None or self.decode is None:
+            return 0.0
+        rate = self.question.traffic.rate_per_s * self.decode_share
+        tpot = tuple(p for p in self.promises.parts if p.metric == "tpot_s")
+        found = smallest_pool(self.decodes, rate, self.promises.only(tpot), levels=self.levels)
+        middle = min(self.levels, key=lambda q: abs(q - 0.5))
+        if isinstance(found, Shortfall):
+            step = float(self.decode.nodes.iteration_time[self.slots.count // 2])
+        else:
+            step = self.decodes.predict(rate, found.replicas, (middle,)).value("tpot_s", middle)
+        return float(1.05 ** round(math.log(step) / math.log(1.05)))
+
+    def _prefill_pool(self, cached: FloatArray, answer_step_s: float) -> PrefillPool | SessionPool:
+        """Prefill nodes, each with a cache of the prompts that come back where the workload has sessions."""
+        option, question, law = self.prefill_option, self.question, self.law
+        iteration, routing = option.profile.iteration, question.routing
+
+        def nodes(left: PoolLaw, kv_tokens: float, arrivals: PoolArrivals) -> PrefillPool:
+            return PrefillPool(
+                PrefillNodes(_prefill_times(option, left.input_tokens, left.cached_share), left.weight),
+                routing.pooled,
+                arrivals,
+                option.profile.api_overhead_s,
+                lambda path: np.asarray(iteration.time(0.0, 0.0, path.tokens, path.pairs)),
+            )
+
+        kv_tokens = float(option.kv_tokens(1))
+        sessions = question.traffic.sessions
+        if sessions is None:
+            return nodes(replace(law, cached_share=cached), kv_tokens, self._arrivals)
+        # the order the requests came in says nothing of what each finds in a cache
+        unordered = replace(self._arrivals, requests=lambda: None, _found={})
+        return SessionPool(
+            law,
+            sessions.prefilled(self.transfer_s(sessions.input_tokens) + answer_step_s * sessions.output_tokens),
+            lambda left, kv: nodes(left, kv, unordered),
+            prefix_cache(question, option, kv_tokens),
+            routing,
+            question.engines.chunk,
+            1,
+            sessions.output_tokens,
+        )
 
     def _decode_pool(
         self, length: FloatArray, output: FloatArray, weight: FloatArray, arrivals: PoolArrivals
     ) -> DecodePool:
         """Decode nodes for requests that decode at all."""
         option = self.decode_option
-        # rows of compact files may be fractional; a request that decodes at all decodes once at least
-        decodes = np.maximum(output - 1.0, 1.0)
-        context = length + 0.5 * (decodes + 1.0)
+        decodes, context = _decode_steps(length, output)
         time_share = weight * decodes / float(weight @ decodes)
-        mean_context = float(time_share @ context)
+        self._mean_context = mean_context = float(time_share @ context)
         deviation = math.sqrt(max(float(time_share @ (context - mean_context) ** 2), 0.0))
         self.slots = self._decode_slots(length, decodes, weight)
         n = np.arange(self.slots.count + 1, dtype=np.float64)
@@ -208,10 +252,8 @@ class Disaggregated(Fleet):
         second = self.decodes.predict(rate_per_s * self.decode_share, decodes, levels)
         if first.load >= 1.0 or second.load >= 1.0:
             return first, replace(second, e2e_s=(math.inf,) * len(levels))
-        wait = self.prefill.wait(rate_per_s, prefills * self.prefill_option.copies)
         state = self.decode.state(rate_per_s * self.decode_share, decodes * self.decode_option.copies)
-        law = end_to_end(self.prefill.nodes, wait, self.decode.nodes, state, self.moving)
-        e2e = law.quantiles(levels) + self.prefill.overhead_s
+        e2e = self._end_to_end(rate_per_s, prefills, state).quantiles(levels) + self._overhead_s
         # as much of the TTFT as bursts make is as uncertain here
         part = np.array(
             [(high - BANDS["ttft_s"][1]) / (BURST_BAND[1] - BANDS["ttft_s"][1]) for _, high in first.bands["ttft_s"]]
@@ -223,6 +265,28 @@ class Disaggregated(Fleet):
             bands["ttft_s"] = first.bands["ttft_s"]
             second = replace(second, ttft_s=first.ttft_s, together=apart(self.decode_share))
         return first, second
+
+    @property
+    def _overhead_s(self) -> float:
+        """What comes before the engine [s]."""
+        return self.prefill_option.profile.api_overhead_s
+
+    def _end_to_end(self, rate_per_s: float, prefills: int, state: DecodeState) -> Pieces:
+        """Law of the time through both pools."""
+        assert self.decode is not None
+        copies = prefills * self.prefill_option.copies
+        if isinstance(self.prefill, PrefillPool):
+            wait = self.prefill.wait(rate_per_s, copies)
+            return end_to_end(self.prefill.nodes, wait, self.decode.nodes, state, self.moving)
+        law, found, back_s = self.prefill.left_at(rate_per_s, copies)
+        assert isinstance(found, PrefillPool)
+        length, output = law.input_tokens, law.output_tokens
+        moving = output > 1.0
+        steps, context = _decode_steps(length[moving], output[moving])
+        own_s = self.decode_option.profile.iteration.g * (context - self._mean_context)
+        decodes = self.decode.nodes.serving(steps, self.transfer_s(length[moving]), own_s, law.weight[moving])
+        nodes = PrefillNodes(found.nodes.service_s + back_s, found.nodes.weight)
+        return end_to_end(nodes, found.wait(rate_per_s, copies), decodes, state, moving)
 
     @property
     def own_promises(self) -> tuple[Promise, ...]:
@@ -314,14 +378,18 @@ class Disaggregated(Fleet):
         def keeps(prefills: int, decodes: int) -> bool:
             return broken(at(prefills, decodes), promises) is None
 
-        n, decodes = self._cheapest_pair(first.replicas, second.replicas, keeps)
+        cheapest = self._cheapest_pair(first.replicas, second.replicas, keeps)
+        if cheapest is None:
+            return Shortfall(missed, base.held(missed.metric, missed.quantile))
+        n, decodes = cheapest
         why = Remark("promise", {"promise": missed.label})
         one = first if n == first.replicas else PoolSize(n, self.prefills.predict(rate, n, self.levels), why)
         binding = second.binding if decodes == second.replicas else why
         return [one, PoolSize(decodes, at(n, decodes), binding)]
 
-    def _cheapest_pair(self, least_p: int, least_d: int, keeps: Callable[[int, int], bool]) -> tuple[int, int]:
-        """The cheapest numbers of prefill and decode replicas that keep a promise which both can help to keep."""
+    def _cheapest_pair(self, least_p: int, least_d: int, keeps: Callable[[int, int], bool]) -> tuple[int, int] | None:
+        """The cheapest numbers of prefill and decode replicas that keep a promise which both can help to keep; ``None`` where
+        none do, as where sessions are found less often by more replicas."""
         price_p, price_d = self.prefill_option.price, self.decode_option.price
 
         def cost(prefills: int, decodes: int) -> float:
@@ -330,6 +398,8 @@ class Disaggregated(Fleet):
         # some pair that keeps the promises: both pools grow until one does
         prefills, decodes = least_p, least_d
         while not keeps(prefills, decodes):
+            if prefills > MAX_STEPS * least_p:
+                return None
             prefills, decodes = 2 * prefills, 2 * decodes
         best = (cost(prefills, decodes), prefills, decodes)
         for n in range(least_p, least_p + MAX_STEPS):
@@ -368,9 +438,15 @@ class Disaggregated(Fleet):
     def grown(self, growth: str) -> Disaggregated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
         fleet = copy(self)
-        fleet.prefill = self.prefill.grown(growth)
+        if isinstance(self.prefill, PrefillPool):  # what bursts cost is not told apart where prompts come back
+            fleet.prefill = self.prefill.grown(growth)
         fleet.decode = None if self.decode is None else self.decode.grown(growth)
         return fleet
+
+    def routed(self, question: CompiledQuestion) -> Disaggregated:
+        """See :meth:`planner.fleet.fleet.Fleet.routed`."""
+        fleet = Disaggregated(question, self.prefill_option, self.decode_option)
+        return fleet.with_sizes([p.size for p in self.pools], [p.bought for p in self.pools])
 
     # --- pools ----------------------------------------------------------------------------------------------------
 
@@ -452,6 +528,9 @@ class Disaggregated(Fleet):
                 f"P:D is {prefills}:{decodes} ({prefills / decodes:.2f}); "
                 f"{format_percent(self.decode_share)} of the requests decode."
             )
+        for pool in self.pools:
+            if isinstance(pool.model, SessionPool):
+                yield from cache_lines(pool, pool.model)
         if self.question.clients.stated:
             yield from overload_lines(self.pools[0], self.question.clients, self.promises)
 
@@ -467,9 +546,13 @@ class Disaggregated(Fleet):
                 "mean_s": float(self.transfer_s(self.mean_input)),
             },
         )
-        one = self.prefill.one_queue
-        spread = "idle replicas pull prompts from one queue" if one else "requests are split at random"
+        routing = self.question.routing
+        spread = "idle replicas pull prompts from one queue" if routing.pooled else "requests are split at random"
+        if routing.affinity and isinstance(self.prefill, SessionPool):
+            spread = "prompts go where their prefix is"
         yield Remark("prefill_replica", {"spread": spread})
+        if isinstance(self.prefill, SessionPool):
+            yield Remark("prefill_caches")
 
 
 def _in_replicas(pool: PoolModel, option: EngineOption) -> PoolModel:
@@ -487,6 +570,13 @@ def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray)
         )
     new = np.maximum((1.0 - cached) * length, 1.0)
     return np.asarray(iteration.time(0.0, 0.0, new, new * (np.maximum(length - new, 0.0) + 0.5 * (new + 1.0))))
+
+
+def _decode_steps(length: FloatArray, output: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Iterations of requests at a decode node, and what they read in the mean of them [tokens]."""
+    # rows of compact files may be fractional; a request that decodes at all decodes once at least
+    decodes = np.maximum(output - 1.0, 1.0)
+    return decodes, length + 0.5 * (decodes + 1.0)
 
 
 def _decoding(requests: PoolRequests | None) -> PoolRequests | None:
@@ -523,15 +613,14 @@ class _DisaggregatedShape(Shape):
         refused: list[InputError] = []
         options = pool_options(question)
         pairs = [(p, d) for p, d in itertools.product(options, options) if p.model.name == d.model.name]
-        known: dict[str, PrefillPool] = {}
+        known: dict[tuple[str, float], PrefillPool | SessionPool] = {}
         fleets: list[tuple[float, Disaggregated]] = []
         for first, second in pairs:
             try:
-                fleet = Disaggregated(question, first, second, known.get(first.label))
+                fleet = Disaggregated(question, first, second, known)
             except InputError as error:
                 refused.append(error)
                 continue
-            known[first.label] = fleet.prefill
             fleets.append((fleet.least_cost(), fleet))
         for least, fleet in sorted(fleets, key=lambda pair: pair[0]):
             if best is not None and least >= best.cost_usd_per_hour:
