@@ -19,7 +19,16 @@ from planner.fleet.explain import beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
 from planner.fleet.overload import overload_lines
-from planner.fleet.pool import (FEW_PER_REPLICA, Pool, PoolSize, Shortfall, broken, gpus_by_type, prefix_cache, smallest_pool)
+from planner.fleet.pool import (
+    FEW_PER_REPLICA,
+    Pool,
+    PoolSize,
+    Shortfall,
+    broken,
+    gpus_by_type,
+    prefix_cache,
+    smallest_pool,
+)
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import InCopies, PoolModel, Prediction
 from planner.methods.burst import PoolArrivals
