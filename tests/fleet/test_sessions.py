@@ -92,7 +92,7 @@ def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
     facts = plan.caches["prefill"]
     assert facts["cached_share"] < facts["repeated_share"]
     curve = {p["replicas"]: p["cached_share"] for p in facts["curve"] if p["routing"] == "random"}
-    assert curve[max(curve)] < curve[min(curve)] < facts["cached_share"]
+    assert max(curve.values()) < 0.5 * facts["cached_share"]
     without = fo.plan(CHATS, **asked, prefix_cache="off")
     assert plan.cost_usd_per_hour < without.cost_usd_per_hour and without.caches is None
     found = fo.simulate(plan, requests=20_000, max_requests=20_000, seeds=1).results
