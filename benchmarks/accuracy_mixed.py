@@ -2,6 +2,7 @@
 
     python benchmarks/accuracy_mixed.py                    # about five minutes; writes docs/accuracy/mixed.md
     python benchmarks/accuracy_mixed.py --requests 20000   # a quick look, noisier
+    python benchmarks/accuracy_mixed.py --truths FILE      # keeps what was simulated in FILE, and goes on from there
 
 Two sets: `development`, the simulated cases of ../shared/data/mixed/truth.json (set FLEETOPT_SHARED_DATA if the data is
 elsewhere), and `hold-out`, other GPUs, workloads and budgets simulated here by `mixed_simulator.py`. Prints the rows of
@@ -16,6 +17,7 @@ import json
 import os
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -152,26 +154,51 @@ def development() -> list[dict]:
     return cases
 
 
-def hold_out(requests: int) -> tuple[list[dict], list[tuple[str, str, float]]]:
+def hold_out(requests: int, kept: Path | None) -> tuple[list[dict], list[tuple[str, str, float]]]:
+    """Cases of HOLD_OUT and RUNS, and the errors of maximum throughput; what is simulated is read from and added to ``kept``."""
     cases, throughputs = [], []
+    known: dict[str, dict[str, float]] = {}
+    if kept is not None and kept.is_file():
+        known = dict(json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines())
+
+    def truth(key: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
+        if key not in known:
+            known[key] = work()
+            if kept is not None:
+                with kept.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps([key, known[key]]) + "\n")
+        return known[key]
+
     for n, (chip, name, tp, work, budget, slots, kv) in enumerate(HOLD_OUT):
         prior = roofline(gpu(chip), model(name), tp)
         params = {k: float(getattr(prior, k)) for k in ("t0", "w", "b", "c", "h", "g", "a")}
         settings = {"budget": budget, "slots": slots, "kv_tokens": kv}
         r = engine(tuple(params.items()), work, budget, slots, kv)
         count = requests if work != "mooncake" else requests // 4
-        prompts, outputs, arrivals = sample(work, count, np.inf, 1000 + n)
-        ends = np.sort(simulate(params, prompts, outputs, arrivals, **settings)["end_s"])
-        low, high = count // 10, 9 * count // 10
-        x = (high - low) / (ends[high] - ends[low])
+
+        def saturated(
+            params: dict = params, work: str = work, settings: dict = settings, count: int = count, n: int = n
+        ) -> dict[str, float]:
+            ends = np.sort(simulate(params, *sample(work, count, np.inf, 1000 + n), **settings)["end_s"])
+            low, high = count // 10, 9 * count // 10
+            return {"per_s": float((high - low) / (ends[high] - ends[low]))}
+
+        x = truth(f"{requests} {n}", saturated)["per_s"]
         limit = r.max_throughput()
         throughputs.append((f"{chip} {work} B{budget} S{slots} KV{kv}", limit.binding, limit.per_s / x - 1))
         for g, routing, loads in RUNS:
             for load in loads:
-                size = count if g == 1 else 2 * count
-                prompts, outputs, arrivals = sample(work, size, load * x * g, 7 * n + g + int(100 * load))
-                run = simulate(params, prompts, outputs, arrivals, replicas=g, routing=routing, seed=n, **settings)
-                truth = measured(run, outputs, arrivals)
+
+                def pool(
+                    params: dict = params, work: str = work, settings: dict = settings, n: int = n, g: int = g,
+                    load: float = load, rate: float = load * x * g, size: int = count if g == 1 else 2 * count,
+                    routing: str = routing,
+                ) -> dict[str, float]:  # fmt: skip
+                    drawn = sample(work, size, rate, 7 * n + g + int(100 * load))
+                    run = simulate(params, *drawn, replicas=g, routing=routing, seed=n, **settings)
+                    return measured(run, drawn[1], drawn[2])
+
+                found = truth(f"{requests} {n} {routing} {g} {load}", pool)
                 out = r.predict(load * x * g, g, routing)
                 if not out.stable:
                     continue
@@ -182,7 +209,7 @@ def hold_out(requests: int) -> tuple[list[dict], list[tuple[str, str, float]]]:
                         "load": load,
                         "routing": routing,
                         "out": out,
-                        "error": {k: predicted(out)[k] / v - 1 for k, v in truth.items()},
+                        "error": {k: predicted(out)[k] / v - 1 for k, v in found.items()},
                     }
                 )
         print(f"  {chip} {work} B{budget}: X {limit.per_s / x - 1:+.1%} ({limit.binding})", flush=True)
@@ -244,10 +271,11 @@ def speed() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000, help="requests of a simulation of one replica")
+    parser.add_argument("--truths", type=Path, help="file of what has been simulated, one line a run; grows")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "accuracy" / "mixed.md")
     options = parser.parse_args()
     dev = development()
-    held, throughputs = hold_out(options.requests)
+    held, throughputs = hold_out(options.requests, options.truths)
     text = ["# Accuracy of mixed batching", "", "Written by `benchmarks/accuracy_mixed.py`; do not edit.", ""]
     text += [
         "Errors are predicted/simulated - 1 in percent: median and 90th percentile of the absolute error / worst",

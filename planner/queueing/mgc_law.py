@@ -75,7 +75,9 @@ _GAPS, _GAP, _MOST_BETWEEN = 60, 1.3, 0.25
 # Share of the second moment by which a class may vary more than exponentially.
 _MOST_BEYOND = 0.01
 # Share of what the stages that are missing add to the wait that is kept.
-_KEPT_OF_STAGES = 0.2
+_KEPT_OF_STAGES = 0.15
+# Powers of a class's mean by which its stages are worth more: to waits about as long as the short lengths, and to the tail.
+_WORTH = (0.5, 2.5)
 # Largest number of servers at which M/D/c is solved itself; above, it is scaled at equal (1 - rho) sqrt(c).
 _DETERMINISTIC_SERVERS = 2048
 # Points of the lattice of the compound geometric law: 1e-4 of the quantile or better.
@@ -318,7 +320,8 @@ def _staged(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution
     r"""The queue of a law of two classes, each of as many Erlang stages as its spread and the states allow; None where it is none.
 
     With fewer stages than a class has, lengths vary more and requests wait longer. Waits are nearly linear in the second moment of
-    the lengths: what the stages that are missing add is told by one stage less.
+    the lengths: what the stages that are missing add is told by one stage less. The states are shared out once for the median and
+    once for the tail; of two waits that are both too long, the shorter.
     """
     found = _two_classes(law)
     if found is None or not 1.0 < c <= _THREE_SERVERS or c != int(c):
@@ -326,44 +329,55 @@ def _staged(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution
     # lengths that vary more than exponential ones may not, but for a few of a class that hardly counts
     if max(k.share * k.mean**2 * (k.scv - 1.0) for k in found) > _MOST_BEYOND * (1.0 + law.scv):
         return None
+    horizon = max(float(solve_tijms(law, c, a, q)[2].max(initial=0.0)), 0.1 / c)
+
+    def solved(stages: tuple[int, int]) -> type_solution | None:
+        row = Phases.erlangs([(k.share, k.mean, n) for k, n in zip(found, stages, strict=True)])
+        return phase_row_wait(a, int(c), row, q, horizon)
+
+    best: type_solution | None = None
+    for stages in {_shared_out(found, c, power) for power in _WORTH}:
+        most = solved(stages)
+        if most is None:
+            return None
+        waits = most[2]
+        for k in range(2):
+            fewer = (stages[0] - (k == 0), stages[1] - (k == 1))
+            left = _missing(found[k], stages[k])
+            if stages[k] == 1 or left < 1e-3:
+                continue
+            more, part = solved(fewer), (1.0 - _KEPT_OF_STAGES) * left / (_missing(found[k], fewer[k]) - left)
+            if more is not None:
+                waits = waits - part * np.maximum(more[2] - most[2], 0.0)
+        waits = np.maximum(waits, 0.0)
+        best = (
+            (most[0], most[1], waits)
+            if best is None
+            else (min(best[0], most[0]), min(best[1], most[1]), np.minimum(best[2], waits))
+        )
+    return best
+
+
+def _missing(of: _Class, stages: int) -> float:
+    """What the second moment of a class of so many stages has beyond its own."""
+    return of.share * of.mean**2 * max(1.0 / stages - of.scv, 0.0)
+
+
+def _shared_out(found: tuple[_Class, _Class], c: float, power: float) -> tuple[int, int]:
+    """Stages of the two classes, one after the other where it is worth most, a class's by ``power`` of its mean."""
     stages = [1, 1]
 
-    def missing(k: int) -> float:
-        """What the second moment of a class has beyond the law's."""
-        return found[k].share * found[k].mean ** 2 * max(1.0 / stages[k] - found[k].scv, 0.0)
-
     def gain(k: int) -> float:
-        """What one more stage is worth: to the tail by the square of the mean, to the median by the mean."""
         if (stages[k] + 1) * found[k].scv > 1.0 + 1e-6:
             return 0.0
-        return float(found[k].share * found[k].mean ** 1.5 / (stages[k] * (stages[k] + 1)))
+        return float(found[k].share * found[k].mean**power / (stages[k] * (stages[k] + 1)))
 
     while phase_states(int(c), sum(stages) + 1) <= LIMIT_STATES:
         best = 0 if gain(0) > gain(1) else 1
         if gain(best) == 0.0:
             break
         stages[best] += 1
-
-    horizon = max(float(solve_tijms(law, c, a, q)[2].max(initial=0.0)), 0.1 / c)
-
-    def solved() -> type_solution | None:
-        row = Phases.erlangs([(k.share, k.mean, n) for k, n in zip(found, stages, strict=True)])
-        return phase_row_wait(a, int(c), row, q, horizon)
-
-    most = solved()
-    if most is None:
-        return None
-    waits = most[2]
-    for k in range(2):
-        left = missing(k)
-        if stages[k] == 1 or left < 1e-3:
-            continue
-        stages[k] -= 1
-        more, part = solved(), (1.0 - _KEPT_OF_STAGES) * left / (missing(k) - left)
-        stages[k] += 1
-        if more is not None:
-            waits = waits - part * np.maximum(more[2] - most[2], 0.0)
-    return most[0], most[1], np.maximum(waits, 0.0)
+    return stages[0], stages[1]
 
 
 class _Two(NamedTuple):
@@ -443,19 +457,28 @@ def _two_lengths(law: ServiceLaw, c: float, a: float, q: type_array) -> _Two | N
 def _from_fewer_servers(
     law: ServiceLaw, c: float, a: float, q: type_array, p_wait: float, waits: type_array
 ) -> type_array:
-    """As much less than the maximum as the exact wait is with fewer servers and as much slack over their root."""
+    """As much less than the maximum as the wait is with fewer servers and as much slack over their root, where it is known there."""
     servers = float(_THREE_SERVERS)
     load = servers * (1.0 - min((1.0 - a / c) * float(np.sqrt(c / servers)), 0.9))
-    p_fewer, _, _ = _solve_irregular(law, servers, load, q)
+    about = _solve_irregular if law.scv >= 1.0 else _solve_regular
+    p_fewer, _, _ = about(law, servers, load, q)
     levels = 1.0 - np.minimum((1.0 - q) * p_fewer / p_wait, 1.0)
-    most = _solve_irregular(law, servers, load, levels)[2]
+    most = about(law, servers, load, levels)[2]
     horizon = float(most.max(initial=0.0))
-    solved = phase_row_wait(load, int(servers), law.three, levels, horizon) if law.three and horizon > 0.0 else None
+    unknown = waits if law.three else np.full(q.shape, np.inf)
+    if horizon == 0.0:
+        return unknown
+    solved = (
+        phase_row_wait(load, int(servers), law.three, levels, horizon)
+        if law.three
+        else _staged(law, servers, load, levels)
+    )
     if solved is None:
-        return waits
+        return unknown
     share = np.where(most > 0.0, np.minimum(solved[2] / np.where(most > 0.0, most, 1.0), 1.0), 1.0)
     less: type_array = waits * (share + _KEPT_OF_MAXIMUM * (1.0 - share))
-    return less
+    # where the maximum is no upper bound with fewer servers, nothing is known of it
+    return np.where(share < 1.0, less, unknown)
 
 
 def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
@@ -467,8 +490,9 @@ def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> ty
     if staged is not None:
         return staged
     p_wait, mean, waits = _solve_regular(law, c, a, q) if law.scv < 1.0 else _solve_irregular(law, c, a, q)
-    if law.three is not None and c > _THREE_SERVERS:
-        waits = _from_fewer_servers(law, c, a, q, p_wait, waits)
+    fewer_servers = np.full(q.shape, np.inf)
+    if _THREE_SERVERS < c <= (_MOST_SERVERS_OF_TWO if law.three is None else np.inf) and law.phases is None:
+        fewer_servers = _from_fewer_servers(law, c, a, q, p_wait, waits)
     two = _two_lengths(law, c, a, q)
     if two is not None:
         p_wait = min(max(p_wait, two.p_wait), 1.0)
@@ -481,6 +505,7 @@ def solve_conservative(law: ServiceLaw, c: float, a: float, q: type_array) -> ty
             waits = np.maximum(np.minimum(waits, two.bound), two.value)
         else:
             waits = np.where(two.value > 0.0, two.value, np.minimum(waits, two.bound))
+    waits = np.minimum(waits, fewer_servers)
     if law.phases is not None and c > LIMIT_PHASE_SERVERS > a:
         fewer = phase_type_wait(a, LIMIT_PHASE_SERVERS, law.phases, q)
         if fewer is None:
