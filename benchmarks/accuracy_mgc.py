@@ -189,7 +189,11 @@ def drawn_rows(
     def truth_of(queue: dict[str, Any], number: int, times: int) -> dict[str, Any]:
         name = f"{number}" if times == 1 else f"{number} again"
         if f"{seed}-{name}" not in truths:
-            found = {"seed": seed, "number": name, **true_waits(queue, number if times == 1 else number + 50_000, times)}
+            found = {
+                "seed": seed,
+                "number": name,
+                **true_waits(queue, number if times == 1 else number + 50_000, times),
+            }
             truths[f"{seed}-{name}"] = found
             if known is not None:
                 with known.open("a", encoding="utf-8") as out:
@@ -349,7 +353,9 @@ def main() -> None:
     parser.add_argument(
         "--truths", type=Path, help="keep the true waits of drawn laws in this file, and read them from it"
     )
-    parser.add_argument("--others", type=int, default=150, help="laws drawn with the next seed, and with each of two more")
+    parser.add_argument(
+        "--others", type=int, default=150, help="laws drawn with the next seed, and with each of two more"
+    )
     parser.add_argument("--seed", type=int, default=12, help="of the drawn laws")
     parser.add_argument("--rows", type=Path, help="write every case as JSON here")
     options = parser.parse_args()

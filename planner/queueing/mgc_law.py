@@ -370,7 +370,7 @@ def _shared_out(found: tuple[_Class, _Class], c: float, power: float) -> tuple[i
     def gain(k: int) -> float:
         if (stages[k] + 1) * found[k].scv > 1.0 + 1e-6:
             return 0.0
-        return float(found[k].share * found[k].mean**power / (stages[k] * (stages[k] + 1)))
+        return float(found[k].share * found[k].mean ** power / (stages[k] * (stages[k] + 1)))
 
     while phase_states(int(c), sum(stages) + 1) <= LIMIT_STATES:
         best = 0 if gain(0) > gain(1) else 1
@@ -457,7 +457,7 @@ def _two_lengths(law: ServiceLaw, c: float, a: float, q: type_array) -> _Two | N
 def _from_fewer_servers(
     law: ServiceLaw, c: float, a: float, q: type_array, p_wait: float, waits: type_array
 ) -> type_array:
-    """As much less than the maximum as the wait is with fewer servers and as much slack over their root, where it is known there."""
+    """As much less than the maximum as the wait is, where known, with fewer servers and as much slack over their root."""
     servers = float(_THREE_SERVERS)
     load = servers * (1.0 - min((1.0 - a / c) * float(np.sqrt(c / servers)), 0.9))
     about = _solve_irregular if law.scv >= 1.0 else _solve_regular
