@@ -28,7 +28,7 @@ from planner.queueing.mixed.latency import (
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occupancy_law
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
-from planner.queueing.mixed.two_choices import steered_backlog
+from planner.queueing.mixed.two_choices import common_backlog, steered_backlog
 
 __all__ = ["COLD_AFTER_S", "MixedPrediction", "MixedReplica", "Routing"]
 
@@ -796,11 +796,13 @@ class MixedReplica:
         law, cost, budget = self._law, self._cost, self.token_budget
         engine, points = self._engine, self._draws_once()
         limit, steps = self.max_throughput(), max(law.mean_steps, 1e-9)
-        share = 1 - 1 / replicas
         # residence of a request among N, by Little's law, at nodes about the fluid point
         t = self._fluid(rate)
         guess = max(rate * t * (steps + 1), 0.05)
         most = 0.98 * budget
+        # what all have is not steered away from any
+        usual = min(guess, most)
+        share = (1 - 1 / replicas) * (1 - common_backlog(cost, budget, usual, rate * law.mean_prefill, replicas))
         if guess < 5:
             nodes = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0])
         else:

@@ -39,7 +39,7 @@ from planner.queueing.mixed.latency import time_average
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 from planner.queueing.normal import normal_cdf
 
-__all__ = ["Steered", "steered_backlog"]
+__all__ = ["Steered", "common_backlog", "steered_backlog"]
 
 Array = NDArray[np.float64]
 
@@ -336,7 +336,7 @@ def steered_backlog(
     state.like(first)
     state.build()
     state.settle()
-    shared = _shared(first)
+    shared = common_backlog(cost, budget, float(first.present[0]), rate * sums.law.mean_prefill, replicas)
     state.build(shared=shared)
     followed = _Round(sums, cost, budget, present, rate, replicas, 1.0)
     followed.like(first)
@@ -365,15 +365,31 @@ def steered_backlog(
     return found, _backlog(followed)
 
 
-def _shared(state: _Round) -> float:
+def common_backlog(cost: BatchCost, budget: float, decodes: float, prefill_per_s: float, replicas: int) -> float:
     r"""Share of a replica's backlog that is the pool's: :math:`C(g, g\rho)/(g\rho)` with the load of the budget.
 
     A pool has a backlog where all its replicas do, and one replica's share of it is 1/g; of a pool of one it is all.
+
+    Parameters
+    ----------
+    cost, budget
+        As in :func:`planner.queueing.mixed.backlog.solve_backlog`.
+    decodes : float
+        Decodes of a replica.
+    prefill_per_s : float
+        Prompt tokens a replica is sent [tokens/s].
+    replicas : int
+        g >= 2.
+
+    Returns
+    -------
+    float
+        In [0, 1].
     """
-    replicas = float(state.replicas)
-    load = float(state.rate * state.full[0] * state.sums.law.mean_prefill / state.room[0])
+    room = max(budget - decodes, 1.0)
+    load = prefill_per_s * float(cost(decodes, room)) / room
     busy = replicas * min(load, MOST_LOAD)
-    return float(erlang_c(replicas, busy)) / busy
+    return float(erlang_c(float(replicas), busy)) / busy
 
 
 def _busy(state: _Round) -> Backlog:
