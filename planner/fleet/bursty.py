@@ -129,7 +129,7 @@ class BurstySearch:
             most = math.inf
             if below < math.inf:
                 most = problem.options[k].price.most_below(below)
-                if most < 1 or needed * factor > most * (1.0 + RIVAL):
+                if most < 1 or needed * factor > most * (1.0 + RIVAL) or problem.capacity_bound(i, j, k) >= below:
                     continue
                 if not problem.keeps_with(i, j, k, int(most), calmly=False):
                     built = problem.build(i, j, k)
@@ -149,6 +149,9 @@ class BurstySearch:
         if known is None:
             return None
         start = max(1, min(most, math.ceil(known.size.needed * self._factor)))
+        if not self.problem.known.pools and known.size.binding.code == "utilization_cap":
+            # the load may go on deciding
+            start = known.size.replicas
         found = self.problem.candidate(i, j, k, start, known.size.steepness(self.problem.promises))
         if found is not None and (self._sized_small or found.size.replicas > FEW_REPLICAS):
             # steps of a small pool say less

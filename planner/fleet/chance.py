@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.fleet.pool import Pool, evaluate_pool
 from planner.promise import Promise
 
-__all__ = ["MEASUREMENTS", "Chance", "chance_of"]
+__all__ = ["MEASUREMENTS", "Chance", "chance_of", "slow_of"]
 
 NINE_IN_TEN = 1.6448536269514722
 """Half-width of a band that holds nine in ten, in standard deviations."""
@@ -74,7 +74,7 @@ def chance_of(
     prediction, band = pool.size.prediction, pool.option.profile.band
     profile = math.log1p(band) / NINE_IN_TEN
     scale = math.hypot(profile, sampling_error)
-    slow = 1.0 + max(band, 0.05)
+    slow = slow_of(pool)
     n, capacity = pool.size.replicas, pool.model.capacity_per_s
     at_most = n * capacity / pool.arrival_rate_per_s if pool.arrival_rate_per_s > 0.0 else math.inf
     if not promises:
@@ -105,6 +105,11 @@ def chance_of(
         share = held / math.fsum(weight)
         found.append(Chance(min(max(share, 1.0 - FURTHEST), FURTHEST), p.label, widest))
     return min(found, key=lambda c: c.share, default=None)
+
+
+def slow_of(pool: Pool) -> float:
+    """Times at the slow end of the band of the pool's profile, over the profile's: the factor on its traffic that is predicted [1]."""
+    return 1.0 + max(pool.option.profile.band, 0.05)
 
 
 def _below(z: float) -> float:

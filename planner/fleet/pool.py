@@ -44,6 +44,9 @@ __all__ = [
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
 
+SMALL_POOL = 8
+"""Replicas up to which fewer requests of the path are looked at before all of them: one more or less is a large step."""
+
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
@@ -384,6 +387,9 @@ def smallest_pool(
     guide = model.guide() if calm is None else calm
     if start is not None:
         n = max(math.ceil(start), floor)
+        quick = _roughly(model, arrival_rate_per_s, promises, least, levels, n, slope) if rough == 0.0 else None
+        if quick is not None:
+            n = quick.replicas
     elif guide is not None and (calm is None or rough == 0.0):
         quick = smallest_pool(guide, arrival_rate_per_s, promises, least, levels, rough=GUIDED)
         if isinstance(quick, PoolSize):
@@ -423,6 +429,22 @@ def smallest_pool(
     needed = _between_sizes(low, high, trials[low][1], trials[high][1])
     number = high if rough == 0.0 else min(max(math.ceil(needed), low + 1), high)
     return PoolSize(number, trials[high][0], why, _tried(trials, latency), needed)
+
+
+def _roughly(
+    model: PoolModel,
+    rate: float,
+    promises: Promises,
+    least: int,
+    levels: tuple[float, ...],
+    start: int,
+    slope: float | None,
+) -> PoolSize | None:
+    """The size of a small pool by fewer requests of its path, where it has one; a wrong step costs more than all of these looks."""
+    if start > SMALL_POOL or model.without_bursts() is None or (rougher := model.guide()) is None:
+        return None
+    found = smallest_pool(rougher, rate, promises, least, levels, start, slope, GUIDED)
+    return found if isinstance(found, PoolSize) else None
 
 
 def _between_sizes(low: int, high: int, above: float, below: float) -> float:

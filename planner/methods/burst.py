@@ -138,6 +138,9 @@ class PoolArrivals:
             pool_rate = copies * trace.rate_per_s
         most = max(int(servers + 1e-9), 1)
         followed, alone = min(most, balanced), copies <= 1.0 or self.growth == "use"
+        if self.growth == "use" and self.most == FEW_REQUESTS:
+            # bursts that long fill all replicas alike: a rough look is at one
+            followed = 1
         if alike:
             expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
             followed = max(1, min(most, round(self.most * servers / expected)))

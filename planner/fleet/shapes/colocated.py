@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.caches import cache_lines
-from planner.fleet.chance import Chance, chance_of
+from planner.fleet.chance import Chance, chance_of, slow_of
 from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.found import Found
@@ -176,8 +176,12 @@ class Colocated(Fleet):
             return False
         key = (pool.name, traffic)
         if key not in self._borne:
-            prediction = pool.model.predict(pool.arrival_rate_per_s * traffic, n, self.levels)
-            self._borne[key] = broken(prediction, self.promises.latency) is None
+            # what is predicted for the chance anyhow says it where it is kept there
+            rates = sorted({pool.arrival_rate_per_s * factor for factor in (traffic, max(slow_of(pool), traffic))})
+            self._borne[key] = any(
+                broken(evaluate_pool(pool.model, rate, n, self.levels), self.promises.latency) is None
+                for rate in reversed(rates)
+            )
         return self._borne[key]
 
     def band(self, k: int) -> tuple[int, int | None]:
