@@ -108,7 +108,7 @@ def chance_of(
 
 
 def slow_of(pool: Pool) -> float:
-    """Times at the slow end of the band of the pool's profile, over the profile's: the factor on its traffic that is predicted [1]."""
+    """Times at the slow end of the profile's band over those of the profile: the factor on the traffic that is predicted [1]."""
     return 1.0 + max(pool.option.profile.band, 0.05)
 
 
