@@ -387,9 +387,9 @@ def smallest_pool(
     guide = model.guide() if calm is None else calm
     if start is not None:
         n = max(math.ceil(start), floor)
-        quick = _roughly(model, arrival_rate_per_s, promises, least, levels, n, slope) if rough == 0.0 else None
-        if quick is not None:
-            n = quick.replicas
+        fewer = _roughly(model, arrival_rate_per_s, promises, least, levels, n, slope) if rough == 0.0 else None
+        if fewer is not None:
+            n = fewer.replicas
     elif guide is not None and (calm is None or rough == 0.0):
         quick = smallest_pool(guide, arrival_rate_per_s, promises, least, levels, rough=GUIDED)
         if isinstance(quick, PoolSize):
