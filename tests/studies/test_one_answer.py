@@ -19,6 +19,8 @@ from planner.workload.arrivals import Arrivals
 RATES = (3.0, 20.0, 200.0)
 """Below, at and above the rate of the trace."""
 
+ALL_RATES = (2.0, 8.0, 37.5, 120.0, 400.0)
+
 BURSTY = Arrivals(8.0, dispersion=((1.0, 5.0), (10.0, 25.0), (60.0, 60.0)), assumed=None)
 
 ROUTED = tuple(routing.name for routing in ROUTINGS.values() if routing.law)
@@ -31,6 +33,38 @@ COLOCATED = [
 DISAGGREGATED = [
     {"shape": "disaggregated", "burst": burst, "routing": routing, "e2e": e2e}
     for burst, routing, e2e in itertools.product(("auto", "poisson"), ROUTED, (None, 6.0))
+]
+
+SENT: list[dict[str, Any]] = [
+    {"burst": "paced:50"},
+    {"surge": "3x/60s"},
+    {"surge": "3x/60s/30s", "burst": "poisson"},
+    {"in_flight": 60},
+]
+"""How else requests may be sent: `mgc` knows Poisson arrivals alone."""
+
+ASKED: list[dict[str, Any]] = [
+    {"speculate": "ngram:k=3,accept=0.6"},
+    {"goodput": "95%:ttft=20s,tpot=80ms"},
+    {"cached_share": 0.5},
+    {"shared_prefix": 96},
+    {"client_timeout": 30.0, "retries": 2, "max_queue": 40},
+    {"pools": 2, "boundaries": [600.0]},
+    {"pools": 2, "boundaries": [600.0], "scope": "fleet"},
+    {"inventory": {"h100": 500}},
+    {"redundancy": 2, "headroom": "20%"},
+]
+"""What else may be asked of a fleet."""
+
+BY: list[dict[str, Any]] = [*({"method": method} for method in ("mixed", "occupancy")), {"shape": "disaggregated"}]
+WHOLE = [
+    {**by, **way, "routing": routing}
+    for by, way, routing in itertools.product(BY, [*SENT, *ASKED], ROUTED)
+    if not ("shape" in by and (way in SENT or "speculate" in way))
+] + [{"method": "mgc", **way, "routing": routing} for way, routing in itertools.product(ASKED, ROUTED)]
+QUICK = [
+    *({"method": "occupancy", "routing": "p2c", **way} for way in SENT),
+    *({"method": "mgc", "routing": "least", **way} for way in ASKED),
 ]
 
 
@@ -88,6 +122,17 @@ def evaluated(plan: fo.Plan, rate: float) -> list[list[float]]:
 @pytest.mark.parametrize("options", [*COLOCATED, *DISAGGREGATED], ids=lambda o: "-".join(map(str, o.values())))
 def test_every_command_gives_the_same_answer(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
     agree(traffic, question(options), tmp_path)
+
+
+@pytest.mark.parametrize("options", QUICK, ids=lambda o: "-".join(map(str, o.values())))
+def test_so_they_do_whatever_else_is_asked(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
+    agree(traffic, question(options), tmp_path, (8.0, 20.0))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [*COLOCATED, *DISAGGREGATED, *WHOLE], ids=lambda o: "-".join(map(str, o.values())))
+def test_so_they_do_at_five_rates(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
+    agree(traffic, question(options), tmp_path, ALL_RATES)
 
 
 @pytest.mark.parametrize(
