@@ -263,8 +263,6 @@ def write(cases: Sequence[Case], constants: Mapping[str, float], widths: Mapping
         "",
         "from collections.abc import Mapping",
         "",
-        '__all__ = ["BANDS", "CONSTANTS"]',
-        "",
         "CONSTANTS: Mapping[str, float] = {",
     ]
     for name, value in constants.items():

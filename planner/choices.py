@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from planner.promise import Promise
 
-__all__ = ["Choice", "Choices", "knee"]
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:

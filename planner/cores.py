@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["cores", "end_with_parent"]
-
 
 def cores() -> int:
     """Cores this process may use, at least one."""

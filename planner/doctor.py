@@ -15,8 +15,6 @@ from planner._version import __version__
 from planner.errors import FleetOptError
 from planner.notebook import InNotebooks
 
-__all__ = ["Checkup", "Finding", "checkup"]
-
 GOOD, WORTH_KNOWING, BAD = "good", "worth knowing", "bad"
 
 EXTRAS = {

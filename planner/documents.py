@@ -16,8 +16,6 @@ from typing import Any
 
 from planner.errors import InputError
 
-__all__ = ["LARGEST_FILE", "load_document", "parse_document", "parse_json", "parse_yaml", "printable", "read_text"]
-
 LARGEST_FILE = 64 * 1024 * 1024
 """Largest file of settings, plans that carry their traffic included [bytes]."""
 

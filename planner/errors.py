@@ -9,15 +9,6 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = [
-    "CalibrationError",
-    "CheckFailedError",
-    "FleetOptError",
-    "InfeasibleError",
-    "InputError",
-    "did_you_mean",
-]
-
 
 class FleetOptError(Exception):
     """Base of every error that is the user's to solve.

@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["GROWTH"]
-
 GROWTH = ("users", "use")
 """More users, each like those there are, or the same users asking more often."""

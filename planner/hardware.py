@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import InputError
 
-__all__ = ["DTYPE_BYTES", "GPU_CLASSES", "GpuSpec", "ModelSpec", "Parallelism"]
-
 DTYPE_BYTES: Mapping[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["keeping", "once"]
-
 MOST = 128
 """Things kept at once; what was asked for longest ago goes first."""
 

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 from planner.errors import InputError
 
-__all__ = ["InNotebooks", "Picture"]
-
 MOST_ROWS = 48
 """Rows shown at most; :meth:`InNotebooks.to_frame` has them all."""
 

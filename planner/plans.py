@@ -13,19 +13,6 @@ from planner.notebook import InNotebooks
 from planner.promise import Promise, Slo
 from planner.remarks import Remark
 
-__all__ = [
-    "HOURS_PER_YEAR",
-    "PLAN_SCHEMA_VERSION",
-    "Alternative",
-    "EngineSettings",
-    "LatencyValue",
-    "Oracle",
-    "Plan",
-    "PoolPlan",
-    "SearchReport",
-    "json_number",
-]
-
 HOURS_PER_YEAR = 8760.0
 """Hours of a year as the FleetOpt paper and most price sheets count them."""
 

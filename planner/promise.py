@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from planner.errors import InputError
 from planner.units import format_duration
 
-__all__ = ["GOODPUT", "PROMISE_METRICS", "Promise", "Slo", "joint_limits"]
-
 PROMISE_METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
 GOODPUT = "goodput"

@@ -9,8 +9,6 @@ from typing import Any
 
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["SENTENCES", "Remark"]
-
 
 @dataclass(frozen=True, slots=True)
 class Remark:

@@ -8,8 +8,6 @@ from typing import Literal
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["DEFAULT_ROUTING", "ROUTINGS", "Routing", "find_routing"]
-
 
 @dataclass(frozen=True, slots=True)
 class Routing:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
-__all__ = ["Shard", "shard"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:

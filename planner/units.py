@@ -7,22 +7,6 @@ import re
 
 from planner.errors import InputError
 
-__all__ = [
-    "format_band",
-    "format_bytes",
-    "format_count",
-    "format_duration",
-    "format_percent",
-    "format_share",
-    "format_usd",
-    "parse_bytes",
-    "parse_duration",
-    "parse_fraction",
-    "parse_number",
-    "parse_tokens",
-    "round_up",
-]
-
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
 
 _SECONDS = {

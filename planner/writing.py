@@ -12,8 +12,6 @@ from pathlib import Path
 
 from planner.errors import InputError
 
-__all__ = ["write_text"]
-
 _PREFIX, _SUFFIX = ".fleetopt-", ".partial"
 _ABANDONED_S = 60.0
 """A partial file of a process that is gone is removed when it is older than this [s]."""

@@ -16,8 +16,6 @@ from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import exclusive_slots
 from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
 
-__all__ = ["Batching", "batching"]
-
 FloatArray = NDArray[np.float64]
 
 OVERFLOW = 0.01

@@ -21,8 +21,6 @@ from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
-__all__ = ["UTILIZATION", "SchedulerReplica", "mixed_cost_known", "scheduler_replica"]
-
 FloatArray = NDArray[np.float64]
 
 UTILIZATION = 0.85

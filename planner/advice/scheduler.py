@@ -13,8 +13,6 @@ from planner.iteration.derived import exclusive_parameters, wait_parameters
 from planner.iteration.model import IterationModel
 from planner.workload.pools import PoolLaw
 
-__all__ = ["PooledReplica", "capacity", "pooled_replicas"]
-
 
 @dataclass(frozen=True, slots=True)
 class PooledReplica:

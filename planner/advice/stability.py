@@ -12,8 +12,6 @@ from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
 from planner.queueing.mixed.replica import MixedReplica
 
-__all__ = ["Bound", "Stability", "mixed_replica", "stability"]
-
 _BINDING = {
     "budget": "tokens per iteration",
     "slots": "sequences at once",

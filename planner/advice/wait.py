@@ -15,8 +15,6 @@ from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
 
-__all__ = ["WaitSettings", "wait_settings"]
-
 FloatArray = NDArray[np.float64]
 
 _LENGTHS = 48

@@ -13,8 +13,6 @@ from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import DIALECTS
 from planner.studies.schedule import cron_spans
 
-__all__ = ["KINDS", "find_kind", "render"]
-
 TIMEZONE = "UTC"
 """Of the hours; to be set where they are in another."""
 

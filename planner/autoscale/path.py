@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FAST_S", "SLOW_S", "STEP_S", "WINDOW_S", "hourly_path", "swings", "variances"]
-
 STEP_S = 15.0
 """Step of a path [s]."""
 

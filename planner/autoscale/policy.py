@@ -13,8 +13,6 @@ from typing import Any
 from planner.documents import printable, read_text
 from planner.errors import InputError
 
-__all__ = ["Policy", "Scaler", "policies_of", "read_policy"]
-
 TOLERANCE = 0.1
 """Change of the ratio it ignores unless told otherwise [1]."""
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from planner.errors import CalibrationError
 
-__all__ = ["SIZES", "allreduce_seconds"]
-
 SIZES = (1, 16, 128, 1024, 8192)
 """Tokens whose hidden states are summed."""
 

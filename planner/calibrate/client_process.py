@@ -21,8 +21,6 @@ from planner.calibrate.live import ENDING_S, Crew, Dialect, Load, Sent, Server
 from planner.calibrate.window import Stream
 from planner.errors import CalibrationError
 
-__all__ = ["send_from_processes"]
-
 STARTING_S = 30.0
 """How long a process may take to start [s]."""
 

@@ -14,8 +14,6 @@ from planner.hardware import ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import shard_shape
 
-__all__ = ["SENTINEL", "Run", "designed_batches", "measuring_order", "most_telling"]
-
 POINT_SD = 0.02
 """What one measured iteration is off by [1]."""
 

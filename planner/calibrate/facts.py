@@ -10,8 +10,6 @@ from typing import Any
 
 from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
 
-__all__ = ["Counters", "ServerFacts", "read_counters", "read_facts"]
-
 ASKING_S = 2.0
 """Longest wait for one page; a server that has none answers at once [s]."""
 

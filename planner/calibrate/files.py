@@ -18,8 +18,6 @@ from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
 from planner.documents import read_text
 from planner.errors import InputError
 
-__all__ = ["Measurements", "read_measurements"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:

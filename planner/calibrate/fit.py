@@ -17,8 +17,6 @@ from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 
-__all__ = ["Fit", "KindError", "Range", "fit_points", "log_slopes", "scaled_prior"]
-
 FloatArray = NDArray[np.float64]
 
 RESIDUAL_SCALE = (0.005, 0.02)

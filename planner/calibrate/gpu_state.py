@@ -8,8 +8,6 @@ import subprocess
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["GpuState", "read_gpu_state"]
-
 ASKING_S = 5.0
 SLOWED = 0.92
 """A clock below this share of its largest is not what the data sheet speaks of [1]."""

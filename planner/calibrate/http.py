@@ -22,8 +22,6 @@ from urllib.parse import unquote, urlsplit
 
 from planner.errors import InputError
 
-__all__ = ["Connection", "Endpoint", "HttpError", "parse_json", "without_credentials"]
-
 LARGEST_BODY = 16 * 2**20
 LARGEST_LINE = 16 * 2**20
 DEEPEST_JSON = 64

@@ -13,8 +13,6 @@ from typing import Any
 
 from planner.errors import CalibrationError
 
-__all__ = ["Between", "between", "joined_attention", "matrix_kernel"]
-
 BLOCK = 128
 """Side of a block of weights with a scale of its own, and length of such a row of activations [values]."""
 

@@ -24,8 +24,6 @@ from planner.documents import load_document
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
 
-__all__ = ["Launch", "Running", "launched", "plan_settings"]
-
 HOST = "127.0.0.1"
 STOPPING_S = 20.0
 """How long an engine may take to end by itself before it is killed [s]."""

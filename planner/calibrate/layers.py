@@ -27,8 +27,6 @@ from planner.errors import CalibrationError, InputError
 from planner.hardware import DTYPE_BYTES, ModelSpec
 from planner.shard import shard
 
-__all__ = ["Layers", "Work", "refuse_unsupported"]
-
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""
 

@@ -18,8 +18,6 @@ from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.cores import cores
 from planner.errors import CalibrationError
 
-__all__ = ["ENDING_S", "Crew", "Dialect", "LiveServer", "Load", "LoadResult", "Sent", "Server", "Timing", "summary"]
-
 FAILED_SHARE = 0.2
 """A load with more failed requests than this is not used [1]."""
 

@@ -11,8 +11,6 @@ from typing import Any
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.errors import InputError
 
-__all__ = ["FORMATS", "Assumed", "is_mlperf", "mlperf_point", "point", "recognised"]
-
 
 @dataclass(frozen=True, slots=True)
 class Assumed:

@@ -18,8 +18,6 @@ from planner.documents import load_document
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 
-__all__ = ["OperatingRange", "Progress", "describe_range", "measure_range"]
-
 FloatArray = NDArray[np.float64]
 
 Progress = Callable[[int, int, str], None]

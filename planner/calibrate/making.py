@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from planner.calibrate.fit import Fit
     from planner.calibrate.servers import ServerFit
 
-__all__ = [
-    "known_gpu",
-    "known_model",
-    "profile_name",
-    "profile_of_iterations",
-    "profile_of_server",
-    "same_device",
-    "shareable",
-]
-
 _ADDRESS = re.compile(
     r"(?i)\bhttps?://(?!(?:github|huggingface|arxiv|doi)\.)[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w.-]+\.(?:internal|local|lan|corp|svc)\b(?::\d+)?"
 )

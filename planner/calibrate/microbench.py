@@ -28,8 +28,6 @@ from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
 
-__all__ = ["CPU", "TINY_MODEL", "Measured", "load_torch", "measure"]
-
 TINY_MODEL = ModelSpec(
     name="tiny",
     layers=4,

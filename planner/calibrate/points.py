@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["COLUMNS", "Batch", "Points", "read_iterations_csv"]
-
 FloatArray = NDArray[np.float64]
 
 COLUMNS = (

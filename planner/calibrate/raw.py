@@ -19,18 +19,6 @@ from planner.documents import read_text
 from planner.errors import InputError
 from planner.writing import write_text
 
-__all__ = [
-    "SCHEMA",
-    "RawPoints",
-    "as_measurements",
-    "clock",
-    "parse_points",
-    "points_of",
-    "points_path",
-    "read_points",
-    "write_points",
-]
-
 SCHEMA = "fleetopt-points/1"
 KINDS = ("server", "iterations")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from planner.calibrate.fit import Fit
     from planner.calibrate.servers import ServerFit
 
-__all__ = ["WIDEST_BAND", "Calibration", "CalibrationSet"]
-
 WIDEST_BAND = 0.40
 """A profile less certain than this says less than the estimate nobody measured for [1]."""
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from planner.calibrate.servers import ServerFit
     from planner.catalog.profiles import Profile
 
-__all__ = ["calibrate", "calibrate_device", "calibrate_files", "calibrate_launched", "calibrate_server", "refit"]
-
 CPU_PRIOR_WIDTH = 3.0
 CACHED_SHARE = 0.05
 """Share of prompt tokens from the prefix cache above which what was measured is the cache [1]."""

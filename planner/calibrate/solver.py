@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PARAMETERS", "Design", "Solution", "minimise", "predict", "solve"]
-
 FloatArray = NDArray[np.float64]
 
 LogModel = Callable[[FloatArray], tuple[FloatArray, FloatArray]]

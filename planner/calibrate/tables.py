@@ -10,8 +10,6 @@ from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.load_generators import Assumed, point
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["GROUP_COLUMNS", "read_servers_csv"]
-
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "input_tokens": ("isl", "input_tokens", "input_len", "prompt_tokens"),
     "output_tokens": ("osl", "output_tokens", "output_len"),

@@ -8,8 +8,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Steady", "Stream", "first_lengths", "steady_state", "window_s"]
-
 STALLED = 5.0
 """A request this many times slower than the median one hung in the network: it is not the engine's doing [1]."""
 FEWEST_GAPS = 8

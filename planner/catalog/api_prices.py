@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from planner.documents import load_document, printable
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["ApiPrice", "read_api_prices"]
-
 FloatArray = NDArray[np.float64]
 
 Tiers = tuple[tuple[float, float], ...]

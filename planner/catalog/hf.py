@@ -11,8 +11,6 @@ from planner.documents import parse_json, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
-__all__ = ["FAMILIES", "NOT_MODELLED", "model_from_config", "model_from_mapping"]
-
 _UNTIED: Mapping[str, Any] = {"tie_word_embeddings": False}
 _GATED_DELTA: Mapping[str, Any] = {"tie_word_embeddings": False, "attn_output_gate": True, "full_attention_interval": 4}
 _INDEXED: Mapping[str, Any] = {"tie_word_embeddings": False, "latent": True}

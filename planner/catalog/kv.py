@@ -17,23 +17,6 @@ from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.shard import shard
 
-__all__ = [
-    "BLOCK_TOKENS",
-    "DEFAULT_MEMORY_UTILIZATION",
-    "DEFAULT_TOKEN_BUDGET",
-    "KvCapacity",
-    "fits",
-    "kv_bytes_per_token",
-    "kv_capacity",
-    "kv_capacity_tokens",
-    "overhead_bytes",
-    "parameter_counts",
-    "smallest_tp",
-    "tensor_parallel_sizes",
-    "weight_bytes",
-    "with_parameter_counts",
-]
-
 GIB = 2.0**30
 
 BLOCK_TOKENS = 16

@@ -13,8 +13,6 @@ from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
-__all__ = ["gpu", "gpus", "model", "models", "normalized", "price_offers", "repository"]
-
 GIB = 2.0**30
 
 FOLDER = Path(__file__).parent

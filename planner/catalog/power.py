@@ -8,8 +8,6 @@ from functools import cache
 
 from planner.catalog.load import shipped
 
-__all__ = ["PowerCurve", "power_curve"]
-
 
 @dataclass(frozen=True, slots=True)
 class PowerCurve:

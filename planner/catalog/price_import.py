@@ -15,8 +15,6 @@ from planner.catalog.prices import COLUMNS, Offer, parse_offers
 from planner.errors import InputError
 from planner.hardware import GpuSpec
 
-__all__ = ["PriceImport", "match_gpu", "read_price_file"]
-
 GIB = 2.0**30
 
 MEMORY_TOLERANCE = 0.13

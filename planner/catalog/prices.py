@@ -20,17 +20,6 @@ from pathlib import Path
 from planner.errors import InputError
 from planner.writing import write_text
 
-__all__ = [
-    "COLUMNS",
-    "STALE_DAYS",
-    "Offer",
-    "offers",
-    "parse_offers",
-    "reference_offer",
-    "save_offers",
-    "user_directory",
-]
-
 COLUMNS = ("gpu", "vendor", "region", "term", "usd_per_gpu_hour", "date", "source")
 """Columns of a price list, in this order; `region` may be empty."""
 

@@ -16,8 +16,6 @@ from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
 from planner.writing import write_text
 
-__all__ = ["load_profile", "parse_profile", "save_profile", "set_aside"]
-
 PROVENANCES = ("measured", "fitted", "estimated")
 
 COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")

@@ -10,8 +10,6 @@ from typing import Any
 from planner.hardware import Parallelism
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
 
-__all__ = ["SCHEMA", "Profile", "ReservedSlots"]
-
 SCHEMA = "fleetopt-profile/1"
 """Version of the file format."""
 

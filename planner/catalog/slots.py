@@ -15,8 +15,6 @@ from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.queueing.memory import OVERFLOW_LIMIT, PREEMPTION_LIMIT, SafeSlots, SlotLaw, safe_slots
 
-__all__ = ["BlockCapacity", "memory_safe_slots", "reserved_slots"]
-
 
 class BlockCapacity:
     """KV blocks of a replica as a function of ``max_num_seqs``: the sampler's memory grows with it, so the cache shrinks.

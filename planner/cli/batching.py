@@ -6,8 +6,6 @@ from typing import Any
 
 from planner.cli import options as opt
 
-__all__ = ["batching"]
-
 
 @opt.asks(opt.REPLICA)
 def batching(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from planner.calibrate.loads import OperatingRange
     from planner.calibrate.result import CalibrationSet
 
-__all__ = ["calibrate"]
-
 SOURCE = "What to measure"
 MACHINE = "This machine"
 SERVER = "A running server"

@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["check"]
-
 
 def check(
     plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],

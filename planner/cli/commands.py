@@ -13,8 +13,6 @@ from typer.main import get_command, get_group
 from planner.cli.output import whole_tables
 from planner.documents import printable
 
-__all__ = ["COMMANDS", "Commands", "Once"]
-
 COMMANDS = (
     "init", "plan", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
     "batching", "wait", "calibrate", "reproduce", "compress", "profile", "gpu", "model", "prices", "workload", "doctor",

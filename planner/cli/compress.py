@@ -12,8 +12,6 @@ from planner.cli import options as opt
 if TYPE_CHECKING:
     from planner.compress.extract import CompressorSettings
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="compress",
     help="Compress-and-route: shorten prompts just above a pool boundary, measure how many can be, run the gateway.",

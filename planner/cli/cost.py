@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["cost"]
-
 TIME, PAYING, APIS, ENERGY = "Time", "Paying", "An API beside it", "Energy"
 
 

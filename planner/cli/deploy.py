@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["deploy"]
-
 
 def deploy(
     plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],

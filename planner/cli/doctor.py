@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from planner.cli import options as opt
 
-__all__ = ["doctor"]
-
 
 def doctor(output_format: opt.Format = None, output: opt.OutputFile = None) -> None:
     """Versions, extras, GPU, your profiles, the age of the prices, and a plan from end to end. Exit code 6 when one is bad."""

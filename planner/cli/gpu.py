@@ -8,8 +8,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="gpu", help="GPUs: list the catalog, show one with the source of every number.", no_args_is_help=True
 )

@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["init"]
-
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
 

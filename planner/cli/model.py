@@ -8,8 +8,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="model",
     help="Models: list those of the catalog, show one, or a config.json, with its source.",

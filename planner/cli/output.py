@@ -19,22 +19,6 @@ from planner.documents import printable
 from planner.errors import InputError
 from planner.writing import write_text
 
-__all__ = [
-    "ClosedStream",
-    "draw",
-    "emit",
-    "emit_files",
-    "format_of",
-    "open_streams",
-    "page_width",
-    "progress_bar",
-    "renderer",
-    "say",
-    "tell",
-    "whole_tables",
-    "writer",
-]
-
 
 def emit(text: str, output: Path | None) -> None:
     """Print `text`, or write it to a file that appears complete or not at all."""

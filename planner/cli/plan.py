@@ -11,8 +11,6 @@ from planner.cli import options as opt
 if TYPE_CHECKING:
     from planner.plans import Plan
 
-__all__ = ["Config", "Scenario", "plan"]
-
 Config = Annotated[
     Path | None,
     opt.told("Configuration or plan file (YAML, JSON) whose options are the base.", panel=opt.OUTPUT)]  # fmt: skip

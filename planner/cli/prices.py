@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="prices",
     help="GPU prices: show the offers with vendor, term and day; import your own lists.",

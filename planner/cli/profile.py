@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="profile",
     help="Iteration-time profiles: list yours and the shipped ones, show one, compare some.",

@@ -8,8 +8,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["reproduce"]
-
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",

@@ -10,8 +10,6 @@ import typer
 from planner.cli import options as opt
 from planner.cli.plan import Config, Scenario
 
-__all__ = ["schedule"]
-
 TIME = "Time"
 GROWTH = "Growing traffic"
 

@@ -15,8 +15,6 @@ from planner.simulate.policy import policy_names
 if TYPE_CHECKING:
     from planner.simulate.plan import Verification
 
-__all__ = ["require", "simulate"]
-
 POLICY_PANEL = "Comparing policies"
 POLICIES_HELP = f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class."
 ROUTING_HELP = f"{', '.join(ROUTINGS)}."

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 from planner.cli import options as opt
 
-__all__ = ["stability"]
-
 
 @opt.asks(opt.REPLICA)
 def stability(

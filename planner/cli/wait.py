@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 from planner.cli import options as opt
 
-__all__ = ["wait"]
-
 _WAIT = "WAIT"
 
 

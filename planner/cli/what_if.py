@@ -9,8 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["what_if"]
-
 
 def what_if(
     base: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],

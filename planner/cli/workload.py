@@ -14,8 +14,6 @@ from planner.cli import options as opt
 if TYPE_CHECKING:
     from planner.workload.workload import Workload
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="workload",
     help="Workloads: list the shipped ones, import traces, show, mix and compare.",

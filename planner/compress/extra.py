@@ -8,8 +8,6 @@ from types import ModuleType
 from planner.errors import InputError
 from planner.extras import installing
 
-__all__ = ["require"]
-
 
 def require(module: str) -> ModuleType:
     """The module, or an :class:`InputError` that says which extra brings it."""

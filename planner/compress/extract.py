@@ -12,8 +12,6 @@ from planner.compress.scores import ScoreWeights, sentence_scores
 from planner.compress.segments import Unit, units_of
 from planner.compress.tokens import TokenCounter
 
-__all__ = ["Compression", "CompressorSettings", "compress"]
-
 
 @dataclass(frozen=True, slots=True)
 class CompressorSettings:

@@ -9,8 +9,6 @@ import numpy as np
 from planner.compress.extra import require
 from planner.compress.scores import words_of
 
-__all__ = ["TfidfCosine", "rouge_l_recall"]
-
 
 def rouge_l_recall(original: str, compressed: str) -> float:
     """Longest common subsequence of words over the words of the original, in [0, 1]; 1 for an empty original.

@@ -8,8 +8,6 @@ import re
 import textwrap
 import warnings
 
-__all__ = ["CODE", "CONTENT_TYPES", "PROSE", "STRUCTURED", "content_type"]
-
 PROSE, CODE, STRUCTURED = "prose", "code", "structured"
 CONTENT_TYPES = (PROSE, CODE, STRUCTURED)
 """Only the first is compressed."""

@@ -25,8 +25,6 @@ from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
 from planner.cores import end_with_parent
 
-__all__ = ["Gateway", "GatewaySettings", "make_app", "serve"]
-
 _HOP_BY_HOP = frozenset(
     [
         "accept-encoding",

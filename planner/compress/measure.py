@@ -17,8 +17,6 @@ from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import TokenCounter
 from planner.errors import InputError
 
-__all__ = ["CategoryResult", "CompressionMeasurement", "Prompt", "measure", "read_prompts", "wilson_interval"]
-
 LONGEST_LINE = 16 * 1024 * 1024
 """Longest line of a prompt file [bytes]."""
 

@@ -10,8 +10,6 @@ from planner.compress.extract import Compression, CompressorSettings, compress
 from planner.compress.gate import PROSE, STRUCTURED, content_type
 from planner.compress.tokens import TokenCounter
 
-__all__ = ["TOKENS_PER_MESSAGE", "ChatCompression", "chat_tokens", "compress_chat", "texts_of"]
-
 TOKENS_PER_MESSAGE = 8
 """Tokens a chat template adds to each message, counted high: role markers and separators are 3 to 7 in common ones."""
 

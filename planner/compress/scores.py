@@ -16,8 +16,6 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-__all__ = ["ScoreWeights", "novelty", "position", "sentence_scores", "textrank", "words_of"]
-
 FloatArray = NDArray[np.float64]
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")

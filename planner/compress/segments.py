@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from planner.compress.extra import require
 from planner.compress.gate import PROSE, content_type
 
-__all__ = ["Unit", "language_of", "units_of"]
-
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
 _TABLE = re.compile(r"^\s*\|.*\|\s*$")
 _INDENTED_CODE = re.compile(r"^(?: {4}|\t)\S")

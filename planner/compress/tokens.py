@@ -10,8 +10,6 @@ from typing import Protocol
 from planner.compress.extra import require
 from planner.errors import InputError
 
-__all__ = ["DEFAULT_BYTES_PER_TOKEN", "ByteCounter", "LearnedBytes", "TokenCounter", "TokenizerCounter", "counter_from"]
-
 DEFAULT_BYTES_PER_TOKEN = 3.0
 """Bytes per token assumed before anything is learned: below what tokenizers reach on prose, so that counts err high."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from planner.deploy.serving import Serving, ServingPool
 from planner.errors import InputError
 
-__all__ = ["Placed", "placed"]
-
 FIRST_PORT = 8001
 """Port of the first replica on a host."""
 

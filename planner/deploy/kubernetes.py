@@ -9,18 +9,6 @@ from typing import Any
 from planner.catalog.kv import weight_bytes
 from planner.deploy.serving import PORT, Serving, ServingPool
 
-__all__ = [
-    "config_map",
-    "deployment",
-    "disruption_budget",
-    "dump",
-    "labels",
-    "metadata",
-    "pod_spec",
-    "service",
-    "to_yaml",
-]
-
 GIB = 2**30
 
 PROBE_S = 10

@@ -8,8 +8,6 @@ from typing import Any
 from planner.deploy.serving import Serving
 from planner.routing import Routing
 
-__all__ = ["POOL_HEADER", "envoy", "length_notes", "nginx", "picker", "picker_notes"]
-
 POOL_HEADER = "x-fleetopt-pool"
 """Names the pool of a request; a client that counts tokens itself may set it."""
 

@@ -23,8 +23,6 @@ from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.routing import Routing, find_routing
 
-__all__ = ["DeployOptions", "Serving", "ServingPool", "object_name", "serving_of", "start_command"]
-
 PORT = 8000
 """Port of every engine."""
 

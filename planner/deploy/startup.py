@@ -9,8 +9,6 @@ from planner.catalog.kv import weight_bytes
 from planner.hardware import ModelSpec
 from planner.units import format_duration
 
-__all__ = ["Startup", "estimated_startup"]
-
 PROCESS_S = 16.0
 """From starting the container until the engine reads weights (vllm issue 44881, one RTX 5090) [s]."""
 

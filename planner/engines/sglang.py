@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from planner.engines import Engine
 
-__all__ = ["ENGINE"]
-
 ENGINE = Engine(
     name="sglang",
     title="SGLang",

@@ -33,8 +33,6 @@ from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
 
-__all__ = ["fleet_of", "make_plan", "plan_of"]
-
 FEW_REPLICAS = 6
 """A fleet up to this size at the trace's own rate is worth a remark."""
 

@@ -11,8 +11,6 @@ from planner.methods.sessions import SessionPool
 from planner.routing import find_routing
 from planner.units import format_count, format_duration, format_percent
 
-__all__ = ["cache_curve", "cache_lines"]
-
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 """Replicas of the curve over those of the plan."""
 

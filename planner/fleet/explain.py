@@ -15,8 +15,6 @@ from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
 from planner.units import format_count, format_duration, format_percent, round_up
 
-__all__ = ["beyond_stock", "infeasible", "name_shortfalls", "of_fleet_wide", "relaxed", "unkept"]
-
 NOT_NEAR = 2.0
 """Promise proposed over the least possible: at 1.05 times, fleets were nine times as dear as at twice."""
 

@@ -22,8 +22,6 @@ from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.workload import pools as m
 
-__all__ = ["Fleet", "Shape", "Solved", "Verdict"]
-
 GROWN = 1.05
 """Rate over the trace's own from which it matters who sends the rest [1]."""
 

@@ -15,8 +15,6 @@ from planner.fleet.scope import ScopedPool, cheapest_allocation
 from planner.fleet.search import SearchOutcome
 from planner.fleet.splits import solve_splits
 
-__all__ = ["solve_fleetwide"]
-
 
 def solve_fleetwide(problem: FleetProblem) -> Found:
     """Fleet-wide promises: every path by its bound, replicas shared out exactly, up to the limit of evaluations.

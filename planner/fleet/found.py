@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from planner.fleet.pool import Pool
 from planner.fleet.search import SearchOutcome
 
-__all__ = ["Found"]
-
 
 @dataclass(frozen=True, slots=True)
 class Found:

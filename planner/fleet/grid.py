@@ -19,8 +19,6 @@ from planner.replica.floor import hardware_floor
 from planner.workload import pools as m
 from planner.workload.pools import State
 
-__all__ = ["SearchGrid", "engine_choices", "least_by_hardware"]
-
 FloatArray = NDArray[np.float64]
 
 PROMPT_BINS = 40

@@ -11,8 +11,6 @@ from planner.fleet.pool import gpus_by_type
 from planner.fleet.problem import FleetProblem
 from planner.fleet.search import Labelled, SearchOutcome, cheapest_within
 
-__all__ = ["solve_within_stock"]
-
 
 def solve_within_stock(problem: FleetProblem, unlimited: Found) -> Found:
     """The cheapest fleet that the inventory holds, where the cheapest of all is not.

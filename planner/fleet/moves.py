@@ -8,8 +8,6 @@ from planner.plans import PoolPlan
 from planner.question.files import SavedPool
 from planner.remarks import Remark
 
-__all__ = ["moves"]
-
 Kind = tuple[str, int, int, int, int]
 
 

@@ -15,8 +15,6 @@ from planner.queueing.overload import Door, OverloadedReplica
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
 
-__all__ = ["beyond_capacity", "overload_at", "overload_lines"]
-
 SURGE_LOAD, SURGE_S = 2.0, 60.0
 """The surge from which recovery is told: demand over capacity [1], and how long it lasts [s]."""
 

@@ -32,8 +32,6 @@ from planner.question.compiled import CompiledQuestion
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.workload.pools import PoolLaw, State
 
-__all__ = ["FEW_REPLICAS", "Edge", "FleetProblem"]
-
 Edge = tuple[int, int, int]
 """Lower state, upper state and option of a pool."""
 

@@ -14,8 +14,6 @@ from planner.methods.base import PoolModel, Prediction
 from planner.promise import GOODPUT, Promise
 from planner.remarks import Remark
 
-__all__ = ["TAIL_LEVELS", "ScopedPool", "cheapest_allocation", "tail_at"]
-
 TAIL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998, 0.999, 0.9995)
 """Levels a pool is predicted at when the fleet's tail is mixed from the pools'."""
 

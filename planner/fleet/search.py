@@ -17,8 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PathSearch", "SearchOutcome", "cheapest_path", "cheapest_within"]
-
 FloatArray = NDArray[np.float64]
 
 

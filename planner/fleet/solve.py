@@ -9,8 +9,6 @@ from planner.fleet.inventory import solve_within_stock
 from planner.fleet.problem import FleetProblem
 from planner.fleet.splits import solve_splits
 
-__all__ = ["solve"]
-
 
 def solve(problem: FleetProblem) -> Found:
     """Search all fleets of at most ``search.pools`` pools."""

@@ -10,8 +10,6 @@ from planner.methods.burst import PoolArrivals
 from planner.question.compiled import CompiledQuestion
 from planner.remarks import Remark
 
-__all__ = ["speculation_remark"]
-
 HALVINGS = 7
 """Of the range of rates in which the crossing lies."""
 

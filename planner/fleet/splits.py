@@ -13,8 +13,6 @@ from planner.fleet.pool import Pool
 from planner.fleet.problem import FEW_REPLICAS, FleetProblem
 from planner.fleet.search import PathSearch, SearchOutcome, cheapest_path
 
-__all__ = ["merged_pool", "solve_splits"]
-
 MANY_REPLICAS = 40
 """From this many replicas in one pool on, a part of them matters: cuts that free an engine are looked for."""
 

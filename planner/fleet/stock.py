@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from planner.fleet.problem import FleetProblem
     from planner.methods.base import PoolModel
 
-__all__ = ["BurstyStock"]
-
 FloatArray = NDArray[np.float64]
 
 LOOKS, MORE_LOOKS = 12, 0.1

@@ -14,8 +14,6 @@ from planner.iteration.model import IterationModel
 from planner.promise import Promise
 from planner.workload import pools as m
 
-__all__ = ["guess_rate"]
-
 FloatArray = NDArray[np.float64]
 
 

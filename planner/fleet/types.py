@@ -13,8 +13,6 @@ from planner.fleet.grid import engine_choices
 from planner.fleet.problem import FleetProblem
 from planner.question.compiled import CompiledQuestion
 
-__all__ = ["ANY", "MOST_TYPES", "cheapest_types", "guessed_cost", "with_types"]
-
 ANY = "any"
 """Stands for a GPU type that the search chooses."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BANDS", "CONSTANTS"]
-
 CONSTANTS: Mapping[str, float] = {
     # share of the peak bandwidth when streaming weights; 51 cells, 9 GPUs
     "weights": 0.8293,

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 
-__all__ = [
-    "Derived",
-    "every_paper",
-    "exclusive_parameters",
-    "fleetopt_parameters",
-    "interference_parameters",
-    "mixed_parameters",
-    "rad_parameters",
-    "wait_parameters",
-    "with_uncertainty",
-]
-
 FloatArray = NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["PARAMETER_UNITS", "IterationModel"]
-
 PARAMETER_UNITS: Mapping[str, str] = {
     "t0": "s",
     "w": "s",

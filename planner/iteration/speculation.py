@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["METHODS", "Speculation"]
-
 METHODS: Mapping[str, tuple[float, float, str]] = {
     "mtp": (0.875, 0.73, "multi-token prediction: the model's own next-token layers"),
     "eagle3": (0.79, 0.97, "EAGLE-3: one layer trained on the model's hidden states"),

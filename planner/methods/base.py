@@ -17,8 +17,6 @@ from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
 
-__all__ = ["InCopies", "Method", "PoolModel", "Prediction", "same_band", "unstable"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prediction:

@@ -15,8 +15,6 @@ from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, Pre
 from planner.queueing.path import Followed, PathRequests, follow_queue
 from planner.queueing.slots.chain import replica_dispersion
 
-__all__ = ["BANDS", "BURST_BAND", "DecodePool", "PrefillPool", "burst_bands"]
-
 BANDS = {"ttft_s": (-0.05, 0.05), "tpot_s": (-0.05, 0.05), "e2e_s": (-0.05, 0.05)}
 """Errors against simulation with Poisson arrivals: docs/accuracy/disaggregated.md."""
 

@@ -18,8 +18,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Joint", "Together", "apart", "frechet"]
-
 FloatArray = NDArray[np.float64]
 
 POINTS = 4096

@@ -19,8 +19,6 @@ from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["METHOD", "MgcPool", "mgc_capacity", "mgc_replicas"]
-
 FloatArray = NDArray[np.float64]
 
 

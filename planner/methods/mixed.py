@@ -25,8 +25,6 @@ from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["METHOD", "MixedPool"]
-
 FloatArray = NDArray[np.float64]
 
 BURST_BAND = (-0.35, 0.7)

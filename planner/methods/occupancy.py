@@ -21,9 +21,6 @@ from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
-__all__ = ["METHOD", "OccupancyPool", "iteration_times"]
-
-
 PATH_BANDS = {"ttft_s": (-0.1, 0.1), "tpot_s": (-0.06, 0.06), "e2e_s": (-0.06, 0.06)}
 """Truth over prediction - 1 along the path of the same traffic (docs/accuracy/bursts.md)."""
 

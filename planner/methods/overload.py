@@ -12,8 +12,6 @@ from planner.queueing.overload import Door, Overload, OverloadedReplica
 from planner.queueing.reuse import own_tokens
 from planner.workload.pools import PoolLaw
 
-__all__ = ["LOADS", "door_of", "overload_row", "overload_table", "overloaded_prefill", "overloaded_replica"]
-
 LOADS = (0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
 """Loads of the table, over capacity [1]."""
 

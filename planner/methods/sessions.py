@@ -21,8 +21,6 @@ from planner.routing import Routing
 from planner.workload.pools import PoolLaw, features
 from planner.workload.sessions import Sessions
 
-__all__ = ["CacheState", "PrefixCache", "SessionPool"]
-
 FloatArray = NDArray[np.float64]
 
 REPRESENTATIVES = 600

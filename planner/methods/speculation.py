@@ -17,8 +17,6 @@ from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, PoolRequests
 
-__all__ = ["InSteps", "engine_in_steps", "law_in_steps"]
-
 
 def law_in_steps(law: PoolLaw, speculation: Speculation) -> PoolLaw:
     """The requests of a pool in units of what a step yields."""

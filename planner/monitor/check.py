@@ -30,8 +30,6 @@ from planner.workload import pools as m
 from planner.workload.combine import scaled
 from planner.workload.workload import Workload
 
-__all__ = ["FleetCheck", "Kept", "Moved", "PoolCheck", "check_fleet"]
-
 TOLERANCE = {"traffic": 0.10, "input lengths": 0.05, "output lengths": 0.05, "iteration time": 0.10}
 """Relative change that counts, beyond the interval of what was measured [1]."""
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DIALECTS", "Dialect"]
-
 
 @dataclass(frozen=True, slots=True)
 class Dialect:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Measured", "Promised", "by_pool", "dialect_of", "measured", "queries"]
-
 STRETCHES = 12
 """Stretches of the window that intervals are made of."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Series", "read_answers", "read_server"]
-
 COUNTER_STEPS, GAUGE_STEPS = 24, 240
 """Points of a counter's and of a gauge's series over the window."""
 

@@ -17,8 +17,6 @@ from planner.monitor.check import BLIND_IMBALANCE
 from planner.monitor.dialects import DIALECTS, Dialect
 from planner.workload import pools as m
 
-__all__ = ["rules_of"]
-
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
 

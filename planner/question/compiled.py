@@ -24,19 +24,6 @@ from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
-__all__ = [
-    "CompiledQuestion",
-    "Engines",
-    "Promises",
-    "Purchase",
-    "Search",
-    "Traffic",
-    "compile_question",
-    "rate_of",
-    "shaped",
-    "stated_rate",
-]
-
 KV_BLOCK = 16
 """Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from planner.errors import InputError
 
-__all__ = ["category_shares", "read_measured", "span_of"]
-
 
 def read_measured(value: Any, name: str) -> bool | dict[str, Any]:
     """``true``, ``false``, a file of ``compress measure``, or what was kept of one.

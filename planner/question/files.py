@@ -15,8 +15,6 @@ from planner.plans import PLAN_SCHEMA_VERSION, Plan
 from planner.question.options import PlanInputs, canonical
 from planner.workload.workload import Workload
 
-__all__ = ["Question", "SavedPool", "engines_of", "load_question", "question_of", "saved_pools"]
-
 
 @dataclass(frozen=True, slots=True)
 class SavedPool:

@@ -20,8 +20,6 @@ from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
 
-__all__ = ["OPTIONS", "PANELS", "Option", "PlanInputs", "canonical", "unknown_option"]
-
 PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
 
 ROUTABLE = tuple(name for r in ROUTINGS.values() if r.law is not None for name in (r.name, *r.aliases))

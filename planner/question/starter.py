@@ -7,8 +7,6 @@ from typing import Any
 
 from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 
-__all__ = ["QUESTIONS", "starter_file"]
-
 QUESTIONS: tuple[tuple[str, str, str], ...] = (
     ("cdf", "Traffic: a trace, a shipped workload, or mean input and output tokens as 1024/256", "azure"),
     (

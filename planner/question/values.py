@@ -12,12 +12,6 @@ from planner.promise import GOODPUT, Promise
 from planner.question.compressible import read_measured
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
-__all__ = [
-    "BUDGETS", "COMPRESS", "COUNT", "DURATION", "FRACTION", "GAMMAS", "GOODPUTS", "GPUS", "GPU_COUNTS", "GPU_PRICES", "NUMBER",
-    "PROMISE", "PROMISES", "RATE", "SHARES", "SWITCH", "TEXT", "TOKENS", "TOKEN_LIST", "TP", "TP_SIZES", "Check", "Kind", "each",
-    "parse_goodput", "parse_promise", "rule",
-]  # fmt: skip
-
 MOST = 10**15
 """No count of tokens, requests or GPUs is larger."""
 

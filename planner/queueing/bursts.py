@@ -19,8 +19,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BurstSequence", "rate_variances", "rising"]
-
 FloatArray = NDArray[np.float64]
 
 ARRIVALS = 1 << 15

@@ -17,8 +17,6 @@ from planner.queueing.common_draws import WITHIN, uniforms
 from planner.queueing.held_back import admitted
 from planner.queueing.path import APART_S, Followed, PathRequests, assign_replicas
 
-__all__ = ["follow_slots"]
-
 Array = NDArray[np.float64]
 
 ROUNDS = 24

@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OVER", "REPLICA", "SECOND", "WITHIN", "numbered", "replicas_drawn", "thinned", "uniforms"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]

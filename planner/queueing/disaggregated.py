@@ -20,8 +20,6 @@ from planner.queueing.service import ServiceLaw
 from planner.queueing.slots.chain import OccupancyChain
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
-__all__ = ["DecodeNodes", "DecodeState", "Pieces", "PrefillNodes", "end_to_end", "row_groups"]
-
 FloatArray = NDArray[np.float64]
 
 WAIT_KNOTS = np.concatenate(([1.0], np.geomspace(0.95, 1e-6, 48)))

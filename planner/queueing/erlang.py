@@ -19,8 +19,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["erlang_b", "erlang_c", "log_erlang_c", "min_servers"]
-
 type_array = npt.NDArray[np.float64]
 
 # |a - c| / sqrt(c) below which gammaincc is used: SciPy's uniform asymptotic series, exact to rounding, ends at 4.5.

@@ -10,18 +10,6 @@ import numpy.typing as npt
 
 from planner.queueing.service import Phases, TwoPhases
 
-__all__ = [
-    "LEAST_SLACK",
-    "LIMIT_DETERMINISTIC_POINTS",
-    "LIMIT_PHASE_SERVERS",
-    "LIMIT_STATES",
-    "delayed_wait",
-    "deterministic_wait",
-    "phase_row_wait",
-    "phase_states",
-    "phase_type_wait",
-]
-
 type_array = npt.NDArray[np.float64]
 
 # The matrices have servers + 1 rows and there are as many levels: 64 servers take 20 ms, 128 0.15 s, 256 one second.

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from planner.queueing.path import APART_S, Followed, PathRequests
 
-__all__ = ["admitted", "with_limit"]
-
 Array = NDArray[np.float64]
 
 ROUNDS = 8

@@ -22,23 +22,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "BLOCK_TOKENS",
-    "HorizonOverflow",
-    "Preemption",
-    "SafeSlots",
-    "SlotLaw",
-    "SlotSums",
-    "horizon_overflow",
-    "overflow_probability",
-    "paged_throughput",
-    "preemption",
-    "running_sequences",
-    "safe_slots",
-    "slot_law",
-    "slot_sums",
-]
-
 FloatArray = NDArray[np.float64]
 
 BLOCK_TOKENS = 16

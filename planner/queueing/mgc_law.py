@@ -31,15 +31,6 @@ from planner.queueing.mgc_moments import (
 )
 from planner.queueing.service import Phases, ServiceLaw, TwoPhases, two_phases
 
-__all__ = [
-    "assumed_law",
-    "exact_method",
-    "over_queues",
-    "solve_conservative",
-    "solve_exact",
-    "solve_tijms",
-]
-
 type_array = npt.NDArray[np.float64]
 # What a method with the full law computes for one queue, in mean service times: P(wait), mean wait, quantiles
 type_solution = tuple[float, float, type_array]

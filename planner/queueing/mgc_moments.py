@@ -13,18 +13,6 @@ import numpy.typing as npt
 from planner.queueing.erlang import as_result, log_erlang_c
 from planner.queueing.service import ServiceLaw
 
-__all__ = [
-    "deterministic_excess",
-    "leading_arguments",
-    "markovian_wait",
-    "mean_wait_cosmetatos",
-    "mean_wait_fleetopt",
-    "mean_wait_kimura",
-    "wait_quantile_cosmetatos",
-    "wait_quantile_fleetopt",
-    "wait_quantile_kimura",
-]
-
 type_array = npt.NDArray[np.float64]
 
 

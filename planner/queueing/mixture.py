@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["groups", "mixture_quantiles", "persistence", "strata"]
-
 FloatArray = NDArray[np.float64]
 
 # Probabilities at which the occupancy is cut into strata (fine in both tails, where the quantiles are read).

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["normal_cdf", "normal_quantile"]
-
 FloatArray = NDArray[np.float64]
 
 # Rational minimax approximations of erfc, W. J. Cody, Math. Comp. 23 (1969) 631-637: |x| <= 0.46875, <= 4, beyond.

@@ -17,8 +17,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Door", "Overload", "OverloadedReplica"]
-
 GROUPS = 48
 """Kinds of requests that patience tells apart, by their prefill."""
 

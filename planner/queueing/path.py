@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from planner.queueing.common_draws import SECOND, WITHIN, numbered, replicas_drawn, uniforms
 from planner.queueing.reuse import own_tokens
 
-__all__ = ["Followed", "PathRequests", "assign_replicas", "follow_path", "follow_queue", "prefill_work"]
-
 Array = NDArray[np.float64]
 Cost = Callable[..., Array]
 """Duration of iterations [s] by decodes, sum of their contexts [tokens], prefill tokens and query-key pairs."""

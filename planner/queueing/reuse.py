@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["CacheLaw", "SessionTable", "SharedItems", "found_share", "own_tokens"]
-
 Floats = NDArray[np.float64]
 
 GAPS = 60

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Phases", "ServiceLaw", "TwoPhases", "two_phases"]
-
 type_array = npt.NDArray[np.float64]
 type_partial_moments = Callable[[type_array], tuple[type_array, type_array, type_array]]
 

@@ -32,20 +32,6 @@ if TYPE_CHECKING:
     # loaded with the memory law, which reserved slots do without
     from planner.queueing.memory import SlotLaw
 
-__all__ = [
-    "EngineOption",
-    "EngineRules",
-    "ReplicaSetup",
-    "Slots",
-    "engine_options",
-    "full_iteration_time",
-    "group_why",
-    "memory_safe_slots",
-    "reserved_slots",
-    "set_up",
-    "token_budgets",
-]
-
 MAX_NUM_SEQS_LIMIT = 1024
 """vLLM's own default of ``max_num_seqs`` on large GPUs: more slots than this are never proposed."""
 

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from planner.hardware import GpuSpec, ModelSpec
 from planner.shard import shard
 
-__all__ = ["HardwareFloor", "hardware_floor"]
-
 
 @dataclass(frozen=True, slots=True)
 class HardwareFloor:

@@ -8,8 +8,6 @@ from planner.catalog.kv import fits, smallest_tp, tensor_parallel_sizes
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 
-__all__ = ["parallel_choices", "spreads"]
-
 MOST_STAGES = 8
 """Pipeline stages tried."""
 

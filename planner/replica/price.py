@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["PriceRule", "replicas_for_availability"]
-
 
 def replicas_for_availability(needed: int, target: float, failures_per_hour: float, repair_hours: float) -> int:
     r"""Replicas so that the probability of having fewer than `needed` up is at most `target`.

@@ -13,8 +13,6 @@ from planner.iteration.roofline import matmul_rate, roofline, shard_shape
 from planner.iteration.speculation import Speculation
 from planner.shard import shard
 
-__all__ = ["Draft", "draft_of", "speculating"]
-
 PASS_S = 0.55e-3
 """Host time of one pass of a proposer [s]: with EAGLE-3 and four drafts a step of one vLLM server took 3.6 ms longer on text where
 nothing is accepted (kubernetes-sigs/inference-perf, kubecon-na-2025, one H100), of which the roofline explains 1.4."""

@@ -11,8 +11,6 @@ from planner.report.markdown import rows_to_markdown
 from planner.report.table import fitting, rows_to_table
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["Block", "Table", "Text", "cell", "folded", "label", "rows_table", "to_markdown", "to_terminal"]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:

@@ -6,8 +6,6 @@ import csv
 import io
 from typing import Any
 
-__all__ = ["render", "rows_to_csv"]
-
 
 def rows_to_csv(rows: list[dict[str, Any]]) -> str:
     """Rows as CSV; the columns are the union of all keys in order of appearance.

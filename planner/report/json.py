@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["render"]
-
 
 def render(result: Any) -> str:
     """``to_dict()`` as JSON; numbers that JSON cannot hold are ``null`` already."""

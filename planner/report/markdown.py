@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["render", "rows_to_markdown"]
-
 
 def rows_to_markdown(columns: list[str], rows: list[list[str]], left: Collection[str] | None = None) -> str:
     """A pipe table; columns in `left` align left, the others right.

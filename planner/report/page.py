@@ -14,8 +14,6 @@ from planner.report.text import costs as costs_text
 from planner.report.text import plan as plan_text
 from planner.studies.overview import Overview
 
-__all__ = ["as_html", "as_markdown"]
-
 STYLE = (
     COLOURS
     # the other colours than the screen asks for, without a script

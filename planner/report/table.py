@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Collection, Sequence
 from typing import Any
 
-__all__ = ["fitting", "render", "rows_to_table"]
-
 GAP = "  "
 """Between columns."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["render"]
-
 
 def render(result: Any) -> str:
     """``to_dict()`` as YAML, keys in their order."""

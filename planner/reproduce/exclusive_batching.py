@@ -28,8 +28,6 @@ from planner.iteration.derived import exclusive_parameters, mixed_parameters
 from planner.iteration.roofline import roofline
 from planner.reproduce.result import DIFFERS, NEEDS_A_GPU, SAME, SAME_UNDER, Row, compare, numbers
 
-__all__ = ["SECTIONS"]
-
 # Table 1: bandwidth [TB/s], FP16 TFLOPS, FLOP/byte
 TABLE1 = {
     "b300": (8.0, 4500.0, 562),

@@ -33,8 +33,6 @@ from planner.reproduce.result import DIFFERS, NEEDS_DATA, SAME, Row, compare, nu
 from planner.workload.pools import KV, PAIRS, FleetMoments, State
 from planner.workload.workload import Workload
 
-__all__ = ["SECTIONS"]
-
 CODED = Reading("published program", sampled=True)
 EXACT = Reading("published program, exact sums")
 LITERAL = Reading("eq. 3 as printed", scaled=False)

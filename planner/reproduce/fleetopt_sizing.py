@@ -21,22 +21,6 @@ from planner.queueing.mgc import min_replicas
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
-__all__ = [
-    "GAMMAS",
-    "SETTINGS",
-    "Fleet",
-    "Paper",
-    "Pool",
-    "Reading",
-    "at",
-    "fleet",
-    "homogeneous",
-    "lone_prefill_s",
-    "mean_busy_from_empty",
-    "prefill_s",
-    "table",
-]
-
 FloatArray = NDArray[np.float64]
 
 W, H, CHUNK, CALIBRATION_TOKENS = 8e-3, 0.65e-3, 512, 8192

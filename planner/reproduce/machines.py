@@ -14,8 +14,6 @@ from planner.iteration.model import IterationModel
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import IterationTime, Request
 
-__all__ = ["Exclusive", "KvLinear", "Staircase", "iteration_time"]
-
 Prefills = Sequence[tuple[Request, int]]
 
 

@@ -8,8 +8,6 @@ from importlib import import_module
 from planner.errors import InputError, did_you_mean
 from planner.reproduce.result import Finding, Reproduction
 
-__all__ = ["PAPERS", "reproduce"]
-
 PAPERS = {
     "fleetopt": "fleetopt",
     "rad-slai": "rad_slai",

@@ -29,8 +29,6 @@ from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches
 from planner.workload.workload import Workload
 
-__all__ = ["SECTIONS"]
-
 # An A100-like machine: 108 SMs, 32 layers of width 4,096; rates only set the scale
 MACHINE = {
     "inv_mu_lin": "0.002", "inv_mu_nlin": "1e-6", "N": 32, "d": 4096, "vrow": 64, "vcol": 64, "s": 108,

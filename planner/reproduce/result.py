@@ -7,20 +7,6 @@ from dataclasses import asdict, dataclass
 
 from planner._version import __version__
 
-__all__ = [
-    "DIFFERS",
-    "NEEDS_A_GPU",
-    "NEEDS_DATA",
-    "SAME",
-    "SAME_UNDER",
-    "VERDICTS",
-    "Finding",
-    "Reproduction",
-    "Row",
-    "compare",
-    "numbers",
-]
-
 Row = tuple[str, str, str, str, str, str]
 """Quantity, reading, printed, ours, verdict, reason: a :class:`Finding` before it knows its paper."""
 

@@ -15,8 +15,6 @@ from planner.simulate.engine import Request
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 
-__all__ = ["SECTIONS"]
-
 RUNS, REQUESTS = 4, 1000
 # Section 6: thresholds of Nested WAIT in the experiments, and the arrival rates they were made for
 THRESHOLDS = {

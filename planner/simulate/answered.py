@@ -18,8 +18,6 @@ from planner.simulate.result import SimulationResult
 from planner.simulate.traffic import Traffic
 from planner.workload.sessions import Sessions
 
-__all__ = ["account", "client_calls", "simulate_clients"]
-
 WARM_UP = 0.3
 """Share of a run that is not counted, while caches and queues fill [1]."""
 

@@ -18,8 +18,6 @@ from planner.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PROCESSES", "Arrival", "arrival_batches", "arrival_times"]
-
 PROCESSES = ("poisson", "gamma", "modulated", "hourly", "paced", "saturated")
 """Arrival processes by name."""
 

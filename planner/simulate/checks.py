@@ -8,8 +8,6 @@ from collections.abc import Callable
 from planner.errors import InputError, did_you_mean
 from planner.simulate.engine import Request, by_arrival, by_prompt
 
-__all__ = ["at_least", "fraction", "queue_order"]
-
 
 def _by_class_then_arrival(r: Request) -> tuple[float, ...]:
     return (r.category, r.arrival, r.index)

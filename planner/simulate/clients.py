@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from planner.workload.sessions import Sessions
 
-__all__ = ["Calls", "ClientRules", "ClientRun", "run_clients", "session_calls", "soonest"]
-
 BLOCK = 16
 """Tokens of a KV block: what of a prefix fills no block is not found again."""
 

@@ -23,8 +23,6 @@ from planner.simulate.traffic import sample_rows, whole_tokens
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Comparison", "Setting", "compare_policies"]
-
 COLUMNS = (
     "throughput_per_s",
     "ttft_mean_s",

@@ -16,8 +16,6 @@ from planner.simulate.routing import Router
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Client", "Replica", "drive"]
-
 CHECKPOINT = 2000
 """Arrivals after which a run is looked at, unless told otherwise."""
 

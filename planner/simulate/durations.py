@@ -11,8 +11,6 @@ from planner.iteration.model import IterationModel
 if TYPE_CHECKING:
     from planner.simulate.engine import Request
 
-__all__ = ["Canonical"]
-
 
 @dataclass(frozen=True, slots=True)
 class Canonical:

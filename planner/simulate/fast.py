@@ -23,8 +23,6 @@ from planner.iteration.model import IterationModel
 from planner.queueing.mixed.replica import COLD_AFTER_S
 from planner.simulate.tables import ArrivalQueue, RequestTable, sum_of_larger
 
-__all__ = ["MixedReplica"]
-
 TABLE = 1 << 16
 """Largest number of tokens whose linear time is tabulated."""
 

@@ -18,8 +18,6 @@ from planner.simulate.traffic import RequestBatch, Traffic
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Run", "result_of"]
-
 WARM_UP = 0.1
 """Share of the requests, in order of arrival, that is not measured at the beginning."""
 COOL_DOWN = 0.05

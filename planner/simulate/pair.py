@@ -37,8 +37,6 @@ from planner.workload.sessions import Sessions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ComingBack", "simulate_pair"]
-
 SUPPLIED = 1 << 60
 """Tokens of a prompt that came with its KV cache: all, whatever was evicted since [tokens]."""
 

@@ -49,8 +49,6 @@ from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
-__all__ = ["FleetTraffic", "Load", "Verification", "pair_engines", "pool_engines", "verify_fleet"]
-
 ERROR = 0.02
 """Relative standard error of the offered rate that a run's length is to leave [1]."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from planner.iteration.model import IterationModel
     from planner.simulate.engine import Policy
 
-__all__ = ["PolicyEntry", "Situation", "find_policy", "make_policy", "policy_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class Situation:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from planner.simulate.arrivals import Arrival
 
-__all__ = ["simulate", "simulate_pool"]
-
 LOOKS = 200
 """Times a run of one batch is looked at."""
 STAYS = 25

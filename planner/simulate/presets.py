@@ -16,8 +16,6 @@ from planner.simulate.fast import MixedReplica
 from planner.simulate.slots import SlotReplica
 from planner.simulate.tables import RequestTable
 
-__all__ = ["PRESETS", "CountingReplica", "PoolEngines", "Preset", "find_preset"]
-
 BLOCK = 16
 """Tokens per KV block of the paged preset."""
 

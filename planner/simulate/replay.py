@@ -17,8 +17,6 @@ from planner.workload.trace import LONG_S, SAME, SHIFT_S
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ReplayedTraffic"]
-
 BATCH = 50_000
 """Requests that are laid out at once."""
 WINDOWS_S = (1.0, 10.0, 60.0, 300.0)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-__all__ = ["Request", "WaitingQueue", "by_arrival", "by_prompt"]
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Request:

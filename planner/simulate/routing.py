@@ -11,8 +11,6 @@ from planner.routing import Routing
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Router"]
-
 
 class Seen(Protocol):
     """What a gateway sees of a replica."""

@@ -18,8 +18,6 @@ from planner.simulate.tables import RequestTable
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["NodeReplica", "Run", "TableReplica", "run_policy"]
-
 
 Log = Callable[[str, float, float, Batch, int], None]
 """Told of every iteration: node, start [s], duration [s], batch, memory held [tokens]."""

@@ -22,8 +22,6 @@ from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 from planner.simulate.traffic import sample_rows, whole_tokens
 
-__all__ = ["with_scheduler"]
-
 REQUESTS, FEWEST, TOKENS, RUNS = 2500, 600, 500_000, 3
 """Requests of a run at most and at least, output tokens between them, and runs: the interval of a P99 rests on the runs."""
 GROWTH_LIMIT = 16

@@ -17,8 +17,6 @@ from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.tables import ArrivalQueue, RequestTable
 
-__all__ = ["SlotReplica"]
-
 
 class SlotReplica:
     """One replica of slots.

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from planner.simulate.run import Run
 
-__all__ = [
-    "Estimate",
-    "batch_means",
-    "enough_for",
-    "mean_of_batches",
-    "range_of_runs",
-    "student_t",
-    "summarize",
-    "too_short",
-]
-
 EXCEEDANCES = 100
 """Observations above a percentile below which a run is called too short for it."""
 

@@ -10,8 +10,6 @@ import numpy as np
 from planner.simulate.traffic import RequestBatch, Traffic
 from planner.workload.sending import Surge
 
-__all__ = ["SurgingTraffic"]
-
 
 class SurgingTraffic:
     """Requests of another source, in crowds; only those of the crowds count.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["ArrivalQueue", "RequestTable", "sum_of_larger"]
-
 Whole: TypeAlias = "list[int] | dict[int, int]"
 Times: TypeAlias = "list[float] | dict[int, float]"
 

@@ -14,8 +14,6 @@ from planner.simulate.arrivals import Arrival, arrival_batches
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["RequestBatch", "SampledTraffic", "Traffic", "cached_tokens", "sample_rows", "whole_tokens"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestBatch:

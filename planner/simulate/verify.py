@@ -13,8 +13,6 @@ from planner.promise import GOODPUT, Promise
 from planner.simulate.result import Sample, SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
-__all__ = ["CANNOT_TELL", "FAILS", "HOLDS", "Asked", "Check", "fleet_estimate", "judge", "judge_share", "verify_pools"]
-
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
 
 MAX_REQUESTS = 400_000

@@ -18,8 +18,6 @@ from planner.queueing.reuse import own_tokens
 from planner.workload.combine import mix
 from planner.workload.workload import Workload
 
-__all__ = ["Grouping", "RequestClass", "TieredPlan", "plan_classes"]
-
 MAX_CLASSES = 5
 """Groupings are enumerated: 52 for five classes."""
 

@@ -15,8 +15,6 @@ from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.workload.workload import Workload
 
-__all__ = ["with_compression"]
-
 GAMMAS = (1.0, 1.5, 2.0)
 """Bands whose cost is told beside the plan's own."""
 BUSY = 0.7

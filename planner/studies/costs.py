@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ApiComparison", "Commitment", "Costs", "Energy", "Spot", "TokenPrices", "WayToPay", "costs_of", "months_of"]
-
 STEP = 0.05
 """Relative change of lengths by which the share of a request's time is told apart [1]."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["cheapest_holding", "paid_replicas"]
-
 
 def cheapest_holding(needed: Sequence[int], dwell_hours: int, startup_hours: float) -> tuple[int, ...]:
     r"""Replicas by hour, at least `needed`, constant for at least `dwell_hours` at a time; the hours repeat for ever.

@@ -13,8 +13,6 @@ from planner.fleet.fleet import Fleet
 from planner.notebook import InNotebooks
 from planner.studies.schedule import needs_of
 
-__all__ = ["Growth", "Month", "growth_of"]
-
 DAY_S = 86400.0
 
 

@@ -13,8 +13,6 @@ from planner._version import __version__
 from planner.documents import parse_json, printable, read_text
 from planner.errors import InputError
 
-__all__ = ["Journal", "key_of"]
-
 _KIND = "fleetopt-what-if-points"
 _LARGEST = 1 << 30
 

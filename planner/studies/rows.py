@@ -11,8 +11,6 @@ from typing import IO, Any
 from planner.errors import InputError
 from planner.extras import installing
 
-__all__ = ["RowFile"]
-
 GROUP = 200
 """Rows of a group in a Parquet file."""
 

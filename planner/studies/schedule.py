@@ -20,8 +20,6 @@ from planner.studies.dwell import cheapest_holding, paid_replicas
 from planner.units import format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 
-__all__ = ["Elasticity", "Schedule", "ScheduledPool", "cron_spans", "cron_time", "fleet_to_schedule", "make_schedule"]
-
 HOUR_S = 3600.0
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

@@ -24,8 +24,6 @@ from planner.studies.journal import Journal, key_of
 from planner.studies.rows import RowFile
 from planner.workload.workload import Workload
 
-__all__ = ["Sweep", "SweepPoint", "combinations", "parse_settings", "sweep"]
-
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:

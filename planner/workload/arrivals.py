@@ -13,8 +13,6 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["DISPERSION_WINDOWS_S", "Arrivals", "arrivals_from_counts", "arrivals_from_times", "spread_ticks"]
-
 DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
 """Windows over which counts are taken [s]."""
 

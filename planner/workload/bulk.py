@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from planner.workload.formats.base import Format
     from planner.workload.source import Source
 
-__all__ = ["LARGE_BYTES", "read_bulk"]
-
 LARGE_BYTES = 32 << 20
 """Files from this size on are read by columns where DuckDB is installed [bytes]."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["CallColumns"]
-
 ASSUMED_GAP_S = 30.0
 """Mean of the exponential gaps between the calls of a session whose times are not known [s]."""
 

@@ -14,8 +14,6 @@ from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
-__all__ = ["carried_workload", "is_filed", "rows_to_carry"]
-
 TRACE = ("times_s", "input_tokens", "output_tokens", "category")
 """Columns of the requests one by one, where they are known."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ROUND_BOUNDARIES", "CompactionError", "compact", "compact_within", "compaction_error", "pieces"]
-
 ROUND_BOUNDARIES = tuple(sorted({float(base << k) for base in (64, 96) for k in range(12)} | {float(1 << 17)}))
 """Totals at which people put boundaries: 64, 96, 128, 192, ... 131072 [tokens]; F is exact there."""
 

@@ -12,8 +12,6 @@ from planner.workload.formats.rows import read_rows
 from planner.workload.importing import workload_from_traces
 from planner.workload.workload import Workload
 
-__all__ = ["Frame", "workload_from_frame"]
-
 
 @runtime_checkable
 class Frame(Protocol):

@@ -11,8 +11,6 @@ from planner.errors import InputError, did_you_mean
 from planner.workload.profiles import load_profile, profile_names
 from planner.workload.workload import Workload
 
-__all__ = ["HourlyRates", "hourly_rates"]
-
 HOURS_PER_DAY, HOURS_PER_WEEK = 24, 168
 
 

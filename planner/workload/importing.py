@@ -28,8 +28,6 @@ from planner.workload.workload import Provenance, Workload
 if TYPE_CHECKING:
     from planner.workload.formats.base import Format
 
-__all__ = ["import_files", "read_trace", "read_workload", "workload_from_traces"]
-
 
 def read_workload(
     path: str | Path,

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["PiecewiseLaw", "distinct"]
-
 
 _TABLE = 1 << 22
 """Lengths up to this are looked up in a table instead of sorted [tokens]."""

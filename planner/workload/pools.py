@@ -21,8 +21,6 @@ from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
-__all__ = ["FEATURES", "FleetMoments", "PoolLaw", "State", "capacity_upper_bound", "chances", "features"]
-
 FloatArray = NDArray[np.float64]
 
 FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2", "new_input2")

@@ -8,8 +8,6 @@ from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import Arrivals
 from planner.workload.resolve import shipped_folder
 
-__all__ = ["load_profile", "profile_names"]
-
 
 def profile_names() -> tuple[str, ...]:
     """Names of the shipped profiles, sorted.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["DIALECTS", "RESULT", "Dialect", "find_dialect", "query"]
-
 RESULT = ("part", "second_utc", "category", "requests", "input_sum", "output_sum", "longest_input", "longest_total")
 """Columns of the result. ``part`` is ``law`` (a cell of lengths) or ``second`` (what came in one)."""
 

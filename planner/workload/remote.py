@@ -12,8 +12,6 @@ from planner.extras import installing
 if TYPE_CHECKING:
     import tempfile
 
-__all__ = ["came_from", "expand", "fetched", "is_address", "shown"]
-
 _ADDRESS = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
 _KEPT: dict[str, tuple[tempfile.TemporaryDirectory[str], Path]] = {}  # removed when the program ends
 _SPARE_BYTES = 1 << 30  # left free on the disk that copies are made on

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["ImportReport"]
-
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:

@@ -12,8 +12,6 @@ from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.remote import fetched, is_address
 
-__all__ = ["STANDARD_INPUT", "resolve_workload", "shipped_folder", "shipped_names", "shipped_path", "standard_input"]
-
 STANDARD_INPUT = "standard input"
 """How messages and plans name what was read from it."""
 

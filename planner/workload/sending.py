@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from planner.workload.workload import Workload
 
-__all__ = ["ORDINARY", "Sending", "Surge", "paced_clients"]
-
 DRAWN = 131_072
 """Requests drawn where a workload has none of its own one by one."""
 

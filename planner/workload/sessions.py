@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["MOST_CALLS", "Sessions", "SharedPrefix", "joined"]
-
 MOST_CALLS = 40_000
 """Calls that travel in a workload file; of more, whole sessions evenly by their number of calls."""
 

@@ -19,8 +19,6 @@ from planner.errors import InputError
 from planner.workload.remote import came_from
 from planner.workload.resolve import STANDARD_INPUT
 
-__all__ = ["Head", "Source", "normal_name"]
-
 HEAD_BYTES = 1 << 16
 LONG_HEAD_BYTES = 1 << 22
 _PROGRESS_EVERY = 8192  # lines between two reports of progress

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["SPREAD", "SyntheticLengths"]
-
 SPREAD = 1.0
 """Standard deviation over mean where none is given; the shipped traces have 0.9 to 2.9 (inputs) and 0.5 to 2.2 (outputs)."""
 

@@ -17,8 +17,6 @@ from planner.workload.workload import Provenance, Workload
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SyntheticSessions"]
-
 SESSIONS = 2_000
 """Sessions generated."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LONG_S", "SAME", "SHIFT_S", "Trace"]
-
 LONG_S = 6 * 3600.0
 """A trace longer than this has hours of its own [s]."""
 

@@ -13,8 +13,6 @@ from planner.workload.sessions import MOST_CALLS
 if TYPE_CHECKING:
     from planner.workload.workload import Workload
 
-__all__ = ["csv_text"]
-
 
 def _number(value: float, digits: int = 3) -> str:
     text = f"{value:.{digits}f}"

@@ -11,8 +11,6 @@ from planner.deploy.router import ROUTER_PORT, envoy, length_notes
 from planner.deploy.serving import PORT, Serving
 from planner.deploy.targets.k8s import ENVOY_IMAGE
 
-__all__ = ["TARGET"]
-
 
 def render(serving: Serving) -> Rendered:
     """One file for all hosts: ``docker compose --profile host1 up``."""

@@ -9,8 +9,6 @@ from planner.deploy import kubernetes as k
 from planner.deploy.serving import Serving, ServingPool
 from planner.errors import InputError
 
-__all__ = ["TARGET"]
-
 RUNTIMES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
 """Engine -> Dynamo's image of it."""
 

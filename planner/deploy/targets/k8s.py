@@ -9,8 +9,6 @@ from planner.deploy import kubernetes as k
 from planner.deploy.router import ROUTER_PORT, envoy, length_notes
 from planner.deploy.serving import PORT, Serving
 
-__all__ = ["TARGET"]
-
 ENVOY_IMAGE = "envoyproxy/envoy:v1.34-latest"
 
 

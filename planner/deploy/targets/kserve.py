@@ -10,8 +10,6 @@ from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_note
 from planner.deploy.serving import Serving, ServingPool
 from planner.errors import InputError
 
-__all__ = ["TARGET"]
-
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""

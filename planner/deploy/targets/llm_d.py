@@ -10,8 +10,6 @@ from planner.deploy import kubernetes as k
 from planner.deploy.router import length_notes, picker, picker_notes
 from planner.deploy.serving import PORT, Serving, ServingPool
 
-__all__ = ["TARGET"]
-
 PICKER_IMAGE = "ghcr.io/llm-d/llm-d-inference-scheduler:latest"
 SIDECAR_IMAGE = "ghcr.io/llm-d/llm-d-routing-sidecar:latest"
 PICKER_PORT = 9002

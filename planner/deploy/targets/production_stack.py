@@ -9,8 +9,6 @@ from planner.deploy import kubernetes as k
 from planner.deploy.serving import PORT, Serving, ServingPool
 from planner.errors import InputError
 
-__all__ = ["TARGET"]
-
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""

@@ -11,8 +11,6 @@ from planner.deploy.hosts import Placed, placed
 from planner.deploy.router import ROUTER_PORT, length_notes, nginx
 from planner.deploy.serving import PORT, Serving, ServingPool
 
-__all__ = ["TARGET"]
-
 
 def render(serving: Serving) -> Rendered:
     """A folder: units, a file of settings per replica and host, nginx."""

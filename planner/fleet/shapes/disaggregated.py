@@ -58,8 +58,6 @@ from planner.replica.engine import (
 from planner.units import format_percent
 from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests, State
 
-__all__ = ["DECODE", "PREFILL", "SHAPE", "Disaggregated", "pool_options"]
-
 FloatArray = NDArray[np.float64]
 
 PREFILL, DECODE = "prefill", "decode"

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["METRICS", "REGIONS", "WAITING", "Region", "metric_of", "region_of"]
-
 METRICS = ("ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99", "e2e_p50", "e2e_p90", "e2e_p99")
 # Mean decode steps below which a request meets few iterations: their mean is far from its expectation.
 SHORT_OUTPUT_STEPS = 64

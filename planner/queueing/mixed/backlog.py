@@ -17,19 +17,6 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 
-__all__ = [
-    "MOST_LOAD",
-    "Backlog",
-    "backlog_grid",
-    "backlog_top",
-    "fixed_count_backlog",
-    "single_prompt",
-    "solve_backlog",
-    "solve_shared",
-    "stationary",
-    "transitions",
-]
-
 Array = NDArray[np.float64]
 
 UNIFORM_NODES = 28

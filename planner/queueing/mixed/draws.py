@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed.lengths import LengthLaw
 
-__all__ = ["PromptDraws", "bounded_quantile", "lattice", "poisson_quantile", "stratified_rows"]
-
 Array = NDArray[np.float64]
 
 # Generating vector of an extensible rank-1 lattice (F. Y. Kuo, "lattice-32001-1024-1048576.3600", first components).

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from planner.queueing.mixed.lengths import LengthLaw
 
-__all__ = ["WINDOWS", "Fluctuations", "LifeSpectra"]
-
 Array = NDArray[np.float64]
 
 FREQUENCIES = 72

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from planner.queueing.mixed.backlog import MOST_LOAD, Backlog, backlog_grid, backlog_top, single_prompt, stationary
 from planner.queueing.mixed.lengths import BatchCost, PromptSums, stop_loss
 
-__all__ = ["MOST_STAGES", "TurnSums", "solve_in_turn"]
-
 Array = NDArray[np.float64]
 
 # Stages that are followed: the waits of more are extrapolated, being linear in the variance of the time between arrivals.

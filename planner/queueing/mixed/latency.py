@@ -13,19 +13,6 @@ from planner.queueing.mixed.fluctuations import LifeSpectra
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw
 from planner.queueing.mixed.occupancy import hermite
 
-__all__ = [
-    "LAGS",
-    "Draws",
-    "Engine",
-    "Memory",
-    "chain_memory",
-    "draw_backlog",
-    "first_token",
-    "per_token",
-    "prefill_memory",
-    "time_average",
-]
-
 Array = NDArray[np.float64]
 
 # Lags of the chain followed one by one; beyond them autocovariances fall geometrically.

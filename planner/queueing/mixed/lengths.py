@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.reuse import own_tokens
 
-__all__ = ["BatchCost", "LengthLaw", "PromptSums", "stop_loss"]
-
 Array = NDArray[np.float64]
 
 # Points of the mesh on which laws of prompt sums are held (a power of two: they are made by FFT).

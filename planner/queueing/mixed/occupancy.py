@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Capacity", "Occupancy", "hermite", "occupancy_law"]
-
 Array = NDArray[np.float64]
 
 # Most states of the product form that are summed; where a pool has more, the mode is looked for with strides and only its

@@ -30,8 +30,6 @@ from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occup
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
 from planner.queueing.mixed.two_choices import common_backlog, steered_backlog
 
-__all__ = ["COLD_AFTER_S", "MixedPrediction", "MixedReplica", "Routing"]
-
 Array = NDArray[np.float64]
 Routing = Literal["random", "p2c", "jsq", "rr"]
 

@@ -9,8 +9,6 @@ import numpy as np
 from planner.queueing.mixed.backlog import fixed_count_backlog
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 
-__all__ = ["MaxThroughput", "max_throughput"]
-
 # What preemption costs over the prefill it computes again, which is E[D]/E[L] exp(-m) where memory binds (as in
 # planner.queueing.memory; within 2% of simulation) and less where the budget holds requests back: one that leaves may let several
 # in at once, whose prompts then share no iteration's floor. Fitted on 19 memory-bound engines (throughput within 0.9% in the

@@ -39,8 +39,6 @@ from planner.queueing.mixed.latency import time_average
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 from planner.queueing.normal import normal_cdf
 
-__all__ = ["Steered", "common_backlog", "steered_backlog"]
-
 Array = NDArray[np.float64]
 
 # Rounds of the fixed point, each halving the error of mean and variance or better.

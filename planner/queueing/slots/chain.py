@@ -12,13 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "ROUTINGS",
-    "Occupancy",
-    "OccupancyChain",
-    "pooled",
-]
-
 FloatArray = NDArray[np.float64]
 
 #: Routing policies: who gets the next request of a pool.

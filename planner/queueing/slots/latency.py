@@ -18,8 +18,6 @@ from planner.queueing.mixture import groups, mixture_quantiles, persistence, str
 from planner.queueing.slots.chain import Occupancy, OccupancyChain, pooled, replica_dispersion
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
-__all__ = ["PoolLatency", "ReplicaLatency"]
-
 FloatArray = NDArray[np.float64]
 
 DEFAULT_QUANTILES = (0.5, 0.9, 0.99)

@@ -9,8 +9,6 @@ from planner.queueing.exact import delayed_wait
 from planner.queueing.mixture import groups
 from planner.queueing.service import two_phases
 
-__all__ = ["WAIT_SURVIVAL", "SlotWait"]
-
 FloatArray = NDArray[np.float64]
 
 #: Survival probabilities at which the wait of the delayed is cut [-].

@@ -7,8 +7,6 @@ from planner.report.blocks import Block, Table, Text
 from planner.report.text.stability import about, number
 from planner.units import format_percent
 
-__all__ = ["blocks"]
-
 
 def blocks(result: Batching) -> list[Block]:
     """Verdict, settings of both, crossover."""

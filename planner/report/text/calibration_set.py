@@ -11,8 +11,6 @@ from planner.units import format_percent
 if TYPE_CHECKING:
     from planner.calibrate.result import Calibration, CalibrationSet
 
-__all__ = ["blocks"]
-
 
 def blocks(result: CalibrationSet) -> list[Block]:
     """Every calibration after the other."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from planner.catalog.prices import Offer
     from planner.hardware import GpuSpec, ModelSpec
 
-__all__ = ["CatalogEntry", "blocks", "gpu_entry", "model_entry"]
-
 COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 

@@ -10,8 +10,6 @@ from planner.promise import GOODPUT
 from planner.report.blocks import Block, Table, Text
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["HOURS_PER_MONTH", "blocks"]
-
 HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
 
 COLUMNS = ("otherwise", "GPUs", "$/month", "$/year", "change", "fleet", "write")

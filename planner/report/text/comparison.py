@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.report.blocks import Block, rows_table
 from planner.simulate.compare import Comparison
 
-__all__ = ["blocks"]
-
 FIRST = (
     "policy", "rate_per_s", "stable", "goodput_per_s", "attainment", "ttft_p99_s", "tpot_p99_s", "throughput_per_s",
     "tbt_p99_s", "ttft_p50_s", "tpot_p50_s",

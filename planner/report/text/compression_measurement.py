@@ -10,8 +10,6 @@ from planner.units import format_duration, format_percent
 if TYPE_CHECKING:
     from planner.compress.measure import CompressionMeasurement
 
-__all__ = ["blocks"]
-
 
 def blocks(found: CompressionMeasurement) -> list[Block]:
     """Headline, one row per category, and what the numbers rest on."""

@@ -7,8 +7,6 @@ from planner.report.text.choices import HOURS_PER_MONTH
 from planner.studies.costs import Costs
 from planner.units import format_count, format_percent, format_usd
 
-__all__ = ["blocks"]
-
 
 def blocks(costs: Costs) -> list[Block]:
     """The answer, then a table of each kind."""

@@ -9,8 +9,6 @@ from planner.report.blocks import Block, Table
 if TYPE_CHECKING:
     from planner.workload.combine import Drift
 
-__all__ = ["DriftReport", "blocks"]
-
 
 class DriftReport:
     """Distances with the names of the two.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.report.blocks import Block, rows_table
 from planner.studies.evaluation import Evaluation
 
-__all__ = ["blocks"]
-
 FIRST = (
     "rate_per_s", "pool", "holds", "load", "ttft_p99_s", "tpot_p99_s", "broken", "e2e_p99_s", "running", "ttft_p50_s",
     "tpot_p50_s",

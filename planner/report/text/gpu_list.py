@@ -11,8 +11,6 @@ from planner.units import format_bytes
 if TYPE_CHECKING:
     from planner.hardware import GpuSpec
 
-__all__ = ["GpuList", "blocks"]
-
 COLUMNS = ("gpu", "memory", "bandwidth", "BF16", "FP8", "USD/GPU/hour", "price of")
 
 

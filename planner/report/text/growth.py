@@ -7,8 +7,6 @@ from planner.report.text.choices import HOURS_PER_MONTH
 from planner.studies.growth import DAY_S, Growth
 from planner.units import format_count, format_percent, format_usd
 
-__all__ = ["blocks"]
-
 COLUMNS = ("month from", "rate/s at its end", "GPUs", "$/month", "order", "by", "replicas")
 
 

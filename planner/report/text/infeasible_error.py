@@ -6,8 +6,6 @@ from planner.errors import InfeasibleError
 from planner.report.blocks import Block, Text
 from planner.report.text import choices
 
-__all__ = ["blocks"]
-
 
 def blocks(error: InfeasibleError) -> list[Block]:
     """What would make it possible; the reason itself is told on stderr, and in a document here."""

@@ -10,8 +10,6 @@ from planner.report.blocks import Block, Table, Text
 if TYPE_CHECKING:
     from planner.hardware import ModelSpec
 
-__all__ = ["ModelList", "blocks"]
-
 COLUMNS = ("model", "parameters", "active", "context", "weights", "KV", "attention")
 
 

@@ -10,8 +10,6 @@ from planner.report.blocks import Block, Table, Text
 if TYPE_CHECKING:
     from planner.catalog.prices import Offer
 
-__all__ = ["OfferList", "blocks"]
-
 COLUMNS = ("gpu", "USD/GPU/hour", "term", "vendor", "region", "seen", "age, days", "list")
 
 

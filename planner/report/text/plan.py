@@ -10,8 +10,6 @@ from planner.report.blocks import Block, Table, Text
 from planner.report.text import choices
 from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
 
-__all__ = ["blocks"]
-
 
 def blocks(plan: Plan) -> list[Block]:
     """Headline, pools, why, how to start the engines, other choices; a document also keeps what was assumed."""

@@ -6,8 +6,6 @@ from planner.report.blocks import Block, Table, Text
 from planner.report.text.profile_list import ProfileList
 from planner.report.text.profile_report import value
 
-__all__ = ["ProfileComparison", "blocks"]
-
 
 class ProfileComparison(ProfileList):
     """Profiles to compare, the first being the base."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from planner.catalog.profiles import Profile
 
-__all__ = ["ProfileList", "blocks", "profile_row"]
-
 
 def profile_row(p: Profile) -> dict[str, Any]:
     """A profile as one flat row."""

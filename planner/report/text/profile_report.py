@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from planner.catalog.profiles import Profile
     from planner.iteration.derived import Derived
 
-__all__ = ["ProfileReport", "blocks", "value"]
-
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
 
 

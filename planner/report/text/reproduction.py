@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.report.blocks import Block, Table, Text
 from planner.reproduce.result import VERDICTS, Reproduction
 
-__all__ = ["blocks", "summary"]
-
 COLUMNS = ("quantity", "reading", "printed", "ours", "verdict", "why")
 DROPPED = ("reading", "why")
 

@@ -6,8 +6,6 @@ from planner.report.blocks import Block, Table, Text
 from planner.studies.schedule import Schedule
 from planner.units import format_count, format_duration, format_percent, format_usd
 
-__all__ = ["blocks"]
-
 
 def blocks(schedule: Schedule) -> list[Block]:
     """Headline, costs side by side, hours."""

@@ -8,8 +8,6 @@ from planner.advice.stability import Stability
 from planner.report.blocks import Block, Table, Text
 from planner.units import format_count, format_duration, format_percent
 
-__all__ = ["about", "blocks", "number", "time"]
-
 
 def number(value: Any) -> str:
     """A count, or a dash."""

@@ -7,8 +7,6 @@ from planner.report.text.choices import HOURS_PER_MONTH
 from planner.studies.what_if import Sweep
 from planner.units import format_usd
 
-__all__ = ["blocks"]
-
 FIRST = ("gpus", "cost_usd_per_hour", "fleet", "load")
 
 DROPPED = ("gamma", "$/million tokens", "pools", "replicas", "saving", "$/hour", "$/year")

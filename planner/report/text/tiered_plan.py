@@ -7,8 +7,6 @@ from planner.report.text.plan import blocks as plan_blocks
 from planner.studies.classes import TieredPlan
 from planner.units import format_usd
 
-__all__ = ["blocks"]
-
 
 def blocks(result: TieredPlan) -> list[Block]:
     """The whole, then group by group."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.report.blocks import Block, rows_table
 from planner.simulate.plan import Verification
 
-__all__ = ["blocks"]
-
 FIRST = (
     "pool", "promise", "limit_s", "predicted_s", "simulated_s", "low_s", "high_s", "predicted_share", "simulated_share",
     "low_share", "high_share", "verdict", "reason",

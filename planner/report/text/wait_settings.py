@@ -6,8 +6,6 @@ from planner.advice.wait import WaitSettings
 from planner.report.blocks import Block, Table, Text
 from planner.report.text.stability import about, number, time
 
-__all__ = ["blocks"]
-
 
 def blocks(result: WaitSettings) -> list[Block]:
     """Verdict, thresholds by class, nested segments."""

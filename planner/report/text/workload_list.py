@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from planner.workload.arrivals import Arrivals
     from planner.workload.workload import Workload
 
-__all__ = ["WorkloadList", "blocks"]
-
 README_HEAD = """\
 # Shipped workloads
 

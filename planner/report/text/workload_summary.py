@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from planner.workload.summary import WorkloadSummary
     from planner.workload.workload import Workload
 
-__all__ = ["blocks", "count"]
-
 
 def count(value: float | None) -> str:
     """Tokens or requests, or a dash."""

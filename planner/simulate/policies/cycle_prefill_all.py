@@ -8,8 +8,6 @@ from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, Request, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "CyclePrefillAll"]
-
 
 class CyclePrefillAll:
     """Prefill up to n prompts, then decode them t_col at a time until all are gone, and again.

@@ -9,8 +9,6 @@ from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, Request
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "DecodeNode", "PrefillNode"]
-
 
 class PrefillNode:
     """First come first served, one whole prompt per iteration; the first token is emitted here."""

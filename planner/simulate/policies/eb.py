@@ -12,8 +12,6 @@ from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "ExclusiveBatching"]
-
 
 class ExclusiveBatching:
     """EB(k). With a backlog a prefill phase starts when k slots are idle; in light traffic, when the backlog is as large

@@ -13,8 +13,6 @@ from planner.simulate.policies.eb_star import defaults as exclusive_defaults
 from planner.simulate.policies.mixed import Mixed
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "EbPlus"]
-
 
 class EbPlus:
     """Two schedulers over the same slots, memory and residents; the choice is renewed at every decision after the first update.

@@ -15,8 +15,6 @@ from planner.simulate.engine import Node, Report
 from planner.simulate.policies.eb import ExclusiveBatching
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "AdaptiveExclusiveBatching", "Update"]
-
 _DEFAULTS = ControllerConfig(0.0, 1.0, 0.0, 1)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.simulate.policies.mixed import Mixed
 from planner.simulate.policy import PolicyEntry
 
-__all__ = ["POLICY", "FcfsRestart"]
-
 
 class FcfsRestart(Mixed):
     """Mixed batching without budget or slot limit; an evicted request loses its output and starts again with its prompt."""

@@ -9,8 +9,6 @@ from planner.simulate.checks import at_least, queue_order
 from planner.simulate.engine import Node
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "Mixed"]
-
 
 class Mixed:
     """Decodes first, then the prompt in progress, then new prompts, cut by what is left of the budget.

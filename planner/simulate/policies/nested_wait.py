@@ -12,8 +12,6 @@ from planner.simulate.engine import Node, Request, by_arrival
 from planner.simulate.policies.wait import smallest_threshold
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "NestedWait"]
-
 
 class NestedWait:
     """Segments 1..m of the output; requests about to enter a segment wait until n_k of them are there.

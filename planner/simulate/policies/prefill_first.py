@@ -9,8 +9,6 @@ from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "PrefillFirst"]
-
 
 class PrefillFirst:
     """Whenever somebody can be admitted, an iteration of prefills only; otherwise one of decodes only.

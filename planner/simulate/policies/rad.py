@@ -8,8 +8,6 @@ from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "Rad"]
-
 
 class Rad:
     """Resource-aware dynamic scheduling.

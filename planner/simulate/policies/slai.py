@@ -10,8 +10,6 @@ from planner.simulate.checks import at_least, fraction, queue_order
 from planner.simulate.engine import Node, Report, Request
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "Slai"]
-
 
 def _deadline(r: Request) -> tuple[float, float, int]:
     return (r.priority, r.arrival, r.index)

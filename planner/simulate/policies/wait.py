@@ -12,8 +12,6 @@ from planner.simulate.checks import at_least
 from planner.simulate.engine import Node, Request, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
-__all__ = ["POLICY", "Wait", "smallest_threshold"]
-
 
 class Wait:
     """Waiting for accumulated inference threshold. All requests of a class have the same lengths, known on arrival.

@@ -11,8 +11,6 @@ from planner.workload.formats.rows import dig, found_at, iterate_json
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["FORMAT"]
-
 TIME = ("metadata.request_start_ns", "metadata.timestamp_ns", "metrics.min_request_timestamp.value")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.workload.formats.base import CsvColumns
 from planner.workload.formats.rows import table_format
 
-__all__ = ["FORMAT"]
-
 FORMAT = table_format(
     "azure",
     "Azure LLM inference trace CSV (2023 conv and code, 2024)",

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from planner.workload.source import Head, Source
     from planner.workload.workload import Workload
 
-__all__ = [
-    "JSON",
-    "MAX_PROBLEMS",
-    "MAX_TOKENS",
-    "Clock",
-    "CsvColumns",
-    "Format",
-    "ReadOptions",
-    "TraceBuilder",
-    "parse_count",
-]
-
 JSON = ("json", "jsonl", "array")
 """Kinds of a JSON file."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from planner.workload.formats.base import CsvColumns
 from planner.workload.formats.rows import table_format
 
-__all__ = ["FORMAT"]
-
 
 def _failed(cell: Callable[[str], Any]) -> str | None:
     """Requests without a response failed."""

@@ -13,8 +13,6 @@ from planner.workload.workload import Workload
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["FORMAT"]
-
 
 def _recognise(head: Head) -> bool:
     if head.kind == "array":

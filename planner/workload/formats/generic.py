@@ -6,8 +6,6 @@ from planner.workload.formats.base import JSON, CsvColumns
 from planner.workload.formats.rows import table_format
 from planner.workload.source import Head, normal_name
 
-__all__ = ["FORMAT"]
-
 FIELDS = CsvColumns(
     input=(
         "input_tokens", "prompt_tokens", "num_prefill_tokens", "prompt_len", "prompt_length", "input_length", "input_len",

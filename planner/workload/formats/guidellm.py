@@ -12,8 +12,6 @@ from planner.workload.formats.rows import found_at, iterate_json
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["FORMAT"]
-
 INPUT = ("prompt_tokens", "input_metrics.text_tokens", "input_metrics.total_tokens", "request_metrics.prompt_tokens")
 OUTPUT = ("output_tokens", "output_metrics.text_tokens", "output_metrics.total_tokens", "request_metrics.output_tokens")
 TIME = (

@@ -9,8 +9,6 @@ from planner.workload.formats.base import JSON, CsvColumns
 from planner.workload.formats.rows import found_at, table_format
 from planner.workload.source import Head
 
-__all__ = ["FORMAT"]
-
 FIELDS = CsvColumns(
     ("inputUsage", "promptTokens", "usage.input", "usage.promptTokens", "inputTokens"),
     ("outputUsage", "completionTokens", "usage.output", "usage.completionTokens", "outputTokens"),

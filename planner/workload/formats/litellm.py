@@ -9,8 +9,6 @@ from planner.workload.formats.base import JSON, CsvColumns
 from planner.workload.formats.rows import table_format
 from planner.workload.source import Head
 
-__all__ = ["FORMAT"]
-
 
 def _recognise(head: Head) -> bool:
     """Token counts and a start time, and something that only LiteLLM logs."""

@@ -10,8 +10,6 @@ from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.path import Path
 from planner.workload.sessions import Sessions
 
-__all__ = ["Metadata", "as_number"]
-
 _NUMBER = r"[-+0-9.eE]+"
 _SEPARATOR = re.compile(r"[\s,;]+")
 

@@ -3,8 +3,6 @@ from __future__ import annotations
 from planner.workload.formats.base import JSON, CsvColumns
 from planner.workload.formats.rows import table_format
 
-__all__ = ["FORMAT"]
-
 FORMAT = table_format(
     "mooncake",
     "Mooncake trace JSON lines",

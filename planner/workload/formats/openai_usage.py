@@ -10,8 +10,6 @@ from planner.workload.formats.base import JSON, CsvColumns
 from planner.workload.formats.rows import dig, table_format
 from planner.workload.source import Head
 
-__all__ = ["FORMAT"]
-
 
 def _recognise(head: Head) -> bool:
     if {"num_model_requests", "input_tokens"} <= head.keys:

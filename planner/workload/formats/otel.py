@@ -9,8 +9,6 @@ from planner.workload.formats.base import JSON, CsvColumns
 from planner.workload.formats.rows import table_format
 from planner.workload.source import Head
 
-__all__ = ["FORMAT"]
-
 FIELDS = CsvColumns(
     ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens"),
     (

@@ -15,8 +15,6 @@ from planner.workload.source import normal_name
 if TYPE_CHECKING:
     from planner.workload.source import Source
 
-__all__ = ["FORMAT"]
-
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     try:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FORMAT"]
-
 COLUMNS = ("tokens", "cdf", "input_tokens", "output_tokens", "category")
 
 

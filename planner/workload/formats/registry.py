@@ -8,8 +8,6 @@ from pathlib import Path
 
 from planner.workload.formats.base import Format
 
-__all__ = ["format_names", "formats"]
-
 _OWN = "project_csv"
 
 

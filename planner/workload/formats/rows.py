@@ -15,8 +15,6 @@ from planner.workload.source import normal_name
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["Drop", "dig", "found_at", "iterate_json", "read_csv", "read_rows", "table_format", "unit_of"]
-
 csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 
 

@@ -14,8 +14,6 @@ from planner.workload.formats.rows import iterate_json
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["DEFAULT_TOKENS_PER_CHARACTER", "FORMAT"]
-
 DEFAULT_TOKENS_PER_CHARACTER = 0.25
 """English prose in today's vocabularies: about four characters per token [tokens/character]."""
 

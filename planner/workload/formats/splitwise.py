@@ -6,8 +6,6 @@ from planner.workload.formats.base import CsvColumns
 from planner.workload.formats.rows import table_format
 from planner.workload.source import Head
 
-__all__ = ["FORMAT"]
-
 
 def _recognise(head: Head) -> bool:
     """Either pair of length columns."""

@@ -19,8 +19,6 @@ from planner.workload.workload import Provenance, Workload
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["FORMAT"]
-
 _NAMES = tuple(normal_name(name) for name in RESULT)
 _MOST = 10.0**15
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Split", "check_cdf", "lower_edges", "parse_cdf", "split_totals"]
-
 _END_TOLERANCE = 1e-6  # files carry eight digits
 _MEAN_TOLERANCE = 0.01  # stated means may be rounded
 _LARGEST_OUTPUT_SHARE = 0.9  # an assumed output never takes more of a total than this

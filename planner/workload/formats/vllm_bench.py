@@ -11,8 +11,6 @@ from planner.workload.formats.rows import iterate_json
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
 
-__all__ = ["FORMAT"]
-
 
 def _recognise(head: Head) -> bool:
     return {"input_lens", "output_lens"} <= head.keys or (

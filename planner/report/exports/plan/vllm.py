@@ -9,8 +9,6 @@ from planner.plans import Plan
 from planner.question.files import question_of
 from planner.report.exports import Export
 
-__all__ = ["EXPORT"]
-
 
 def render(plan: Plan) -> str:
     """One command per pool; `replicas` copies of it serve the pool."""

@@ -6,8 +6,6 @@ from planner.deploy.serving import object_name
 from planner.report.exports import Export
 from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool, cron_time
 
-__all__ = ["EXPORT"]
-
 
 def running(pool: ScheduledPool, startup_s: float) -> list[tuple[float, int]]:
     """(moment [s], replicas running from then on), at every change; a replica runs from `startup_s` before it serves."""

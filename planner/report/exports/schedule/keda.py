@@ -8,8 +8,6 @@ from planner.deploy.serving import object_name
 from planner.report.exports import Export
 from planner.studies.schedule import Schedule, ScheduledPool, cron_spans
 
-__all__ = ["EXPORT"]
-
 
 def render(schedule: Schedule) -> str:
     """One YAML document per pool. Of several active triggers KEDA takes the largest, so a stretch may begin early."""
