@@ -148,12 +148,15 @@ class Rules:
     bunched
         Whether the loop's requests move together: what a measured TTFT is longer than a prompt takes alone was spent on other
         prompts, one after another, and those are not met while decoding.
+    requests_per_s
+        Requests that the front end, or the client, lets through at most [1/s].
     """
 
     scheduling: str = "mixed"
     budget: float = DEFAULT_BUDGET
     slots: float = math.inf
     bunched: bool = False
+    requests_per_s: float = math.inf
 
 
 class Loads:
@@ -320,6 +323,10 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
         life = steps * loads.tpot + ttft_known
         extra = waited + np.minimum(own, ttft_known) / life * all_others - all_others * (1.0 - share)
         tpot, ttft, longer = times(share, np.where(prompts_only, np.clip(extra, 0.0, others), 0.0))
+    if math.isfinite(rules.requests_per_s):
+        # what answers so many requests per second and no more keeps them longer than the engine does
+        life = loads.concurrency / rules.requests_per_s
+        tpot = np.maximum(tpot, (life - np.where(known, loads.ttft, ttft)) / steps)
     return tpot, ttft
 
 

@@ -86,6 +86,23 @@ def test_decodes_that_cost_more_than_prompt_tokens_are_found() -> None:
     assert plain.iteration.rows == 1.0
 
 
+def test_a_front_end_that_answers_so_many_requests_and_no_more_is_told_from_the_gpu() -> None:
+    """11 requests/s at most, however long: what the loads at this limit took is not the GPU's time."""
+    found = []
+    for p in points():
+        life = p.concurrency / 11.0
+        ttft = TRUTH.time(0, 0, p.input_tokens, p.input_tokens**2 / 2) + 4e-3
+        tpot = max(p.tpot_s, (life - ttft) / (p.output_tokens - 1.0))
+        found.append(replace(p, tpot_s=tpot, ttft_s=ttft))
+    prior = roofline(gpu("h100"), model("llama-3.1-8b"))
+    fit = fit_server(found, prior, scheduling="mixed", token_budget=8192.0, steady=True, resamples=2)
+    assert fit.limits.requests_per_s == pytest.approx(11.0, rel=0.03)
+    assert any("requests/s" in line for line in fit.warnings)
+    for n in (1, 8, 32):
+        assert fit.iteration.time(n, n * 1200.0) == pytest.approx(TRUTH.time(n, n * 1200.0), rel=0.05)
+    assert server_limits(points()).requests_per_s is None
+
+
 def test_exclusive_formula_by_hand() -> None:
     # of 128 iterations in a request's life 127 decode: it sees 7 x 127/128 others at 1,064 tokens, each of whom starts one
     # prompt of 1,000 in 128 iterations; nothing is lost to waiting
