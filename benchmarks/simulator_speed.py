@@ -14,7 +14,8 @@ from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
-from planner.simulate.clients import ClientRules
+from planner.simulate.clients import ON_GPU, ClientRules
+from planner.simulate.pair import ComingBack, simulate_pair
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
@@ -23,6 +24,7 @@ from planner.workload.workload import Workload
 
 REQUESTS, REPLICAS = 100_000, 8
 SESSIONS = "turns=12,first=1500,growth=300,osl=150,gap=5s"
+SHARING = SESSIONS + ",groups=20,prefix=2000"
 PATIENT, IMPATIENT = ClientRules(), ClientRules(max_queue=40, timeout_s=20.0, retries=2, retry_after_s=2.0)
 
 
@@ -56,6 +58,34 @@ def main() -> None:
                 met["cached_share"],
                 met["amplification"],
             )
+    sharing = read_workload(SHARING)[0]
+    assert sharing.sessions is not None
+    traffic = SampledTraffic(sharing.input_tokens, sharing.output_tokens, sharing.weight, Arrival(60.0), REQUESTS)
+    for routing in ("sticky", "prefix"):
+        engines = PoolEngines(REPLICAS, iteration, 256, 2048, 430_000.0, routing)
+        start = time.process_time()
+        met = simulate_clients(traffic, engines, IMPATIENT, sharing.sessions, 60.0, requests=REQUESTS).clients
+        seconds = time.process_time() - start
+        assert met is not None
+        told(
+            f"sessions, {REQUESTS:,} calls, shared prefixes",
+            routing,
+            "60/s",
+            seconds,
+            met["cached_share"],
+            met["amplification"],
+        )
+    for load, rate, rules in (("light", 25.0, PATIENT), ("overloaded", 80.0, IMPATIENT)):
+        first = PoolEngines(REPLICAS // 2, iteration, 1, kv_tokens=430_000.0, routing="sticky")
+        second = PoolEngines(REPLICAS // 2, iteration, 256, kv_tokens=430_000.0, routing="p2c")
+        traffic = SampledTraffic(chats.input_tokens, chats.output_tokens, chats.weight, Arrival(rate), REQUESTS)
+        start = time.process_time()
+        back = ComingBack(chats.sessions, rate, ON_GPU)
+        met = simulate_pair(traffic, first, second, lambda p: 2e-3 + 1e-5 * p, rules=rules, coming_back=back)[0].clients
+        seconds = time.process_time() - start
+        assert met is not None
+        what = f"sessions, {REQUESTS:,} calls, prefill and decode pools"
+        told(what, "sticky", f"{rate:g}/s, {load}", seconds, met["cached_share"], met["amplification"])
 
 
 def told(what: str, routing: str, load: str, seconds: float, cached: float, attempts: float) -> None:

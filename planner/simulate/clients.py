@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 BLOCK = 16
 """Tokens of a KV block: what of a prefix fills no block is not found again."""
+
+CROWD, CROWDED = 32, 1.5
+"""A gateway that looks for prefixes takes the least busy replica where the other has so many requests, and that many times as
+many, more (the balance thresholds of SGLang's router)."""
 
 ARRIVE, GIVE_UP, LOADED = 0, 1, 2
 
@@ -81,13 +85,15 @@ class Calls:
     session
         Session by number; -1 = none.
     repeated_tokens
-        Prefix that the session's call before left, by number [tokens].
+        Prefix that the session's call before left, beyond what sessions share, by number [tokens].
     following
         The session's next call by number, -1 = none; and how long after the answer it is sent [s].
     gap_s
         See `following`.
     supplied_tokens
         Prompt tokens that a cache supplies whatever happens, by number [tokens]; empty = none.
+    shared
+        What the prompts share with others, from their beginning on: (name, tokens) by number, names below -1; empty = nothing.
     """
 
     first_s: list[tuple[float, int]]
@@ -98,6 +104,11 @@ class Calls:
     following: list[int]
     gap_s: list[float]
     supplied_tokens: list[int] = field(default_factory=list)
+    shared: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
+
+    def shared_tokens(self, call: int) -> int:
+        """Tokens of a prompt that sessions share."""
+        return sum(tokens for _, tokens in self.shared[call]) if self.shared else 0
 
 
 @dataclass(slots=True)
@@ -152,14 +163,16 @@ class Onward(Protocol):
 
 
 class _Cache:
-    """The prefixes a replica keeps, on the GPU and its host: (tokens, last call, last use) by session, the least recent first."""
+    """The prefixes a replica keeps, on the GPU and its host: (tokens, last call, last use) by session or by the name of what
+    sessions share, the least recent first. What running requests share is `pinned`: (requests, tokens) by name."""
 
-    __slots__ = ("held", "host_tokens", "kept")
+    __slots__ = ("held", "host_tokens", "kept", "pinned")
 
     def __init__(self, host_tokens: float) -> None:
         self.kept: OrderedDict[int, tuple[int, int, float]] = OrderedDict()
         self.held = 0
         self.host_tokens = host_tokens
+        self.pinned: dict[int, tuple[int, int]] = {}
 
     def trim(self, room: float) -> None:
         """Drop from the end of the least recent prefix until all fits into `room` on the GPU and the host's memory."""
@@ -195,6 +208,18 @@ class _Cache:
         self.held += tokens
 
 
+class _KeptOnce(dict[int, int]):
+    """What of a request's prompt is not its own: of one that is not admitted yet, what running requests hold already."""
+
+    def __init__(self, pool: _Pool) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def __missing__(self, attempt: int) -> int:
+        pinned = self.pool.caches[self.pool.where[attempt]].pinned
+        return sum(tokens for name, tokens in self.pool.calls.shared[self.pool.run.call[attempt]] if name in pinned)
+
+
 class _Supplied(dict[int, int]):
     """The cached tokens of the request that is being admitted: asked by the engine at that moment, answered by the cache."""
 
@@ -228,8 +253,11 @@ class _Pool:
         self.calls, self.rules, self.cache, self.onward = calls, rules, cache, onward
         self.table = RequestTable.live()
         self.table.cached_tokens = _Supplied(self)
+        self.once = _KeptOnce(self) if cache is not None and calls.shared else None
         self.replicas = [
-            MixedReplica(self.table, model, slots, token_budget, kv_tokens, shared_prefix=shared_prefix)
+            MixedReplica(
+                self.table, model, slots, token_budget, kv_tokens, shared_prefix=shared_prefix, kept_once=self.once
+            )
             for _ in range(replicas)
         ]
         self.caches = [_Cache(cache.host_tokens if cache else 0.0) for _ in range(replicas)]
@@ -262,22 +290,54 @@ class _Pool:
             return self.calls.supplied_tokens[call] if self.calls.supplied_tokens else 0
         cache = self.caches[here]
         cache.trim(self.replicas[here].free)
-        found = self.common(cache.kept.get(session), call, self.replicas[here].now)
+        found = sum(self.found(here, call, self.replicas[here].now).values())
+        found = min(found // BLOCK * BLOCK, self.calls.input_tokens[call] - 1)
         cache.take(session)
         # the prompt itself is held by the running request; what others keep must leave room for it
-        cache.trim(self.replicas[here].free - self.calls.input_tokens[call])
+        room = self.replicas[here].free - self.calls.input_tokens[call]
+        if self.once is not None:
+            room += self.once[attempt]
+            for name, tokens in self.calls.shared[call]:
+                cache.take(name)
+                cache.pinned[name] = (cache.pinned.get(name, (0, 0))[0] + 1, tokens)
+            self.once[attempt] = self.calls.shared_tokens(call)
+        cache.trim(room)
         self.run.found[attempt] = found
         self.run.host[attempt] = min(self.run.host[attempt], found)
         return found
 
-    def common(self, kept: tuple[int, int, float] | None, call: int, now: float) -> int:
-        """Whole blocks of a call's prompt that a cache holds: no more than any call since the last one here repeated."""
-        if kept is None or self.cache is None or now - kept[2] > self.cache.ttl_s:
-            return 0
-        tokens, last, _ = kept
-        repeated = self.calls.repeated_tokens
-        common = min(repeated[k] for k in range(last + 1, call + 1)) if 0 <= last < call else 0
-        return min(min(tokens, common) // BLOCK * BLOCK, self.calls.input_tokens[call] - 1)
+    def found(self, here: int, call: int, now: float) -> dict[int, int]:
+        """What a replica holds of a call's prompt, by name of what sessions share and by session [tokens]: one after the other
+        until one is not whole; of its session's no more than any call since the last one here repeated."""
+        cache, found = self.caches[here], {}
+        assert self.cache is not None
+        for name, tokens in self.calls.shared[call] if self.calls.shared else ():
+            held, _, used = (tokens, 0, now) if name in cache.pinned else cache.kept.get(name, (0, 0, -math.inf))
+            if now - used <= self.cache.ttl_s:
+                found[name] = min(held, tokens)
+            if found.get(name, 0) < tokens:
+                return found
+        session = self.calls.session[call]
+        held, last, used = cache.kept.get(session, (0, -1, -math.inf))
+        if 0 <= last < call and now - used <= self.cache.ttl_s:
+            found[session] = min(held, *self.calls.repeated_tokens[last + 1 : call + 1])
+        return found
+
+    def unpin(self, attempt: int) -> None:
+        """A request leaves its replica: what it shared and nobody else runs with is kept as any prefix."""
+        if self.once is None or self.once.pop(attempt, None) is None:
+            return
+        here, call = self.where[attempt], self.run.call[attempt]
+        cache = self.caches[here]
+        for name, _ in self.calls.shared[call]:
+            running, tokens = cache.pinned[name]
+            if running > 1:
+                cache.pinned[name] = (running - 1, tokens)
+            else:
+                del cache.pinned[name]
+                self.replicas[here].free += tokens
+                cache.put(name, tokens, 0, self.replicas[here].now)
+        cache.trim(self.replicas[here].free)
 
     def complete(self, here: int, now: float) -> None:
         """Take what a replica has completed; sessions go on."""
@@ -286,6 +346,7 @@ class _Pool:
             return
         numbers, first, done = table.take_complete()
         for attempt, start, end in zip(numbers, first, done, strict=True):
+            self.unpin(attempt)
             if attempt in self.doomed:
                 self.doomed.discard(attempt)
                 continue
@@ -294,7 +355,8 @@ class _Pool:
             session = calls.session[call]
             if self.cache is not None and session >= 0:
                 # the last token has been sent and not been read
-                size = (calls.input_tokens[call] + calls.output_tokens[call] - 1) // BLOCK * BLOCK
+                size = calls.input_tokens[call] + calls.output_tokens[call] - 1 - calls.shared_tokens(call)
+                size = size // BLOCK * BLOCK
                 self.caches[here].put(session, size, call, end)
                 self.caches[here].trim(self.replicas[here].free)
             if self.onward is None:
@@ -353,9 +415,13 @@ class _Pool:
         session = self.calls.session[call]
         if self.cache is None or self.cache.host_tokens <= 0.0 or session < 0:
             return now
-        kept = self.caches[here]
-        found = self.common(kept.kept.get(session), call, now)
-        tokens = found - min(kept.on_gpu(session, self.replicas[here].free), found)
+        kept, free = self.caches[here], self.replicas[here].free
+        tokens = sum(
+            held - min(kept.on_gpu(name, free), held)
+            for name, held in self.found(here, call, now).items()
+            if name not in kept.pinned
+        )
+        tokens = tokens // BLOCK * BLOCK
         if tokens == 0:
             return now
         self.run.host[attempt] = tokens
@@ -376,10 +442,14 @@ class _Pool:
                 self.homes[session] = self.plain(now)
             return self.homes[session]
         if session >= 0 and self.rule.affinity == "prefix":
-            found = [self.common(cache.kept.get(session), call, now) for cache in self.caches]
+            found = [sum(self.found(k, call, now).values()) for k in range(len(self.replicas))]
             best = max(found)
-            if best > 0:
-                return found.index(best)
+            if best >= BLOCK:
+                busy = [r.in_system for r in self.replicas]
+                least = min(busy)
+                here = min((k for k, tokens in enumerate(found) if tokens > best - BLOCK), key=lambda k: busy[k])
+                crowded = busy[here] - least > CROWD and busy[here] > CROWDED * least
+                return busy.index(least) if crowded else here
         return self.plain(now)
 
     def plain(self, now: float) -> int:
@@ -445,6 +515,7 @@ class _Pool:
 
     def forget(self, attempt: int) -> None:
         """A dropped request leaves the table."""
+        self.unpin(attempt)
         for column in (self.table.input_tokens, self.table.output_tokens, self.table.cached_tokens):
             assert isinstance(column, dict)
             column.pop(attempt, None)
@@ -558,6 +629,7 @@ def session_calls(sessions: Sessions, calls_per_s: float, calls: int, seed: int)
     gaps = sessions.gaps_between_s
     first: list[tuple[float, int]] = []
     columns: dict[str, list[Any]] = {k: [] for k in ("input", "output", "session", "repeated", "following", "gap")}
+    shared, every, own = _shared_items(sessions), [], sessions.shared_tokens
     made = 0
     for k in range(number):
         low, high = int(begin[picked[k]]), int(end[picked[k]])
@@ -571,9 +643,29 @@ def session_calls(sessions: Sessions, calls_per_s: float, calls: int, seed: int)
         columns["input"] += np.maximum(np.round(sessions.input_tokens[rows]), 1.0).astype(int).tolist()
         columns["output"] += np.maximum(np.round(sessions.output_tokens[rows]), 1.0).astype(int).tolist()
         columns["session"] += [k] * count
-        repeated = np.round(sessions.cached_tokens[rows]).astype(int)
+        repeated = np.round(np.maximum(sessions.cached_tokens[rows] - own[rows], 0.0)).astype(int)
+        every += shared[rows]
         columns["repeated"] += repeated.tolist()
         columns["following"] += [*range(made + 1, made + count), -1]
         columns["gap"] += gaps[rows].tolist()
         made += count
-    return Calls(first, *(columns[k] for k in ("input", "output", "session", "repeated", "following", "gap"))), span
+    names = ("input", "output", "session", "repeated", "following", "gap")
+    return replace(Calls(first, *(columns[k] for k in names)), shared=every), span
+
+
+def _shared_items(sessions: Sessions) -> list[tuple[tuple[int, int], ...]]:
+    """What each call shares with others: (name, tokens), each item with its mean length; empty where nobody shares."""
+    found: list[list[tuple[int, int]]] = [[] for _ in range(sessions.calls)] if sessions.shared else []
+    name = -2
+    left = sessions.input_tokens.copy()
+    for level in sessions.shared:
+        used = np.flatnonzero(level.group >= 0)
+        _, place = np.unique(level.group[used], return_inverse=True)
+        tokens = np.round(np.bincount(place, level.tokens[used]) / np.bincount(place)).astype(int)
+        for call, item in zip(used.tolist(), place.tolist(), strict=True):
+            # an item is of one length: a prompt that ends before does not have it whole
+            if 0 < tokens[item] <= left[call]:
+                found[call].append((name - item, int(tokens[item])))
+                left[call] -= tokens[item]
+        name -= tokens.size
+    return [tuple(items) for items in found]

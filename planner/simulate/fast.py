@@ -15,6 +15,7 @@ by chunk.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 import numpy as np
@@ -50,6 +51,8 @@ class MixedReplica:
         Tokens that begin every longer prompt, whole blocks of which memory keeps once for all [tokens].
     wake_s
         What a request takes longer to come through the front end where none came for :data:`COLD_AFTER_S` before it [s].
+    kept_once
+        Prompt tokens of each request that memory keeps once and whoever shares them accounts for, in place of `shared_prefix`.
     reserve
         True: a prompt holds its memory from admission on. False: block by block with its chunks (admission still asks that
         all of it fits).
@@ -67,6 +70,7 @@ class MixedReplica:
         request_s: float = 0.0,
         shared_prefix: int = 0,
         wake_s: float = 0.0,
+        kept_once: Mapping[int, int] | None = None,
     ) -> None:
         self.table = table
         self.model = model
@@ -83,6 +87,7 @@ class MixedReplica:
         self.now = 0.0  # boundary between iterations: the running one ends here, the next decision is made here
         self.asleep = True
         self.shared_prefix, self.shared_blocks = shared_prefix, shared_prefix // block
+        self.kept_once = kept_once
         self.free: float = memory_blocks - self.shared_blocks
         self.step = 0  # iterations done
         self.decodes = 0
@@ -268,7 +273,7 @@ class MixedReplica:
         rows, request_s, apart = self.rows, self.request_s, bool(model.apart)
         whole = rows == 1.0
         slots, budget_limit, block, reserve = self.slots, self.token_budget, self.block, self.reserve
-        prefix, once = self.shared_prefix, self.shared_blocks
+        prefix, once, kept_once = self.shared_prefix, self.shared_blocks, self.kept_once
         table_size = len(linear)
         inf = math.inf
         single = block == 1
@@ -287,7 +292,9 @@ class MixedReplica:
                     self.decodes -= 1
                     self.context -= length
                     self.free += length if single else -(-length // block)
-                    if inputs[request] > prefix:
+                    if kept_once is not None:
+                        self.free -= kept_once[request]
+                    elif inputs[request] > prefix:
                         self.free -= once
                     residues[(length - step) % block] -= 1
                     table.done[request] = now
@@ -302,7 +309,9 @@ class MixedReplica:
                         if left == 0:
                             del residents[request]
                             self.free += held if single else -(-held // block)
-                            if inputs[request] > prefix:
+                            if kept_once is not None:
+                                self.free -= kept_once[request]
+                            elif inputs[request] > prefix:
                                 self.free -= once
                             table.done[request] = now
                             self.completed += 1
@@ -384,7 +393,7 @@ class MixedReplica:
                     emitted = emitted_before.get(request, 0)
                     length = inputs[request] + emitted
                     wanted = length if single else -(-length // block)
-                    common = once if inputs[request] > prefix else 0
+                    common = kept_once[request] if kept_once is not None else once if inputs[request] > prefix else 0
                     wanted -= common
                     if wanted > self.free - claims:
                         head_waits = blocked = True
@@ -505,6 +514,8 @@ class MixedReplica:
 
     def _kept_once(self, request: int) -> int:
         """Blocks of a request that are kept once for all."""
+        if self.kept_once is not None:
+            return self.kept_once[request]
         return self.shared_blocks if self.table.input_tokens[request] > self.shared_prefix else 0
 
     def _evict_decode(self, request: int, end: int) -> None:
