@@ -7,7 +7,6 @@ The options in the signatures of :func:`plan` and :func:`schedule` are written f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +24,8 @@ from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from planner.advice.batching import Batching
     from planner.advice.replica import SchedulerReplica
     from planner.advice.stability import Stability

@@ -14,6 +14,7 @@ from planner.methods import find_method
 from planner.methods.base import Method
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
+from planner.queueing.order import distinct
 from planner.replica.engine import EngineOption, engine_options
 from planner.replica.floor import hardware_floor
 from planner.workload import pools as m
@@ -99,14 +100,14 @@ class SearchGrid:
         """Boundaries searched [tokens]."""
         if self.search.boundaries is not None:
             return self.search.boundaries
-        points = np.unique(self.moments.total)
+        points = distinct(self.moments.total)
         if len(points) <= MAX_BOUNDARIES:
             return tuple(points.tolist())
         # even steps in probability and in log length: bulk and tail both get boundaries
         share = np.array([self.moments.cumulative(b)[m.SHARE] for b in points])
         place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
         wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
-        return tuple(np.unique(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
+        return tuple(distinct(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
 
     def set_bounds(self) -> None:
         """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""

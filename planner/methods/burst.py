@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.bursts import BurstSequence, rate_variances
+from planner.queueing.order import distinct, quantiles_of
 from planner.queueing.path import Followed, PathRequests
 from planner.units import format_duration
 from planner.workload.arrivals import Arrivals
@@ -264,7 +265,7 @@ class PoolPath:
             return run.quantiles(metric, at)
         kind, classes = self.stretches.kind[rows], shares.shape[1]
         # a few hundred values, most of them in the tail, tell a distribution
-        ends = np.unique(
+        ends = distinct(
             (values.size * np.append(np.linspace(0.0, 0.8, 201)[1:], np.linspace(0.8, 1.0, 601)[1:])).astype(np.int64)
         )
         ends = ends[ends > 0]
@@ -272,7 +273,7 @@ class PoolPath:
         below = np.cumsum(np.bincount(cell, weight, ends.size * classes).reshape(ends.size, classes), axis=0)
         of_draw = below @ (shares / np.maximum(below[-1], 1e-300)).T
         found = np.array([np.interp(levels * column[-1], column, values[ends - 1]) for column in of_draw.T])
-        calm, busy = np.quantile(found, (0.05, 0.95), axis=0)
+        calm, busy = quantiles_of(found, (0.05, 0.95))
         return np.stack((calm, found.mean(axis=0), busy))
 
     def typical(self, run: Followed, quantiles: tuple[float, ...]) -> NDArray[np.float64]:

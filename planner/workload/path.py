@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.queueing.order import ranked
 from planner.workload.trace import SHIFT_S, Trace
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class Path:
         if self.together < FEW_TOGETHER:
             return own
         moments = round(1.0 / self.together)
-        _, moment = np.unique(second * moments + (own * moments).astype(np.int64), return_inverse=True)
+        _, moment = ranked(second * moments + (own * moments).astype(np.int64))
         chosen: Floats = rng.random(int(moment.max()) + 1)[moment]
         return np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.queueing.common_draws import OVER, spread, thinned, uniforms
+from planner.queueing.order import ranked
 from planner.workload.sending import Surge
 from planner.workload.trace import Trace
 
@@ -366,7 +367,7 @@ def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats
             size[k - 1] += size[k]
     if size[0] < FEWEST:
         joined[joined == 0] = int(joined[joined > 0].min(initial=number))
-    _, joined = np.unique(joined, return_inverse=True)
+    _, joined = ranked(joined)
     draws = met.shape[0]
     cell = joined[np.searchsorted(edges, met, side="right")] + np.arange(draws)[:, None] * (joined.max() + 1)
     shares = np.bincount(cell.ravel(), count.ravel(), draws * (joined.max() + 1)).reshape(draws, -1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import InputError
+from planner.queueing.order import ranked
 from planner.workload.arrivals import Arrivals
 from planner.workload.law import PiecewiseLaw, distinct
 from planner.workload.path import Path as TrafficPath
@@ -754,7 +755,7 @@ def _category_index(
     values = np.asarray(category).ravel()
     if values.dtype.kind in "iuf" and categories is not None:
         return values.astype(np.int64), tuple(categories)
-    names, index = np.unique(values.astype(str), return_inverse=True)
+    names, index = ranked(values.astype(str))
     return index.ravel().astype(np.int64), tuple(str(n) for n in names) or ("",)
 
 

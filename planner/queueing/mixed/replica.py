@@ -29,6 +29,7 @@ from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occupancy_law
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
 from planner.queueing.mixed.two_choices import common_backlog, steered_backlog
+from planner.queueing.order import quantiles_of
 
 Array = NDArray[np.float64]
 Routing = Literal["random", "p2c", "jsq", "rr"]
@@ -670,14 +671,14 @@ class MixedReplica:
         names = {m: tuple(metric_of(m[:-2], level) for level in levels) for m in ("ttft_s", "tpot_s", "e2e_s")}
         return MixedPrediction(
             quantiles=levels,
-            ttft_s=np.quantile(ttft, levels),
-            tpot_s=np.quantile(each, levels),
-            e2e_s=np.quantile(e2e, levels),
+            ttft_s=quantiles_of(ttft, levels),
+            tpot_s=quantiles_of(each, levels),
+            e2e_s=quantiles_of(e2e, levels),
             ttft_mean_s=float(ttft.mean()),
             tpot_mean_s=float(each.mean()),
             e2e_mean_s=float(e2e.mean()),
             running_mean=run.running_mean,
-            running=np.quantile(run.running, levels),
+            running=quantiles_of(run.running, levels),
             load=load,
             wait_probability=run.waits,
             iteration_mean_s=run.iteration_s,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.queueing.order import ranked
 from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.formats.base import MAX_PROBLEMS, ReadOptions
 from planner.workload.report import ImportReport
@@ -43,7 +44,7 @@ def check_cdf(path: str, lines: list[int], tokens: Floats, cdf: Floats) -> list[
 
 def lower_edges(tokens: Floats) -> Floats:
     """Upper end of the bin before; rows with equal tokens are one bin; the first bin starts at 0."""
-    edges, index = np.unique(tokens, return_inverse=True)
+    edges, index = ranked(tokens)
     return np.concatenate([[0.0], edges])[index.ravel()]
 
 
