@@ -13,6 +13,7 @@ from planner.calibrate.http import without_credentials
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
+from planner.engines import engines
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
@@ -123,7 +124,7 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
     if fit.limits.slots is not None:
         settings["slots"] = float(fit.limits.slots)
     overhead = fit.api_overhead_s if fit.api_overhead_s is not None else fit.api_overhead_idle_s
-    named = engine if engine in ("vllm", "sglang", "trtllm") else "server"
+    named = engine if engine in engines() else "server"
     name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype, engine=named)
     return _profile(
         {"name": name, "provenance": "fitted", "engine": engine, **details}, gpu, model, tp, fit.iteration,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.promise import GOODPUT
 from planner.report import formatter
 from planner.routing import ROUTINGS
 from planner.workload.arrivals import Arrivals
@@ -44,7 +45,6 @@ SENT: list[dict[str, Any]] = [
 """How else requests may be sent: `mgc` knows Poisson arrivals alone."""
 
 ASKED: list[dict[str, Any]] = [
-    {"speculate": "ngram:k=3,accept=0.6"},
     {"goodput": "95%:ttft=20s,tpot=80ms"},
     {"cached_share": 0.5},
     {"shared_prefix": 96},
@@ -56,15 +56,20 @@ ASKED: list[dict[str, Any]] = [
 ]
 """What else may be asked of a fleet."""
 
-BY: list[dict[str, Any]] = [*({"method": method} for method in ("mixed", "occupancy")), {"shape": "disaggregated"}]
-WHOLE = [
+WHOLE: list[dict[str, Any]] = [
     {**by, **way, "routing": routing}
-    for by, way, routing in itertools.product(BY, [*SENT, *ASKED], ROUTED)
-    if not ("shape" in by and (way in SENT or "speculate" in way))
-] + [{"method": "mgc", **way, "routing": routing} for way, routing in itertools.product(ASKED, ROUTED)]
-QUICK = [
-    *({"method": "occupancy", "routing": "p2c", **way} for way in SENT),
-    *({"method": "mgc", "routing": "least", **way} for way in ASKED),
+    for by, ways in (
+        ({"method": "mixed"}, [*SENT, *ASKED, {"speculate": "ngram:k=3,accept=0.6"}]),
+        ({"method": "occupancy"}, [*SENT, *ASKED]),
+        ({"method": "mgc"}, ASKED),
+        ({"shape": "disaggregated"}, ASKED),
+    )
+    for way, routing in itertools.product(ways, ROUTED)
+]
+QUICK: list[dict[str, Any]] = [
+    {**by, **way, "routing": routing}
+    for by in ({"method": "mgc"}, {"method": "occupancy", "burst": "poisson"})
+    for way, routing in itertools.product(ASKED, ("random", "rr", "p2c", "least"))
 ]
 
 
@@ -109,13 +114,18 @@ def question(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def latencies(pools: Any) -> list[list[float]]:
-    return [[v.value_s for v in p.latency] for p in pools]
+    """Latencies of every pool, and shares that keep several limits."""
+    return [[v.value_s if v.share is None else v.share for v in p.latency] for p in pools]
 
 
 def evaluated(plan: fo.Plan, rate: float) -> list[list[float]]:
     """What `evaluate` says, in the order the plan says it."""
     rows = fo.evaluate(plan, rate).to_rows()
-    names = [[f"{v.metric.removesuffix('_s')}_p{100 * v.quantile:.10g}_s" for v in p.latency] for p in plan.pools]
+    shares = {p.metric: p.column for p in plan.slo.promises if p.kind == GOODPUT}
+    names = [
+        [shares.get(v.metric) or f"{v.metric.removesuffix('_s')}_p{100 * v.quantile:.10g}_s" for v in p.latency]
+        for p in plan.pools
+    ]
     return [[row[name] for name in of_pool] for row, of_pool in zip(rows, names, strict=True)]
 
 
@@ -135,6 +145,15 @@ def test_so_they_do_at_five_rates(options: dict[str, Any], traffic: fo.Workload,
     agree(traffic, question(options), tmp_path, ALL_RATES)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("routing", ROUTED)
+@pytest.mark.parametrize("method", ["mixed", "occupancy"])
+def test_so_they_do_of_sessions(method: str, routing: str, tmp_path: Path) -> None:
+    chats: Any = "turns=12,first=4000,growth=900,osl=250,gap=40s"
+    asked = {"method": method, "routing": routing, "burst": "poisson", "slo": 8.0}
+    agree(chats, question(asked), tmp_path, (5.0, 30.0))
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -151,11 +170,11 @@ def test_so_they_do_along_the_path_of_a_trace(options: dict[str, Any], recorded:
 def agree(traffic: fo.Workload, asked: dict[str, Any], tmp_path: Path, rates: Sequence[float] = RATES) -> None:
     """What-if at every rate, then each fleet evaluated and scheduled at that rate from a plan made for another."""
     plans = [point.plan for point in fo.what_if(fo.plan(traffic, **asked), rate=list(rates)).points]
-    for rate, plan in zip(rates, plans, strict=True):
+    for plan in plans:
         assert plan is not None
         # a plan for another rate, with this one's fleet: only the rate asked about may count
         elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
-        for found, stated in zip(evaluated(elsewhere, rate), latencies(plan.pools), strict=True):
+        for found, stated in zip(evaluated(elsewhere, plan.arrival_rate_per_s), latencies(plan.pools), strict=True):
             assert found == pytest.approx(stated, rel=1e-9)
     (tmp_path / "hours.csv").write_text("\n".join(str(rates[h % len(rates)]) for h in range(24)))
     hours = fo.schedule(elsewhere, hours=tmp_path / "hours.csv", rate_is="peak", rate=max(rates))
