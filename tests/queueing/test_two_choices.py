@@ -9,7 +9,10 @@ from planner.iteration.model import IterationModel
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.replica import MixedReplica
 from planner.queueing.mixed.two_choices import Steered, steered_backlog
+from planner.simulate.drive import drive
+from planner.simulate.fast import MixedReplica as Served
 from planner.simulate.pool import simulate_pool
+from planner.simulate.tables import RequestTable
 
 
 def steady(each: float, replicas: int, prompt: float = 1.0, outputs: np.ndarray | None = None) -> Steered:
@@ -90,3 +93,40 @@ def test_a_pool_against_the_simulator(budget: int, replicas: int, load: float) -
         for level, value in zip((0.5, 0.99), values, strict=True):
             # 4% is the usual error of the closed form, 5% that of 30,000 simulated requests at the 99th percentile
             assert value == pytest.approx(run.quantile(metric, level).value, rel=0.1), (metric, level)
+
+
+def test_prompts_that_come_while_prompts_are_served() -> None:
+    """Iterations of prompts before the next decode, against playing them: those who came in one make the next."""
+    cost = BatchCost(t0=1e-3, w=5e-3, b=2e-5, c=4e-6, per_decode=1e-6, alpha=1e-6, tau=1, x=0.0, apart=True)
+    rng = np.random.default_rng(2)
+    for rate, prompt, begin in ((60.0, 200.0, 3), (20.0, 1000.0, 1), (150.0, 50.0, 8)):
+        first = float(cost.prompts_alone(begin * prompt))
+        played = np.zeros(40_000)
+        last = np.full(played.size, first)
+        while last.any():
+            came = rng.poisson(rate * last)
+            last = np.where(came > 0, cost.prompts_alone(prompt * came), 0.0)
+            played += last
+        more, own = cost.prompts_since(rate, prompt, first)
+        assert own == pytest.approx(float(cost.prompts_alone(prompt)))
+        assert float(more) == pytest.approx(played.mean(), abs=4 * played.std() / played.size**0.5)
+
+
+@pytest.mark.parametrize("routing", ["random", "p2c"])
+def test_short_prompts_with_iterations_of_their_own(routing: str) -> None:
+    """A server at 0.8 of its capacity that runs 200-token prompts first: each iteration of theirs streams the weights anew.
+
+    Before every iteration of prompts was counted, the median was 15% low at this load and 41% at 0.92.
+    """
+    engine = IterationModel(t0=1.1e-3, w=5e-3, b=1.9e-5, c=4e-6, h=1.3e-5, g=5e-8, a=5e-10, apart=1.0)
+    replica = MixedReplica(
+        **engine.to_dict(), input_tokens=[200.0], output_tokens=[200.0], token_budget=8192, max_num_seqs=1024
+    )
+    rate = 0.8 * replica.max_throughput().per_s * 4
+    told = replica.predict(rate, 4, routing=routing, quantiles=(0.5,))
+    times = np.cumsum(np.random.default_rng(1).exponential(1 / rate, 12_000)).tolist()
+    table = RequestTable([200] * len(times), [200] * len(times), [0] * len(times))
+    drive([Served(table, engine, 1024, 8192) for _ in range(4)], times, routing, np.random.default_rng(5))
+    tpot = (np.array(table.done) - np.array(table.first))[3000:] / 199
+    # runs of this length stray by 4% of their median
+    assert told.tpot_s[0] == pytest.approx(np.median(tpot), rel=0.12)

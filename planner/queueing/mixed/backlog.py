@@ -230,7 +230,7 @@ def solve_backlog(
     if cost.apart:
         alone = (grid > 0.0) & (grid <= room[:, None])
         open_s = np.where(alone, cost.decoding(n), duration)
-        duration = duration + alone * cost.prompts_since(rate, law.mean_prefill)[0][:, None]
+        duration = duration + alone * cost.prompts_since(rate[:, None], law.mean_prefill, duration - open_s)[0]
         # who comes while prompts are served is served before the decodes
         prefill = prefill + rate[:, None] * (duration - open_s) * law.mean_prefill
     counts = rate[:, None] * open_s

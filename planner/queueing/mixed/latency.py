@@ -270,16 +270,20 @@ def first_token(
     full = batch(room)
     duration = np.where(idle, 0.0, batch(np.minimum(backlog, room)))
     left = (1 - u[2]) * duration
+    before = u[2] * duration
     ahead = np.maximum(backlog - room, 0.0)
     if cost.apart:
         there = (backlog > 0) & (backlog <= room)
-        more, own = cost.prompts_since(rate_before, engine.law.mean_prefill)
+        more, own = cost.prompts_since(rate_before, engine.law.mean_prefill, np.maximum(duration - first, 0.0))
         into = u[2] * (duration + np.where(there, more, 0.0))
         joins = there & (into < first)
         rest_of = np.where(into < duration, duration - into, own * (duration + more - into) / np.maximum(more, 1e-300))
         left = np.where(joins, first - into, np.where(there, rest_of, left))
         ahead = np.where(joins, backlog, ahead)
-    total = ahead + sums(rate_before * u[2] * duration, u[4], u[5], stages) + points.prefill
+        # beside it are those who came in the same iteration before it
+        since = np.where(joins, into, np.where(into < duration, into - first, own - rest_of))
+        before = np.where(there, np.maximum(since, 0.0), before)
+    total = ahead + sums(rate_before * before, u[4], u[5], stages) + points.prefill
     passes = np.maximum(np.ceil(total / room), 1.0)
     rest = total - (passes - 1) * room
     waiting = left + (passes - 1) * (full - first)

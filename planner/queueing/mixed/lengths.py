@@ -17,6 +17,10 @@ MESH_POINTS = 4096
 # Means of the Poisson count between which the laws are interpolated; spaced as a square, so that the step is about
 # proportional to the standard deviation of the count.
 POISSON_NODES = 28
+# Prompts that may share an iteration of theirs, and rates between which what follows it is interpolated.
+MOST_TOGETHER = 40
+RATE_NODES = 12
+_LOG_FACTORIAL = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1.0, MOST_TOGETHER + 1)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +133,49 @@ class BatchCost:
         alone: Array = np.clip(n, 0.0, 1.0) * (self.t0 + self.linear(n)) + (self.c + self.per_decode) * n
         return alone
 
-    def prompts_since(self, rate: Any, prompt: float) -> tuple[Array, float]:
+    def prompts_since(self, rate: Any, prompt: float, first_s: Any) -> tuple[Array, float]:
         """Iterations of prompts that come while those before them are served, and go before decodes: their time, and of one [s].
 
-        The first of them, P long, ends with nobody waiting with probability exp(-rate P): so it is as long as weights are
-        streamed, whoever comes. What a prompt adds beyond that is a busy period of its own.
+        An iteration of k prompts takes P(k), during which Poisson many come; they are the next one, until none came. With
+        equal prompts the time v that is to come after k of them solves v_k = sum over j of Pr(j come in P(k)) (P(j) + v_j).
+
+        Parameters
+        ----------
+        rate : float or ndarray
+            Arrival rate of the replica [1/s].
+        prompt : float
+            Mean prompt [tokens].
+        first_s : float or ndarray
+            Time of the first iteration of prompts, broadcasts against `rate` [s].
         """
-        own, two = (float(self.t0 + self.linear(np.array(p)) + (self.c + self.alpha) * p) for p in (prompt, 2 * prompt))
-        lam, added = np.asarray(rate, dtype=float), two - own
-        busy = np.minimum(lam * added, 0.9)
-        more: Array = np.expm1(np.minimum(lam * own, 1.5)) * (own - added) + own * busy / (1 - busy)
-        return more, own
+        lam, first = np.broadcast_arrays(np.asarray(rate, dtype=float), np.asarray(first_s, dtype=float))
+        own = float(self.prompts_alone(prompt))
+        nodes = np.unique(lam)
+        if nodes.size > RATE_NODES:
+            nodes = np.linspace(nodes[0], nodes[-1], RATE_NODES)
+        come = np.arange(MOST_TOGETHER + 1)
+        more = np.empty((nodes.size, *first.shape))
+        for k, one in enumerate(nodes):
+            # where many come to an iteration they are counted in parcels
+            parcel = max(one * own / 4.0, 1.0)
+            time = np.concatenate(([0.0], self.prompts_alone(parcel * prompt * come[1:])))
+            mean = np.maximum(one / parcel * time[1:, None], 1e-12)
+            law = np.exp(come * np.log(mean) - mean - _LOG_FACTORIAL)
+            law[:, -1] += np.maximum(1.0 - law.sum(axis=1), 0.0)
+            after = np.linalg.solve(np.eye(MOST_TOGETHER) - law[:, 1:], law @ time)
+            more[k] = np.interp(first, time[1:], after)
+        if nodes.size == 1:
+            return more[0], own
+        place = np.clip(np.searchsorted(nodes, lam, side="right") - 1, 0, nodes.size - 2)
+        share = (lam - nodes[place]) / (nodes[place + 1] - nodes[place])
+        low, high = (np.take_along_axis(more, at[None], axis=0)[0] for at in (place, place + 1))
+        return low + share * (high - low), own
+
+    def prompts_alone(self, tokens: Any) -> Array:
+        """Duration [s] of an iteration of prompts alone."""
+        new = np.asarray(tokens, dtype=float)
+        alone: Array = self.t0 + self.linear(new) + (self.c + self.alpha) * new
+        return alone
 
     def attention(self, decodes: Any, prefill: Any) -> Array:
         """Attention of a batch [s]."""

@@ -157,14 +157,14 @@ class _Round:
         self.variance[:], self.between[:] = other.variance[0], other.between[0]
         self.scale[:], self.asleep[:] = other.scale[0], other.asleep[0] if self.tagged == 0.0 else 0.0
 
-    def build(self, refilled: tuple[float, Array] | None = None, shared: float = 0.0) -> None:
+    def build(self, refilled: tuple[float, Array, Array] | None = None, shared: float = 0.0) -> None:
         """Chains at the present law of ``x`` given the backlog.
 
         Parameters
         ----------
         refilled
-            Share of the arrivals that make up for the replica's own departures, and the departures that do so per arrival,
-            shape (chains,): over a long life chance evens out.
+            Share of the arrivals that make up for the replica's own departures, the departures that do so per arrival, and the
+            mean iteration [s], both of shape (chains,): over a long life chance evens out.
         shared
             Share of a backlog that all replicas have: no choice between them evens it out.
         """
@@ -185,15 +185,28 @@ class _Round:
         # an empty backlog is a replica that decodes or one that has nothing at all
         decodes[:, 0] /= np.maximum(1.0 - self.asleep, 0.02)
         awake = self.cost(self.tagged + decodes, self.prefill)
+        opened = awake
+        if self.cost.apart:
+            # prompts that come while others have iterations of their own are served before the decodes, not found waiting
+            prompted = (self.grid > 0.0) & (self.left_over <= 0.0)
+            opened = np.where(prompted, self.cost.decoding(self.tagged + decodes), awake)
+            joins = (self.scale * rate)[:, None] * self.kappa
+            more, _ = self.cost.prompts_since(joins, law.mean_prefill, np.maximum(awake - opened, 0.0))
+            awake = awake + prompted * more
+            self.prefill = self.prefill + joins * (awake - opened) * law.mean_prefill
         counts = (self.scale * rate)[:, None] * awake * self.kappa
         if refilled is not None:
-            share, departures = refilled
-            counts = share * decodes / (self.steps * departures[:, None]) + (1.0 - share) * counts
+            share, departures, usual_s = refilled
+            made_up = decodes / (self.steps * departures[:, None])
+            if self.cost.apart:  # over all the time of an iteration, of which the decodes have a part
+                made_up = made_up * awake / usual_s[:, None]
+            counts = share * made_up + (1.0 - share) * counts
         counts = np.minimum(counts + shared * (rate * awake - counts), self.sums.most)
-        self.step = transitions(self.sums, self.grid, self.left_over, counts)
+        found_waiting = counts * (opened / awake)
+        self.step = transitions(self.sums, self.grid, self.left_over, found_waiting)
         self.awake = awake
         self.decodes, self.duration, self.counts = decodes, awake, counts
-        self.selected = counts.copy()
+        self.selected = found_waiting.copy()
         self.alone: dict[int, tuple[float, Array]] = {}
         for k in np.flatnonzero(self.asleep > 0.0):
             rest = 1.0 / (
@@ -345,7 +358,7 @@ def steered_backlog(
     departures = state.left + np.gradient(state.left, present) * missing
     lives = first.steps * rate * first.mean[0] / np.sqrt(np.pi * spread[2]) / first.own
     share = first.own * (1.0 - float(time_average(np.array(lives))) ** 2)
-    followed.build((share, np.maximum(departures / rate, 0.05)), shared)
+    followed.build((share, np.maximum(departures / rate, 0.05), state.mean), shared)
     found = Steered(
         present,
         _backlog(state),
