@@ -156,11 +156,20 @@ def _device_name(torch: Any, device: str) -> str:
     return str(torch.cuda.get_device_name(0)) if device == "cuda" else "this processor"
 
 
-def plain_attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
-    """Attention of new tokens over past and new ones, causal from the lower right corner; shapes (batch, heads, tokens, size)."""
+def plain_attention(torch: Any, q: Any, k: Any, v: Any, window: int = 0) -> Any:
+    """Attention of new tokens over past and new ones, causal from the lower right corner; shapes (batch, heads, tokens, size).
+
+    With a `window` each sees itself and the `window` - 1 tokens before it.
+    """
     functional = torch.nn.functional
     new, total = q.shape[2], k.shape[2]
     group = q.shape[1] // k.shape[1]
+    if 0 < window < total:
+        ahead = (
+            torch.arange(total, device=q.device)[None, :] - torch.arange(total - new, total, device=q.device)[:, None]
+        )
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=(ahead <= 0) & (ahead > -window))
     if new == total and group > 1 and q.is_cuda:
         try:
             return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -175,8 +184,14 @@ def plain_attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(new, total))
 
 
-Joined = Callable[[Any, Any, Any, Any, Any, int, int], Any]
-"""(queries, keys, values, ends of the queries, ends of the keys, longest of each) -> attention of sequences of any lengths."""
+Joined = Callable[[Any, Any, Any, Any, Any, int, int, int], Any]
+"""(queries, keys, values, ends of the queries, ends of the keys, longest of each, window or 0) -> attention of sequences of
+any lengths."""
+
+
+def _windowed(window: int) -> dict[str, tuple[int, int]]:
+    """FlashAttention's option for a sliding window."""
+    return {"window_size": (window - 1, 0)} if window else {}
 
 
 def joined_attention(
@@ -213,8 +228,12 @@ def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joine
         raise NotImplementedError
     flash = import_module("flash_attn_interface")
 
-    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
-        return _first(flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True))
+    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
+        return _first(
+            flash.flash_attn_varlen_func(
+                q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **_windowed(window)
+            )
+        )
 
     def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
         return _first(flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True))
@@ -227,9 +246,9 @@ def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple
 
     grouped = heads[0] != heads[1]
 
-    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
+    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
         return varlen_attn(
-            q, k, v, ends_q, ends_k, longest_q, longest_k, window_size=(-1, 0), enable_gqa=grouped
+            q, k, v, ends_q, ends_k, longest_q, longest_k, window_size=(window - 1, 0), enable_gqa=grouped
         )  # fmt: skip
 
     return joined, None
@@ -238,8 +257,10 @@ def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple
 def _flash2(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
     flash = import_module("flash_attn")
 
-    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int) -> Any:
-        return flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True)
+    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
+        return flash.flash_attn_varlen_func(
+            q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **_windowed(window)
+        )
 
     def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
         return flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True)
@@ -253,15 +274,17 @@ def _first(found: Any) -> Any:
 
 
 def _agrees(torch: Any, device: str, dtype: Any, heads: tuple[int, int, int], joined: Joined, decode: Any) -> bool:
-    """Whether both compute what the plain form does: 8 new tokens after 24, and one decode of 32."""
+    """Whether both compute what the plain form does: 8 new tokens after 24, in a window and without, and one decode of 32."""
     q_heads, kv_heads, size = heads
     make = {"device": device, "dtype": dtype}
     q = torch.randn(8, q_heads, size, **make)
     k, v = torch.randn(32, kv_heads, size, **make), torch.randn(32, kv_heads, size, **make)
     ends_q, ends_k = (torch.tensor([0, n], device=device, dtype=torch.int32) for n in (8, 32))
-    wanted = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
-    if not torch.allclose(joined(q, k, v, ends_q, ends_k, 8, 32).float(), wanted.float(), **AGREES):
-        return False
+    wide_q, wide_k, wide_v = (t.transpose(0, 1)[None] for t in (q, k, v))
+    for window in (9, 0):
+        wanted = plain_attention(torch, wide_q, wide_k, wide_v, window)[0].transpose(0, 1)
+        if not torch.allclose(joined(q, k, v, ends_q, ends_k, 8, 32, window).float(), wanted.float(), **AGREES):
+            return False
     if decode is None:
         return True
     lengths = torch.tensor([32], device=device, dtype=torch.int32)

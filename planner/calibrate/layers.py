@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,9 @@ from planner.shard import shard
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""
 
+WINDOW = ", window"
+"""Ends the name of a kind of layers that attend to a sliding window."""
+
 WEIGHT_SHARE = 0.5
 """Of the free memory, at most, for the weights that are built [1]."""
 
@@ -43,8 +46,8 @@ def refuse_unsupported(model: ModelSpec) -> None:
         Naming what.
     """
     problem = None
-    if model.sliding_window and model.full_attention_layers < model.layers:
-        problem = "sliding-window layers"
+    if model.sliding_layers and (model.sliding_kv_heads or model.sliding_head_dim or model.kv_lora_rank):
+        problem = "sliding-window layers with heads of their own"
     elif model.attention_free_layers or model.mlp_free_layers or model.state_layers:
         problem = "layers without attention or MLP, or with a recurrent state"
     elif model.index_layers:
@@ -158,8 +161,7 @@ class Layers:
             )
         if self.joined is None and not self.latent:
             self.attention_note += "; decodes and prompts of a mixed batch as two kernels"
-        kinds = {"experts": model.expert_layers, "dense": model.layers - model.expert_layers}
-        self.counts = {name: count for name, count in kinds.items() if count}
+        self.counts = _kinds(model)
         part = shard(model, tp)
         element = DTYPE_BYTES[model.weight_dtype]
         mixer, rest = part.mixer_parameters / model.layers, part.expert_parameters + part.mlp_parameters
@@ -215,7 +217,7 @@ class Layers:
         else:
             made["qkv"] = self._product((heads + 2 * self.kv_heads) * m.head_dim, h)
             made["out"] = self._product(h, heads * m.head_dim)
-        if kind == "dense":
+        if kind.startswith("dense"):
             made["mlp"] = (self._product(2 * self.inner, h), self._product(h, self.inner))
             return made
         if self.shared_inner:
@@ -246,8 +248,11 @@ class Layers:
         n, m, new = batch.decodes, batch.prefills, batch.new_tokens
         total = batch.past_tokens + new
         tokens_kv = n * batch.context + m * total
+        # what the layers of each kind see, and how much of the cache that is
+        seen = {kind: self._seen(batch, kind) for kind in self.weights}
+        sizes = {kind: (n * b.context + m * (b.past_tokens + new)) * self.kv_values for kind, b in seen.items()}
         layers = max(len(kept) for kept in self.weights.values())
-        cached = tokens_kv * self.kv_values * self.dtype.itemsize * layers
+        cached = min(sizes.values()) * self.dtype.itemsize * layers
         wanted = 1 if not self.l2_bytes else min(8, math.ceil(3 * self.l2_bytes / max(cached, 1)))
         copies = max(1, min(wanted, self.room // max(tokens_kv, 1)))
         hidden = torch.randn(batch.tokens, model.hidden_size, device=self.device).to(self.dtype)
@@ -255,13 +260,15 @@ class Layers:
         rows = torch.tensor(places % model.max_context, device=self.device, dtype=torch.int64)
         turns = tuple(turn[rows][:, None, :] for turn in self.turns)
         route = self._route(batch.tokens) if model.experts else None
-        attend = self._latent_attention(batch) if self.latent else self._attention(batch)
 
         def cache(kind: str, layer: int, copy: int) -> Any:
-            size = tokens_kv * self.kv_values
-            return self.pools[kind][layer][copy * size : (copy + 1) * size]
+            begin = copy * tokens_kv * self.kv_values
+            return self.pools[kind][layer][begin : begin + sizes[kind]]
 
         def body_of(kind: str) -> Callable[[int], None]:
+            window = model.sliding_window if kind.endswith(WINDOW) else 0
+            attend = self._latent_attention(batch) if self.latent else self._attention(seen[kind], window)
+
             def body(copy: int) -> None:
                 with torch.no_grad():
                     x, residual = hidden, torch.zeros_like(hidden)
@@ -279,6 +286,13 @@ class Layers:
 
         works = [Work(body_of(kind), len(self.weights[kind]), count) for kind, count in self.counts.items()]
         return works, head, copies
+
+    def _seen(self, batch: Batch, kind: str) -> Batch:
+        """The batch as layers of a kind see it: a window hides what lies before it."""
+        if not kind.endswith(WINDOW):
+            return batch
+        most = self.model.sliding_window
+        return replace(batch, context=min(batch.context, most), past_tokens=min(batch.past_tokens, most - 1))
 
     def _feed_forward(self, weights: Mapping[str, Any], x: Any, route: _Route | None) -> Any:
         """The MLP, or the experts with what all tokens pass beside them."""
@@ -312,8 +326,8 @@ class Layers:
             torch.tensor(ends, device=self.device, dtype=torch.int32),
         )
 
-    def _attention(self, batch: Batch) -> Callable[..., Any]:
-        """Projection of queries, keys and values, positions, and attention with a cache of keys and values."""
+    def _attention(self, batch: Batch, window: int = 0) -> Callable[..., Any]:
+        """Projection of queries, keys and values, positions, and attention with a cache of keys and values, or a window of it."""
         torch, d, kv_heads, q_heads = self.torch, self.model.head_dim, self.kv_heads, self.q_heads
         n, m, new, context = batch.decodes, batch.prefills, batch.new_tokens, batch.context
         total = batch.past_tokens + new
@@ -344,7 +358,7 @@ class Layers:
             v.index_copy_(0, written, v_new)
             if joined is not None:
                 longest = max(context if n else 0, total)
-                return joined(q.contiguous(), k, v, ends_q, ends_k, new, longest).reshape(batch.tokens, -1)
+                return joined(q.contiguous(), k, v, ends_q, ends_k, new, longest, window).reshape(batch.tokens, -1)
             parts = []
             if n:
                 held = [t[: n * context].view(n, context, kv_heads, d) for t in (k, v)]
@@ -356,8 +370,8 @@ class Layers:
                     out = torch.nn.functional.scaled_dot_product_attention(grouped, *(t.transpose(1, 2) for t in held))
                 parts.append(out.reshape(n, q_heads * d))
             if m:
-                held = [t[n * context :].view(m, total, kv_heads, d).transpose(1, 2) for t in (k, v)]
-                out = plain_attention(torch, q[n:].view(m, new, q_heads, d).transpose(1, 2), *held)
+                keys, values = (t[n * context :].view(m, total, kv_heads, d).transpose(1, 2) for t in (k, v))
+                out = plain_attention(torch, q[n:].view(m, new, q_heads, d).transpose(1, 2), keys, values, window)
                 parts.append(out.transpose(1, 2).reshape(m * new, q_heads * d))
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -410,6 +424,18 @@ class Layers:
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         return attend
+
+
+def _kinds(model: ModelSpec) -> dict[str, int]:
+    """Layers of each kind: with experts and dense ones, and of both those that attend to a window."""
+    found: dict[str, int] = {}
+    windowed = model.sliding_layers
+    for name, count in (("experts", model.expert_layers), ("dense", model.layers - model.expert_layers)):
+        # where a model has both, its few dense layers are taken to come last
+        within = min(windowed, count)
+        windowed -= within
+        found |= {name: count - within, name + WINDOW: within}
+    return {name: count for name, count in found.items() if count}
 
 
 @dataclass(frozen=True, slots=True)

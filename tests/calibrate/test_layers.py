@@ -29,6 +29,7 @@ LATENT = replace(
     TINY_MODEL, name="tiny-latent", kv_heads=8, head_dim=48, kv_lora_rank=64, qk_rope_head_dim=16, qk_nope_head_dim=32,
     v_head_dim=32, q_lora_rank=96,
 )  # fmt: skip
+WINDOWED = replace(TINY_MODEL, name="tiny-windowed", sliding_window=12, full_attention_layers=1)
 DECODES, PROMPT, CHUNK, MIXED = Batch(3, 32), Batch(0, 0, 2, 16), Batch(0, 0, 1, 16, 32), Batch(3, 32, 1, 16)
 
 
@@ -81,6 +82,19 @@ def test_a_dense_decode_reads_every_weight_and_every_key_once() -> None:
     assert found.bytes["_scaled_dot_product_flash_attention_for_cpu"] == 3 * kept * 3 * 32
     halved = asked(layers_of(TINY_MODEL, tp=2), DECODES)
     assert halved.bytes["mm"] == found.bytes["mm"] / 2
+
+
+def test_layers_with_a_window_read_no_more_than_it() -> None:
+    """One layer of four sees all 32 tokens of a decode, three see 12: as many bytes as the estimate counts."""
+    layers = layers_of(WINDOWED)
+    assert layers.counts == {"dense": 1, "dense, window": 3}
+    found = asked(layers, DECODES)
+    part = shard(WINDOWED)
+    assert found.kernels == {"mm": 4 * 4, "_scaled_dot_product_flash_attention_for_cpu": 4}
+    wanted = 3 * (part.full_bytes_per_token * 32 + part.window_bytes_per_token * 12)
+    assert found.bytes["_scaled_dot_product_flash_attention_for_cpu"] == 2 * wanted  # it counts 2 bytes a value
+    half = replace(EXPERTS, sliding_window=12, full_attention_layers=2)
+    assert layers_of(half).counts == {"experts": 1, "experts, window": 2, "dense": 1}
 
 
 def test_experts_are_two_grouped_products_of_the_tokens_sent() -> None:
@@ -139,7 +153,7 @@ def test_latent_attention_is_the_same_absorbed_and_made_anew() -> None:
     assert absorbed.shape == (1, 8 * 32) and torch.allclose(absorbed, anew, atol=1e-4)
 
 
-@pytest.mark.parametrize("model", [TINY_MODEL, EXPERTS, LATENT], ids=lambda m: m.name)
+@pytest.mark.parametrize("model", [TINY_MODEL, EXPERTS, LATENT, WINDOWED], ids=lambda m: m.name)
 def test_every_kind_of_batch_runs(model: ModelSpec) -> None:
     layers = layers_of(model)
     for batch in (DECODES, PROMPT, CHUNK, MIXED):
@@ -150,29 +164,41 @@ def test_every_kind_of_batch_runs(model: ModelSpec) -> None:
         head(0)
 
 
-def written_out(q: Any, k: Any, v: Any) -> Any:
-    """Attention of the last tokens of a sequence; shapes (tokens, heads, size)."""
+def written_out(q: Any, k: Any, v: Any, window: int = 0) -> Any:
+    """Attention of the last tokens of a sequence, of the last `window` ones where given; shapes (tokens, heads, size)."""
     (new, heads, size), total = q.shape, k.shape[0]
     keys, values = (t.repeat_interleave(heads // k.shape[1], 1) for t in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, keys) / size**0.5
-    hidden = torch.arange(total)[None, :] > torch.arange(new)[:, None] + total - new
+    ahead = torch.arange(total)[None, :] - torch.arange(new)[:, None] - total + new
+    hidden = (ahead > 0) | (ahead <= -(window or total))
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, float("-inf")).softmax(-1), values)
 
 
 def test_attention_is_as_defined() -> None:
     q, k, v = torch.randn(5, 8, 32), torch.randn(12, 2, 32), torch.randn(12, 2, 32)
-    got = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)))
-    assert torch.allclose(got[0].transpose(0, 1), written_out(q, k, v), atol=1e-5)
+    for window in (0, 3, 7, 12):
+        got = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)), window)
+        assert torch.allclose(got[0].transpose(0, 1), written_out(q, k, v, window), atol=1e-5)
 
 
 def flash(calls: Counter[str]) -> SimpleNamespace:
     """FlashAttention 3's two functions, written out, sequence by sequence."""
 
-    def varlen(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, *longest: int, causal: bool) -> Any:
+    def varlen(
+        q: Any,
+        k: Any,
+        v: Any,
+        ends_q: Any,
+        ends_k: Any,
+        *longest: int,
+        causal: bool,
+        window_size: tuple[int, int] = (-1, 0),
+    ) -> Any:
         assert causal and longest == (int(ends_q.diff().max()), int(ends_k.diff().max()))
         calls["varlen"] += 1
         cuts = [zip(e.tolist(), e.tolist()[1:], strict=False) for e in (ends_q, ends_k)]
-        return torch.cat([written_out(q[a:b], k[c:d], v[c:d]) for (a, b), (c, d) in zip(*cuts, strict=True)])
+        window = window_size[0] + 1
+        return torch.cat([written_out(q[a:b], k[c:d], v[c:d], window) for (a, b), (c, d) in zip(*cuts, strict=True)])
 
     def with_cache(q: Any, k: Any, v: Any, *, cache_seqlens: Any, causal: bool) -> Any:
         assert causal and q.shape[1] == 1 and cache_seqlens.shape == (q.shape[0],)

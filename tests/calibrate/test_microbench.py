@@ -31,7 +31,7 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) ->
         ({"index_layers": 4}, "sparse attention"),
         ({"state_layers": 2}, "recurrent state"),
         ({"v_head_dim": 64}, "another size"),
-        ({"sliding_window": 128, "full_attention_layers": 2}, "sliding-window"),
+        ({"sliding_window": 128, "full_attention_layers": 2, "sliding_head_dim": 64}, "sliding-window"),
         ({"weight_dtype": "mxfp4"}, "mxfp4 weights"),
         ({"weight_dtype": "int4", "experts": 8, "experts_per_token": 2}, "experts in int4"),
         ({"kv_dtype": "fp8"}, "fp8 KV cache"),
