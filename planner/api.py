@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -811,7 +812,7 @@ def what_if(
 
 @keeping()
 def overview(
-    fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
+    fleet: Plan | str | Path, *, choices: float | str = "1.8s", progress: Callable[[int, int], None] | None = None
 ) -> Overview:
     """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
 
@@ -820,7 +821,7 @@ def overview(
     fleet
         A plan, or a plan or configuration file.
     choices
-        Time for sizing what other choices would cost [s]; 0 leaves them out.
+        Time for sizing what else is shown, other choices last [s]; 0 leaves these out.
     progress
         Told (done, all) after every choice.
 
@@ -829,32 +830,61 @@ def overview(
     Overview
         What ``fleetopt report`` makes a page of.
     """
-    from planner.advice.choices import choices_of
-    from planner.question.files import load_question, question_of
-    from planner.studies.overview import overview_of
+    from planner.advice.choices import choices_after, cost_with
+    from planner.advice.within import within
+    from planner.fleet.shapes import standing_fleet
+    from planner.question.compiled import compile_question
+    from planner.question.files import engines_of, load_question, question_of
+    from planner.studies import overview as about
+    from planner.studies.evaluation import evaluation_of
 
     saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
     inputs = saved.inputs()
     traffic = saved.traffic(inputs.cdf)
-
-    def again(changes: Mapping[str, Any]) -> Plan:
-        point = what_if(fleet, **(changes or {"method": inputs.method})).points[0]
-        if point.plan is None:
-            raise InfeasibleError(point.error or "no fleet")
-        return point.plan
-
-    found = fleet if isinstance(fleet, Plan) else again({})
+    found = fleet if isinstance(fleet, Plan) else _planned(fleet, inputs.method)
+    standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
+    rates = [factor * found.arrival_rate_per_s for factor in about.RATES]
+    doubts, cuts = about.doubts_of(found, inputs), about.cuts_of(found, inputs)
+    otherwise = [changes for _, *ways in doubts for changes in ways]
+    otherwise += [{"boundaries": [b], "gammas": [g]} for b, g in cuts]
+    # the same engines, and boundaries where these are not the question
+    alike, own = replace(inputs, tp=None), engines_of(question_of(found).pools)
+    tasks: list[Callable[[], Any]] = [
+        partial(evaluation_of, standing, rates[::2]),
+        partial(evaluation_of, standing, rates[1::2]),
+        *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
+    ]
     seconds = parse_duration(choices, "choices")
     if seconds > 0.0 and found.choices is None:
-        found = replace(found, choices=choices_of(found, inputs, traffic, seconds, progress))
-    return overview_of(
+        answers, table = choices_after(tasks, found, inputs, traffic, seconds, progress)
+        found = replace(found, choices=table)
+    else:
+        answers = within(0.0, tasks, progress, len(tasks))
+    even, odd, *known = answers
+    costs = iter(known)
+    priced = [None if changes is None else next(costs) for changes in otherwise]
+    try:
+        day: Schedule | None = schedule(found)
+    except (InputError, InfeasibleError):
+        # traffic without times, or shorter than a day, has none to show
+        day = None
+    return about.Overview(
         found,
-        lambda rates: evaluate(found, rates),
-        again,
-        lambda: schedule(found),
-        lambda: cost(found, rate_is="peak"),
+        even.beside(odd),
+        about.sensitivities(found, doubts, priced[: 2 * len(doubts)]),
+        day,
+        cost(found, rate_is="peak"),
         f"fleetopt report {fleet if not isinstance(fleet, Plan) else 'plan.yaml'}",
+        tuple(about.Cut(b, g, price) for (b, g), price in zip(cuts, priced[2 * len(doubts) :], strict=True)),
     )
+
+
+def _planned(fleet: str | Path, method: str) -> Plan:
+    """The plan of a file."""
+    point = what_if(fleet, method=method).points[0]
+    if point.plan is None:
+        raise InfeasibleError(point.error or "no fleet")
+    return point.plan
 
 
 def schedule(

@@ -32,7 +32,7 @@ from planner.routing import ROUTINGS, find_routing
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
 
-__all__ = ["by_worth", "choices_of", "ways_out"]
+__all__ = ["by_worth", "choices_after", "choices_of", "cost_with", "ways_out"]
 
 LIMITS = (0.5, 0.7, 1.4, 2.0, 3.0)
 """Limits of the promise tried around the plan's own, as factors."""
@@ -76,16 +76,30 @@ Progress = Callable[[int, int], None] | None
 def choices_of(
     plan: Plan, inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress = None
 ) -> Choices:
-    """The table of choices of a plan.
+    """The table of choices of a plan, as :func:`choices_after` makes it of nothing else."""
+    return choices_after([], plan, inputs, workload, seconds, progress)[1]
+
+
+def choices_after(
+    first: Sequence[Callable[[], Any]],
+    plan: Plan,
+    inputs: PlanInputs,
+    workload: Workload,
+    seconds: float,
+    progress: Progress = None,
+) -> tuple[list[Any], Choices]:
+    """Answers of some tasks, and the table of choices of a plan, on every core.
 
     Parameters
     ----------
+    first
+        Tasks that are answered whatever the time; answers must be picklable.
     plan
         The plan.
     inputs, workload
         The question it answers.
     seconds
-        Time allowed [s]; choices it does not reach are rows without a price.
+        Time allowed [s], that of the tasks included; choices it does not reach are rows without a price.
     progress
         Told (done, all) after every choice.
     """
@@ -98,8 +112,13 @@ def choices_of(
     asked += _schedulers(plan, inputs, workload)
     # types nobody asked for come last: they take longest
     asked += () if several else types
-    rows = _sized(asked, inputs, workload, end, progress)
-    return Choices(tuple(rows), plan.cost_usd_per_hour, plan.gpus, seconds, promise)
+    answers, rows = _sized(asked, inputs, workload, end, progress, first)
+    return answers, Choices(tuple(rows), plan.cost_usd_per_hour, plan.gpus, seconds, promise)
+
+
+def cost_with(changes: Mapping[str, Any], inputs: PlanInputs, workload: Workload) -> float | None:
+    """Cost of the fleet a plan would take with other options [USD/hour]; ``None`` where there is none."""
+    return _size(Choice("", "", changes, ""), inputs, workload).cost_usd_per_hour
 
 
 def ways_out(
@@ -117,7 +136,7 @@ def ways_out(
         promise = error.promise.scaled(error.best_s / error.promise.limit_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
     asked += [*_settings(inputs, workload, None), *_types(inputs, workload, None)]
-    rows = _sized(asked, inputs, workload, end, progress)
+    rows = _sized(asked, inputs, workload, end, progress)[1]
     found = Choices(tuple(rows), None, None, seconds, promise)
     costs = dict(found.curve)
     if costs:
@@ -133,13 +152,19 @@ def ways_out(
 
 
 def _sized(
-    asked: Sequence[Choice], inputs: PlanInputs, workload: Workload, end: float, progress: Progress
-) -> list[Choice]:
-    """The choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
+    asked: Sequence[Choice],
+    inputs: PlanInputs,
+    workload: Workload,
+    end: float,
+    progress: Progress,
+    first: Sequence[Callable[[], Any]] = (),
+) -> tuple[list[Any], list[Choice]]:
+    """Answers of what comes first, and the choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
     order = by_worth(asked, _guesses(asked, inputs, workload))
-    tasks = [partial(_size, asked[k], inputs, workload) for k in order]
-    answers = dict(zip(order, within(end - time.monotonic(), tasks, progress), strict=True))
-    return [answers[k] or replace(choice, reached=False) for k, choice in enumerate(asked)]
+    tasks: list[Callable[[], Any]] = [*first, *(partial(_size, asked[k], inputs, workload) for k in order)]
+    found = within(end - time.monotonic(), tasks, progress, len(first))
+    answers = dict(zip(order, found[len(first) :], strict=True))
+    return found[: len(first)], [answers[k] or replace(choice, reached=False) for k, choice in enumerate(asked)]
 
 
 def by_worth(asked: Sequence[Choice], guesses: Sequence[float] | None = None) -> list[int]:

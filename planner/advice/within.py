@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 
 def within(
-    seconds: float, tasks: Sequence[Callable[[], T]], progress: Callable[[int, int], None] | None = None
+    seconds: float,
+    tasks: Sequence[Callable[[], T]],
+    progress: Callable[[int, int], None] | None = None,
+    surely: int = 0,
 ) -> list[T | None]:
     """Answers of the tasks in their order; ``None`` for those that the time did not reach.
 
@@ -36,25 +39,29 @@ def within(
         What to do; answers must be picklable.
     progress
         Told (done, all) after every task.
+    surely
+        So many of the first tasks are answered however long they take.
     """
     tell = progress or (lambda done, total: None)
     tell(0, len(tasks))
-    if seconds <= 0.0:
+    if seconds <= 0.0 and surely == 0:
         return [None] * len(tasks)
     workers = min(cores(), len(tasks), MOST_WORKERS)
     # a copy of a process with threads may hold their locks for ever; macOS libraries do not survive a copy
     if workers < 2 or threading.active_count() > 1 or sys.platform != "linux":
-        return _here(seconds, tasks, tell)
-    return _copied(seconds, tasks, workers, tell)
+        return _here(seconds, tasks, tell, surely)
+    return _copied(seconds, tasks, workers, tell, surely)
 
 
-def _here(seconds: float, tasks: Sequence[Callable[[], T]], tell: Callable[[int, int], None]) -> list[T | None]:
+def _here(
+    seconds: float, tasks: Sequence[Callable[[], T]], tell: Callable[[int, int], None], surely: int
+) -> list[T | None]:
     """One after the other, in this process."""
     start = time.monotonic()
     answers: list[T | None] = []
     for task in tasks:
         spent = time.monotonic() - start
-        if spent + spent / max(len(answers), 1) > seconds:
+        if len(answers) >= surely and spent + spent / max(len(answers), 1) > seconds:
             break
         answers.append(task())
         tell(len(answers), len(tasks))
@@ -62,7 +69,7 @@ def _here(seconds: float, tasks: Sequence[Callable[[], T]], tell: Callable[[int,
 
 
 def _copied(
-    seconds: float, tasks: Sequence[Callable[[], T]], workers: int, tell: Callable[[int, int], None]
+    seconds: float, tasks: Sequence[Callable[[], T]], workers: int, tell: Callable[[int, int], None], surely: int
 ) -> list[T | None]:
     """On copies of this process, each given the next task when it has answered."""
     from multiprocessing import get_context
@@ -71,12 +78,12 @@ def _copied(
     end = time.monotonic() + seconds
     context = get_context("fork")
     answers: list[T | None] = [None] * len(tasks)
-    waiting = iter(range(len(tasks)))
+    waiting, owed = iter(range(len(tasks))), set(range(surely))
     busy: dict[Any, Any] = {}
 
     def give(pipe: Connection) -> None:
         """The next task; a worker without one is told to end."""
-        task = next(waiting, None) if time.monotonic() < end else None
+        task = next(waiting, None) if owed or time.monotonic() < end else None
         pipe.send(task)
         if task is None:
             busy.pop(pipe).join()
@@ -91,13 +98,17 @@ def _copied(
             give(ours)
         done = 0
         # a busy machine may answer nothing in time: one answer is better than none
-        while busy and (left := end + (0.0 if done else seconds) - time.monotonic()) > 0.0:
-            for ready in wait([*busy], left):
+        while busy:
+            left = end + (0.0 if done else seconds) - time.monotonic()
+            if left <= 0.0 and not owed:
+                break
+            for ready in wait([*busy], None if owed else left):
                 assert isinstance(ready, Connection)
                 task, answer, failure = ready.recv()
                 if failure is not None:
                     raise failure
                 answers[task] = answer
+                owed.discard(task)
                 done += 1
                 tell(done, len(tasks))
                 give(ready)

@@ -48,7 +48,7 @@ class Outcome:
     name
         Which.
     attained
-        Share of the windows within the promise [1].
+        Share of the windows expected within the promise [1].
     replica_hours
         Paid replicas [h].
     most
@@ -73,14 +73,14 @@ def serving_of(paid: Ints, startup_s: float) -> Ints:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, late + 1).min(axis=1))
 
 
-def within(rates: Floats, serving: Ints, capacity: Capacity) -> NDArray[np.bool_]:
-    """Whether every whole window keeps the promise: what came is no more than what its replicas are predicted to keep it at."""
+def within(rates: Floats, serving: Ints, capacity: Capacity) -> Floats:
+    """Chance of every whole window to keep the promise, by what came and what its replicas are sized for, shape (windows,)."""
     size = round(WINDOW_S / STEP_S)
     windows = rates.size // size
-    room = np.array([capacity.predicted_per_s(max(n, 1)) for n in range(int(serving.max()) + 1)])[serving]
+    room = np.array([capacity.rate_per_s(max(n, 1)) for n in range(int(serving.max()) + 1)])[serving]
     came = rates[: windows * size].reshape(windows, size).mean(axis=1)
     held = room[: windows * size].reshape(windows, size).mean(axis=1)
-    return np.asarray(came <= held * (1.0 + 1e-9))
+    return capacity.windows.kept(came, held)
 
 
 def run_policy(

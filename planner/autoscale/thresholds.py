@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.autoscale.windows import AS_SIZED, Windows, kept_windows
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
@@ -32,13 +33,8 @@ SOLVED = 6
 MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
 """Levels whose quantiles are averaged for a mean."""
 
-FULL = 0.87
-"""Share of the capacity beyond which nothing is called kept: five minutes are no steady state there [1]."""
-
-SURE = 0.4
-"""Misses over those allowed that are planned for where nothing but chance makes one window of five minutes worse than another [1]:
-they come in clumps, behind one long prompt. Simulated pools kept 96% of their windows at 0.3 to 0.7. Predictions with bursts of
-every time scale hold more than that."""
+SURE = 1.645
+"""Standard deviations below the rate at which every second window breaks where 95% are kept."""
 
 IDLE = 1e-6
 """Share of the capacity at which nobody waits [1]."""
@@ -51,34 +47,29 @@ class Capacity:
     Parameters
     ----------
     replicas, rates_per_s
-        Solved numbers of replicas that serve, ascending, and the rate each serves within all promises [1/s].
-    kept_per_s
-        The same by the prediction alone, without the margin for the method's error that sizes are held to [1/s].
+        Solved numbers of replicas that serve, ascending, and the rate each serves within all promises as a plan is sized, and in
+        95% of all windows [1/s].
     spares
         Replicas kept beyond the need.
     least, most
         Fewest and most replicas, spares included.
+    windows
+        Over those rates, at which windows break.
     """
 
     replicas: np.ndarray
     rates_per_s: np.ndarray
-    kept_per_s: np.ndarray
     spares: int
     least: int
     most: int
+    windows: Windows = AS_SIZED
 
     def rate_per_s(self, replicas: float) -> float:
         """Largest rate that many serving replicas are sized for [1/s]."""
-        return self._of(self.rates_per_s, replicas)
-
-    def predicted_per_s(self, replicas: float) -> float:
-        """Largest rate at which that many serving replicas are predicted to keep the promises, margin or not [1/s]."""
-        return self._of(self.kept_per_s, replicas)
-
-    def _of(self, rates: np.ndarray, replicas: float) -> float:
         if replicas <= 0.0:
             return 0.0
-        return float(replicas * np.interp(math.log(replicas), np.log(self.replicas), rates / self.replicas))
+        each = np.interp(math.log(replicas), np.log(self.replicas), self.rates_per_s / self.replicas)
+        return float(replicas * each)
 
     def needed(self, rate_per_s: float) -> int:
         """Replicas a rate needs, spares included, no more than the most."""
@@ -151,44 +142,31 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
     if fleet.question.routing.by_rate_per_replica and not fleet.question.traffic.bursts:
         numbers = numbers[:1]
-    found = np.array([largest_rates(fleet, pool, int(n)) for n in numbers])
-    rates = found[:, 0]
+    rates = np.array([largest_rate(fleet, pool, int(n)) for n in numbers])
     if not rates[-1] > 0.0:
         p = next((p for p in fleet.promises.latency), None)
         told = p.told if p else "the promises"
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
-    least = fleet.promises.min_replicas + spares
     some = rates > 0.0
-    return Capacity(numbers[some].astype(float), rates[some], found[some, 1], spares, least, most)
+    found = Capacity(numbers[some].astype(float), rates[some], spares, fleet.promises.min_replicas + spares, most)
+    if fleet.linked:
+        return found
+    replicas = pool.size.replicas
+    each = found.rate_per_s(replicas) / replicas
+    windows = kept_windows(fleet, pool, each, pool.capacity_per_s)
+    held = min(1.0, windows.factor * math.exp(-windows.spread * SURE))
+    return replace(found, rates_per_s=held * found.rates_per_s, windows=replace(windows, factor=windows.factor / held))
 
 
-def largest_rates(fleet: Fleet, pool: Pool, replicas: int) -> tuple[float, float]:
-    """Largest rates at which so many replicas keep every promise, with the margin of the method's error and without [1/s].
-
-    The first keeps the utilization cap too, as a plan does; 0 where no rate keeps them. Without bursts both keep windows of five
-    minutes (:data:`SURE`).
-    """
-    capacity, arrivals = replicas * pool.model.capacity_per_s, fleet.question.traffic.arrivals
-    part = 1.0 if arrivals is not None and arrivals.dispersion else SURE
-    sure = {q: 1.0 - part * (1.0 - q) for q in fleet.promises.levels()}
-    levels = tuple(sorted({*sure, *sure.values()}))
-    known: dict[float, Prediction] = {}
-
-    def predicted(rate: float) -> Prediction:
-        if rate not in known:
-            known[rate] = pool.model.predict(rate, replicas, levels)
-        return known[rate]
-
-    def kept(rate: float) -> float:
-        found = predicted(rate)
-        return _excess(found.value(p.metric, sure[p.quantile]) / p.limit_s for p in fleet.promises.latency)
+def largest_rate(fleet: Fleet, pool: Pool, replicas: int) -> float:
+    """Largest rate at which so many replicas keep every promise with the margin of the method's error, and the utilization cap, as
+    a plan does [1/s]; 0 where there is none."""
 
     def held(rate: float) -> float:
-        found = predicted(rate)
-        return max(kept(rate), _excess(found.held(p.metric, p.quantile) / p.limit_s for p in fleet.promises.latency))
+        found = pool.model.predict(rate, replicas, fleet.promises.levels())
+        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in fleet.promises.latency)
 
-    sized = _last_kept(held, 0.0, fleet.promises.utilization_cap * capacity)
-    return sized, _last_kept(kept, sized, FULL * capacity, [*known])
+    return _last_kept(held, fleet.promises.utilization_cap * replicas * pool.model.capacity_per_s)
 
 
 def _excess(ratios: Iterable[float]) -> float:
@@ -197,20 +175,12 @@ def _excess(ratios: Iterable[float]) -> float:
     return math.log(min(max(worst, 1.0 / FAR), FAR))
 
 
-def _last_kept(excess: Callable[[float], float], low: float, top: float, known: Sequence[float] = ()) -> float:
-    """Largest rate of an interval whose excess is not above 0, to :data:`PRECISION`; `low` where there is none.
-
-    Rates that are `known` cost nothing to look at.
-    """
-    below, least, moved = math.nan, PRECISION * top, 0
-    broken_at = [rate for rate in known if low < rate < top and excess(rate) > 0.0]
-    top = min(broken_at, default=top)
+def _last_kept(excess: Callable[[float], float], top: float) -> float:
+    """Largest rate up to the top whose excess is not above 0, to :data:`PRECISION`; 0 where there is none."""
+    low, below, least, moved = 0.0, math.nan, PRECISION * top, 0
     above = excess(top)
     if above <= 0.0:
         return top
-    if kept_at := [rate for rate in known if low < rate < top and excess(rate) <= 0.0]:
-        low = max(kept_at)
-        below = excess(low)
     while top - low > max(PRECISION * top, least):
         # where one end stays, the middle closes the interval
         secant = abs(moved) < 2 and not math.isnan(below)

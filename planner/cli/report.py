@@ -20,8 +20,8 @@ def report(
     plan: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
     output: opt.OutputFile = None,
     choices: Annotated[
-        str, opt.told("Time for what other choices would cost; 0 leaves them out.", "--options-seconds")
-    ] = "1.4s",
+        str, opt.told("Time for other choices and what else is sized; 0 leaves the choices out.", "--options-seconds")
+    ] = "1.8s",
 ) -> None:
     """One self-contained page (HTML, or Markdown by the file's name) about a plan: answer, choices, pictures, assumptions.
 

@@ -45,8 +45,8 @@ class Lines:
         The lines.
     x_name, y_name, x_text, y_text
         Names of the axes, and how their numbers are written.
-    mark_x
-        A place to mark with an upright, and its name.
+    marks
+        Places to mark with an upright, and their names.
     log_x, log_y
         Logarithmic axes; values must be positive.
     """
@@ -57,7 +57,7 @@ class Lines:
     y_name: str
     x_text: Callable[[float], str]
     y_text: Callable[[float], str]
-    mark_x: tuple[float, str] | None = None
+    marks: Sequence[tuple[float, str]] = ()
     log_x: bool = False
     log_y: bool = False
 

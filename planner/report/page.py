@@ -22,7 +22,7 @@ STYLE = (
     + STROKES
     + """
 html{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem auto;padding:0 1rem}
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:66rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;line-height:1.25}
 h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--rule)}
 .answer{font-size:1.3rem;font-weight:600;margin:.4rem 0}

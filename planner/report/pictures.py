@@ -30,9 +30,38 @@ def of_overview(overview: Overview) -> list[Figure]:
     found = [*_latency_by_rate(overview), _spread(overview.plan), _tornado(overview)]
     if (curve := _promise(overview.plan)) is not None:
         found.insert(0, curve)
+    if overview.cuts:
+        found.append(_boundary(overview))
     if overview.schedule is not None:
         found.append(_day(overview.schedule))
     return found
+
+
+def _boundary(overview: Overview) -> Figure:
+    """Cost by where requests are cut, a line for every gamma."""
+    by_gamma: dict[float, list[tuple[float, float]]] = {}
+    for cut in overview.cuts:
+        if cut.cost_usd_per_hour is not None:
+            by_gamma.setdefault(cut.gamma, []).append((cut.boundary_tokens, HOURS_PER_MONTH * cut.cost_usd_per_hour))
+    alone = len(by_gamma) < 2
+    drawn = [
+        Line("cost" if alone else f"gamma {gamma:g}", points, "abc"[k % 3])
+        for k, (gamma, points) in enumerate(by_gamma.items())
+    ]
+    title = f"Where requests are cut: cost a month by boundary{'' if alone else ' and gamma'}"
+    picture = Lines(
+        title, drawn, "boundary, tokens", "$/month", format_count, _money,
+        marks=[(overview.plan.pools[0].high_tokens, "as planned")], log_x=True, log_y=True,
+    )  # fmt: skip
+    places = sorted({cut.boundary_tokens for cut in overview.cuts})
+    told = {(c.boundary_tokens, c.gamma): c.cost_usd_per_hour for c in overview.cuts}
+    gammas = sorted({c.gamma for c in overview.cuts})
+    cells = [[format_count(b), *(_month(told.get((b, g))) for g in gammas)] for b in places]
+    return title, picture, Table(["boundary", *(f"$/month, gamma {g:g}" for g in gammas)], cells)
+
+
+def _month(usd_per_hour: float | None) -> str:
+    return "no fleet" if usd_per_hour is None else _money(HOURS_PER_MONTH * usd_per_hour)
 
 
 def _promise(plan: Plan) -> Figure | None:
@@ -45,7 +74,7 @@ def _promise(plan: Plan) -> Figure | None:
     title = f"What the promise costs: {choices.promise.label}{knee}"
     picture = Lines(
         title, [Line("cost", points)], "limit", "$/month", format_duration, _money,
-        mark_x=(choices.promise.limit_s, "as planned"), log_x=True,
+        marks=[(choices.promise.limit_s, "as planned")], log_x=True,
     )  # fmt: skip
     return title, picture, Table(["limit", "$/month"], [[format_duration(x), _money(y)] for x, y in points])
 
@@ -85,7 +114,7 @@ def _latency_by_rate(overview: Overview) -> list[Figure]:
         )
         picture = Lines(
             title, drawn, "requests/s", promise.label, format_count, told,
-            mark_x=(plan.arrival_rate_per_s, "planned"), log_y=not joint,
+            marks=_rates_marked(overview), log_y=not joint,
         )  # fmt: skip
         cells = [
             [
@@ -96,6 +125,14 @@ def _latency_by_rate(overview: Overview) -> list[Figure]:
         ]
         found.append((title, picture, Table(["requests/s", *(f"{promise.label}, {n}" for n in by_pool)], cells)))
     return found
+
+
+def _rates_marked(overview: Overview) -> list[tuple[float, str]]:
+    """The planned rate, and the capacity where it is in sight."""
+    marks, capacity = [(overview.plan.arrival_rate_per_s, "planned")], overview.rates.capacity_per_s
+    if capacity <= max(overview.rates.rates_per_s):
+        marks.append((capacity, "capacity"))
+    return marks
 
 
 def _spread(plan: Plan) -> Figure:
@@ -122,6 +159,13 @@ def _spread(plan: Plan) -> Figure:
                     )
         if worst:
             drawn.append(Line(names[metric], [(100.0 * q, s) for q, s in sorted(worst.items())], style))
+    ends = [x for line in drawn for x, _ in line.points]
+    for promise in plan.slo.promises:
+        drawn += [
+            Line(f"promise {names[metric]} {format_duration(limit)}", [(min(ends), limit), (max(ends), limit)], "limit")
+            for metric, limit in promise.limits.items()
+            if ends and metric in names
+        ]
     title = "How long requests take, by percentile"
     picture = Lines(title, drawn, "percentile", "time", lambda x: f"{x:g}%", format_duration, log_y=True)
     return (
@@ -139,7 +183,7 @@ def _tornado(overview: Overview) -> Figure:
         return None if cost is None else month * cost
 
     rows = [(d.name, at(d.low_usd_per_hour), at(d.high_usd_per_hour)) for d in overview.doubts]
-    title = "What matters: cost a month if one thing is otherwise"
+    title = "What matters: cost a month of such a fleet if one thing is otherwise"
     picture = Bars(title, rows, month * overview.plan.cost_usd_per_hour, _money)
     cells = [[name, *("no fleet" if v is None else _money(v) for v in (low, high))] for name, low, high in rows]
     return title, picture, Table(["what", "one way", "the other"], cells, {"what"})
@@ -159,7 +203,11 @@ def _day(schedule: Schedule) -> Figure:
     )
     title = "Replicas by hour, if the fleet follows the traffic"
     picture = Lines(title, drawn, "hour", "replicas", lambda x: f"{x:g}", format_count)
-    rows = [{"hour": h, "requests/s": schedule.rates_per_s[h], "replicas": replicas[h]} for h in hours]
+    costs = [sum(p.cost_usd[h] for p in schedule.pools) for h in hours]
+    rows = [
+        {"hour": h, "requests/s": schedule.rates_per_s[h], "replicas": replicas[h], "cost": format_usd(costs[h])}
+        for h in hours
+    ]
     return title, picture, rows_table(rows, ["hour"])
 
 
@@ -325,7 +373,11 @@ def _of_costs(result: Any) -> list[Chart]:
 def _of_autoscaling(result: Any) -> list[Chart]:
     """Windows within the promise, by scaler."""
     rows = [(f"{p.pool}, {o.name}", None, o.attained) for p in result.pools for o in p.outcomes]
-    return [Bars("Five-minute windows within the promise", rows, 0.0, format_percent)]
+    paid = [(f"{p.pool}, {o.name}", None, o.replica_hours) for p in result.pools for o in p.outcomes]
+    return [
+        Bars("Five-minute windows within the promise", rows, 0.0, format_percent),
+        Bars("Replica-hours paid", paid, 0.0, format_count),
+    ]
 
 
 KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {

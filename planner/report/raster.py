@@ -60,11 +60,9 @@ def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
             x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3, label=line.name,
             drawstyle="steps-post" if line.steps else "default",
         )  # fmt: skip
-    if chart.mark_x is not None:
-        panel.axvline(chart.mark_x[0], color=colours["ink"], linestyle=":")
-        panel.annotate(
-            chart.mark_x[1], (chart.mark_x[0], 1.0), xycoords=("data", "axes fraction"), va="top", fontsize=8
-        )
+    for k, (x, name) in enumerate(chart.marks):
+        panel.axvline(x, color=colours["ink"], linestyle=":")
+        panel.annotate(name, (x, 1.0 - 0.08 * k), xycoords=("data", "axes fraction"), va="top", fontsize=8)
     panel.set(xlabel=chart.x_name, ylabel=chart.y_name)
     if chart.log_x:
         panel.set_xscale("log")

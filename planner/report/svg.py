@@ -15,6 +15,12 @@ WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
 ROW = 34
 
+LETTER = 6.6
+"""Width of a letter, about."""
+
+FEW_DECADES = 4.0
+"""Ends of a logarithmic axis closer than this factor have evenly spaced numbers."""
+
 MOST_POINTS = 60
 """Points of a line that are marked each, with their numbers."""
 
@@ -50,7 +56,7 @@ class _Axis:
 
     def ticks(self) -> list[float]:
         """Round values along it."""
-        if self.log:
+        if self.log and self.high / self.low > FEW_DECADES:
             return [
                 m * 10.0**e
                 for e in range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -81,7 +87,7 @@ def document(charts: Sequence[Chart]) -> str:
         for line in legend:
             parts.append(f'<line class="line {line.style}" x1="{at}" x2="{at + 18}" y1="{top + 36}" y2="{top + 36}"/>')
             parts.append(_text(at + 23, top + 40, line.name, "start"))
-            at += 44 + round(6.6 * len(line.name))
+            at += 44 + round(LETTER * len(line.name))
         top += 46
         parts.append(drawing(chart, f' x="0" y="{top}" width="{WIDTH}" height="{height}"'))
         top += height
@@ -108,10 +114,10 @@ def _height(chart: Chart) -> int:
 
 def _lines(chart: Lines) -> list[str]:
     """Lines over their frame."""
-    drawn, mark_x, log_x, log_y = chart.drawn, chart.mark_x, chart.log_x, chart.log_y
+    drawn, log_x, log_y = chart.drawn, chart.log_x, chart.log_y
     x_text, y_text = chart.x_text, chart.y_text
     shown = [[(x, y) for x, y in line.points if math.isfinite(y) and (y > 0.0 or not log_y)] for line in drawn]
-    xs = [x for points in shown for x, _ in points] + ([mark_x[0]] if mark_x else [])
+    xs = [x for points in shown for x, _ in points] + [x for x, _ in chart.marks]
     ys = [y for points in shown for _, y in points]
     low, high = (min(ys), max(ys)) if ys else (0.5, 1.0)
     along = _Axis(min(xs, default=0.0), max(xs, default=1.0), LEFT, WIDTH - RIGHT, log_x)
@@ -119,11 +125,12 @@ def _lines(chart: Lines) -> list[str]:
         low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, HEIGHT - BOTTOM, TOP, log_y
     )
     parts = [_frame(along, up, chart.x_name, chart.y_name, x_text, y_text)]
-    if mark_x is not None:
-        at = along.at(mark_x[0])
+    for k, (x, name) in enumerate(chart.marks):
+        at = along.at(x)
         anchor = "end" if at > WIDTH / 2 else "start"
         parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-        parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6, mark_x[1], anchor))
+        # names of marks close to each other stand below each other
+        parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6 + 16 * k, name, anchor))
     for line, points in zip(drawn, shown, strict=True):
         places = [(along.at(x), up.at(y)) for x, y in points]
         if not line.dots:
@@ -161,7 +168,13 @@ def _bars(chart: Bars) -> list[str]:
             place = f'x="{x:.1f}" y="{top + 5}" width="{max(width, 1.5):.1f}" height="20"'
             parts.append(f'<rect class="{style}" {place}><title>{escape(told)}</title></rect>')
     parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{total - BOTTOM}"/>')
-    parts += [_text(across.at(v), total - BOTTOM + 18, text(v), "middle") for v in across.ticks()]
+    ticks = across.ticks()
+    # numbers that would run into each other are left out, every second or third stays
+    room = (across.end - across.start) / max(len(ticks), 1)
+    every = math.ceil(max((LETTER * len(text(v)) + 12.0 for v in ticks), default=0.0) / room)
+    for v in ticks[::every]:
+        half = 0.5 * LETTER * len(text(v))
+        parts.append(_text(min(across.at(v), WIDTH - half - 2.0), total - BOTTOM + 18, text(v), "middle"))
     return parts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner._version import __version__
 from planner.fleet.fleet import Fleet, Verdict
@@ -47,6 +47,15 @@ class Evaluation(InNotebooks):
     def holds(self) -> bool:
         """Whether every promise holds at every rate."""
         return all(not v.broken for row in self.verdicts for v in row)
+
+    def beside(self, other: Evaluation) -> Evaluation:
+        """Both at all their rates, ascending."""
+        pairs = [
+            *zip(self.rates_per_s, self.verdicts, strict=True),
+            *zip(other.rates_per_s, other.verdicts, strict=True),
+        ]
+        pairs.sort(key=lambda pair: pair[0])
+        return replace(self, rates_per_s=tuple(r for r, _ in pairs), verdicts=tuple(v for _, v in pairs))
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per rate and pool."""

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
-from planner.promise import GOODPUT
+from planner.question.options import PlanInputs
 from planner.studies.costs import Costs
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
-__all__ = ["Overview", "Sensitivity", "overview_of"]
+__all__ = ["RATES", "Cut", "Doubt", "Overview", "Sensitivity", "cuts_of", "doubts_of", "sensitivities"]
 
 RATES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 """Rates at which the fleet is shown, relative to the plan's [1]."""
 
-DOUBTS: tuple[tuple[str, Mapping[str, float], Mapping[str, float]], ...] = (
-    ("traffic 20% less, 20% more", {"rate": 0.8}, {"rate": 1.2}),
-    ("outputs 20% shorter, 20% longer", {"osl_scale": 0.8}, {"osl_scale": 1.2}),
-    ("limits 30% looser, 30% tighter", {"limits": 1.3}, {"limits": 0.7}),
-)
-"""What might be otherwise: its name, and factors on both sides, the cheaper first."""
+MUCH = 0.2
+"""Share by which traffic, outputs and limits are taken otherwise [1]."""
+
+CUTS = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
+"""Boundaries that are priced, relative to the plan's [1]."""
+
+Changes = Mapping[str, Any]
+
+Doubt = tuple[str, Changes | None, Changes | None]
+"""Its name, and options that take it one way and the other, the cheaper first; ``None`` = the plan as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,23 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """What a fleet costs that cuts its requests elsewhere.
+
+    Parameters
+    ----------
+    boundary_tokens, gamma
+        Where, and up to how much longer prompts are compressed to fit below; 1 = none.
+    cost_usd_per_hour
+        The cheapest fleet of at most two pools with them [USD/hour]; ``None`` where there is none.
+    """
+
+    boundary_tokens: float
+    gamma: float
+    cost_usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """What a report shows.
 
@@ -61,6 +81,8 @@ class Overview:
         How to pay for it, tokens, energy.
     command
         What repeats it.
+    cuts
+        The cost by boundary; empty where the plan has no two pools cut by length.
     """
 
     plan: Plan
@@ -69,67 +91,84 @@ class Overview:
     schedule: Schedule | None
     costs: Costs
     command: str
+    cuts: tuple[Cut, ...] = ()
 
 
-def overview_of(
-    plan: Plan,
-    evaluate: Callable[[Sequence[float]], Evaluation],
-    replan: Callable[[Mapping[str, Any]], Plan],
-    schedule: Callable[[], Schedule],
-    costs: Callable[[], Costs],
-    command: str,
-) -> Overview:
-    """Gather an overview.
+def doubts_of(plan: Plan, inputs: PlanInputs) -> list[Doubt]:
+    """What might be otherwise, as changes of the question."""
+    rate = plan.arrival_rate_per_s / (1.0 + inputs.headroom)
+    # the busiest hour's, where the rate so far is a mean
+    peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
+    less, more = 1.0 - MUCH, 1.0 + MUCH
+    found: list[Doubt] = [
+        ("traffic 20% less, 20% more", {"rate": less * rate, **peak}, {"rate": more * rate, **peak}),
+        (
+            "outputs 20% shorter, 20% longer",
+            {"osl_scale": less * inputs.osl_scale},
+            {"osl_scale": more * inputs.osl_scale},
+        ),
+        ("limits 20% looser, 20% tighter", _limits(inputs, more), _limits(inputs, less)),
+    ]
+    if inputs.burst != "poisson":
+        found.append(("no bursts (Poisson)", {"burst": "poisson"}, None))
+    if isinstance(inputs.cached_share, float) and inputs.cached_share > 0.0:
+        share = inputs.cached_share
+        found.append(
+            (
+                "cached share half as much again, half",
+                {"cached_share": min(1.5 * share, 0.95)},
+                {"cached_share": 0.5 * share},
+            )
+        )
+    return found
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    evaluate
-        Its fleet at rates [1/s].
-    replan
-        The plan with options changed; InfeasibleError where there is none.
-    schedule
-        Its day; InputError where the traffic has none.
-    costs
-        What it costs.
-    command
-        What repeats it.
-    """
-    base = plan.arrival_rate_per_s
-    doubts = [Sensitivity(name, _cost(plan, replan, low), _cost(plan, replan, high)) for name, low, high in DOUBTS]
-    doubts.append(Sensitivity("no bursts (Poisson)", _cost(plan, replan, {"burst": "poisson"}), plan.cost_usd_per_hour))
+
+def _limits(inputs: PlanInputs, factor: float) -> dict[str, Any]:
+    """Every promise with another limit."""
+    found: dict[str, Any] = {}
+    for promise in inputs.promises:
+        found.setdefault(promise.kind.removesuffix("_s"), []).append(promise.scaled(factor).spelled)
+        if promise.scope == "fleet":
+            found["scope"] = "fleet"
+    return found
+
+
+def cuts_of(plan: Plan, inputs: PlanInputs) -> list[tuple[float, float]]:
+    """Boundaries and gammas about those of a plan of two pools that are cut by length."""
+    if len(plan.pools) != 2 or plan.shape != "colocated" or not plan.pools[0].high_tokens < plan.pools[1].high_tokens:
+        return []
+    gammas = sorted({1.0, 1.5, 2.0, plan.pools[0].gamma}) if inputs.compress else [1.0]
+    at = plan.pools[0].high_tokens
+    places = [at if factor == 1.0 else float(round(at * factor)) for factor in CUTS]
+    return [(b, g) for b in places for g in gammas if b < plan.pools[1].high_tokens]
+
+
+def sensitivities(plan: Plan, doubts: list[Doubt], costs: list[float | None]) -> tuple[Sensitivity, ...]:
+    """What each doubt is worth, the largest difference first; `costs` of both ways of every doubt [USD/hour]."""
+    found = [
+        Sensitivity(
+            name,
+            plan.cost_usd_per_hour if low is None else costs[2 * k],
+            plan.cost_usd_per_hour if high is None else costs[2 * k + 1],
+        )
+        for k, (name, low, high) in enumerate(doubts)
+    ]
+    if all(p.replicas_low > 0 for p in plan.pools):
+        low, high = ([getattr(p, f"replicas_{end}") for p in plan.pools] for end in ("low", "high"))
+        found.append(Sensitivity("iteration times, their band", _with_replicas(plan, low), _with_replicas(plan, high)))
 
     def reach(doubt: Sensitivity) -> float:
         known = [c for c in (doubt.low_usd_per_hour, doubt.high_usd_per_hour) if c is not None]
         return max((abs(c - plan.cost_usd_per_hour) for c in known), default=float("inf"))
 
-    try:
-        day: Schedule | None = schedule()
-    except (InputError, InfeasibleError):
-        # traffic without times, or shorter than a day, has none to show
-        day = None
-    rates = evaluate([factor * base for factor in RATES])
-    return Overview(plan, rates, tuple(sorted(doubts, key=reach, reverse=True)), day, costs(), command)
+    return tuple(sorted(found, key=reach, reverse=True))
 
 
-def _cost(plan: Plan, replan: Callable[[Mapping[str, Any]], Plan], change: Mapping[str, Any]) -> float | None:
-    """Cost with one thing otherwise [USD/hour]."""
-    changes = dict(change)
-    if "rate" in changes:
-        changes["rate"] = changes["rate"] * plan.arrival_rate_per_s
-    if "osl_scale" in changes:
-        scale = plan.inputs.get("osl_scale", 1.0)
-        changes["osl_scale"] = changes["osl_scale"] * (scale if isinstance(scale, (int, float)) else 1.0)
-    if (factor := changes.pop("limits", None)) is not None:
-        for promise in plan.slo.promises:
-            if promise.kind == GOODPUT:
-                changes.setdefault(GOODPUT, []).append(promise.scaled(factor).spelled)
-            elif promise.scope == "pool" and promise.quantile == 0.99:
-                changes[promise.metric.removesuffix("_s")] = promise.limit_s * factor
-        if not changes:
+def _with_replicas(plan: Plan, counts: list[int | None]) -> float | None:
+    """Cost with other numbers of the same replicas [USD/hour]."""
+    total = 0.0
+    for pool, count in zip(plan.pools, counts, strict=True):
+        if count is None:
             return None
-    try:
-        return replan(changes).cost_usd_per_hour
-    except InfeasibleError:
-        return None
+        total += pool.cost_usd_per_hour * count / pool.replicas
+    return total

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from planner.autoscale.backtest import LAG_S
-from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, variances
+from planner.autoscale.path import STEP_S, WINDOW_S
+from planner.autoscale.windows import arrivals_along
 from planner.fleet.fleet import Fleet
-from planner.simulate.arrivals import Arrival, arrival_times
 from planner.simulate.plan import pool_engines
 from planner.simulate.tables import RequestTable
-from planner.workload.arrivals import Arrivals
 
 Decide = Callable[[int, float, dict[str, float]], int]
 """(step, time [s], what the metrics add up to) -> replicas to pay for."""
@@ -33,40 +32,6 @@ class Served:
     windows: int
     replica_hours: float
     kept: tuple[bool, ...] = ()
-
-
-def between_swings(arrivals: Arrivals) -> Arrivals | None:
-    """What is left of the bursts once a path carries the swings: those shorter than its fast ones; ``None`` = Poisson arrivals.
-
-    The mean over w of a process with correlation time t keeps the share 2 (u - 1 + exp(-u)) / u^2, u = w / t, of its variance.
-    """
-    rate = arrivals.rate_per_s or 0.0
-
-    def carried(window: float) -> float:
-        parts = zip(variances(arrivals), (FAST_S, SLOW_S), strict=True)
-        return (
-            rate
-            * window
-            * sum(v * 2.0 * (u + math.expm1(-u)) / (u * u) for v, u in ((v, window / t) for v, t in parts))
-        )
-
-    left = tuple((w, 1.0 + max(0.0, i - 1.0 - carried(w))) for w, i in arrivals.dispersion if w < FAST_S)
-    return replace(arrivals, dispersion=left) if any(i > 1.0 for _, i in left) else None
-
-
-def arrivals_along(rates: Any, arrivals: Arrivals | None, rng: np.random.Generator) -> Any:
-    """Arrival times on a path that carries the slow swings: as bursty below a minute as the arrivals are, else Poisson [s]."""
-    mean, length = float(np.mean(rates)), len(rates) * STEP_S
-    left = between_swings(arrivals) if arrivals and arrivals.dispersion and arrivals.rate_per_s else None
-    process = Arrival(mean)
-    if left is not None and left.rate_per_s:
-        part = left.thinned(min(1.0, mean / left.rate_per_s))
-        process = Arrival(mean, "modulated", dispersion=part.dispersion)
-    times = arrival_times(process, int(1.1 * mean * length) + 1000, rng)
-    # a clock that runs as fast as the path is busy
-    come = np.concatenate(([0.0], np.cumsum(rates))) * STEP_S
-    times = np.interp(times * mean, come, np.arange(len(rates) + 1) * STEP_S, right=np.inf)
-    return times[np.isfinite(times)]
 
 
 def simulate_elastic(

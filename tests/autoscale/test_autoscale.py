@@ -20,9 +20,11 @@ from planner.autoscale.derive import clock_of
 from planner.autoscale.objects import render
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy, Scaler, read_policy
-from planner.autoscale.thresholds import Capacity, capacity_of, threshold_of
+from planner.autoscale.thresholds import Capacity, capacity_of, largest_rate, threshold_of
+from planner.autoscale.windows import Windows, _fit, kept_windows
 from planner.cli.main import app
 from planner.workload.arrivals import Arrivals
+from tests.autoscale.elastic import simulate_elastic
 from tests.deploy.schemas import crds, problems
 from tests.monitor.exporter import fleet_of
 
@@ -47,21 +49,65 @@ def line(slope: float, offset: float, most: int = 40, spares: int = 0) -> Capaci
     """n replicas get slope n - offset."""
     numbers = np.arange(1.0, most + 1.0)
     rates = np.maximum(slope * numbers - offset, 1e-6)
-    return Capacity(numbers, rates, rates, spares, 1 + spares, most)
+    return Capacity(numbers, rates, spares, 1 + spares, most)
 
 
 def test_the_threshold_is_where_the_plan_stops_holding() -> None:
-    """By evaluating the same fleet a little below and a little above."""
+    """By evaluating the same fleet a little below and a little above; never above what keeps 95% of the windows."""
     fleet = fleet_of(plan(burst="poisson"))
     (pool,) = fleet.pools
-    capacity = capacity_of(fleet, 0)
-    found = threshold_of(fleet, 0, capacity)
-    rate = found.requests_per_s * pool.size.replicas
+    rate = largest_rate(fleet, pool, pool.size.replicas)
     assert fleet.holds(0.99 * rate)
     assert not fleet.holds(1.02 * rate)
-    (at,) = fleet.predict(rate, [pool.size.replicas])
+    capacity = capacity_of(fleet, 0)
+    found = threshold_of(fleet, 0, capacity)
+    held = found.requests_per_s * pool.size.replicas
+    kept = capacity.windows.kept(np.array([held]), np.array([held]))
+    assert held <= 1.001 * rate
+    assert held == pytest.approx(rate, rel=1e-3) or kept[0] == pytest.approx(0.95, abs=1e-3)
+    (at,) = fleet.predict(held, [pool.size.replicas])
     assert found.running == pytest.approx(at.mean_running, rel=1e-6)
     assert found.load == pytest.approx(at.load, rel=1e-6)
+
+
+def test_the_rate_at_which_windows_break_is_found_again() -> None:
+    """Windows drawn from a known crossing and spread: the mean of many fits is it, to the error of so few windows."""
+    rng = np.random.Generator(np.random.PCG64(8))
+    found = []
+    for _ in range(60):
+        rates = np.sort(rng.uniform(-0.2, 0.8, 40))
+        found.append(_fit(rates, rates < 0.3 + 0.1 * rng.standard_normal(40)))
+    crossings = np.log([w.factor for w in found])
+    assert crossings.mean() == pytest.approx(0.3, abs=0.015)
+    assert (
+        crossings.std() < 0.06
+    )  # a crossing known to 0.1 over the root of the dozen windows near it, and a third more
+    assert 0.08 < np.mean([w.spread for w in found]) < 0.15
+
+
+def test_windows_of_a_rate_are_kept_by_the_normal_law() -> None:
+    windows = Windows(1.5, 0.2)
+    came = np.array([10.0, 10.0, 10.0, 0.0])
+    kept = windows.kept(came, np.array([10.0 / 1.5, 10.0 / 1.5 * math.exp(0.2), 0.0, 1.0]))
+    assert kept == pytest.approx([0.5, 0.8413447461, 0.0, 1.0])
+
+
+@pytest.mark.long
+def test_windows_break_where_another_simulation_says() -> None:
+    """Fixed fleets on other draws, simulated by other code: most windows kept a spread and a half below, broken as far above."""
+    fleet = fleet_of(plan(routing="random", method="mixed"))
+    (pool,) = fleet.pools
+    replicas = pool.size.replicas
+    sized = largest_rate(fleet, pool, replicas)
+    windows = kept_windows(fleet, pool, sized / replicas, pool.capacity_per_s)
+    for way, low, high in ((-1.5, 0.8, 1.0), (1.5, 0.0, 0.3)):
+        rate = sized * windows.factor * math.exp(way * windows.spread)
+        steps = round(5400.0 / STEP_S)
+        path = swings(np.full(steps, rate), fleet.question.traffic.arrivals, np.random.Generator(np.random.PCG64(77)))
+        # windows of this very mean
+        path *= np.repeat(rate / path.reshape(-1, 20).mean(axis=1), 20)
+        done = simulate_elastic(fleet, path, lambda *_: replicas, replicas, 0.0, 60.0, seed=78)
+        assert low <= done.within <= high
 
 
 def test_needs_follow_the_capacity_and_keep_the_spares() -> None:
@@ -107,7 +153,7 @@ def test_the_perfect_scaler_keeps_every_window_and_costs_least() -> None:
     capacity = line(10.0, 5.0)
     rates = hourly_path([20.0, 60.0, 180.0, 90.0] * 6)
     paid = perfect_counts(rates, capacity, 110.0)
-    assert within(rates, serving_of(paid, 110.0), capacity).all()
+    assert (within(rates, serving_of(paid, 110.0), capacity) >= 0.5).all()
     fewer = np.maximum(paid - 1, 1)
     assert within(rates, serving_of(fewer, 110.0), capacity).mean() < 0.6
 
@@ -152,10 +198,10 @@ def test_the_clock_holds_what_the_mean_of_every_hour_needs() -> None:
 def test_a_derived_rule_beats_the_peak_and_keeps_its_windows() -> None:
     (pool,) = scaled().pools
     by_name = {o.name: o for o in pool.outcomes}
-    assert by_name["derived"].attained >= 0.93  # aimed at 0.96 on three paths, another one of 288 windows
+    assert by_name["derived"].attained >= 0.97  # aimed at 0.99 on three paths, another one of 288 windows
     assert by_name["derived"].replica_hours <= 1.1 * by_name["perfect"].replica_hours
     assert by_name["derived"].replica_hours < by_name["static"].replica_hours
-    assert by_name["perfect"].attained == by_name["static"].attained == 1.0
+    assert by_name["static"].attained >= by_name["perfect"].attained >= 0.95
 
 
 @pytest.mark.parametrize("to", ["hpa", "keda", "wva"])
@@ -252,7 +298,7 @@ def test_the_command_judges_a_users_rule(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, arguments)
     assert run.exit_code == 0, run.output
     rows = {r["scaler"]: r for r in json.loads(run.stdout)["rows"]}
-    assert rows["yours"]["attained"] == 1.0
+    assert rows["yours"]["attained"] > 0.999
     assert rows["yours"]["replica_hours"] > rows["derived"]["replica_hours"]
     rule.write_text("a: b")
     with pytest.raises(fo.InputError, match="holds no HorizontalPodAutoscaler"):

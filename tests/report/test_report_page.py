@@ -75,6 +75,32 @@ def test_its_numbers_are_the_plans(seen: Overview) -> None:
     assert "## To repeat it" in as_markdown(seen)
 
 
+def test_doubts_are_what_other_plans_cost(seen: Overview) -> None:
+    """By plans of their own; the ends of the band by the plan's own range of replicas."""
+    plan = seen.plan
+    asked = {"workload": "azure", "slo": 2.0, "rate": 100.0, "method": "occupancy", "pools": 1, "routing": "random"}
+    doubts = {d.name.split()[0]: d for d in seen.doubts}
+    longer = fo.plan(**{**asked, "burst": "poisson", "osl_scale": 1.2})
+    assert doubts["outputs"].high_usd_per_hour == pytest.approx(longer.cost_usd_per_hour)
+    tighter = fo.plan(**{**asked, "burst": "poisson", "slo": 1.6})
+    assert doubts["limits"].high_usd_per_hour == pytest.approx(tighter.cost_usd_per_hour)
+    (pool,) = plan.pools
+    each = plan.cost_usd_per_hour / pool.replicas
+    assert doubts["iteration"].low_usd_per_hour == pytest.approx(each * pool.replicas_low)
+    assert "no" not in doubts  # these arrivals have no bursts to be without
+    assert [*seen.rates.rates_per_s] == sorted(seen.rates.rates_per_s)
+
+
+def test_a_fleet_cut_by_length_shows_what_other_boundaries_cost() -> None:
+    plan = fo.plan("agent-heavy", slo=2.0, rate=300.0, method="occupancy", pools=2, routing="random", tp=1)
+    assert len(plan.pools) == 2
+    found = fo.overview(plan, choices=0)
+    own = next(c for c in found.cuts if c.boundary_tokens == plan.pools[0].high_tokens)
+    assert own.cost_usd_per_hour == pytest.approx(plan.cost_usd_per_hour)
+    assert all(c.cost_usd_per_hour is None or c.cost_usd_per_hour >= 0.98 * plan.cost_usd_per_hour for c in found.cuts)
+    assert "Where requests are cut" in as_html(found)
+
+
 def test_what_a_file_says_cannot_become_a_tag(seen: Overview) -> None:
     from dataclasses import replace
 

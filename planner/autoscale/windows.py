@@ -1,0 +1,209 @@
+"""Which five-minute windows keep the promises at which rate: a few replicas simulated over windows that get busier and busier."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, swings, variances
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool
+from planner.simulate.arrivals import Arrival, arrival_times
+from planner.simulate.drive import drive
+from planner.simulate.plan import pool_engines
+from planner.simulate.tables import RequestTable
+from planner.workload.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["AS_SIZED", "Windows", "arrivals_along", "between_swings", "kept_windows"]
+
+MOST_REPLICAS = 4
+"""Replicas that are simulated: a larger pool's share of bursts is sent to so many."""
+
+MOST_IN_WINDOW = 16_000.0
+"""Requests of a window that are simulated, where one replica does not get more."""
+
+LADDER = (0.85, 2.4)
+"""From how much less to how much more than sizes hold the windows' rates go at first [1]."""
+
+ROUNDS = ((12, 12), (18, 36))
+"""Windows simulated first over the whole ladder, then about where they break: fewest and most."""
+
+REQUESTS = 30_000
+"""Requests that windows beyond the fewest of a round may take."""
+
+ABOUT = 2.0
+"""The second round goes so many standard deviations to either side of where the first says that windows break."""
+
+SPREADS = (0.02, 0.3)
+"""Least and most standard deviation of the logarithm of the rate at which a window breaks that is thought possible [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """At which rate five-minute windows break.
+
+    Parameters
+    ----------
+    factor
+        Over the rate that a plan sizes for, the rate at which every second window keeps its promises [1].
+    spread
+        Standard deviation of the logarithm of the rate at which a window breaks [1].
+    """
+
+    factor: float
+    spread: float
+
+    def kept(self, came: Floats, held: Floats) -> Floats:
+        """Chance that windows of a rate keep the promises whose replicas are sized for another, shape as theirs [1]."""
+        from scipy.special import ndtr
+
+        with np.errstate(divide="ignore"):
+            room = np.log(np.maximum(held, 1e-300) * self.factor) - np.log(np.maximum(came, 1e-300))
+        return np.asarray(ndtr(room / self.spread))
+
+
+AS_SIZED = Windows(1.0, SPREADS[0])
+"""Where nothing was simulated: windows break at what sizes hold."""
+
+
+def between_swings(arrivals: Arrivals) -> Arrivals | None:
+    """What is left of the bursts once a path carries the swings: those shorter than its fast ones; ``None`` = Poisson arrivals.
+
+    The mean over w of a process with correlation time t keeps the share 2 (u - 1 + exp(-u)) / u^2, u = w / t, of its variance.
+    """
+    rate = arrivals.rate_per_s or 0.0
+
+    def carried(window: float) -> float:
+        parts = zip(variances(arrivals), (FAST_S, SLOW_S), strict=True)
+        return (
+            rate
+            * window
+            * sum(v * 2.0 * (u + math.expm1(-u)) / (u * u) for v, u in ((v, window / t) for v, t in parts))
+        )
+
+    left = tuple((w, 1.0 + max(0.0, i - 1.0 - carried(w))) for w, i in arrivals.dispersion if w < FAST_S)
+    return replace(arrivals, dispersion=left) if any(i > 1.0 for _, i in left) else None
+
+
+def arrivals_along(rates: Floats, arrivals: Arrivals | None, rng: np.random.Generator, share: float = 1.0) -> Floats:
+    """Arrival times on a path that carries the slow swings: as bursty below a minute as the arrivals are, else Poisson [s].
+
+    Parameters
+    ----------
+    rates
+        The path [1/s], shape (steps,).
+    arrivals
+        As measured of all requests; ``None`` = Poisson.
+    rng
+        Draws them.
+    share
+        Part of all requests, taken at random, that come here [1].
+    """
+    mean, length = float(np.mean(rates)), len(rates) * STEP_S
+    left = between_swings(arrivals) if arrivals and arrivals.dispersion and arrivals.rate_per_s else None
+    process = Arrival(mean)
+    if left is not None and left.rate_per_s:
+        part = left.thinned(min(1.0, mean / share / left.rate_per_s)).thinned(share)
+        process = Arrival(mean, "modulated", dispersion=part.dispersion)
+    times = arrival_times(process, int(1.1 * mean * length) + 1000, rng)
+    # a clock that runs as fast as the path is busy
+    come = np.concatenate(([0.0], np.cumsum(rates))) * STEP_S
+    times = np.interp(times * mean, come, np.arange(len(rates) + 1) * STEP_S, right=np.inf)
+    return np.asarray(times[np.isfinite(times)])
+
+
+def kept_windows(fleet: Fleet, pool: Pool, sized_per_s: float, top_per_s: float, seed: int = 1) -> Windows:
+    """Simulate windows of rates about what a replica is sized for, and find where they break.
+
+    A promise about all requests is broken by a few busy minutes in many; a promise about windows loses those windows alone,
+    and a scaler has followed what is slower. Both are the same requests on the same engines: here the windows are counted.
+
+    Parameters
+    ----------
+    fleet, pool
+        A pool of the fleet whose requests one engine serves from first to last.
+    sized_per_s
+        Rate that a replica of this pool is sized for [1/s].
+    top_per_s
+        Largest throughput of a replica [1/s].
+    seed
+        Of all draws.
+    """
+    rng = np.random.Generator(np.random.PCG64([seed, 300]))
+    few = int(np.clip(MOST_IN_WINDOW / (WINDOW_S * sized_per_s), 1, MOST_REPLICAS))
+    replicas = min(pool.size.replicas, few)
+    top = top_per_s / sized_per_s
+    low, high = LADDER[0], max(min(LADDER[1], 1.1 * top), 1.1)
+    log_rates, kept = np.empty(0), np.empty(0, dtype=bool)
+    for fewest, most in ROUNDS:
+        count = int(np.clip(REQUESTS / (WINDOW_S * replicas * sized_per_s * math.sqrt(low * high)), fewest, most))
+        more = _walk(fleet, pool, replicas, sized_per_s * np.geomspace(low, high, count), rng)
+        log_rates = np.append(log_rates, np.log(more[0] / sized_per_s))
+        kept = np.append(kept, more[1])
+        found = _fit(log_rates, kept)
+        room = math.exp(ABOUT * found.spread)
+        low, high = found.factor / room, found.factor * room
+    return found
+
+
+def _walk(
+    fleet: Fleet, pool: Pool, replicas: int, means: Floats, rng: np.random.Generator
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Windows of these mean rates per replica, one after the other, with swings: the rates that came [1/s], and which were kept."""
+    steps = round(WINDOW_S / STEP_S)
+    # the first one fills the replicas, and is not counted
+    mean = replicas * np.repeat(np.concatenate((means[:1], means)), steps)
+    # as the swings of the whole fleet are at its rate
+    whole, arrivals = fleet.question.traffic.rate_per_s, fleet.question.traffic.arrivals
+    rates = mean * swings(np.full(mean.size, whole), arrivals, rng) / whole
+    times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / pool.size.replicas)
+    law = pool.law
+    engines = replace(pool_engines(fleet, pool), replicas=replicas * pool.option.copies)
+    rows = rng.choice(law.weight.size, size=times.size, p=law.weight / law.weight.sum())
+    inputs = np.maximum(1, np.round(law.input_tokens[rows])).astype(int)
+    outputs = np.maximum(1, np.round(law.output_tokens[rows])).astype(int)
+    cached = np.minimum(np.floor(law.cached_share[rows] * inputs), inputs - 1).astype(int)
+    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
+    drive(engines.build(table), times.tolist(), engines.routing, rng)
+    first, last = np.array(table.first), np.array(table.done)
+    values = {
+        "ttft_s": first - times + engines.api_overhead_s,
+        "tpot_s": (last - first) / np.maximum(outputs - 1, 1),
+        "e2e_s": last - times + engines.api_overhead_s,
+    }
+    good = np.ones(means.size, dtype=bool)
+    window = (times // WINDOW_S).astype(int) - 1
+    came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
+    for promise in fleet.promises.latency:
+        inside = np.all([values[metric] <= limit for metric, limit in promise.limits.items()], axis=0)
+        hits = np.bincount(window[window >= 0], inside[window >= 0], minlength=means.size)[: means.size]
+        good &= hits >= promise.quantile * came
+    return rates.reshape(-1, steps).mean(axis=1)[1:] / replicas, good
+
+
+def _fit(log_rate: Floats, kept: NDArray[np.bool_]) -> Windows:
+    """The rate at which every second window breaks, and how far windows scatter about it.
+
+    Probit regression of what was seen: the mean of all crossings and spreads by their likelihood, each crossing within what was
+    tried and each logarithm of a spread thought as likely as another before. What is not known of the crossing widens the spread.
+    """
+    from scipy.special import log_ndtr
+
+    crossings = np.linspace(float(log_rate.min()) - SPREADS[1], float(log_rate.max()), 121)[:, None, None]
+    spreads = np.geomspace(*SPREADS, 13)[None, :, None]
+    sign = np.where(kept, 1.0, -1.0)
+    likelihood = log_ndtr(sign * (crossings - log_rate) / spreads).sum(axis=2)
+    weight = np.exp(likelihood - likelihood.max())
+    weight /= weight.sum()
+    crossing, spread = crossings[:, :, 0], spreads[:, :, 0]
+    mean = float((weight * crossing).sum())
+    beyond = float((weight * ((crossing - mean) ** 2 + spread**2)).sum())
+    return Windows(math.exp(mean), math.sqrt(beyond))
