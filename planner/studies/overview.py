@@ -135,7 +135,7 @@ def _limits(inputs: PlanInputs, factor: float) -> dict[str, Any]:
 
 def cuts_of(plan: Plan, inputs: PlanInputs) -> list[tuple[float, float]]:
     """Boundaries and gammas about those of a plan of two pools that are cut by length."""
-    if len(plan.pools) != 2 or plan.shape != "colocated" or not plan.pools[0].high_tokens < plan.pools[1].high_tokens:
+    if len(plan.pools) != 2 or not plan.pools[0].high_tokens < plan.pools[1].high_tokens:
         return []
     gammas = sorted({1.0, 1.5, 2.0, plan.pools[0].gamma}) if inputs.compress else [1.0]
     at = plan.pools[0].high_tokens
