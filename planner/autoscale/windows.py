@@ -27,7 +27,7 @@ __all__ = ["AS_SIZED", "Windows", "arrivals_along", "between_swings", "kept_wind
 MOST_REPLICAS = 4
 """Replicas that are simulated: a larger pool's share of bursts is sent to so many."""
 
-MOST_IN_WINDOW = 16_000.0
+MOST_IN_WINDOW = 8000.0
 """Requests of a window that are simulated, where one replica does not get more."""
 
 LADDER = (0.85, 2.4)
