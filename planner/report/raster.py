@@ -60,9 +60,9 @@ def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
             x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3, label=line.name,
             drawstyle="steps-post" if line.steps else "default",
         )  # fmt: skip
-    for k, (x, name) in enumerate(chart.marks):
-        panel.axvline(x, color=colours["ink"], linestyle=":")
-        panel.annotate(name, (x, 1.0 - 0.08 * k), xycoords=("data", "axes fraction"), va="top", fontsize=8)
+    for k, (place, name) in enumerate(chart.marks):
+        panel.axvline(place, color=colours["ink"], linestyle=":")
+        panel.annotate(name, (place, 1.0 - 0.08 * k), xycoords=("data", "axes fraction"), va="top", fontsize=8)
     panel.set(xlabel=chart.x_name, ylabel=chart.y_name)
     if chart.log_x:
         panel.set_xscale("log")
