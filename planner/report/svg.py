@@ -127,7 +127,7 @@ def _lines(chart: Lines) -> list[str]:
     parts = [_frame(along, up, chart.x_name, chart.y_name, x_text, y_text)]
     for k, (x, name) in enumerate(chart.marks):
         at = along.at(x)
-        anchor = "end" if at > WIDTH / 2 else "start"
+        anchor = "end" if at > WIDTH - RIGHT - 10 - LETTER * len(name) else "start"
         parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         # names of marks close to each other stand below each other
         parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6 + 16 * k, name, anchor))
