@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_bytes_per_token
+from planner.documents import load_document
 from planner.reproduce.fleetopt_sizing import (
     CHUNK,
     GAMMAS,
@@ -53,56 +55,11 @@ RATE = 1000.0
 USD_PER_HOUR, HOURS = 2.21, 8760.0
 PROMPTS = "the 300 prompts are of LMSYS-Chat-1M and of Azure, whose texts are not published with the paper: see docs/compression.md"
 
-# Table 1: total tokens -> slots a GPU, KV used [%], GB a slot, cost ratio
-TABLE1 = {
-    8192: (128, 100.0, 2.5, 1.0),
-    8193: (16, 12.5, 20.0, 8.0),
-    12000: (16, 18.3, 20.0, 8.0),
-    65536: (16, 100.0, 20.0, 8.0),
-}
+PRINTED = load_document(Path(__file__).with_name("fleetopt.yaml"))
+TABLE3 = PRINTED["table3"]
+TABLE2 = PRINTED["table2"]
 TABLE1_BOUNDARY = 8192
-# Table 3: homogeneous; pool routing; compress-and-route at 1.5; FleetOpt (short, long, gamma). Table 2: alpha, beta.
-TABLE3 = {
-    "Azure": (284, (43, 131), (47, 45), (48, 2, 2.0)),
-    "LMSYS": (139, (7, 74), (7, 65), (7, 52, 2.0)),
-    "Agent-heavy": (2397, (229, 2037), (255, 1981), (255, 1981, 1.5)),
-}
-SAVINGS = {"Azure": (38.7, 67.6, 82.4), "LMSYS": (41.7, 48.2, 57.6), "Agent-heavy": (5.5, 6.7, 6.7)}
-COSTS = {
-    "Azure": (5498, 3369, 1781, 968),
-    "LMSYS": (2691, 1568, 1394, 1142),
-    "Agent-heavy": (46405, 43869, 43288, 43288),
-}
-GAINS = {"Azure": 43.7, "LMSYS": 15.9, "Agent-heavy": 1.2}
-TABLE2 = {"Azure": (0.898, 0.078), "LMSYS": (0.909, 0.046), "Agent-heavy": (0.740, 0.112)}
-CLIFF = {"Azure": 16, "LMSYS": 42, "Agent-heavy": 8}
-BAND = {"Azure": 76, "LMSYS": 51, "Agent-heavy": 43}
-# Table 4: p50, p95, p99 [ms], and the mean over all requests
-TABLE4 = {"Azure": (1.8, 4.2, 6.5, "< 0.2"), "LMSYS": (1.2, 3.1, 5.2, "< 0.1"), "Agent-heavy": (3.4, 6.2, 7.8, "0.39")}
-# Table 5: GPUs, analytical and simulated utilization, error [%], short and long
-TABLE5 = {
-    "Azure": ((43, 0.848, 0.865, -2.1), (131, 0.845, 0.847, -0.1)),
-    "LMSYS": ((7, 0.771, 0.792, -2.7), (74, 0.845, 0.853, -1.0)),
-    "Agent-heavy": ((229, 0.848, 0.868, -2.2), (2037, 0.850, 0.850, -0.1)),
-}
 DES_REQUESTS = 30_000
-# Table 6, Agent-heavy: rate, homogeneous, pool routing, FleetOpt, gamma, saving of pool routing and of FleetOpt [%]
-TABLE6 = (
-    (100, 240, 227, 225, 1.2, 5.4, 6.2),
-    (200, 480, 454, 448, 1.5, 5.4, 6.7),
-    (500, 1199, 1134, 1119, 1.5, 5.4, 6.7),
-    (1000, 2397, 2266, 2236, 1.5, 5.5, 6.7),
-    (2000, 4794, 4531, 4470, 1.5, 5.5, 6.8),
-)
-P99_TTFT_MS = {"Azure": (20, 80), "LMSYS": (11, 48), "Agent-heavy": (47, 220)}
-# Table 7: mean, p10, p50, p90
-TABLE7 = {
-    "p_c": ("1.00",),
-    "BERTScore F1": ("0.884", "0.831", "0.891", "0.934"),
-    "ROUGE-L recall": ("0.856", "0.783", "0.861", "0.921"),
-    "TF-IDF cosine": ("0.981", "0.963", "0.984", "0.996"),
-    "token reduction": ("15.4%", "6.1%", "14.2%", "26.3%"),
-}
 
 
 def _fleet(name: str, gamma: float, reading: Reading, rate: float = RATE) -> Fleet:
@@ -123,7 +80,7 @@ def _table1() -> Iterator[Row]:
     """The cost cliff: slots by memory, and what a request uses of one."""
     per_token = kv_bytes_per_token(model("llama-3.1-70b"))
     unit = "a KB of 1,024 bytes and a GB of 1,024^3"
-    for total, (slots, used, gigabytes, ratio) in TABLE1.items():
+    for total, (slots, used, gigabytes, ratio) in PRINTED["table1"].items():
         window = TABLE1_BOUNDARY if total <= TABLE1_BOUNDARY else LONG_TOKENS
         ours = LONG_SLOTS * LONG_TOKENS // window
         label = f"table 1, {total:,} tokens"
@@ -158,20 +115,28 @@ def _table2() -> Iterator[Row]:
         )
         slots = LONG_SLOTS * LONG_TOKENS // s.boundary
         reason = f"floor(16 x 65,536/{s.boundary:,}) = {slots} slots over 16, rounded down"
-        yield numbers(f"{of}: cliff ratio", "n_max of B over n_max of 64K", CLIFF[name], slots // LONG_SLOTS, 0, reason)
+        yield numbers(
+            f"{of}: cliff ratio", "n_max of B over n_max of 64K", PRINTED["cliff"][name], slots // LONG_SLOTS, 0, reason
+        )
         yield numbers(f"section 7.1, {name}: slots of a short GPU", "16 x 65,536/B", s.slots, slots, 0, "rounded down")
         share = 100.0 * beta / (1.0 - alpha)
         rounded = 100.0 * round(beta, 3) / (1.0 - round(alpha, 3))
         label = f"sections 2.4 and 4.2, {name}: share of the traffic above B that is in the band"
         exact = numbers(
-            label, "beta/(1 - alpha)", BAND[name], share, 0, "rounding of alpha and beta before they are divided", "%"
+            label,
+            "beta/(1 - alpha)",
+            PRINTED["band"][name],
+            share,
+            0,
+            "rounding of alpha and beta before they are divided",
+            "%",
         )
         yield exact
         if exact[4] != SAME:
             yield numbers(
                 label,
                 "beta/(1 - alpha) of the printed digits",
-                BAND[name],
+                PRINTED["band"][name],
                 rounded,
                 0,
                 "divided as printed in table 2",
@@ -187,7 +152,7 @@ def _savings_formulas() -> Iterator[Row]:
         alpha = at(s.workload, s.boundary)
         beta = at(s.workload, 1.5 * s.boundary) - alpha
         ratio = s.slots / LONG_SLOTS
-        routed, retrofit, _ = SAVINGS[name]
+        routed, retrofit, _ = PRINTED["savings"][name]
         yield numbers(
             f"table 3, {name}, pool routing: saving",
             "alpha (1 - 1/rho), section 2.2",
@@ -239,14 +204,16 @@ def _fleets(name: str, reading: Reading) -> Iterator[Row]:
 
     if reading is not ARRIVING:  # without compression every request arrives as it is
         yield cell("homogeneous", "GPUs", alone, base)
-        yield cell("homogeneous", "thousand USD a year", COSTS[name][0], _thousand_usd(base))
+        yield cell("homogeneous", "thousand USD a year", PRINTED["costs"][name][0], _thousand_usd(base))
     methods = (
         ("pool routing", routed, _fleet(name, 1.0, reading)),
         ("compress-and-route", retrofit, _fleet(name, 1.5, reading)),
         ("FleetOpt", designed[:2], _best(name, reading)),
     )
     saved = {}
-    for (method, pools, found), saving, cost in zip(methods, SAVINGS[name], COSTS[name][1:], strict=True):
+    for (method, pools, found), saving, cost in zip(
+        methods, PRINTED["savings"][name], PRINTED["costs"][name][1:], strict=True
+    ):
         saved[method] = 100.0 * (1.0 - found.replicas / base)
         if reading is ARRIVING and method == "pool routing":
             continue
@@ -259,11 +226,11 @@ def _fleets(name: str, reading: Reading) -> Iterator[Row]:
             yield cell(method, "gamma", designed[2], found.gamma, 1)
     quantity = f"table 3, {name}, FleetOpt: saving beyond pool routing, percentage points"
     gain = saved["FleetOpt"] - saved["pool routing"]
-    yield numbers(quantity, reading.name, GAINS[name], gain, 1, why, assumed=assumed)
+    yield numbers(quantity, reading.name, PRINTED["gains"][name], gain, 1, why, assumed=assumed)
     if assumed:
         digits = round(saved["FleetOpt"], 1) - round(saved["pool routing"], 1)
         reason = "the same, and the difference of savings that are rounded first"
-        yield numbers(quantity, f"{reading.name}, as rounded", GAINS[name], digits, 1, reason, assumed=True)
+        yield numbers(quantity, f"{reading.name}, as rounded", PRINTED["gains"][name], digits, 1, reason, assumed=True)
     if name == "Azure":
         more = saved["compress-and-route"] - saved["pool routing"]
         yield cell("compress-and-route", "percentage points beyond pool routing (section 7.2)", 29, more)
@@ -276,7 +243,7 @@ def _thousand_usd(gpus: int) -> float:
 
 def _compressor() -> Iterator[Row]:
     """Tables 4 and 7: latency and fidelity on prompts that are not public."""
-    for name, (*latencies, overhead) in TABLE4.items():
+    for name, (*latencies, overhead) in PRINTED["table4"].items():
         for q, ms in zip((50, 95, 99), latencies, strict=True):
             quantity = f"table 4, {name}: compressor latency, p{q}"
             yield (quantity, "one core of another machine", f"{ms} ms", "-", NEEDS_DATA, PROMPTS)
@@ -289,14 +256,14 @@ def _compressor() -> Iterator[Row]:
         )
         quantity = f"table 4, {name}: overhead of a request"
         yield (quantity, "beta times p50", f"{overhead} ms", f"{ours:.2f} ms", verdict, reason)
-    for metric, values in TABLE7.items():
+    for metric, values in PRINTED["table7"].items():
         for level, value in zip(("mean", "p10", "p50", "p90"), values, strict=False):
             yield (f"table 7: {metric}, {level}", "the paper's prompts", value, "-", NEEDS_DATA, PROMPTS)
 
 
 def _table5() -> Iterator[Row]:
     """Utilizations, by formula and by simulation."""
-    for name, pools in TABLE5.items():
+    for name, pools in PRINTED["table5"].items():
         s = SETTINGS[name]
         for reading in (CODED, EXACT):
             found = _fleet(name, 1.0, reading)
@@ -339,7 +306,7 @@ def _table5() -> Iterator[Row]:
 
 def _table6() -> Iterator[Row]:
     """Fleets over arrival rates, cell by cell."""
-    for rate, *printed in TABLE6:
+    for rate, *printed in PRINTED["table6"]:
         for reading in (CODED, EXACT):
             base = homogeneous("agent-heavy", float(rate), reading).replicas
             two = _fleet("Agent-heavy", 1.0, reading, float(rate)).replicas
@@ -369,7 +336,7 @@ def _table6() -> Iterator[Row]:
 
 def _latency() -> Iterator[Row]:
     """The latencies of section 7.4, as they were made and as eq. 7-8 define them."""
-    for name, printed in P99_TTFT_MS.items():
+    for name, printed in PRINTED["p99_ttft_ms"].items():
         s = SETTINGS[name]
         bounds = ((0, s.boundary, s.slots), (s.boundary, LONG_TOKENS, LONG_SLOTS))
         for label, ms, (low, high, slots) in zip(("short", "long"), printed, bounds, strict=True):
