@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +30,16 @@ LEVELS = 3
 
 @dataclass(slots=True)
 class CallColumns:
-    """What a reader found of sessions, one entry per request; of no use where some requests have none.
+    """What a reader found of sessions, one entry per request up to the last that said anything.
 
     Parameters
     ----------
     names
-        Session of each request, by number.
+        Session of each request, by number, -1 = not said.
     cached, duration_s
         Prompt tokens that calls before had, and duration of the call; NaN = not said.
     blocks
-        Hashes of the prompt's blocks.
+        Hashes of the prompt's blocks; none where not said.
     """
 
     names: list[int] = field(default_factory=list)
@@ -48,23 +48,47 @@ class CallColumns:
     blocks: list[Sequence[Any]] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
 
-    def add(self, row: int, call: Mapping[str, Any]) -> None:
-        """The `row`-th request: its ``session``, ``cached`` tokens, ``duration`` [s] and ``blocks``, as far as they are said."""
+    def read(self, call: Mapping[str, Any], time_s: float, clock: Callable[[object], float]) -> tuple[Any, ...]:
+        """What a request says: its ``session``, ``cached`` tokens, ``duration`` [s] or when it ``ended``, and ``blocks``.
+
+        Raises
+        ------
+        ValueError
+            What is wrong with one of them.
+        """
         name = call.get("session")
-        if name is not None and str(name).strip() and len(self.names) == row - 1:
-            self.names.append(self._numbers.setdefault(str(name), len(self._numbers)))
-            self.cached.append(_number(call.get("cached")))
-            self.duration_s.append(_number(call.get("duration")))
-        found = _hashes(call.get("blocks"))
-        if found and len(self.blocks) == row - 1:
-            self.blocks.append(found)
+        named = name is not None and bool(str(name).strip())
+        cached = _number(call.get("cached"), "cached tokens")
+        lasted = _number(call.get("duration"), "duration")
+        if math.isnan(lasted) and call.get("ended") not in (None, "") and not math.isnan(time_s):
+            lasted = clock(call["ended"]) - time_s
+            if lasted < 0.0:
+                raise ValueError(f"ends {-lasted:g} s before it starts")
+        return str(name) if named else None, cached, lasted, _hashes(call.get("blocks"))
+
+    def add(self, row: int, said: tuple[Any, ...]) -> None:
+        """What the `row`-th request says, as :meth:`read` gave it."""
+        name, cached, lasted, blocks = said
+        if name is not None or self.names:
+            missing = row - 1 - len(self.names)
+            self.names += [-1] * missing
+            self.cached += [math.nan] * missing
+            self.duration_s += [math.nan] * missing
+            self.names.append(-1 if name is None else self._numbers.setdefault(name, len(self._numbers)))
+            self.cached.append(cached)
+            self.duration_s.append(lasted)
+        if blocks or self.blocks:
+            self.blocks += [()] * (row - 1 - len(self.blocks))
+            self.blocks.append(blocks)
 
     def relative(self, times_s: Floats) -> bool:
         """Whether times count from the start of each session: all of several begin at the same moment, zero."""
         if len(self.names) != times_s.size or len(self._numbers) < 2:
             return False
+        names = np.array(self.names)
+        named = names >= 0
         start = np.full(len(self._numbers), np.inf)
-        np.minimum.at(start, np.array(self.names), times_s)
+        np.minimum.at(start, names[named], times_s[named])
         return bool(np.all(start == 0.0))
 
     def sessions(
@@ -77,30 +101,44 @@ class CallColumns:
         inputs, outputs, category, times_s
             All requests of the file, shape (requests,); times [s], ``None`` = not known.
         """
-        if len(self.names) == inputs.size:
-            names = np.array(self.names, dtype=np.int64)
-            if np.bincount(names).max() < 2:
+        requests = inputs.size
+        if self.names:
+            rest = requests - len(self.names)
+            names = np.array(self.names + [-1] * rest, dtype=np.int64)
+            unnamed = names < 0
+            if np.bincount(names[~unnamed]).max() < 2:
                 return None
-            return self._named(names, inputs, outputs, category, times_s)
-        if len(self.blocks) == inputs.size:
-            return self._hashed(inputs, outputs, category, times_s)
+            names[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
+            cached, lasting = (np.array(column + [math.nan] * rest) for column in (self.cached, self.duration_s))
+            made, notes = self._named(names, inputs, outputs, category, times_s, cached, lasting)
+            return made, [*_left_out(int(unnamed.sum()), requests, "name no session"), *notes]
+        if self.blocks:
+            self.blocks += [()] * (requests - len(self.blocks))
+            found = self._hashed(inputs, outputs, category, times_s)
+            without = _left_out(sum(not b for b in self.blocks), requests, "have no hashes of blocks")
+            return None if found is None else (found[0], [*without, *found[1]])
         return None
 
     def _named(
-        self, names: Ints, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
+        self,
+        names: Ints,
+        inputs: Floats,
+        outputs: Floats,
+        category: Ints,
+        times_s: Floats | None,
+        cached: Floats,
+        lasting: Floats,
     ) -> tuple[Sessions, list[str]]:
         """By the names of the sessions."""
         notes = []
         if times_s is None:
             times_s = _assumed_times(names)
             notes.append(f"no times: the calls of a session are taken to come {ASSUMED_GAP_S:g} s apart on average")
-        cached = np.array(self.cached)
-        known = not np.isnan(cached).any()
-        if not known:
-            notes.append("a call is taken to repeat the call before, prompt and answer, where its prompt has grown")
-        lasting = np.array(self.duration_s)
-        made = Sessions.of(names, times_s, inputs, outputs, cached if known else None, lasting, category)
-        return made, notes
+        unknown = int(np.isnan(cached).sum())
+        if unknown:
+            calls = "a call" if unknown == cached.size else f"of {unknown:,} calls that do not say it, each"
+            notes.append(f"{calls} is taken to repeat the call before, prompt and answer, where its prompt has grown")
+        return Sessions.of(names, times_s, inputs, outputs, cached, lasting, category), notes
 
     def _hashed(
         self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
@@ -159,24 +197,39 @@ def _assumed_times(session: Ints) -> Floats:
 
 def _block_tokens(inputs: Floats, blocks: Sequence[Sequence[Any]]) -> float:
     """Tokens of a block: the least power of two with which the blocks hold the prompts."""
-    longest = max(float(n) / len(found) for n, found in zip(inputs, blocks, strict=True))
+    longest = max(float(n) / len(found) for n, found in zip(inputs, blocks, strict=True) if found)
     return float(2 ** max(math.ceil(math.log2(max(longest, 1.0)) - 1e-9), 0))
 
 
-def _number(value: Any) -> float:
-    """A number >= 0, NaN where it is none."""
+def _left_out(count: int, of: int, what: str) -> list[str]:
+    """A note that some requests say nothing of sessions."""
+    return [f"{count:,} of {of:,} requests {what}: each is taken for a session of its own"] if count else []
+
+
+def _number(value: Any, what: str) -> float:
+    """A number >= 0; NaN where nothing is said."""
+    if value is None or value == "":
+        return math.nan
     try:
         number = float(value)
     except (TypeError, ValueError):
-        return math.nan
-    return number if number >= 0.0 else math.nan
+        number = -1.0
+    if number < 0.0:
+        raise ValueError(f"{what} {value!r} is not a number of at least 0")
+    return number
 
 
 def _hashes(value: Any) -> Sequence[Any]:
-    """A list of hashes, also as a CSV writes one; empty where it is none."""
+    """A list of hashes, also as a CSV writes one; empty where nothing is said."""
+    if value is None or value == "":
+        return ()
+    found = value
     if isinstance(value, str) and value[:1] == "[":
         try:
-            value = ast.literal_eval(value)
+            found = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            return ()
-    return value if isinstance(value, (list, tuple)) else ()
+            found = None
+    if not isinstance(found, (list, tuple)) or any(type(name) not in (int, str) for name in found):
+        text = repr(value)
+        raise ValueError(f"block hashes {text if len(text) <= 40 else text[:37] + '...'} are no list of hashes")
+    return found

@@ -91,7 +91,8 @@ class Sessions:
         category: Ints | None = None,
         shared: tuple[SharedPrefix, ...] = (),
     ) -> Sessions:
-        """Put calls into order; what they repeat, where not given, is the call before, prompt and answer, if the prompt grew."""
+        """Put calls into order; what they repeat, where not given or NaN, is the call before, prompt and answer, if the prompt
+        grew."""
         order = np.lexsort((times_s, session))
         _, number = np.unique(session, return_inverse=True)
         number = number[order].astype(np.int64)
@@ -99,12 +100,11 @@ class Sessions:
         start = times_s[order]
         start = start - start[first][number]
         inputs, outputs = input_tokens[order].astype(np.float64), output_tokens[order].astype(np.float64)
-        if cached_tokens is None:
-            before = np.where(first, 0.0, np.r_[0.0, (inputs + outputs)[:-1]])
-            grew = inputs >= np.r_[0.0, inputs[:-1]]
-            cached = np.where(grew, np.minimum(before, inputs), 0.0)
-        else:
-            cached = np.minimum(cached_tokens[order].astype(np.float64), inputs)
+        before = np.where(first, 0.0, np.r_[0.0, (inputs + outputs)[:-1]])
+        grew = inputs >= np.r_[0.0, inputs[:-1]]
+        guess = np.where(grew, np.minimum(before, inputs), 0.0)
+        said = np.full(order.size, np.nan) if cached_tokens is None else cached_tokens[order].astype(np.float64)
+        cached = np.where(np.isnan(said), guess, np.minimum(said, inputs))
         calls = number.size
         return cls(
             number,

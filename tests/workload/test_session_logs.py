@@ -137,3 +137,43 @@ def test_a_name_is_read_again():
     workload = made.workload()
     assert workload.rows == 750 and workload.mean_input == pytest.approx(7200.0)
     assert SyntheticSessions.parse("azure") is None and SyntheticSessions.parse("isl=10,osl=5") is None
+
+
+def test_calls_that_say_less_are_told_not_dropped(tmp_path):
+    """A row without a session is one of its own; one that does not say what was cached repeats the call before."""
+    text = "timestamp,session_id,input_tokens,output_tokens,cached_prefix_tokens\n"
+    text += "0,a,100,10,0\n20,a,150,10,\n30,,80,10,\n60,a,300,10,120\n"
+    workload, report = read_workload(_written(tmp_path, "log.csv", text))
+    assert sorted(np.bincount(workload.sessions.session).tolist()) == [1, 3]
+    assert workload.sessions.cached_tokens[:3].tolist() == [0.0, 110.0, 120.0]
+    assert "1 of 4 requests name no session: each is taken for a session of its own" in report.notes
+    assert any(note.startswith("of 2 calls that do not say it, each is taken to repeat") for note in report.notes)
+
+
+def test_a_span_lasts_until_it_ends(tmp_path):
+    spans = [
+        {"traceId": "t", "startTimeUnixNano": at * 10**9, "endTimeUnixNano": (at + 4) * 10**9,
+         "attributes": {"gen_ai.usage.input_tokens": n, "gen_ai.usage.output_tokens": 10}}
+        for at, n in ((1_700_000_000, 100), (1_700_000_030, 200))
+    ]  # fmt: skip
+    path = _written(tmp_path, "spans.jsonl", "\n".join(map(json.dumps, spans)))
+    assert read_workload(path)[0].sessions.gaps_s.tolist() == pytest.approx([26.0])
+    spans[1]["endTimeUnixNano"] = 1_700_000_000 * 10**9
+    with pytest.raises(InputError, match=r"spans.jsonl:2: ends 30 s before it starts"):
+        read_workload(_written(tmp_path, "spans.jsonl", "\n".join(map(json.dumps, spans))))
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ("20,a,150,10,-4,,", "cached tokens '-4' is not a number"),
+        ("20,a,150,10,4,soon,", "duration 'soon' is not a number"),
+        ("20,a,150,10,4,1,abc", "block hashes 'abc' are no list"),
+        ('20,a,150,10,4,1,"[1, [2]]"', "are no list of hashes"),
+    ],
+)
+def test_what_a_call_cannot_say_is_an_error_of_its_line(tmp_path, row, message):
+    text = f"timestamp,session_id,input_tokens,output_tokens,cached_prefix_tokens,duration_s,hash_ids\n0,a,100,10,0,1,[1]\n{row}\n"
+    with pytest.raises(InputError, match=r"log.csv:3") as caught:
+        read_workload(_written(tmp_path, "log.csv", text))
+    assert message in str(caught.value)

@@ -90,9 +90,9 @@ class CsvColumns:
         Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
     time_unit
         Unit of numeric times; ``None`` = from their size.
-    session, cached, duration, blocks
-        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s],
-        and hashes of the prompt's blocks; all may be absent.
+    session, cached, duration, ended, blocks
+        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s] or when
+        it ended, and hashes of the prompt's blocks; all may be absent.
     """
 
     input: Sequence[str]
@@ -104,12 +104,13 @@ class CsvColumns:
     session: Sequence[str] = ()
     cached: Sequence[str] = ()
     duration: Sequence[str] = ()
+    ended: Sequence[str] = ()
     blocks: Sequence[str] = ()
 
     def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Candidates by role of what is known of sessions, the user's own names first; roles without any left out."""
         own = {role: (columns[role],) for role in ("session", "cached", "duration") if role in columns}
-        known = {role: tuple(getattr(self, role)) for role in ("session", "cached", "duration", "blocks")}
+        known = {role: tuple(getattr(self, role)) for role in ("session", "cached", "duration", "ended", "blocks")}
         return {role: names for role, names in {**known, **own}.items() if names}
 
 
@@ -368,7 +369,7 @@ class TraceBuilder:
         category
             Its category; ``None`` = none.
         call
-            What is known of its session: see :meth:`planner.workload.calls.CallColumns.add`.
+            What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`.
         """
         try:
             sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
@@ -386,6 +387,13 @@ class TraceBuilder:
             except (ValueError, OverflowError, IndexError):
                 self.bad(line, f"time {_shown(time)} is not a time")
                 return
+        said = None
+        if call is not None:
+            try:
+                said = self.calls.read(call, math.nan if time is None else moment, self.clock.read)
+            except (ValueError, OverflowError, IndexError) as error:
+                self.bad(line, str(error))
+                return
         if sent + got == 0:
             self.dropped["no tokens at all"] += 1
             return
@@ -395,8 +403,8 @@ class TraceBuilder:
         self.outputs.append(got)
         if category is not None:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
-        if call is not None:
-            self.calls.add(len(self.inputs), call)
+        if said is not None:
+            self.calls.add(len(self.inputs), said)
 
 
 def _shown(value: object) -> str:

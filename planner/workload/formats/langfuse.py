@@ -14,6 +14,7 @@ FIELDS = CsvColumns(
     ("outputUsage", "completionTokens", "usage.output", "usage.completionTokens", "outputTokens"),
     ("startTime", "start_time", "timestamp"),
     session=("sessionId", "session_id", "traceId", "trace_id"),
+    ended=("endTime", "end_time"),
 )
 
 

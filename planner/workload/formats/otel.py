@@ -19,6 +19,7 @@ FIELDS = CsvColumns(
     ),
     ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"),
     session=("gen_ai.conversation.id", "session.id", "traceId", "trace_id"),
+    ended=("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime"),
 )
 GENERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion"})
 
