@@ -143,11 +143,13 @@ def test_calls_that_say_less_are_told_not_dropped(tmp_path):
     """A row without a session is one of its own; one that does not say what was cached repeats the call before."""
     text = "timestamp,session_id,input_tokens,output_tokens,cached_prefix_tokens\n"
     text += "0,a,100,10,0\n20,a,150,10,\n30,,80,10,\n60,a,300,10,120\n"
-    workload, report = read_workload(_written(tmp_path, "log.csv", text))
+    workload, _ = read_workload(_written(tmp_path, "log.csv", text))
     assert sorted(np.bincount(workload.sessions.session).tolist()) == [1, 3]
     assert workload.sessions.cached_tokens[:3].tolist() == [0.0, 110.0, 120.0]
-    assert "1 of 4 requests name no session: each is taken for a session of its own" in report.notes
-    assert any(note.startswith("of 2 calls that do not say it, each is taken to repeat") for note in report.notes)
+    assert "1 of 4 requests name no session: each is taken for a session of its own" in workload.provenance.notes
+    assert any(
+        note.startswith("of 2 calls that do not say it, each is taken to repeat") for note in workload.provenance.notes
+    )
 
 
 def test_a_span_lasts_until_it_ends(tmp_path):
