@@ -333,8 +333,8 @@ were chosen on these three tables; the fourth was drawn after that and looked at
 
 {drawn}
 A simulated law with a quantile that came out more than 2 % below its interval, or more than 60 % above it, is simulated again,
-{LONGER} times as long. The one quantile that stays above 60 % is a median: two Erlang laws at 6 servers and load 0.9 that overlap, so
-that they are not told apart.
+{LONGER} times as long. The one quantile that stays above 60 % is a median: two Erlang laws at 6 servers and load 0.9 that overlap,
+so that they are not told apart.
 
 Not covered: arrivals that are not Poisson (see the burst corrections), loads above 0.99, infinite variance, more than 256
 servers (checked for limits only), number of servers that is not whole. The maximum is pessimistic, up to several times,

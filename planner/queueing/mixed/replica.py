@@ -704,10 +704,7 @@ class MixedReplica:
         nodes = held.present
         chains = held.chains
         residence = nodes / np.maximum(held.left_per_s, 1e-300)
-        # far beyond the nodes a replica completes its maximum
-        far = nodes[-1] * np.array([1.5, 40.0])
-        at = np.concatenate((nodes, far))
-        residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
+        at, residence = self._up_to_full(nodes, residence)
         capacity, spread, queue_spread, swing = self._pool_spread(
             rate, load, float(nodes[2]), nodes, held.busy, at, residence, replicas
         )
@@ -768,6 +765,19 @@ class MixedReplica:
             ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
         )
 
+    def _up_to_full(self, nodes: Array, residence: Array) -> tuple[Array, Array]:
+        """Residence of a request among ``nodes`` [s], and beyond them, where a replica completes its maximum."""
+        limit, last = self.max_throughput(), float(nodes[-1])
+        full = self._capacity(0.0).typical
+        if limit.binding in ("slots", "kv") and full > 1.05 * last and full / limit.per_s > residence[-1]:
+            # it does from where its slots or its memory are taken
+            far = full * np.array([1.0, 40.0])
+            beyond = far / limit.per_s
+        else:
+            far = last * np.array([1.5, 40.0])
+            beyond = residence[-1] + (far - last) / limit.per_s
+        return np.concatenate((nodes, far)), np.concatenate((residence, beyond))
+
     def _pool_spread(
         self, rate: float, load: float, centre: float, nodes: Array, chains: Backlog, at: Array, residence: Array,
         replicas: int,
@@ -815,10 +825,7 @@ class MixedReplica:
             # away from its mean the pool's total moves: arrivals stay as many as they are
             refill[1:] = np.clip(rate / speed, 0.3, 3.0)
         residence = nodes[1:] / np.maximum(speed, 1e-300)
-        # far beyond the nodes a replica completes its maximum
-        far = nodes[-1] * np.array([1.5, 40.0])
-        at = np.concatenate((nodes[1:], far))
-        residence = np.concatenate((residence, residence[-1] + (far - nodes[-1]) / limit.per_s))
+        at, residence = self._up_to_full(nodes[1:], residence)
         capacity, spread, queue_spread, swing = self._pool_spread(
             rate, load, guess, nodes, chains, at, residence, replicas
         )
