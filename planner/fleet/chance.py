@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.fleet.pool import Pool, evaluate_pool
+from planner.methods.base import Prediction, unstable
 from planner.promise import Promise
 
-__all__ = ["MEASUREMENTS", "Chance", "chance_of", "slow_of"]
+__all__ = ["MEASUREMENTS", "Chance", "at_slow_end", "chance_of"]
 
 NINE_IN_TEN = 1.6448536269514722
 """Half-width of a band that holds nine in ten, in standard deviations."""
@@ -22,6 +23,9 @@ STEPS, FAR = 41, 3.5
 
 STEEPEST = 20.0
 """Power taken where the pool does not keep up at the slow end of the band."""
+
+AS_GOOD_AS_FULL = 0.95
+"""Load from which a pool under bursts is: P99 TTFT was 150 to 500 s at loads of 0.97 and 0.99 [1]."""
 
 MEASUREMENTS = {
     "profile": "iteration times on this GPU (fleetopt calibrate)",
@@ -74,12 +78,11 @@ def chance_of(
     prediction, band = pool.size.prediction, pool.option.profile.band
     profile = math.log1p(band) / NINE_IN_TEN
     scale = math.hypot(profile, sampling_error)
-    slow = slow_of(pool)
     n, capacity = pool.size.replicas, pool.model.capacity_per_s
     at_most = n * capacity / pool.arrival_rate_per_s if pool.arrival_rate_per_s > 0.0 else math.inf
     if not promises:
         return None
-    slower = evaluate_pool(pool.model, pool.arrival_rate_per_s * slow, n, levels)
+    slow, slower = at_slow_end(pool, levels)
     near = 1.0 + (pool.size.steepness(promises) if len(pool.size.trials) > 1 else 0.0)
     deviations = [FAR * (2.0 * k / (STEPS - 1) - 1.0) for k in range(STEPS)]
     weight = [math.exp(-0.5 * z * z) for z in deviations]
@@ -107,9 +110,19 @@ def chance_of(
     return min(found, key=lambda c: c.share, default=None)
 
 
-def slow_of(pool: Pool) -> float:
-    """Times at the slow end of the profile's band over those of the profile: the factor on the traffic that is predicted [1]."""
-    return 1.0 + max(pool.option.profile.band, 0.05)
+def at_slow_end(pool: Pool, levels: tuple[float, ...]) -> tuple[float, Prediction]:
+    """Times at the slow end of the profile's band over those of the profile, and the pool at so many times its traffic.
+
+    A pool that is as good as full then, under bursts, is one that does not keep up: it keeps no promise, and to follow what
+    queues there takes seconds.
+    """
+    slow = 1.0 + max(pool.option.profile.band, 0.05)
+    model, n = pool.model, pool.size.replicas
+    rate = pool.arrival_rate_per_s * slow
+    load = rate / (n * model.capacity_at(n))
+    if load >= AS_GOOD_AS_FULL and model.guide() is not None:
+        return slow, unstable(levels, load)
+    return slow, evaluate_pool(model, rate, n, levels)
 
 
 def _below(z: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.caches import cache_lines
-from planner.fleet.chance import Chance, chance_of, slow_of
+from planner.fleet.chance import Chance, at_slow_end, chance_of
 from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.found import Found
@@ -177,11 +177,11 @@ class Colocated(Fleet):
         key = (pool.name, traffic)
         if key not in self._borne:
             # what is predicted for the chance anyhow says it where it is kept there
-            rates = sorted({pool.arrival_rate_per_s * factor for factor in (traffic, max(slow_of(pool), traffic))})
-            self._borne[key] = any(
-                broken(evaluate_pool(pool.model, rate, n, self.levels), self.promises.latency) is None
-                for rate in reversed(rates)
-            )
+            slow, slower = at_slow_end(pool, self.levels)
+            found = slower if slow >= traffic else None
+            if found is None or broken(found, self.promises.latency) is not None:
+                found = evaluate_pool(pool.model, pool.arrival_rate_per_s * traffic, n, self.levels)
+            self._borne[key] = broken(found, self.promises.latency) is None
         return self._borne[key]
 
     def band(self, k: int) -> tuple[int, int | None]:
