@@ -319,7 +319,8 @@ class IterationModel:
             self,
             b=self.b * u,
             c=self.c * u,
-            tau=max(1, round(self.tau / u)),
+            # no shorter, lest a budget of so many whole tiles needs one more
+            tau=max(1, math.ceil(self.tau / u)),
             g=self.g * u,
             e=self.e * u,
             a=self.a * u * u,

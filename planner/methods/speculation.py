@@ -58,7 +58,7 @@ def engine_in_steps(
         replace(
             option,
             profile=profile,
-            token_budget=max(1, round(option.token_budget / u)),
+            token_budget=max(1, int(option.token_budget / u)),
             shared_prefix=option.shared_prefix / u,
         ),
         replace(setup, kv_tokens=setup.kv_tokens / u),

@@ -140,3 +140,12 @@ def test_prompts_with_iterations_of_their_own() -> None:
         [both, together.time(8, 4000), together.time(0, 0, 300, 45150)]
     )
     assert IterationModel.from_dict(apart.to_dict()) == apart
+
+
+@pytest.mark.parametrize("unit", [1.3, 2.08, 2.44, 2.65, 3.4])
+def test_a_budget_of_whole_tiles_stays_one_in_other_units(unit: float) -> None:
+    """A full batch of 512 tokens is four tiles of 128, also where tokens are counted in what a speculating step yields."""
+    one = IterationModel(t0=1e-3, b=2e-5, tau=128)
+    full = one.in_units(unit).time(0, 0, int(512 / unit))
+    # the tile of a unit is a whole number: up to one part of 128/unit longer
+    assert one.time(0, 0, 512) * 0.98 < full < one.time(0, 0, 512) * (1 + unit / 128)
