@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.growth import GROWTH
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -79,65 +76,3 @@ class Trace:
         exact = rate_per_s / self.rate_per_s
         near = max(round(exact), 1)
         return float(near) if abs(exact - near) < SAME * near else exact
-
-    def at_rate(self, rate_per_s: float, *, growth: str = "users", keep: float = 1.0, draw: int = 0) -> Trace:
-        """The same traffic at another rate.
-
-        Parameters
-        ----------
-        rate_per_s
-            Rate wanted [1/s].
-        growth
-            ``"users"``: copies of the trace, shifted in time around its ends, lie over each other, so that bursts even out;
-            ``"use"``: every burst grows with the rate. Below the trace's own rate both leave requests out at random.
-        keep
-            Share of the requests then kept at random [1]: the stream of some of the replicas of a pool.
-        draw
-            Which of the random shifts: few copies may or may not bring their bursts together.
-
-        Returns
-        -------
-        Trace
-            About `rate_per_s` x `keep` x span requests. At a higher rate it holds those of a lower one (and more).
-
-        Raises
-        ------
-        InputError
-            A rate that is not positive.
-
-        >>> t = Trace(np.array([0.0, 1.0, 2.0, 3.0]), *np.ones((2, 4)), np.zeros(4, dtype=np.int64))
-        >>> round(t.at_rate(8.0).requests / t.requests)  # four requests in three seconds, six copies of them
-        6
-        """
-        if not (np.isfinite(rate_per_s) and rate_per_s > 0.0):
-            raise InputError(f"rate must be positive and finite, got {rate_per_s!r}")
-        if growth not in GROWTH:
-            raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {growth!r}")
-        span = float(self.times_s[-1])
-        copies = self.copies(rate_per_s)
-        times, rows = [], []
-        for k in range(max(int(np.ceil(copies - 1e-9)), 1)):
-            share = keep * min(copies - k, 1.0)
-            chosen = np.arange(self.requests)
-            if share < 1.0 - 1e-9:
-                chosen = np.flatnonzero(
-                    np.random.Generator(np.random.PCG64([k, 2, draw])).random(self.requests) < share
-                )
-            moved = self.times_s[chosen]
-            if growth == "users":
-                moved = (
-                    moved + (self.reach_s * np.random.Generator(np.random.PCG64([k, 3, draw])).random() if k else 0.0)
-                ) % span
-            elif k:
-                # near its model: within the same second, not at the same moment
-                moved = np.clip(
-                    moved + np.random.Generator(np.random.PCG64([k, 1])).random(chosen.size) - 0.5, 0.0, span
-                )
-            times.append(moved)
-            rows.append(chosen)
-        moments, which = np.concatenate(times), np.concatenate(rows)
-        order = np.argsort(moments, kind="stable")
-        which = which[order]
-        return Trace(
-            moments[order], self.input_tokens[which], self.output_tokens[which], self.category[which], self.near_s
-        )

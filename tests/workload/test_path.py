@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.workload.arrivals import arrivals_from_times, interarrival_scv, spread_ticks
@@ -100,30 +98,6 @@ def test_a_damaged_path_is_refused_with_its_line(lines: str, tmp_path: Path) -> 
     path.write_text(lines + "tokens,cdf,input_tokens,output_tokens\n10,1,5,5\n")
     with pytest.raises(InputError, match=r"w\.csv:[12]: path: "):
         read_workload(path)
-
-
-@given(st.floats(0.1, 6.0), st.sampled_from(["users", "use"]))
-@settings(max_examples=20, deadline=None)
-def test_another_rate_keeps_the_span_and_the_lengths(factor: float, growth: str) -> None:
-    trace = _bursty(300).trace()
-    assert trace is not None
-    other = trace.at_rate(factor * trace.rate_per_s, growth=growth)
-    assert other.requests == pytest.approx(factor * trace.requests, rel=0.15)
-    assert np.all(np.diff(other.times_s) >= 0.0) and other.times_s[-1] <= trace.times_s[-1] * 1.01
-    assert other.input_tokens.mean() == pytest.approx(trace.input_tokens.mean(), rel=0.15)
-
-
-def test_more_users_even_out_and_busier_users_do_not() -> None:
-    trace = _bursty(1800).trace()
-    assert trace is not None
-
-    def swing(t: Trace) -> float:
-        counts = np.bincount((t.times_s // 30).astype(int))[:-1]
-        return float(counts.std() / counts.mean())
-
-    own = swing(trace)
-    assert swing(trace.at_rate(9.0 * trace.rate_per_s)) < 0.5 * own
-    assert swing(trace.at_rate(9.0 * trace.rate_per_s, growth="use")) == pytest.approx(own, rel=0.1)
 
 
 def test_a_clock_that_ticks_every_three_seconds_makes_no_crowds(tmp_path: Path) -> None:
