@@ -812,7 +812,7 @@ def what_if(
 
 @keeping()
 def overview(
-    fleet: Plan | str | Path, *, choices: float | str = "1.8s", progress: Callable[[int, int], None] | None = None
+    fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
 ) -> Overview:
     """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
 
@@ -843,7 +843,7 @@ def overview(
     traffic = saved.traffic(inputs.cdf)
     found = fleet if isinstance(fleet, Plan) else _planned(fleet, inputs.method)
     standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
-    rates = [factor * found.arrival_rate_per_s for factor in about.RATES]
+    rates = about.rates_of(found, standing.capacity_per_s)
     doubts, cuts = about.doubts_of(found, inputs), about.cuts_of(found, inputs)
     otherwise = [changes for _, *ways in doubts for changes in ways]
     otherwise += [{"boundaries": [b], "gammas": [g]} for b, g in cuts]

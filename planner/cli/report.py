@@ -21,7 +21,7 @@ def report(
     output: opt.OutputFile = None,
     choices: Annotated[
         str, opt.told("Time for other choices and what else is sized; 0 leaves the choices out.", "--options-seconds")
-    ] = "1.8s",
+    ] = "1.4s",
 ) -> None:
     """One self-contained page (HTML, or Markdown by the file's name) about a plan: answer, choices, pictures, assumptions.
 

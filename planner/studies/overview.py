@@ -12,10 +12,13 @@ from planner.studies.costs import Costs
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
-__all__ = ["RATES", "Cut", "Doubt", "Overview", "Sensitivity", "cuts_of", "doubts_of", "sensitivities"]
+__all__ = ["Cut", "Doubt", "Overview", "Sensitivity", "cuts_of", "doubts_of", "rates_of", "sensitivities"]
 
 RATES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 """Rates at which the fleet is shown, relative to the plan's [1]."""
+
+NEARLY_FULL = 0.85
+"""Between this share of the capacity and all of it a fleet is not looked at: such waits take long to follow [1]."""
 
 MUCH = 0.2
 """Share by which traffic, outputs and limits are taken otherwise [1]."""
@@ -92,6 +95,13 @@ class Overview:
     costs: Costs
     command: str
     cuts: tuple[Cut, ...] = ()
+
+
+def rates_of(plan: Plan, capacity_per_s: float) -> list[float]:
+    """Rates at which the fleet is shown [1/s], ascending; those just below its capacity give way to a lower one."""
+    rate, full = plan.arrival_rate_per_s, NEARLY_FULL * capacity_per_s
+    shown = [rate * f for f in RATES]
+    return sorted({full if full < r < capacity_per_s and r != rate else r for r in shown})
 
 
 def doubts_of(plan: Plan, inputs: PlanInputs) -> list[Doubt]:
