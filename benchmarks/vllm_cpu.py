@@ -4,7 +4,7 @@ Run by hand on a machine that does nothing else (two cores at least: one for the
 
     python benchmarks/vllm_cpu.py install DIR      virtual environment (about 3.5 GB) and a small random model
     python benchmarks/vllm_cpu.py run DIR          serve, calibrate (5 minutes), measure, print predicted against measured
-    python benchmarks/vllm_cpu.py report DIR       print it again from the files (--per-sequence S: with so much more a sequence)
+    python benchmarks/vllm_cpu.py report DIR       print it again from the files (--refit: its points fitted anew)
     python benchmarks/vllm_cpu.py sampler DIR      time its sampler alone, greedy and at temperature 1
 
 `run` takes about 25 minutes: two length laws, saturated and at three rates up to 80% of what was measured there (`vllm bench
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ import numpy as np
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
 from planner.calibrate.loads import OperatingRange
-from planner.calibrate.run import calibrate_server
+from planner.calibrate.raw import read_points
+from planner.calibrate.run import calibrate_server, refit
 from planner.catalog.profiles import Profile, load_profile, served_by
 from planner.engines import engine
 from planner.queueing.mixed.replica import MixedReplica
@@ -404,11 +405,12 @@ def circumstances(loads: dict[str, Any], name: str) -> str:
     return f"{seen['load']:.1f}, {seen['speed'] / first:.2f}, {seen['stolen']:.0%}"
 
 
-def report(folder: Path, per_sequence_s: float = 0.0) -> None:
-    """Predicted against measured, from the files."""
+def report(folder: Path, again: bool = False) -> None:
+    """Predicted against measured, from the files; `again`: with the calibration's points fitted anew."""
     runs = folder / "runs"
-    profile = served_by(load_profile(runs / "profile.yaml"))
-    profile = replace(profile, iteration=replace(profile.iteration, h=profile.iteration.h + per_sequence_s))
+    points = runs / "profile.points.jsonl"
+    kept = refit(read_points(points), force=True).profile if again else load_profile(runs / "profile.yaml")
+    profile = served_by(kept)
     loads = json.loads((runs / "load.json").read_text())
     print(f"profile: {profile.points} loads, left-out TPOT error {profile.error_mean:.1%}, band {profile.band:.0%}\n")
     print(
@@ -487,7 +489,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--per-sequence", type=float, default=0.0)
+    parser.add_argument("--refit", action="store_true")
     parser.add_argument("--priority", choices=PRIORITIES, default="normal")
     given = parser.parse_args()
     where = given.folder.resolve()
@@ -498,4 +500,4 @@ if __name__ == "__main__":
             if given.again:
                 shutil.rmtree(where / "runs", ignore_errors=True)
             measure(where, 45.0 if given.short else given.seconds, given.short, given.priority)
-        report(where, given.per_sequence)
+        report(where, given.refit)
