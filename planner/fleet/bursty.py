@@ -15,7 +15,7 @@ from planner.fleet.stock import BurstyStock
 __all__ = ["BurstySearch", "bursts_are_dear"]
 
 MOST_RIVALS = 4
-"""Options of a pool sized or tried under bursts: the cheapest under Poisson arrivals."""
+"""Options of a pool sized or tried under bursts, the cheapest under Poisson arrivals; of every GPU type at least one."""
 
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
@@ -124,19 +124,24 @@ class BurstySearch:
         best = problem.known.cheapest.get((i, j))
         if best is not None:
             return best if best.cost_usd_per_hour < below else None
-        factor = self._factor
-        for _, k, needed in _ranked(self.calm, i, j)[:MOST_RIVALS]:
+        factor, tried, types = self._factor, 0, set[str]()
+        for _, k, needed in _ranked(self.calm, i, j):
+            gpu = problem.options[k].gpu.name
+            if tried >= MOST_RIVALS and gpu in types:
+                continue
             most = math.inf
             if below < math.inf:
                 most = problem.options[k].price.most_below(below)
                 if most < 1 or needed * factor > most * (1.0 + RIVAL) or problem.capacity_bound(i, j, k) >= below:
                     continue
-                if not problem.keeps_with(i, j, k, int(most), calmly=False):
-                    built = problem.build(i, j, k)
-                    if built is not None and problem.looks_broken(built[2], problem.rate * built[0].share, int(most)):
-                        # bursts are as hard on other engines
-                        factor = max(factor, (most + 1.0) / needed)
-                    continue
+            tried += 1
+            types.add(gpu)
+            if below < math.inf and not problem.keeps_with(i, j, k, int(most), calmly=False):
+                built = problem.build(i, j, k)
+                if built is not None and problem.looks_broken(built[2], problem.rate * built[0].share, int(most)):
+                    # bursts are as hard on other engines
+                    factor = max(factor, (most + 1.0) / needed)
+                continue
             if (found := self._sized_as(i, j, k, most)) is not None and found.cost_usd_per_hour < below:
                 best, below = found, found.cost_usd_per_hour
         if best is not None:

@@ -329,3 +329,18 @@ def test_the_upper_band_is_none_exactly_where_no_number_would_do() -> None:
     said = {w.split(":")[0] for w in plan.warnings if "at any number of replicas" in w}
     assert said == {p.name for p in plan.pools if p.replicas_high is None} != set()
     assert [p["replicas_high"] for p in plan.to_dict()["pools"]] == [None]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked"),
+    [
+        (("l40s", "mi300x"), {"rate": 1.91, "ttft": 0.974}),
+        (("a100", "mi300x"), {"rate": 1.67, "ttft": 4.934, "tpot": 0.185, "routing": "rr", "cached_share": 0.54}),
+    ],
+)
+def test_a_choice_of_gpu_types_never_costs_more(gpus: tuple[str, ...], asked: dict[str, Any]) -> None:
+    """Where one replica of the dearer type is enough, one of the cheaper type is looked at under bursts too."""
+    both = fo.plan("azure", model="llama-3.1-8b", pools=1, gpu=list(gpus), **asked)
+    for gpu in gpus:
+        alone = fo.plan("azure", model="llama-3.1-8b", pools=1, gpu=gpu, **asked)
+        assert both.cost_usd_per_hour <= alone.cost_usd_per_hour * (1.0 + 1e-9)
