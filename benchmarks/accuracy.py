@@ -175,6 +175,14 @@ def routing(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def bands(text: str) -> list[Row]:
+    everywhere = line(text, "all")
+    return [
+        Row("`mixed`, bands", "the shipped simulator", everywhere[1], f"the truth is inside in {everywhere[2]}",
+            f"TTFT p99 inside in {everywhere[5]}, TPOT p99 {everywhere[8]}", "-"),
+    ]  # fmt: skip
+
+
 def occupancy(text: str) -> list[Row]:
     out = []
     for label in ("Our own iteration-level server", "A second, independent iteration-level server"):
@@ -307,6 +315,7 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "public": public,
     "mixed": mixed,
     "routing": routing,
+    "bands": bands,
     "simulation": simulation,
     "bursts": bursts,
     "sending": sending,

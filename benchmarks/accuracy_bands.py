@@ -30,13 +30,14 @@ from planner.simulate.pool import simulate_pool
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy" / "bands.md"
 ROUTINGS = ("random", "p2c", "jsq", "rr")
 # Pools the bands were set with, and those they are held to: nobody looked at the second before.
-SET_SEED, SET_POOLS, FRESH_SEED, FRESH_POOLS = 100, 90, 300, 15
+SET_SEED, SET_POOLS, FRESH_SEED, FRESH_POOLS = 100, 90, 300, 30
 LOADS, REPLICAS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9), (2, 3, 4, 6, 8, 12, 16, 32, 64)
 # Percentiles of a row, a little beyond the 5th and 95th that it stands for: few cases reach less far than many.
 ENDS = (0.04, 0.96)
 # A row of fewer cases is made no narrower than the named one of the same routing.
 FEW_CASES, AT_LEAST = 20, "load <= 0.87"
-REQUESTS = 50_000
+# Requests of a pool; a replica alone, whose waits swing more slowly than a pool's, gets more.
+REQUESTS, ALONE = 50_000, 200_000
 
 Pool = tuple[str, str, int, str, int, int, float, int, float, int]
 Found = tuple[str, float, bool, np.ndarray]
@@ -93,7 +94,7 @@ class Truths:
         if most <= 0.0:
             return None
         prior = roofline(gpu(chip), model(name), tp)
-        requests = max(REQUESTS, 2000 * replicas) * (2 if load > 0.82 else 1)
+        requests = max(REQUESTS if replicas > 1 else ALONE, 2000 * replicas) * (2 if load > 0.82 else 1)
         run = simulate_pool(
             *law(work), None, load * most * replicas, requests=requests // (4 if work == "mooncake" else 1), seeds=(start,),
             quantiles=LEVELS, replicas=replicas, iteration=IterationModel(**{k: float(getattr(prior, k)) for k in TERMS}),
@@ -189,7 +190,7 @@ HEAD = """# How well the bands hold
 
 Made by `python benchmarks/accuracy_bands.py`: pools of 1 (random) or 2 to 64 mixed-batching replicas under Poisson arrivals at
 loads of 0.3 to 0.9, of any token budget, slots and memory, long prompts and such as wait for slots or memory among them, against
-the shipped simulator (50,000 requests and more). None of these pools was looked at before.
+the shipped simulator (50,000 requests and more; 200,000 of a replica alone). None of these pools was looked at before.
 
 ## How often the truth is inside
 

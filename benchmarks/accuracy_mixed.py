@@ -5,8 +5,7 @@
     python benchmarks/accuracy_mixed.py --truths FILE      # keeps what was simulated in FILE, and goes on from there
 
 Two sets: `development`, the simulated cases of ../shared/data/mixed/truth.json (set FLEETOPT_SHARED_DATA if the data is
-elsewhere), and `hold-out`, other GPUs, workloads and budgets simulated here by `mixed_simulator.py`. Prints the rows of
-`planner/queueing/mixed/accuracy.py` as well.
+elsewhere), and `hold-out`, other GPUs, workloads and budgets simulated here by `mixed_simulator.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from mixed_simulator import simulate
 
 from planner.catalog.load import gpu, model
 from planner.iteration.roofline import roofline
-from planner.queueing.mixed.accuracy import METRICS, REGIONS
+from planner.queueing.mixed.accuracy import REGIONS
 from planner.queueing.mixed.replica import MixedReplica
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -236,6 +235,38 @@ def table(groups: list[tuple[str, list[dict]]]) -> list[str]:
     return [head, "|" + "---|" * 10, *(row(name, cases) for name, cases in groups if cases)]
 
 
+# Most a median may be off, in percent, up to a load: TTFT p99, and TPOT p99 at every load.
+TTFT_BARS, TPOT_BAR, TURN_BAR = ((0.7, 3.0), (0.87, 5.0), (1.0, 12.0)), 3.0, 10.0
+
+
+def bars(cases: list[dict], throughputs: list[tuple[str, str, float]]) -> list[str]:
+    """Medians beside what they may be, of both sets, flagged predictions too."""
+    lines = [
+        "| routing | load | cases | TTFT p99 | may be | TPOT p99 | may be | |",
+        "|---|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for routing in ("random", "jsq", "rr"):
+        low = 0.0
+        for high, bar in TTFT_BARS:
+            inside = [c["error"] for c in cases if c["routing"] == routing and low < c["load"] <= high]
+            below, low = low, high
+            if not inside:
+                continue
+            ttft, tpot = (100 * float(np.median([abs(e[m]) for e in inside])) for m in ("ttft_p99", "tpot_p99"))
+            most = (TURN_BAR, TURN_BAR) if routing == "rr" else (bar, TPOT_BAR)
+            missed = " and ".join(
+                n for n, v, b in (("TTFT", ttft, most[0]), ("TPOT", tpot, most[1])) if round(v, 1) > b
+            )
+            lines.append(
+                f"| {routing} | {below:g} to {high:g} | {len(inside)} | {ttft:.1f} | {most[0]:g} | {tpot:.1f} | {most[1]:g} "
+                f"| {missed and 'missed: ' + missed} |"
+            )
+    of_memory = [error for _, binding, error in throughputs if binding == "kv"]
+    within = [sum(abs(e) <= 0.015 for e in part) for part in ([e for _, _, e in throughputs], of_memory)]
+    found = f"{within[0]} of {len(throughputs)}, of those bound by memory {within[1]} of {len(of_memory)}"
+    return [*lines, "", f"Maximum throughput within 1.5%: {found}."]
+
+
 def speed() -> list[str]:
     prompts, outputs = lengths("azure_conv")
     params = {"t0": 0.0019, "w": 0.0051, "b": 23.5e-6, "c": 4.7e-6, "h": 1e-6, "g": 5e-8, "a": 7e-10}
@@ -300,6 +331,7 @@ def main() -> None:
             ]
         )
         text.append("")
+    text += ["## Bars", "", *bars(dev + held, throughputs), ""]
     text += ["## By region (both sets)", "", "The regions of `planner/queueing/mixed/accuracy.py`.", ""]
     groups = defaultdict(list)
     for c in dev + held:
@@ -324,16 +356,6 @@ def main() -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text("\n".join(text))
     print(f"wrote {options.output}")
-    for name in REGIONS:
-        if name not in groups:  # two choices have a benchmark of their own
-            continue
-        numbers, lean = [], []
-        for metric in METRICS:
-            e = np.array([c["error"][metric] for c in groups[name] if metric in c["error"]]) * 100
-            low, high = (np.quantile(e, 0.05), np.quantile(e, 0.95)) if e.size else (0, 0)
-            numbers += [f"{min(low, 0):.0f}", f"{max(high, 0):.0f}"]
-            lean.append(f"{np.quantile(e, 0.25):.1f}" if e.size else "0")
-        print(f'    Region("{name}", {len(groups[name])}, _band({", ".join(numbers)}), _lean({", ".join(lean)})),')
 
 
 if __name__ == "__main__":

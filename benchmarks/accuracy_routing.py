@@ -3,7 +3,6 @@
     python benchmarks/accuracy_routing.py                   # some twenty minutes; writes docs/accuracy/routing.md
     python benchmarks/accuracy_routing.py --requests 20000  # a quick look, noisier
     python benchmarks/accuracy_routing.py --truths FILE     # keeps what was simulated in FILE, and goes on from there
-    python benchmarks/accuracy_routing.py --only rr --seeds 613 --pools 9   # another routing, printed only
 
 Per seed, twice forty pools of 4 to 64 replicas at loads of 0.3 to 0.85 under Poisson arrivals: settings and workloads of
 `accuracy_mixed.py`, and other GPUs, models and lengths, which played no part in finding the closed form.
@@ -28,9 +27,8 @@ from planner.simulate.pool import simulate_pool
 Setting = tuple[str, str, int, str, int, int, float]
 
 ROOT = Path(__file__).resolve().parents[1]
-CASES, SEEDS, BAND_SEED = 40, (777, 4242), 99
+CASES, SEEDS = 40, (777, 4242)
 REPLICAS, LOADS = (4, 8, 16, 32, 64), (0.3, 0.5, 0.7, 0.8, 0.85)
-FEW = (2, 3, 4, 6, 12)
 TERMS = ("t0", "w", "b", "c", "h", "g", "a")
 METRICS = tuple(f"{m} p{round(100 * q)}" for m in ("TTFT", "TPOT", "E2E") for q in LEVELS)
 
@@ -74,33 +72,8 @@ replicas run near saturation, a simulation of 60,000 requests is itself uncertai
 
 A third draw of 80 pools (`--seeds 4242`), looked at only after all of the above was settled: TTFT p50 1.0 / -10 / +10, p99
 3.6 / -7 / +17, TPOT p50 0.6 / -7 / +19, p99 2.3 / -13 / +26.
-"""
-LAST = """
-## Every routing, drawn last
 
-Pools of the settings above, drawn when all formulas had been settled (`--only random --seeds 911 --pools 18`, `--only p2c --few
---seeds 912 --pools 12`, `--only rr --seeds 613 --pools 9`; `--few` are pools of 2 to 12 replicas), loads of 0.3 to 0.85: median
-absolute error in percent.
-
-| routing | pools | TTFT p50 | p90 | p99 | TPOT p50 | p90 | p99 |
-|---|--:|--:|--:|--:|--:|--:|--:|
-| random | 18 | 1.1 | 1.6 | 4.3 | 1.5 | 1.4 | 2.9 |
-| p2c, few replicas | 12 | 1.3 | 1.2 | 2.3 | 0.2 | 1.7 | 2.7 |
-| rr | 9 | 2.5 | 6.8 | 6.8 | 3.5 | 4.3 | 4.9 |
-
-Of random routing 90% of all simulated values lie in the printed band, of p2c with few replicas 90% (26 pools), of jsq with few
-replicas 83% of 12 pools, by which its bands were then widened. Prompts and the decodes they become come together; the spread this
-adds to TPOT is followed. Round robin counts the arrivals of its pool between its own, of up to four replicas, and is extrapolated
-to more; it is pessimistic by 2 to 7% of TTFT. Two choices of two replicas are join-shortest-queue.
-"""
-BANDS = """
-## Bands
-
-How often the simulated value lies in the band printed (to half a per cent) with random routing and join shortest queue, all
-metrics and quantiles, on pools drawn like those above with one more seed; half widths are means of TTFT and TPOT p99. Bands of
-p2c are percentiles of the cases above. Those of random and of jsq up to load 0.7 were widened by these very pools: as percentiles
-of the development and hold-out cases of mixed.md alone they held in 80% here.
-
+How far the other routings are off, and how often the truth is in the bands, p2c among them: [bands.md](bands.md).
 """
 
 
@@ -158,36 +131,6 @@ def draws(number: int) -> list[Drawn]:
     return [draw(rng, settings) for settings in (usual, OTHERS) for _ in range(CASES)]
 
 
-def alternately(number: int, pools: int, few: bool) -> list[Drawn]:
-    """Pools of a seed, the others and the usual settings in turn; with `few`, of two to twelve replicas."""
-    rng = np.random.default_rng(number)
-    usual = [s for s in HOLD_OUT if s[3] != "mooncake"]
-    found = [draw(rng, usual if k % 2 else OTHERS) for k in range(pools)]
-    fewer = dict(zip(REPLICAS, FEW, strict=True))
-    return [(setting, fewer[g] if few else g, load, seed) for setting, g, load, seed in found]
-
-
-def bands(looked: dict[str, list[Looked]]) -> str:
-    """How often the simulated value lies in the band that is printed, and the half widths of the bands of P99."""
-    lines = [
-        "| routing | pools | inside | TTFT p99 | TPOT p99 | half width, load <= 0.7 | beyond |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for routing, rows in looked.items():
-        inside, widths = [], []
-        for _, _, load, errors, at in rows:
-            band = np.array([b for metric in ("ttft_s", "tpot_s", "e2e_s") for b in at.error_band[metric]])
-            inside.append((errors >= band[:, 0] - 0.005) & (errors <= band[:, 1] + 0.005))
-            widths.append((load <= 0.7, float(np.mean(band[[2, 5], 1] - band[[2, 5], 0])) / 2.0))
-        found = np.array(inside)
-        low, high = (np.median([w for calm, w in widths if calm is which]) for which in (True, False))
-        lines.append(
-            f"| {routing} | {len(rows)} | {found.mean():.0%} | {found[:, 2].mean():.0%} | {found[:, 5].mean():.0%} "
-            f"| {low:.0%} | {high:.0%} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
 def cells(errors: np.ndarray) -> str:
     """Median of the absolute error / worst optimistic / worst pessimistic of each metric [%]."""
     e = 100 * errors
@@ -199,25 +142,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=60_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--truths", type=Path, help="file of what has been simulated, one line a pool; grows")
-    parser.add_argument(
-        "--pools", type=int, default=30, help="pools on which the band of random is tried; half for jsq"
-    )
-    parser.add_argument(
-        "--only", help="print the errors of one routing on `--pools` pools of every seed, and write nothing"
-    )
-    parser.add_argument("--few", action="store_true", help="with --only: pools of 2 to 12 replicas")
     options = parser.parse_args()
-    if options.only:
-        found = []
-        for number in options.seeds:
-            for setting, g, load, seed in alternately(number, options.pools, options.few):
-                # replicas chosen at random are each a pool of one
-                g = 1 if options.only == "random" else g
-                requests = max(2 * options.requests, 5000 * g)
-                found.append(case(setting, g, load, seed, options.only, requests, None)[0])
-                print(*setting, g, load, (100 * found[-1]).round(1), flush=True)
-        print(" | ".join(METRICS), "\n", cells(np.array(found)), sep="")
-        return
     known: dict[str, list[float]] = {}
     if options.truths is not None and options.truths.is_file():
         known = dict(json.loads(line) for line in options.truths.read_text(encoding="utf-8").splitlines())
@@ -237,15 +162,6 @@ def main() -> None:
     rows = []
     for number in options.seeds:
         rows += [(*look(number, d, "p2c")[:4], k >= CASES) for k, d in enumerate(draws(number))]
-    both = draws(BAND_SEED)
-    # one of the usual settings, one of the others, and so on
-    chosen = [d for pair in zip(both[:CASES], both[CASES:], strict=True) for d in pair][: options.pools]
-    table_of_bands = bands(
-        {
-            routing: [look(BAND_SEED, d, routing) for d in chosen[:count]]
-            for routing, count in (("random", options.pools), ("jsq", options.pools // 2))
-        }
-    )
     errors = np.array([r[3] for r in rows])
     short = np.array(["azure_code" in r[0] for r in rows])
     other = np.array([r[4] for r in rows])
@@ -255,15 +171,7 @@ def main() -> None:
         ("outputs of 100 tokens and more", ~short), ("short outputs (28 tokens)", short),
     )  # fmt: skip
     table += [f"| {name} | {inside.sum()} | {cells(errors[inside])} |" for name, inside in groups]
-    load = np.array([r[2] for r in rows])
-    regions = (
-        ("load <= 0.7", ~short & (load <= 0.7)), ("load <= 0.87", ~short & (load > 0.7)), ("short outputs", short),
-    )  # fmt: skip
-    for name, inside in regions:
-        # rows of planner/queueing/mixed/accuracy.py: 5th and 95th percentile, first quartile, of every metric
-        low, quartile, high = np.quantile(100 * errors[inside], (0.05, 0.25, 0.95), axis=0).round(1)
-        print(name, int(inside.sum()), np.stack((low, high), axis=1).ravel().round(), quartile)
-    text = HEAD + "\n".join(table) + "\n" + TAIL + BANDS + table_of_bands + LAST
+    text = HEAD + "\n".join(table) + "\n" + TAIL
     (ROOT / "docs" / "accuracy" / "routing.md").write_text(text, encoding="utf-8")
     print(text)
 
