@@ -9,9 +9,11 @@ from __future__ import annotations
 import csv
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
@@ -20,12 +22,15 @@ from planner.methods.overload import overloaded_replica
 from planner.queueing.mixed.replica import MixedReplica
 from planner.queueing.overload import Door
 from planner.simulate.answered import simulate_clients
-from planner.simulate.clients import ClientRules
+from planner.simulate.clients import Calls, ClientRules, run_clients
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.pools import PoolLaw, State, features
 
+Floats = NDArray[np.float64]
+
 LOADS = (0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
+FURTHER_CASES = ((1500, 150, 1.0), (6000, 80, 0.6), (300, 300, 0.8))
 OTHER_CASES = ((2000, 300, 1.0), (8000, 50, 0.5), (500, 100, 0.3))
 CASES = ((1000, 200, 1.0), (4000, 100, 0.7), (200, 400, 1.0))
 DOORS = (Door(30), Door(30, retries=2), Door(timeout_s=10.0), Door(timeout_s=10.0, retries=1))
@@ -119,6 +124,58 @@ def elsewhere() -> None:
     print(f"\nother laws: within 10% in {inside} of {len(errors)}, farthest {max(distances):.3f} of the demand")
 
 
+def limits_and_surges() -> None:
+    """The limit for a TTFT promise, and the time until a surge to twice the capacity for a minute is over, on further laws."""
+    iteration = profile(gpu=gpu("h100"), model=model("llama-3.1-8b"), tp=1).iteration
+    for prompt, output, spread in FURTHER_CASES:
+        law = lengths(prompt, output, spread)
+        x = capacity(law, iteration, SLOTS, BUDGET, KV_TOKENS)
+        replica = overloaded_replica(law, iteration, SLOTS, BUDGET, KV_TOKENS, x)
+        for promise in (1.0, 3.0):
+            limit = replica.queue_for(promise)
+            met = []
+            for load in (1.3, 2.0):
+                sent, first = run(law, iteration, ((load * x, 9000 / (load * x)),), Door(limit), 1)
+                met.append(f"{np.nanquantile((first - sent)[sent.size // 5 :], 0.99):.2f} s at {load:g} times")
+            print(f"\n{prompt}, {output}: P99 TTFT {promise:g} s, at most {limit} waiting: {', '.join(met)}")
+        for usual, door in ((0.6, Door()), (0.8, Door()), (0.8, Door(40)), (0.8, Door(timeout_s=5.0))):
+            found, met = replica.recovery_s(usual * x, 2.0 * x, STAGE_S, door), []
+            parts = (usual * x, STAGE_S), (2.0 * x, STAGE_S), (usual * x, max(3.0 * found, STAGE_S))
+            for seed in range(3):
+                sent, first = run(law, iteration, parts, door, seed)
+                waited = first - sent
+                # over when a newcomer's first token comes as soon as 95% did before
+                easy = waited <= np.nanquantile(waited[sent < STAGE_S], 0.95)
+                met.append(float(np.min(sent[easy & (sent > 2.0 * STAGE_S)])) - 2.0 * STAGE_S)
+            told = ", ".join(f"{s:.0f}" for s in met)
+            print(
+                f"usual load {usual:g}, queue {door.max_queue:g}, patience {door.timeout_s:g} s: {found:.0f} s, {told} s"
+            )
+
+
+def run(
+    law: PoolLaw, iteration: IterationModel, parts: Sequence[tuple[float, float]], door: Door, seed: int
+) -> tuple[Floats, Floats]:
+    """Poisson arrivals at (rate [1/s], seconds) one after another: when each was sent, and its first token [s], NaN = never."""
+    rng = np.random.default_rng(seed)
+    times: list[float] = []
+    start = 0.0
+    for rate, lasts in parts:
+        times += np.sort(start + rng.random(rng.poisson(rate * lasts)) * lasts).tolist()
+        start += lasts
+    rows, count = rng.integers(law.input_tokens.size, size=len(times)), len(times)
+    lengths_of = (column[rows].astype(int).tolist() for column in (law.input_tokens, law.output_tokens))
+    nothing = [-1] * count
+    calls = Calls(
+        list(zip(times, range(count), strict=True)), *lengths_of, nothing, [0] * count, nothing, [0.0] * count
+    )
+    rules = ClientRules(door.max_queue, math.inf, door.timeout_s)
+    engine = {"slots": SLOTS, "token_budget": BUDGET, "kv_tokens": KV_TOKENS}
+    found = run_clients(calls, rules, iteration, **engine, cache=None, seed=seed)
+    order = np.argsort(found.sent_s)
+    return np.array(found.sent_s)[order], np.array(found.first_s)[order]
+
+
 def closed_loop() -> None:
     """Overloaded stages of real servers, one scale of all iteration times from the stages that are not overloaded."""
     path = Path(os.environ["FLEETOPT_SHARED_DATA"]) / "real" / "openloop" / "constant_rate_stages.csv"
@@ -200,5 +257,6 @@ def scaled(iteration: IterationModel, scale: float) -> IterationModel:
 if __name__ == "__main__":
     against_simulation()
     elsewhere()
+    limits_and_surges()
     if "FLEETOPT_SHARED_DATA" in os.environ:
         closed_loop()
