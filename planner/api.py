@@ -52,11 +52,6 @@ if TYPE_CHECKING:
     from planner.studies.what_if import Sweep
     from planner.workload.frames import Frame
 
-__all__ = [
-    "autoscale", "batching", "calibrate", "check", "compare_policies", "cost", "deploy", "evaluate", "load_workload", "metrics",
-    "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
-]  # fmt: skip
-
 
 @keeping()
 def plan(

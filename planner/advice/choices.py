@@ -32,8 +32,6 @@ from planner.routing import ROUTINGS, find_routing
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
 
-__all__ = ["by_worth", "choices_after", "choices_of", "cost_with", "ways_out"]
-
 LIMITS = (0.5, 0.7, 1.4, 2.0, 3.0)
 """Limits of the promise tried around the plan's own, as factors."""
 

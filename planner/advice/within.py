@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from planner.cores import cores
 
-__all__ = ["within"]
-
 MOST_WORKERS = 8
 
 T = TypeVar("T")

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = [
-    "LAG_S",
-    "Outcome",
-    "Running",
-    "clock_counts",
-    "fast_counts",
-    "perfect_counts",
-    "run_policy",
-    "serving_of",
-    "static_counts",
-    "within",
-]
-
 LAG_S = 15.0
 """Age of what a scaler sees: half a scrape and the query [s]."""
 

@@ -36,15 +36,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "Autoscaling",
-    "PoolScaler",
-    "autoscaling",
-    "clock_of",
-    "derive_policy",
-    "running_of",
-]
-
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""
 

@@ -16,8 +16,6 @@ from planner.methods.base import Prediction
 from planner.plans import json_number
 from planner.workload import pools as m
 
-__all__ = ["UTILIZATION", "Capacity", "Threshold", "capacity_of", "threshold_of"]
-
 UTILIZATION = "utilization"
 """What binds where no promise does: the cap on the share of the maximum throughput in use."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["AS_SIZED", "Windows", "arrivals_along", "between_swings", "kept_windows"]
-
 MOST_REPLICAS = 4
 """Replicas that are simulated: a larger pool's share of bursts is sent to so many."""
 

@@ -11,22 +11,6 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 
-__all__ = [
-    "DEFAULT_BUDGET",
-    "LOWEST_LOG",
-    "PARAMETERS",
-    "SCHEDULING",
-    "Loads",
-    "Rules",
-    "ServerPoint",
-    "closed_loop_tpot",
-    "idle_ttft",
-    "iteration_of",
-    "log_parameters",
-    "log_times",
-    "loop_times",
-]
-
 FloatArray = NDArray[np.float64]
 
 PARAMETERS = ("t0", "w", "b", "c", "g", "h", "a", "more", "request", "overhead")

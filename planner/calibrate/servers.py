@@ -31,8 +31,6 @@ from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shard import shard
 
-__all__ = ["ENOUGH_SHAPES", "Limits", "ServerFit", "fit_server", "hardware_limit", "server_limits"]
-
 FloatArray = NDArray[np.float64]
 
 ENOUGH_SHAPES = 6

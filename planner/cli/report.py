@@ -9,9 +9,6 @@ import typer
 
 from planner.cli import options as opt
 
-__all__ = ["report"]
-
-
 PAGES, WORDS = (".html", ".htm"), (".md", ".markdown")
 """What a report can be, by the file's name."""
 

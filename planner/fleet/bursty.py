@@ -12,8 +12,6 @@ from planner.fleet.search import SearchOutcome
 from planner.fleet.splits import merged_pool, solve_splits
 from planner.fleet.stock import BurstyStock
 
-__all__ = ["BurstySearch", "bursts_are_dear"]
-
 MOST_RIVALS = 4
 """Options of a pool sized or tried under bursts, the cheapest under Poisson arrivals; of every GPU type at least one."""
 

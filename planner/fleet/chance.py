@@ -10,8 +10,6 @@ from planner.fleet.pool import Pool, evaluate_pool
 from planner.methods.base import Prediction, unstable
 from planner.promise import Promise
 
-__all__ = ["MEASUREMENTS", "Chance", "at_slow_end", "chance_of"]
-
 NINE_IN_TEN = 1.6448536269514722
 """Half-width of a band that holds nine in ten, in standard deviations."""
 

@@ -22,25 +22,6 @@ from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
-__all__ = [
-    "CLEAR",
-    "GUIDED",
-    "MOST_IDLE",
-    "USUAL_SLOPE",
-    "Pool",
-    "PoolSize",
-    "Shortfall",
-    "broken",
-    "clearly_broken",
-    "evaluate_pool",
-    "excess_of",
-    "gpus_by_type",
-    "pool_model",
-    "replica_for",
-    "smallest_near",
-    "smallest_pool",
-]
-
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
 

@@ -14,8 +14,6 @@ from planner.iteration.constants import BANDS, CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.shard import shard
 
-__all__ = ["PRIOR_LOG_SD", "ShardShape", "band_kind", "known_band", "prior_band", "roofline", "shard_shape"]
-
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0
 FINE_EXPERTS = 32

@@ -20,8 +20,6 @@ from planner.workload.sending import ORDINARY, Sending
 from planner.workload.stretches import MOST_DRAWS, Stretches, stretches
 from planner.workload.trace import Trace
 
-__all__ = ["Burst", "PoolArrivals", "PoolPath", "held_back", "path_band", "replica_rates"]
-
 FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["distinct", "quantiles_of", "ranked"]
-
 FloatArray = NDArray[np.float64]
 Kind = TypeVar("Kind", bound=np.generic)
 

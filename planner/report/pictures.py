@@ -19,8 +19,6 @@ from planner.studies.schedule import Schedule
 from planner.units import format_count, format_duration, format_percent, format_share, format_usd
 from planner.writing import write_text
 
-__all__ = ["Figure", "charts_of", "of_overview", "save"]
-
 Figure = tuple[str, Chart, Table]
 """Title, chart, and the same as a table."""
 

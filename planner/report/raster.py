@@ -12,8 +12,6 @@ from planner.extras import installing
 from planner.report.charts import Bars, Chart, Lines
 from planner.report.svg import HEIGHT, LIGHT, ROW, WIDTH
 
-__all__ = ["draw"]
-
 DOTS_PER_INCH = 150
 
 

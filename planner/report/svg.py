@@ -9,8 +9,6 @@ from html import escape
 
 from planner.report.charts import Bars, Chart, Lines
 
-__all__ = ["document", "drawing", "figure"]
-
 WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
 ROW = 34

@@ -12,8 +12,6 @@ from planner.notebook import InNotebooks
 from planner.plans import json_number
 from planner.promise import PROMISE_METRICS
 
-__all__ = ["Evaluation", "evaluation_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation(InNotebooks):

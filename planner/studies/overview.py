@@ -12,8 +12,6 @@ from planner.studies.costs import Costs
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
-__all__ = ["Cut", "Doubt", "Overview", "Sensitivity", "cuts_of", "doubts_of", "rates_of", "sensitivities"]
-
 RATES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 """Rates at which the fleet is shown, relative to the plan's [1]."""
 

@@ -42,9 +42,6 @@ from planner.units import format_percent
 from planner.workload import pools as m
 from planner.workload.pools import State
 
-__all__ = ["SHAPE", "Colocated"]
-
-
 MORE = 0.1
 """Share of traffic on top for which a plan says what it takes."""
 
