@@ -839,7 +839,9 @@ def overview(
     found = fleet if isinstance(fleet, Plan) else _planned(fleet, inputs.method)
     standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
     rates = about.rates_of(found, standing.capacity_per_s)
-    doubts, cuts = about.doubts_of(found, inputs), about.cuts_of(found, inputs)
+    arrivals = standing.question.traffic.arrivals
+    bursts = arrivals is not None and bool(arrivals.dispersion)
+    doubts, cuts = about.doubts_of(found, inputs, bursts), about.cuts_of(found, inputs)
     otherwise = [changes for _, *ways in doubts for changes in ways]
     otherwise += [{"boundaries": [b], "gammas": [g]} for b, g in cuts]
     # the same engines, and boundaries where these are not the question

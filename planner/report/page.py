@@ -27,9 +27,9 @@ h1{font-size:1.5rem;line-height:1.25}
 h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--rule)}
 .answer{font-size:1.3rem;font-weight:600;margin:.4rem 0}
 .other{float:right;font-size:.85rem;color:var(--soft);cursor:pointer}
-table{border-collapse:collapse;margin:.7rem 0;font-size:.85rem;display:block;overflow-x:auto}
+table{border-collapse:collapse;margin:.7rem 0;font-size:.8rem;display:block;overflow-x:auto}
 th{white-space:normal;vertical-align:bottom}
-th,td{padding:.25rem .5rem;border-bottom:1px solid var(--rule);text-align:right}
+th,td{padding:.25rem .4rem;border-bottom:1px solid var(--rule);text-align:right}
 td{white-space:nowrap}
 tbody tr:hover{background:var(--rule)}
 .l{text-align:left}

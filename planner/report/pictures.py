@@ -158,12 +158,12 @@ def _spread(plan: Plan) -> Figure:
         if worst:
             drawn.append(Line(names[metric], [(100.0 * q, s) for q, s in sorted(worst.items())], style))
     ends = [x for line in drawn for x, _ in line.points]
-    for promise in plan.slo.promises:
-        drawn += [
-            Line(f"promise {names[metric]} {format_duration(limit)}", [(min(ends), limit), (max(ends), limit)], "limit")
-            for metric, limit in promise.limits.items()
-            if ends and metric in names
-        ]
+    limits = {
+        (metric, limit) for p in plan.slo.promises for metric, limit in p.limits.items() if ends and metric in names
+    }
+    for metric, limit in sorted(limits):
+        told = f"promise {names[metric]} {format_duration(limit)}"
+        drawn.append(Line(told, [(min(ends), limit), (max(ends), limit)], "limit"))
     title = "How long requests take, by percentile"
     picture = Lines(title, drawn, "percentile", "time", lambda x: f"{x:g}%", format_duration, log_y=True)
     return (

@@ -102,8 +102,8 @@ def rates_of(plan: Plan, capacity_per_s: float) -> list[float]:
     return sorted({full if full < r < capacity_per_s and r != rate else r for r in shown})
 
 
-def doubts_of(plan: Plan, inputs: PlanInputs) -> list[Doubt]:
-    """What might be otherwise, as changes of the question."""
+def doubts_of(plan: Plan, inputs: PlanInputs, bursts: bool) -> list[Doubt]:
+    """What might be otherwise, as changes of the question; `bursts` says whether the traffic has any."""
     rate = plan.arrival_rate_per_s / (1.0 + inputs.headroom)
     # the busiest hour's, where the rate so far is a mean
     peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
@@ -117,7 +117,7 @@ def doubts_of(plan: Plan, inputs: PlanInputs) -> list[Doubt]:
         ),
         ("limits 20% looser, 20% tighter", _limits(inputs, more), _limits(inputs, less)),
     ]
-    if inputs.burst != "poisson":
+    if bursts:
         found.append(("no bursts (Poisson)", {"burst": "poisson"}, None))
     if isinstance(inputs.cached_share, float) and inputs.cached_share > 0.0:
         share = inputs.cached_share
