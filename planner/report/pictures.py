@@ -161,9 +161,9 @@ def _spread(plan: Plan) -> Figure:
     limits = {
         (metric, limit) for p in plan.slo.promises for metric, limit in p.limits.items() if ends and metric in names
     }
-    for metric, limit in sorted(limits):
-        told = f"promise {names[metric]} {format_duration(limit)}"
-        drawn.append(Line(told, [(min(ends), limit), (max(ends), limit)], "limit"))
+    for metric, bound in sorted(limits):
+        told = f"promise {names[metric]} {format_duration(bound)}"
+        drawn.append(Line(told, [(min(ends), bound), (max(ends), bound)], "limit"))
     title = "How long requests take, by percentile"
     picture = Lines(title, drawn, "percentile", "time", lambda x: f"{x:g}%", format_duration, log_y=True)
     return (
