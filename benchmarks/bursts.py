@@ -48,11 +48,10 @@ OTHERS = (
 DAYS = (("h100", 2, 0.4), ("l40s", 4, 0.5))
 SETS = {"chosen": (CHOSEN, 0, 2, 4), "others": (OTHERS, 1, 102, 4), "days": (DAYS, 0, 2, 3)}
 """Cases, the first token budget's turn, the first seed, and replays of each case at least."""
-MOST_REPLAYS, KNOWN = 10, 0.07
-"""More replays are added up to so many while the standard error of their mean P99 TTFT is above this share of it."""
+MOST_REPLAYED, KNOWN = 600_000, 0.07
+"""More replays are added, up to so many requests in all and ten replays, or as many as that is, while the standard error of their
+mean P99 TTFT is above this share of it."""
 ROUTINGS = ("random", "p2c", "jsq")
-FEWEST, MOST = 120_000, 300_000
-"""Requests of a replay of a trace of an hour; days are replayed whole."""
 DAY_RATE = 4.0
 
 
@@ -93,7 +92,6 @@ def replays(which: str, name: str, law: Law, results: dict[str, Any], save: Path
             copies = max(round(load * capacity / recorded.rate_per_s), 1)
             if not 0.1 < copies * recorded.rate_per_s / capacity < 0.9:
                 continue
-            requests = min(max(FEWEST, copies * recorded.requests), MOST if which != "days" else 10**9)
             engines = PoolEngines(replicas, profile(gpu=gpu(gpu_name), model=model("llama-3.1-8b")).iteration, SLOTS, budget,
                                   KV_TOKENS, routing)  # fmt: skip
             span, columns = (
@@ -104,9 +102,10 @@ def replays(which: str, name: str, law: Law, results: dict[str, Any], save: Path
             case = results.setdefault(key, {"copies": copies, "runs": [], "iteration": pool._iteration.to_dict()})
             copies, runs = case["copies"], case["runs"]
             engines = replace(engines, iteration=IterationModel(**case["iteration"]))
-            while len(runs) < (fewest if copies > 1 else 1) or (
-                len(runs) < MOST_REPLAYS and standard_error(runs) > KNOWN
-            ):
+            # one pass: a part of the hour has another P99, and so have several hours laid one after another
+            requests = copies * recorded.requests
+            most = max(MOST_REPLAYED // requests, 10)
+            while len(runs) < (fewest if copies > 1 else 1) or (len(runs) < most and standard_error(runs) > KNOWN):
                 traffic = ReplayedTraffic(*columns, span, float(copies), requests=requests)
                 seen = simulate(traffic, engines, seeds=(first_seed + len(runs),), quantiles=LEVELS)
                 runs.append([[seen.quantile(m, q).value for q in LEVELS] for m in ("ttft_s", "tpot_s")])

@@ -13,6 +13,8 @@ from planner.queueing.order import ranked
 from planner.workload.trace import SHIFT_S, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -145,7 +147,13 @@ class Path:
         return cls(columns[0].astype(np.int64), inputs, outputs, together)
 
     def requests_like(
-        self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: Ints, deal: int = 0
+        self,
+        input_tokens: Floats,
+        output_tokens: Floats,
+        weight: Floats,
+        category: Ints,
+        deal: int = 0,
+        outputs: Mapping[float, float] | None = None,
     ) -> Trace:
         """Requests of a law dealt to the seconds so that each gets the tokens it had.
 
@@ -159,6 +167,9 @@ class Path:
             The law's rows, shape (rows,).
         deal
             Which of the ways to deal them: who comes in which of the seconds alike, and when within a second, is drawn.
+        outputs
+            Quantiles of the outputs [tokens], where the rows are a compact law: its points keep moments, for which the shortest
+            outputs count little, but a time per token is longest where there are few.
 
         Returns
         -------
@@ -178,7 +189,8 @@ class Path:
         wish = (self.input_tokens / np.maximum(self.counts, 1))[second] * np.exp(0.7 * rng.standard_normal(total))
         dealt = np.empty(total, dtype=np.int64)
         dealt[np.argsort(wish, kind="stable")] = rows[np.argsort(input_tokens[rows], kind="stable")]
-        lengths = np.stack([input_tokens[dealt], output_tokens[dealt]])
+        output = output_tokens[dealt] * (_shortest(output_tokens[dealt], outputs, rng) if outputs else 1.0)
+        lengths = np.stack([input_tokens[dealt], output])
         wanted = np.stack([self.input_tokens, self.output_tokens])
         # the law's mean need not be this stretch's
         wanted = wanted * (lengths.sum(axis=1) / np.maximum(wanted.sum(axis=1), 1.0))[:, None]
@@ -212,7 +224,7 @@ class Path:
         kept = dealt[order]
         # hours picked from many have a clock of their own each, however few they are
         near = SHIFT_S if self.seconds >= FEWEST_HOURS * HOUR_S else None
-        return Trace(times[order] - times[order[0]], input_tokens[kept], output_tokens[kept], category[kept], near)
+        return Trace(times[order] - times[order[0]], input_tokens[kept], lengths[1, order], category[kept], near)
 
     def _within(self, second: Ints, rng: np.random.Generator) -> Floats:
         """When within their seconds requests come [s]."""
@@ -223,6 +235,19 @@ class Path:
         _, moment = ranked(second * moments + (own * moments).astype(np.int64))
         chosen: Floats = rng.random(int(moment.max()) + 1)[moment]
         return np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
+
+
+def _shortest(output_tokens: Floats, quantiles: Mapping[float, float], rng: np.random.Generator) -> Floats:
+    """Factors on outputs up to the median with which their law has these quantiles, shape (requests,)."""
+    place = np.empty(output_tokens.size)
+    # those alike in an order drawn, or the short ones would be some of their inputs
+    order = np.lexsort((rng.random(output_tokens.size), output_tokens))
+    place[order] = (np.arange(output_tokens.size) + 0.5) / output_tokens.size
+    levels = np.array([level for level in quantiles if level < 0.5])
+    there = output_tokens[order[(levels * output_tokens.size).astype(np.int64)]]
+    factor = np.array([quantiles[level] for level in levels.tolist()]) / np.maximum(there, 1e-300)
+    found: Floats = np.interp(place, np.append(levels, 0.5), np.append(factor, 1.0))
+    return found
 
 
 _AT_ONCE = 250_000

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_DRAWS", "Stretches", "stretches"]
 
-MOST_DRAWS = 32
-"""Draws of the shifts looked at, where there are few copies."""
+MOST_DRAWS = 31
+"""Draws of the shifts looked at, where there are few copies; see :func:`_shifts`."""
+
+PRIMITIVE = {2: 1, 3: 2, 5: 2, 7: 3, 11: 2, 13: 2, 17: 3, 19: 2, 23: 5, 29: 10, 31: 12}
+"""Numbers of draws that are primes, and of each a root whose powers go through all remainders but 0."""
 
 MOST_SHIFTS = 4096
 """Shifts in all of them together: many copies even out, so that few draws do."""
@@ -192,15 +195,18 @@ class _Laid:
         draws = (
             1
             if number == 1 or growth == "use"
-            else int(np.clip(MOST_SHIFTS // number, 2, np.clip(DRAWN_S / self.span, 4, MOST_DRAWS)))
+            else max(
+                p
+                for p in PRIMITIVE
+                if p <= np.clip(MOST_SHIFTS // number, 2, np.clip(DRAWN_S / self.span, 5, MOST_DRAWS))
+            )
         )
         self.blocks = max(round(self.span / block_s), 1)
         self.fine = int(np.clip(MOST_BINS / (draws * number * self.blocks), 4, block_s))
         bins = self.bins = self.blocks * self.fine
         self.step = self.span / bins
         reach = 0 if growth == "use" else int(trace.reach_s / self.step)
-        rng = np.random.Generator(np.random.PCG64(20231117))
-        self.moved = (rng.random((number, MOST_DRAWS))[:, :draws].T * reach).astype(np.int64)
+        self.moved = (_shifts(number, draws) * reach).astype(np.int64)
         self.moved[:, 0] = 0
         self._place = np.minimum((trace.times_s / self.step).astype(np.int64), bins - 1)
         self._begin = None
@@ -236,6 +242,23 @@ class _Laid:
         )
         inside = upto - since + np.where(before < 0, total, 0.0)
         return np.asarray(inside / (past * self.counts.mean()))
+
+
+def _shifts(copies: int, draws: int) -> Floats:
+    r"""Shifts of copies in every draw [1], shape (draws, copies): each goes evenly through all there are, and so do differences.
+
+    Whether bursts of two copies meet hangs on the difference of their shifts. In a rank-1 lattice of a prime number of draws,
+    :math:`\{d g^k / D + u_k\}` with a primitive root g, that of any two copies takes D values evenly apart (Korobov 1959);
+    copies beyond the D - 1 powers go through their values in an order drawn.
+    """
+    own = np.random.Generator(np.random.PCG64(20231117)).random((copies, MOST_DRAWS))
+    if draws == 1:
+        return own[:, :1].T
+    powers = [pow(PRIMITIVE[draws], k, draws) for k in range(min(copies, draws - 1))]
+    place = np.argsort(own[:, :draws], axis=1)
+    place[: len(powers)] = np.arange(draws) * np.array(powers)[:, None] % draws
+    found: Floats = ((place / draws + own[:, :1]) % 1.0).T
+    return found
 
 
 _laid = lru_cache(maxsize=4)(_Laid)

@@ -373,7 +373,12 @@ class Workload:
             return self.recorded
         if (key := f"trace {deal}") not in self._cache:
             self._cache[key] = self.path.requests_like(
-                self.input_tokens, self.output_tokens, self.weight, self.category, deal
+                self.input_tokens,
+                self.output_tokens,
+                self.weight,
+                self.category,
+                deal,
+                self.stated_quantiles("output"),
             )
         dealt: Trace = self._cache[key]
         return dealt
