@@ -251,7 +251,7 @@ def _shifts(copies: int, draws: int) -> Floats:
     :math:`\{d g^k / D + u_k\}` with a primitive root g, that of any two copies takes D values evenly apart (Korobov 1959);
     copies beyond the D - 1 powers go through their values in an order drawn.
     """
-    own = np.random.Generator(np.random.PCG64(20231117)).random((copies, MOST_DRAWS))
+    own = np.random.Generator(np.random.PCG64(1)).random((copies, MOST_DRAWS))
     if draws == 1:
         return own[:, :1].T
     powers = [pow(PRIMITIVE[draws], k, draws) for k in range(min(copies, draws - 1))]
