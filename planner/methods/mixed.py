@@ -36,7 +36,7 @@ BURST_TPOT_BAND = (-0.58, 0.45)
 
 PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06, 0.06)}
 """Truth over prediction - 1 of a pool run along a path, before what one hour is off another: the truth was inside the whole band in
-96% of the single replays of docs/accuracy/bursts.md that nothing was chosen on, days apart."""
+92% of the single replays of docs/accuracy/bursts.md."""
 
 PATH_TTFT_MARGIN = 1.05
 """Factor on a TTFT along the path when it is held against a promise: a standard deviation of what a prediction for given traffic is
