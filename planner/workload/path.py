@@ -153,7 +153,7 @@ class Path:
         weight: Floats,
         category: Ints,
         deal: int = 0,
-        outputs: Mapping[float, float] | None = None,
+        output_quantiles: Mapping[float, float] | None = None,
     ) -> Trace:
         """Requests of a law dealt to the seconds so that each gets the tokens it had.
 
@@ -167,7 +167,7 @@ class Path:
             The law's rows, shape (rows,).
         deal
             Which of the ways to deal them: who comes in which of the seconds alike, and when within a second, is drawn.
-        outputs
+        output_quantiles
             Quantiles of the outputs [tokens], where the rows are a compact law: its points keep moments, for which the shortest
             outputs count little, but a time per token is longest where there are few.
 
@@ -189,7 +189,9 @@ class Path:
         wish = (self.input_tokens / np.maximum(self.counts, 1))[second] * np.exp(0.7 * rng.standard_normal(total))
         dealt = np.empty(total, dtype=np.int64)
         dealt[np.argsort(wish, kind="stable")] = rows[np.argsort(input_tokens[rows], kind="stable")]
-        output = output_tokens[dealt] * (_shortest(output_tokens[dealt], outputs, rng) if outputs else 1.0)
+        output = output_tokens[dealt] * (
+            _shortest(output_tokens[dealt], output_quantiles, rng) if output_quantiles else 1.0
+        )
         lengths = np.stack([input_tokens[dealt], output])
         wanted = np.stack([self.input_tokens, self.output_tokens])
         # the law's mean need not be this stretch's
