@@ -14,10 +14,10 @@ from planner.queueing.path import PathRequests
 from planner.routing import find_routing
 from planner.simulate.drive import drive
 from planner.simulate.durations import Canonical
-from planner.simulate.engine import Node
-from planner.simulate.pair import DecodeReplica
+from planner.simulate.engine import Node, Request
 from planner.simulate.policies.distserve import DecodeNode
 from planner.simulate.presets import PoolEngines
+from planner.simulate.run import TableReplica
 from planner.simulate.tables import RequestTable
 
 LEVELS = np.array([0.5, 0.9, 0.99])
@@ -78,6 +78,17 @@ def test_slots_of_the_simulator_agree(routing: str, replicas: int, slots: int, r
         ("e2e_s", last, 0.05),
     ):
         assert found.quantiles(metric, LEVELS) == pytest.approx(np.quantile(true, LEVELS), rel=tolerance), metric
+
+
+class DecodeReplica(TableReplica):
+    """A decode node that serves the requests of a table in the order in which their KV cache arrives."""
+
+    def request(self, number: int, time: float) -> Request:
+        """A request whose first token is out."""
+        lengths = (self.table.input_tokens[number], self.table.output_tokens[number])
+        return Request(
+            number, time, *lengths, node_arrival=time, emitted=1, reported=1, prefilled=-1, last_emission_s=time
+        )
 
 
 def test_decode_nodes_of_the_simulator_agree() -> None:
