@@ -64,7 +64,8 @@ WHOLE: list[dict[str, Any]] = [
         ({"method": "mgc"}, ASKED),
         ({"shape": "disaggregated"}, ASKED),
     )
-    for way, routing in itertools.product(ways, ROUTED)
+    for way in ways
+    for routing in (("random", "p2c") if way in SENT else ROUTED)
 ]
 QUICK: list[dict[str, Any]] = [
     {**by, **way, "routing": routing}
