@@ -12,7 +12,7 @@ import heapq
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,10 @@ from planner.workload.workload import Workload
 GENERATED = "turns=12,first=3000,growth=700,osl=300,gap=40s"
 RATES = ((1, 0.02), (8, 0.16), (8, 0.5))
 CACHES = (50_000, 150_000, 400_000, 1_000_000, 3_000_000)
+FURTHER = (
+    ("turns=4,first=800,growth=2500,osl=900,gap=300s", ((1, 0.02), (6, 0.2)), (60_000, 300_000, 1_500_000)),
+    ("turns=40,first=10000,growth=300,osl=100,gap=5s", ((1, 0.01), (5, 0.08)), (60_000, 200_000, 800_000)),
+)
 PLANS: tuple[tuple[str, dict[str, object]], ...] = tuple(
     ("turns=12,first=4000,growth=900,osl=250,gap=40s", {"rate": 15, **options})
     for options in (
@@ -40,7 +44,22 @@ PLANS: tuple[tuple[str, dict[str, object]], ...] = tuple(
         {"routing": "random", "tp": 2, "offload": 64},
         {"routing": "random", "tp": 2, "offload": 256},
         {"routing": "random", "tp": 2, "offload": 256, "offload_gbps": 40},
+        *(
+            {"routing": routing, "tp": 1, "shape": "disaggregated", "slo": "p90=2s", "tpot": "p90=40ms", **more}
+            for routing, more in (("sticky", {}), ("random", {}), ("random", {"offload": 256}))
+        ),
     )
+)
+PLANS += tuple(
+    ("turns=6,first=800,growth=300,osl=150,gap=20s,groups=20,prefix=3000", {"rate": 40, "routing": routing})
+    for routing in ("random", "sticky", "prefix")
+)
+PLANS += tuple(
+    (
+        "groups=150,prefix=6000,prompts=5,question=1200,osl=300",
+        {"rate": 20, "routing": routing, "model": "qwen3-32b", "tp": 2},
+    )
+    for routing in ("random", "prefix")
 )
 WARM_UP = 0.4
 CALLS = 150_000
@@ -140,15 +159,21 @@ def report(title: str, rows: list[tuple[int, float, str, float, float, float]], 
     )
 
 
-def generated() -> tuple[Workload, list[tuple[int, float, str, float, float, float]]]:
+def generated(
+    text: str = GENERATED,
+    rates: Sequence[tuple[int, float]] = RATES,
+    caches: Sequence[float] = CACHES,
+    seeds: Sequence[int] = (1, 2, 3),
+    calls: int = CALLS,
+) -> tuple[Workload, list[tuple[int, float, str, float, float, float]]]:
     """Sessions of a few numbers, and what three simulations of each case find."""
-    workload, _ = read_workload(GENERATED)
+    workload, _ = read_workload(text)
     assert workload.sessions is not None
     rows = []
-    for replicas, starts in RATES:
+    for replicas, starts in rates:
         for routing in ("sticky",) if replicas == 1 else ("sticky", "random"):
-            for cache in CACHES:
-                shares = [simulated(workload.sessions, starts, replicas, routing, cache, seed) for seed in (1, 2, 3)]
+            for cache in caches:
+                shares = [simulated(workload.sessions, starts, replicas, routing, cache, seed, calls) for seed in seeds]
                 rows.append((replicas, starts, routing, cache, float(np.mean(shares)), float(np.std(shares) / 2**0.5)))
     return workload, rows
 
@@ -192,14 +217,14 @@ def in_the_simulator() -> None:
     one = {"slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
     for text, options in PLANS:
         plan = fo.plan(text, **{**one, **options})
-        (met,) = fo.simulate(plan, requests=20_000, seeds=1).results.values()
-        clients, pool = met.clients, plan.pools[0]
-        facts = plan.caches["all"]
+        results = fo.simulate(plan, requests=20_000, max_requests=20_000, seeds=1).results
+        first, last = plan.pools[0], plan.pools[-1]
+        met, clients, facts = results[last.name], results[first.name].clients, plan.caches[first.name]
         cells = [
             f"{facts['cached_share']:.3f} | {clients['cached_share']:.3f}",
             f"{facts['host_share']:.3f} | {clients['host_share']:.3f}",
-            f"{pool.quantile('ttft_s', 0.9):.2f} | {met.quantile('ttft_s', 0.9).value:.2f}",
-            f"{1e3 * pool.quantile('tpot_s', 0.99):.1f} | {1e3 * met.quantile('tpot_s', 0.99).value:.1f}",
+            f"{first.quantile('ttft_s', 0.9):.2f} | {met.quantile('ttft_s', 0.9).value:.2f}",
+            f"{1e3 * last.quantile('tpot_s', 0.99):.1f} | {1e3 * met.quantile('tpot_s', 0.99).value:.1f}",
         ]
         told = ", ".join(f"{k} {v}" for k, v in options.items())
         print(f"| `{text}` | {told} | {plan.replicas} | {' | '.join(cells)} |", flush=True)
@@ -214,6 +239,10 @@ def main() -> None:
     workload, rows = generated()
     assert workload.sessions is not None
     report(f"Generated sessions, `{GENERATED}`", rows, workload.sessions)
+    for text, rates, caches in FURTHER:
+        workload, rows = generated(text, rates, caches, (11, 12, 13), 80_000)
+        assert workload.sessions is not None
+        report(f"Generated sessions, `{text}`", rows, workload.sessions)
     ladders()
     in_the_simulator()
 
