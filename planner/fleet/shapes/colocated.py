@@ -174,7 +174,7 @@ class Colocated(Fleet):
         key = (pool.name, traffic)
         if key not in self._borne:
             # what is predicted for the chance anyhow says it where it is kept there
-            slow, slower = at_slow_end(pool, self.levels)
+            slow, slower = at_slow_end(pool, self.promises.latency, self.levels)
             found = slower if slow >= traffic else None
             if found is None or broken(found, self.promises.latency) is not None:
                 found = evaluate_pool(pool.model, pool.arrival_rate_per_s * traffic, n, self.levels)
