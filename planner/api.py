@@ -1200,13 +1200,10 @@ def growth(
 def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0.0, buffer: float = 0.0) -> Elasticity:
     """How replicas come and go; takes what it is made of out of the options given."""
     from planner.studies.schedule import Elasticity
-    from planner.units import parse_fraction
 
     over = str(data.pop("rate_is", None) or "mean")
-    if data.get("headroom") is not None:
-        if buffer:
-            raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
-        buffer = parse_fraction(data.pop("headroom"), "headroom")
+    if data.get("headroom") is not None and buffer:
+        raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
     return Elasticity(startup_s, dwell_s, buffer, over)
 
 
@@ -1253,6 +1250,9 @@ class _Hourly:
             self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")
         else:
             self.rate, self.elasticity = stated_rate(self.question, self.loaded), elasticity
+        if not self.elasticity.buffer:
+            # of this call, else of the plan
+            self.elasticity = replace(self.elasticity, buffer=self.question.headroom)
         self.question = replace(self.question, rate_is=None, headroom=0.0)
         self.peak = max(self.rates.rates_per_s(self.rate, self.elasticity.rate_is)) * (1.0 + self.elasticity.buffer)
 

@@ -181,7 +181,10 @@ def agree(traffic: fo.Workload, asked: dict[str, Any], tmp_path: Path, rates: Se
     hours = fo.schedule(elsewhere, hours=tmp_path / "hours.csv", rate_is="peak", rate=max(rates))
     for k, plan in enumerate(plans):
         assert plan is not None
-        assert [p.needed[k] for p in hours.pools] == [p.replicas for p in plan.pools]
+        # what a perfect scaler needs has no headroom, what is held has
+        if "headroom" not in asked:
+            assert [p.needed[k] for p in hours.pools] == [p.replicas for p in plan.pools]
+        assert all(p.replicas[k] >= q.replicas for p, q in zip(hours.pools, plan.pools, strict=True))
 
 
 @pytest.mark.parametrize("method", ["mixed", "occupancy", "mgc"])
