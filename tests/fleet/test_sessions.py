@@ -14,11 +14,11 @@ def plan():
     return fo.plan(CHATS, **BIG)
 
 
-def test_a_session_that_stays_needs_fewer_replicas(plan):
+def test_a_session_that_stays_needs_fewer_gpus(plan):
     assert plan.inputs["routing"] in ("sticky", "prefix")
     blind = fo.plan(CHATS, **BIG, routing="random")
     without = fo.plan(CHATS, **BIG, routing="random", prefix_cache="off")
-    assert plan.replicas < blind.replicas <= without.replicas
+    assert plan.gpus < blind.gpus <= without.gpus  # on engines of different sizes
     assert without.caches is None
 
 
@@ -93,8 +93,6 @@ def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
     assert facts["cached_share"] < facts["repeated_share"]
     curve = {p["replicas"]: p["cached_share"] for p in facts["curve"] if p["routing"] == "random"}
     assert max(curve.values()) < 0.5 * facts["cached_share"]
-    without = fo.plan(CHATS, **asked, prefix_cache="off")
-    assert plan.cost_usd_per_hour < without.cost_usd_per_hour and without.caches is None
     found = fo.simulate(plan, requests=20_000, max_requests=20_000, seeds=1).results
     # the closed form's error and that of a run of 20,000 calls, whose answers take a tenth less than planned
     assert found["prefill"].clients["cached_share"] == pytest.approx(facts["cached_share"], abs=0.04)
@@ -102,6 +100,7 @@ def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
         assert found["decode"].quantile(metric, 0.9).value == pytest.approx(pool.quantile(metric, 0.9), rel=0.12)
 
 
+@pytest.mark.long
 def test_host_memory_and_doors_at_prefill_replicas():
     asked = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
     plan = fo.plan(CHATS, **asked, routing="random", offload=256, max_queue=20)

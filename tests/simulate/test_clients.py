@@ -92,11 +92,11 @@ def test_what_sessions_share_is_found_by_others_and_held_once():
     assert gone.found[1] == 960 and gone.found[2] == 0  # held by the first call as long as it runs, gone 5 s after
 
 
-@pytest.mark.parametrize("routing", ["sticky", "random"])
+@pytest.mark.parametrize("routing", [pytest.param("sticky", marks=pytest.mark.long), "random"])
 def test_shared_prefixes_in_the_simulation_are_those_of_the_plan(routing):
     """The share planned, of a workload that nothing was looked at with, within the error of a run of 12,000 calls."""
     text = "turns=4,first=500,growth=200,osl=100,gap=15s,groups=30,prefix=4000"
-    plan = fo.plan(text, rate=30, slo="8s", pools=1, token_budget=2048, routing=routing, burst="poisson")
+    plan = fo.plan(text, rate=30, slo="8s", pools=1, tp=1, token_budget=2048, routing=routing, burst="poisson")
     found = fo.simulate(plan, requests=12_000, max_requests=12_000, seeds=1).results["all"]
     facts = plan.caches["all"]
     assert 0.3 < facts["cached_share"] < facts["repeated_share"]
