@@ -13,7 +13,7 @@ from planner.fleet.splits import merged_pool, solve_splits
 from planner.fleet.stock import BurstyStock
 
 MOST_RIVALS = 4
-"""Options of a pool sized or tried under bursts, the cheapest under Poisson arrivals; of every GPU type at least one."""
+"""Options of a pool sized or tried under bursts, the cheapest under Poisson arrivals; of a small pool one of every GPU type."""
 
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
@@ -125,15 +125,16 @@ class BurstySearch:
         factor, tried, types = self._factor, 0, set[str]()
         for _, k, needed in _ranked(self.calm, i, j):
             gpu = problem.options[k].gpu.name
-            if tried >= MOST_RIVALS and gpu in types:
+            most = math.inf if math.isinf(below) else problem.options[k].price.most_below(below)
+            # one replica of the cheapest so far leaves no room for another of its type; steps of small pools say little
+            if most < 1 or (tried >= MOST_RIVALS and (gpu in types or most > FEW_REPLICAS)):
                 continue
-            most = math.inf
-            if below < math.inf:
-                most = problem.options[k].price.most_below(below)
-                if most < 1 or needed * factor > most * (1.0 + RIVAL) or problem.capacity_bound(i, j, k) >= below:
-                    continue
             tried += 1
             types.add(gpu)
+            if needed * factor > most * (1.0 + RIVAL):
+                continue
+            if below < math.inf and problem.capacity_bound(i, j, k) >= below:
+                continue
             if below < math.inf and not problem.keeps_with(i, j, k, int(most), calmly=False):
                 built = problem.build(i, j, k)
                 if built is not None and problem.looks_broken(built[2], problem.rate * built[0].share, int(most)):
