@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
-import numpy as np
-
 from planner._version import __version__
-from planner.catalog.load import gpu as find_gpu
-from planner.catalog.load import model as find_model
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.chance import MEASUREMENTS
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
-from planner.fleet.pool import Pool, Shortfall, broken
+from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
+from planner.fleet.pool import Shortfall
+from planner.fleet.records import explained_size, pool_plans, workload_summary
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.types import with_types
 from planner.methods import find_method
-from planner.methods.base import same_band
-from planner.plans import Alternative, LatencyValue, Oracle, Plan, PoolPlan, SearchReport
-from planner.question.compiled import CompiledQuestion, Engines, Traffic, compile_question
+from planner.plans import Alternative, Oracle, Plan, SearchReport
+from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
-from planner.replica.floor import hardware_floor
 from planner.routing import find_routing
-from planner.units import format_count, format_duration, format_usd
-from planner.workload import pools as m
-from planner.workload.arrivals import POISSON_ASSUMED
+from planner.units import format_count, format_usd
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.workload import Workload
-
-FEW_REPLICAS = 6
-"""A fleet up to this size at the trace's own rate is worth a remark."""
 
 
 def make_plan(
@@ -243,7 +233,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}
     pools = pool_plans(fleet)
-    explanation = [line for k in range(len(pools)) for line in (_why(fleet, k), *fleet.tightness(k))]
+    explanation = [line for k in range(len(pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
     explanation += fleet.summary()
     spare = fleet.headroom()
     explanation.append(
@@ -251,14 +241,14 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     )
     method, sure = find_method(question.method), fleet.chance()
     remarks = {
-        "assumptions": _once(_assumptions(fleet, method.feels_bursts)),
-        "warnings": _once([*_warnings(fleet, pools), *_without_effect(question, fleet)]),
+        "assumptions": _once(assumptions_of(fleet, method.feels_bursts)),
+        "warnings": _once([*warnings_of(fleet, pools), *options_without_effect(question, fleet)]),
         "notes": _once(
             note
             for note in (
                 None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
                 *solved.notes,
-                *_notes(fleet),
+                *notes_of(fleet),
                 *fleet.notes(),
                 None if sure is None else Remark("chance", {**asdict(sure), "measure": MEASUREMENTS[sure.widest]}),
                 _oracle_note(question, solved),
@@ -320,263 +310,3 @@ def _oracle_note(question: CompiledQuestion, solved: Solved) -> Remark | None:
 def _once(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
     """Each remark once, by what it says."""
     return tuple({str(remark): remark for remark in remarks}.values())
-
-
-def pool_plans(fleet: Fleet) -> tuple[PoolPlan, ...]:
-    """The public records of a fleet's pools."""
-    return tuple(pool_plan(fleet, k) for k in range(len(fleet.pools)))
-
-
-def pool_plan(fleet: Fleet, k: int) -> PoolPlan:
-    """The public record of one pool."""
-    pool = fleet.pools[k]
-    prediction, law, profile, price = pool.size.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = fleet.band(k)
-    mean_input, mean_output = fleet.work_tokens(k)
-    return PoolPlan(
-        name=pool.name,
-        low_tokens=law.lower.boundary,
-        high_tokens=law.upper.boundary,
-        gamma=law.upper.gamma,
-        share=law.share,
-        compressed_share=law.compressed_share,
-        arrival_rate_per_s=pool.arrival_rate_per_s,
-        mean_input_tokens=mean_input,
-        mean_output_tokens=mean_output,
-        gpu=pool.option.gpu.name,
-        tp=pool.option.tp,
-        profile=profile.name,
-        provenance=profile.provenance,
-        replicas=pool.bought,
-        spares=pool.bought - pool.size.replicas,
-        slots=pool.setup.slots * pool.option.copies,
-        kv_tokens=pool.setup.kv_tokens * pool.option.copies,
-        capacity_per_s=pool.capacity_per_s,
-        load=prediction.load,
-        slot_occupancy=prediction.slot_occupancy,
-        wait_probability=prediction.wait_probability,
-        overflow_probability=pool.setup.overflow_probability,
-        preemptions_per_1000=pool.setup.preemptions_per_1000,
-        latency=tuple(_latency(fleet, pool, fleet.metrics(k))),
-        binding=str(pool.size.binding),
-        cost_usd_per_hour=pool.cost_usd_per_hour,
-        settings=pool.setup.settings,
-        replicas_low=price.bought(low),
-        replicas_high=None if high is None else price.bought(high),
-        warnings=tuple(pool.setup.warnings),
-        reason=pool.size.binding,
-        pp=pool.option.parallel.pp,
-        dp=pool.option.parallel.dp,
-        ep=pool.option.parallel.ep,
-    )
-
-
-def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:
-    """Predicted quantiles with the band of the method's error and the profile's."""
-    prediction, band = pool.size.prediction, pool.option.profile.band
-    limits = {(p.metric, p.quantile): p.limit_s for p in fleet.promises.latency}
-    for metric in metrics:
-        bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
-        for q, value, (below, above) in zip(prediction.quantiles, getattr(prediction, metric), bands, strict=True):
-            if q not in fleet.told_levels:
-                continue
-            low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
-            yield LatencyValue(metric, q, value, low, high, limits.get((metric, q)))
-    for p in fleet.promises.joint:
-        if set(p.limits) <= set(metrics):
-            value, (below, above) = prediction.value(p.metric, p.quantile), prediction.band(p.metric, p.quantile)
-            low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
-            shares = (prediction.share(p), *prediction.share_band(p, band))
-            yield LatencyValue(p.metric, p.quantile, value, low, high, p.limit_s, *shares)
-
-
-def _why(fleet: Fleet, k: int) -> str:
-    """What fixes the size of a pool, and what one replica fewer would break."""
-    pool = fleet.pools[k]
-    n = pool.size.replicas
-    line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."
-    if n <= fleet.promises.min_replicas:
-        return line
-    fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
-    missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
-    if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):
-        return line + f" With {n - 1:,} the pool could not keep up."
-    if missed:
-        worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
-        value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)
-        margin = f", {worst.tell(held)} with the method's margin" if held > 1.005 * value else ""
-        return line + f" With {n - 1:,}: {worst.label} {worst.tell(value)}{margin}."
-    return line + f" With {n - 1:,}: load {fewer[0].load:.2f}."
-
-
-def workload_summary(workload: Workload) -> dict[str, object]:
-    """What the plan says about its traffic."""
-    provenance = workload.provenance
-    return {
-        "name": workload.name,
-        "digest": workload.digest,
-        "source": provenance.source,
-        "licence": provenance.licence,
-        "requests": provenance.requests,
-        "mean_input_tokens": workload.mean_input,
-        "mean_output_tokens": workload.mean_output,
-        "longest_tokens": workload.max_total,
-        "length_split": provenance.length_split,
-        "arrivals": workload.arrivals.to_dict(),
-    }
-
-
-def _assumptions(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
-    """What was assumed on the user's behalf."""
-    traffic, purchase = fleet.question.traffic, fleet.question.purchase
-    for option in {id(p.option.profile): p.option for p in fleet.pools}.values():
-        profile, model, gpu = option.profile, option.model, option.gpu
-        yield Remark(
-            "iteration_times",
-            {
-                "model": model.name,
-                "dtype": model.weight_dtype,
-                "gpu": gpu.name,
-                "parallel": str(option.parallel),
-                "trust": profile.trust,
-                "likeness": f", known only by its likeness to {model.like}" if model.like else "",
-                "profile": f" (profile {profile.name})" if profile.provenance != "estimated" else "",
-            },
-        )
-        if any(find_gpu(name).name == gpu.name for name in purchase.price):
-            source = ""
-        elif profile.replica_usd_per_hour is not None:
-            source = f" (of profile {profile.name}; --price overrides)"
-        else:
-            source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
-        yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
-    yield from traffic.changes
-    yield _arrivals_assumed(fleet, feels_bursts)
-    yield from _sending_assumed(traffic)
-    if purchase.availability_target is not None:
-        repair = {"failures_per_hour": purchase.failures_per_hour, "repair_hours": purchase.repair_hours}
-        yield Remark("failures", repair)
-    if traffic.workload.provenance.length_split:
-        yield Remark("length_split", {"split": traffic.workload.provenance.length_split})
-    yield from fleet.assumptions()
-
-
-def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
-    """How requests are taken to arrive."""
-    traffic = fleet.question.traffic
-    arrivals = traffic.workload.arrivals
-    if traffic.sending.paced is not None:
-        return Remark("paced", {"clients": traffic.sending.paced})
-    if not feels_bursts or not traffic.bursts:
-        return Remark("poisson")
-    if not arrivals.dispersion:
-        known = arrivals.assumed not in (None, POISSON_ASSUMED)
-        return Remark("arrivals", {"assumed": arrivals.assumed}) if known else Remark("poisson")
-    windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
-    scaled = ""
-    if not traffic.own_rate and arrivals.rate_per_s is not None:
-        more = traffic.rate_per_s > arrivals.rate_per_s
-        scaled = (
-            f"; the trace has {format_count(arrivals.rate_per_s)} requests/s, {format_count(traffic.rate_per_s)} are taken "
-            + (_GROWN[traffic.growth] if more else "as a random part of them")
-        )
-    return Remark("bursts", {"windows": windows, "scaled": scaled})
-
-
-def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
-    """What clients are taken to do beside that."""
-    sending = traffic.sending
-    if (surge := sending.surge) is not None:
-        ramp = f" after a ramp of {format_duration(surge.ramp_s)}" if surge.ramp_s else ""
-        told = {"factor": surge.factor, "length_s": surge.length_s, "ramp": ramp, "rate": traffic.rate_per_s}
-        yield Remark("surge", told)
-    if sending.in_flight < math.inf:
-        yield Remark("in_flight", {"limit": round(sending.in_flight)})
-
-
-_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}
-
-
-def _notes(fleet: Fleet) -> Iterator[Remark]:
-    """Findings worth knowing, of any shape."""
-    if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= FEW_REPLICAS:
-        yield Remark("small_fleet", {"rate": fleet.rate})
-    if not fleet.question.search.brief and (other := fleet.other_growth()) is not None:
-        yield other
-    for pool in fleet.pools:
-        if spot := pool.option.price.spot_replicas(pool.bought):
-            price = pool.option.price.spot_usd_per_gpu_hour or 0.0
-            yield Remark("spot", {"pool": pool.name, "spot": spot, "replicas": pool.bought, "price": price})
-
-
-def _warnings(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
-    """What the reader must know before trusting the numbers, by pool."""
-    for pool, plan in zip(fleet.pools, plans, strict=True):
-        law, profile = pool.law, pool.option.profile
-        if (less := _admits_less(fleet, pool)) is not None:
-            yield less
-        if plan.replicas_high is None:
-            yield Remark("profile_band", {"pool": pool.name, "band": profile.band, "provenance": profile.provenance})
-        decode = law.mean(m.DECODE)
-        context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
-        running = max(pool.size.prediction.mean_running, 1.0)
-        outside = () if fleet.linked else profile.outside(decodes=running, context_tokens=context)
-        told = [*pool.setup.warnings, *pool.size.prediction.warnings, *(["; ".join(outside)] if outside else [])]
-        yield from (Remark("pool", {"pool": pool.name, "warning": warning}) for warning in told)
-        if not pool.size.prediction.reliable:
-            yield Remark("no_promise", {"pool": pool.name})
-    if not fleet.linked:
-        for pool in fleet.pools:
-            yield from _impossible(pool)
-
-
-def _admits_less(fleet: Fleet, pool: Pool) -> Remark | None:
-    """A pool without room for its longest prompt and the longest output together, and whom of those seen that cuts."""
-    traffic, law, admitted = fleet.question.traffic, pool.law, pool.setup.settings.max_model_len
-    room = float(np.max(law.input_tokens)) + traffic.workload.quantile(1.0, "output")
-    if fleet.linked or traffic.sees_output or admitted >= room:
-        return None
-    cut = float(np.sum(law.weight[law.input_tokens + law.output_tokens > admitted]))
-    return Remark("admits_less", {"pool": pool.name, "admitted": admitted, "room": round(room), "cut": cut})
-
-
-def _impossible(pool: Pool) -> Iterator[Remark]:
-    """A pool below what the arithmetic alone takes, as a profile that charges nothing for prefill allows."""
-    law, option = pool.law, pool.option
-    new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
-    floor = hardware_floor(option.gpu, option.model, pool.arrival_rate_per_s, new, output, kv)
-    gpus, least = pool.size.replicas * option.profile.gpus, float(floor.gpus)
-    if gpus < least:
-        names = {"gpu": option.gpu.name, "profile": option.profile.name}
-        yield Remark("below_hardware", {"gpus": gpus, "least": least, **names})
-
-
-def _without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[Remark]:
-    """Options given that change nothing."""
-    engines, purchase = question.engines, question.purchase
-    if question.traffic.sessions is None:
-        of_caches = {"--session-ttl": engines.session_ttl_s is not None, "--offload": engines.offload_gib > 0.0}
-        yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
-    own = fleet.pools[0].option
-    searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}
-    prices: Mapping[str, Mapping[str, object]] = {
-        "--price": purchase.price,
-        "--spot-price": purchase.spot_price,
-        "--inventory": purchase.inventory,
-    }
-    for option, given in prices.items():
-        if idle := [name for name in given if find_gpu(name).name not in searched]:
-            yield Remark("not_searched", {"option": option, "names": ", ".join(idle)})
-    if engines.profile is not None:
-        usual = Engines()
-        for name, named, default, taken in (
-            ("model", find_model(engines.model, like=engines.like).name, find_model(usual.model).name, own.model.name),
-            ("gpu", [find_gpu(g).name for g in engines.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
-        ):
-            if named not in (default, taken):
-                taken_by = {"profile": own.profile.name, "model": own.model.name, "gpu": own.gpu.name}
-                yield Remark("other_profile", {"option": name, **taken_by})
-    if purchase.spot_share > 0.0 and not purchase.spot_price:
-        yield Remark("spot_without_price")
-    if purchase.spot_price and purchase.spot_share == 0.0:
-        yield Remark("spot_without_share")

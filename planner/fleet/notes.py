@@ -1,0 +1,179 @@
+"""What a plan tells beside its numbers: assumptions, warnings, notes, and options that change nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import model as find_model
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool
+from planner.plans import PoolPlan
+from planner.question.compiled import CompiledQuestion, Engines, Traffic
+from planner.remarks import Remark
+from planner.replica.floor import hardware_floor
+from planner.units import format_count, format_duration
+from planner.workload import pools as m
+from planner.workload.arrivals import POISSON_ASSUMED
+
+SMALL_FLEET = 6
+"""A fleet up to this size at the trace's own rate is worth a remark."""
+
+
+def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
+    """What was assumed on the user's behalf."""
+    traffic, purchase = fleet.question.traffic, fleet.question.purchase
+    for option in {id(p.option.profile): p.option for p in fleet.pools}.values():
+        profile, model, gpu = option.profile, option.model, option.gpu
+        yield Remark(
+            "iteration_times",
+            {
+                "model": model.name,
+                "dtype": model.weight_dtype,
+                "gpu": gpu.name,
+                "parallel": str(option.parallel),
+                "trust": profile.trust,
+                "likeness": f", known only by its likeness to {model.like}" if model.like else "",
+                "profile": f" (profile {profile.name})" if profile.provenance != "estimated" else "",
+            },
+        )
+        if any(find_gpu(name).name == gpu.name for name in purchase.price):
+            source = ""
+        elif profile.replica_usd_per_hour is not None:
+            source = f" (of profile {profile.name}; --price overrides)"
+        else:
+            source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
+        yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
+    yield from traffic.changes
+    yield _arrivals_assumed(fleet, feels_bursts)
+    yield from _sending_assumed(traffic)
+    if purchase.availability_target is not None:
+        repair = {"failures_per_hour": purchase.failures_per_hour, "repair_hours": purchase.repair_hours}
+        yield Remark("failures", repair)
+    if traffic.workload.provenance.length_split:
+        yield Remark("length_split", {"split": traffic.workload.provenance.length_split})
+    yield from fleet.assumptions()
+
+
+def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
+    """How requests are taken to arrive."""
+    traffic = fleet.question.traffic
+    arrivals = traffic.workload.arrivals
+    if traffic.sending.paced is not None:
+        return Remark("paced", {"clients": traffic.sending.paced})
+    if not feels_bursts or not traffic.bursts:
+        return Remark("poisson")
+    if not arrivals.dispersion:
+        known = arrivals.assumed not in (None, POISSON_ASSUMED)
+        return Remark("arrivals", {"assumed": arrivals.assumed}) if known else Remark("poisson")
+    windows = ", ".join(f"{format_count(i)} over {w:g} s" for w, i in arrivals.dispersion if w in (1.0, 10.0, 60.0))
+    scaled = ""
+    if not traffic.own_rate and arrivals.rate_per_s is not None:
+        more = traffic.rate_per_s > arrivals.rate_per_s
+        scaled = (
+            f"; the trace has {format_count(arrivals.rate_per_s)} requests/s, {format_count(traffic.rate_per_s)} are taken "
+            + (_GROWN[traffic.growth] if more else "as a random part of them")
+        )
+    return Remark("bursts", {"windows": windows, "scaled": scaled})
+
+
+def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
+    """What clients are taken to do beside that."""
+    sending = traffic.sending
+    if (surge := sending.surge) is not None:
+        ramp = f" after a ramp of {format_duration(surge.ramp_s)}" if surge.ramp_s else ""
+        told = {"factor": surge.factor, "length_s": surge.length_s, "ramp": ramp, "rate": traffic.rate_per_s}
+        yield Remark("surge", told)
+    if sending.in_flight < math.inf:
+        yield Remark("in_flight", {"limit": round(sending.in_flight)})
+
+
+_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}
+
+
+def notes_of(fleet: Fleet) -> Iterator[Remark]:
+    """Findings worth knowing, of any shape."""
+    if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= SMALL_FLEET:
+        yield Remark("small_fleet", {"rate": fleet.rate})
+    if not fleet.question.search.brief and (other := fleet.other_growth()) is not None:
+        yield other
+    for pool in fleet.pools:
+        if spot := pool.option.price.spot_replicas(pool.bought):
+            price = pool.option.price.spot_usd_per_gpu_hour or 0.0
+            yield Remark("spot", {"pool": pool.name, "spot": spot, "replicas": pool.bought, "price": price})
+
+
+def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
+    """What the reader must know before trusting the numbers, by pool."""
+    for pool, plan in zip(fleet.pools, plans, strict=True):
+        law, profile = pool.law, pool.option.profile
+        if (less := _admits_less(fleet, pool)) is not None:
+            yield less
+        if plan.replicas_high is None:
+            yield Remark("profile_band", {"pool": pool.name, "band": profile.band, "provenance": profile.provenance})
+        decode = law.mean(m.DECODE)
+        context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
+        running = max(pool.size.prediction.mean_running, 1.0)
+        outside = () if fleet.linked else profile.outside(decodes=running, context_tokens=context)
+        told = [*pool.setup.warnings, *pool.size.prediction.warnings, *(["; ".join(outside)] if outside else [])]
+        yield from (Remark("pool", {"pool": pool.name, "warning": warning}) for warning in told)
+        if not pool.size.prediction.reliable:
+            yield Remark("no_promise", {"pool": pool.name})
+    if not fleet.linked:
+        for pool in fleet.pools:
+            yield from _impossible(pool)
+
+
+def _admits_less(fleet: Fleet, pool: Pool) -> Remark | None:
+    """A pool without room for its longest prompt and the longest output together, and whom of those seen that cuts."""
+    traffic, law, admitted = fleet.question.traffic, pool.law, pool.setup.settings.max_model_len
+    room = float(np.max(law.input_tokens)) + traffic.workload.quantile(1.0, "output")
+    if fleet.linked or traffic.sees_output or admitted >= room:
+        return None
+    cut = float(np.sum(law.weight[law.input_tokens + law.output_tokens > admitted]))
+    return Remark("admits_less", {"pool": pool.name, "admitted": admitted, "room": round(room), "cut": cut})
+
+
+def _impossible(pool: Pool) -> Iterator[Remark]:
+    """A pool below what the arithmetic alone takes, as a profile that charges nothing for prefill allows."""
+    law, option = pool.law, pool.option
+    new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
+    floor = hardware_floor(option.gpu, option.model, pool.arrival_rate_per_s, new, output, kv)
+    gpus, least = pool.size.replicas * option.profile.gpus, float(floor.gpus)
+    if gpus < least:
+        names = {"gpu": option.gpu.name, "profile": option.profile.name}
+        yield Remark("below_hardware", {"gpus": gpus, "least": least, **names})
+
+
+def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[Remark]:
+    """Options given that change nothing."""
+    engines, purchase = question.engines, question.purchase
+    if question.traffic.sessions is None:
+        of_caches = {"--session-ttl": engines.session_ttl_s is not None, "--offload": engines.offload_gib > 0.0}
+        yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
+    own = fleet.pools[0].option
+    searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}
+    prices: Mapping[str, Mapping[str, object]] = {
+        "--price": purchase.price,
+        "--spot-price": purchase.spot_price,
+        "--inventory": purchase.inventory,
+    }
+    for option, given in prices.items():
+        if idle := [name for name in given if find_gpu(name).name not in searched]:
+            yield Remark("not_searched", {"option": option, "names": ", ".join(idle)})
+    if engines.profile is not None:
+        usual = Engines()
+        for name, named, default, taken in (
+            ("model", find_model(engines.model, like=engines.like).name, find_model(usual.model).name, own.model.name),
+            ("gpu", [find_gpu(g).name for g in engines.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
+        ):
+            if named not in (default, taken):
+                taken_by = {"profile": own.profile.name, "model": own.model.name, "gpu": own.gpu.name}
+                yield Remark("other_profile", {"option": name, **taken_by})
+    if purchase.spot_share > 0.0 and not purchase.spot_price:
+        yield Remark("spot_without_price")
+    if purchase.spot_price and purchase.spot_share == 0.0:
+        yield Remark("spot_without_share")

@@ -1,0 +1,116 @@
+"""The public records of a fleet: what a plan says of its pools, their latencies and its traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool, broken
+from planner.methods.base import same_band
+from planner.plans import LatencyValue, PoolPlan
+from planner.workload.workload import Workload
+
+
+def pool_plans(fleet: Fleet) -> tuple[PoolPlan, ...]:
+    """The public records of a fleet's pools."""
+    return tuple(pool_plan(fleet, k) for k in range(len(fleet.pools)))
+
+
+def pool_plan(fleet: Fleet, k: int) -> PoolPlan:
+    """The public record of one pool."""
+    pool = fleet.pools[k]
+    prediction, law, profile, price = pool.size.prediction, pool.law, pool.option.profile, pool.option.price
+    low, high = fleet.band(k)
+    mean_input, mean_output = fleet.work_tokens(k)
+    return PoolPlan(
+        name=pool.name,
+        low_tokens=law.lower.boundary,
+        high_tokens=law.upper.boundary,
+        gamma=law.upper.gamma,
+        share=law.share,
+        compressed_share=law.compressed_share,
+        arrival_rate_per_s=pool.arrival_rate_per_s,
+        mean_input_tokens=mean_input,
+        mean_output_tokens=mean_output,
+        gpu=pool.option.gpu.name,
+        tp=pool.option.tp,
+        profile=profile.name,
+        provenance=profile.provenance,
+        replicas=pool.bought,
+        spares=pool.bought - pool.size.replicas,
+        slots=pool.setup.slots * pool.option.copies,
+        kv_tokens=pool.setup.kv_tokens * pool.option.copies,
+        capacity_per_s=pool.capacity_per_s,
+        load=prediction.load,
+        slot_occupancy=prediction.slot_occupancy,
+        wait_probability=prediction.wait_probability,
+        overflow_probability=pool.setup.overflow_probability,
+        preemptions_per_1000=pool.setup.preemptions_per_1000,
+        latency=tuple(_latency(fleet, pool, fleet.metrics(k))),
+        binding=str(pool.size.binding),
+        cost_usd_per_hour=pool.cost_usd_per_hour,
+        settings=pool.setup.settings,
+        replicas_low=price.bought(low),
+        replicas_high=None if high is None else price.bought(high),
+        warnings=tuple(pool.setup.warnings),
+        reason=pool.size.binding,
+        pp=pool.option.parallel.pp,
+        dp=pool.option.parallel.dp,
+        ep=pool.option.parallel.ep,
+    )
+
+
+def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:
+    """Predicted quantiles with the band of the method's error and the profile's."""
+    prediction, band = pool.size.prediction, pool.option.profile.band
+    limits = {(p.metric, p.quantile): p.limit_s for p in fleet.promises.latency}
+    for metric in metrics:
+        bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
+        for q, value, (below, above) in zip(prediction.quantiles, getattr(prediction, metric), bands, strict=True):
+            if q not in fleet.told_levels:
+                continue
+            low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
+            yield LatencyValue(metric, q, value, low, high, limits.get((metric, q)))
+    for p in fleet.promises.joint:
+        if set(p.limits) <= set(metrics):
+            value, (below, above) = prediction.value(p.metric, p.quantile), prediction.band(p.metric, p.quantile)
+            low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
+            shares = (prediction.share(p), *prediction.share_band(p, band))
+            yield LatencyValue(p.metric, p.quantile, value, low, high, p.limit_s, *shares)
+
+
+def explained_size(fleet: Fleet, k: int) -> str:
+    """What fixes the size of a pool, and what one replica fewer would break."""
+    pool = fleet.pools[k]
+    n = pool.size.replicas
+    line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."
+    if n <= fleet.promises.min_replicas:
+        return line
+    fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
+    missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
+    if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):
+        return line + f" With {n - 1:,} the pool could not keep up."
+    if missed:
+        worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
+        value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)
+        margin = f", {worst.tell(held)} with the method's margin" if held > 1.005 * value else ""
+        return line + f" With {n - 1:,}: {worst.label} {worst.tell(value)}{margin}."
+    return line + f" With {n - 1:,}: load {fewer[0].load:.2f}."
+
+
+def workload_summary(workload: Workload) -> dict[str, object]:
+    """What the plan says about its traffic."""
+    provenance = workload.provenance
+    return {
+        "name": workload.name,
+        "digest": workload.digest,
+        "source": provenance.source,
+        "licence": provenance.licence,
+        "requests": provenance.requests,
+        "mean_input_tokens": workload.mean_input,
+        "mean_output_tokens": workload.mean_output,
+        "longest_tokens": workload.max_total,
+        "length_split": provenance.length_split,
+        "arrivals": workload.arrivals.to_dict(),
+    }
