@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 
@@ -122,17 +123,26 @@ class BurstySearch:
         best = problem.known.cheapest.get((i, j))
         if best is not None:
             return best if best.cost_usd_per_hour < below else None
-        factor, tried, types = self._factor, 0, set[str]()
-        for _, k, needed in _ranked(self.calm, i, j):
+        factor, tried, types, bounded = self._factor, 0, set[str](), set[int]()
+        waiting = _ranked(self.calm, i, j)
+        while waiting:
+            _, k, needed = heapq.heappop(waiting)
             gpu = problem.options[k].gpu.name
             most = math.inf if math.isinf(below) else problem.options[k].price.most_below(below)
             # one replica of the cheapest so far leaves no room for another of its type; steps of small pools say little
             if most < 1 or (tried >= MOST_RIVALS and (gpu in types or most > FEW_REPLICAS)):
                 continue
-            tried += 1
-            types.add(gpu)
             if needed * factor > most * (1.0 + RIVAL):
                 continue
+            if k not in bounded and (i, j, k) not in self.calm.known.pools:
+                # a guess scaled by an engine that the promises bind may lie below what the load alone takes
+                bounded.add(k)
+                least = self.calm.capacity_bound(i, j, k) / problem.options[k].price.least_usd_per_replica_hour
+                if least > needed:
+                    heapq.heappush(waiting, _place(self.calm, i, j, k, least))
+                    continue
+            tried += 1
+            types.add(gpu)
             if below < math.inf and problem.capacity_bound(i, j, k) >= below:
                 continue
             if below < math.inf and not problem.keeps_with(i, j, k, int(most), calmly=False):
@@ -164,7 +174,7 @@ class BurstySearch:
 
 
 def _ranked(problem: FleetProblem, i: int, j: int) -> list[tuple[float, int, float]]:
-    """Options of a pool by their cost before rounding: (cost [USD/hour], option, replicas), the guess where none is known.
+    """A heap of the options of a pool by their cost before rounding, the guess where none is known; see :func:`_place`.
 
     Guesses are scaled by what is known of the pool's cheapest option.
     """
@@ -174,12 +184,17 @@ def _ranked(problem: FleetProblem, i: int, j: int) -> list[tuple[float, int, flo
     own = problem.options.index(best.option)
     scale = best.size.needed / max(float(problem.needs[own, i, j]), 1e-12)
     found = []
-    for k, option in enumerate(problem.options):
+    for k in range(len(problem.options)):
         pool = problem.known.pools.get((i, j, k))
         guess = float(problem.needs[k, i, j]) * scale
         if pool is None and ((i, j, k) in problem.known.pools or not math.isfinite(guess)):
             continue
-        needed = guess if pool is None else pool.size.needed
-        refused = problem.known.refused.get((i, j, k), 0)
-        found.append((max(needed, refused) * option.price.least_usd_per_replica_hour, k, max(needed, refused)))
-    return sorted(found)
+        found.append(_place(problem, i, j, k, guess if pool is None else pool.size.needed))
+    heapq.heapify(found)
+    return found
+
+
+def _place(problem: FleetProblem, i: int, j: int, k: int, needed: float) -> tuple[float, int, float]:
+    """(cost before rounding [USD/hour], option, replicas needed): more than are known not to do."""
+    needed = max(needed, problem.known.refused.get((i, j, k), 0))
+    return needed * problem.options[k].price.least_usd_per_replica_hour, k, needed
