@@ -1,4 +1,4 @@
-"""Does `check` name what was planted, and nothing where nothing was? ``python benchmarks/check_drifts.py [REQUESTS]``
+"""Does `check` name what was planted, and nothing where nothing was? ``python benchmarks/check_drifts.py [REQUESTS [SEED]]``
 
 Three plans; a simulator with other seeds stands in for their fleets and answers as Prometheus would. Six drifts of each (rate x2,
 outputs +30%, iteration time +20%, cached share halved, a replica lost, routing at random) must each be named, and nothing else;
@@ -40,7 +40,7 @@ DRIFTS = {
 }
 
 
-def main(requests: int) -> int:
+def main(requests: int, first: int) -> int:
     plans = {name: fo.plan(pools=1, burst="poisson", **options) for name, options in PLANS.items()}
 
     def named(name: str, seed: int, **drift: object) -> tuple[list[str], str]:
@@ -55,13 +55,13 @@ def main(requests: int) -> int:
     for k, name in enumerate([*PLANS][:3]):
         print(f"{name}: {plans[name]!r}")
         for j, (component, drift) in enumerate(DRIFTS.items()):
-            found, state = named(name, 100 + 10 * k + j, **drift)
+            found, state = named(name, first + 10 * k + j, **drift)
             right += component in found
             also += len(found) - (component in found)
             print(f"  {component}: {', '.join(found) or 'nothing'} ({state})", flush=True)
     for k in range(20):
         name = "azure, random" if k % 2 else [*PLANS][k // 2 % 3]
-        found, state = named(name, 200 + k)
+        found, state = named(name, first + 100 + k)
         quiet += not found
         calm += state == "kept"
         print(f"  quiet {name}: {', '.join(found) or 'nothing'} ({state})", flush=True)
@@ -72,4 +72,5 @@ def main(requests: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))
+    given = [int(a) for a in sys.argv[1:]]
+    sys.exit(main(*(given + [20_000, 100][len(given) :])))

@@ -830,13 +830,16 @@ def overview(
     from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.question.files import engines_of, load_question, question_of
+    from planner.question.record import recorded_plan
     from planner.studies import overview as about
     from planner.studies.evaluation import evaluation_of
 
     saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
     inputs = saved.inputs()
     traffic = saved.traffic(inputs.cdf)
-    found = fleet if isinstance(fleet, Plan) else _planned(fleet, inputs.method)
+    found = fleet if isinstance(fleet, Plan) else recorded_plan(fleet, inputs.promises)
+    if found is None:
+        found = _planned(fleet, inputs.method)
     standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
     rates = about.rates_of(found, standing.capacity_per_s)
     arrivals = standing.question.traffic.arrivals

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.deploy import target_names
+from planner.deploy import find_target, target_names
 from planner.deploy.router import at_most
+from planner.deploy.serving import DeployOptions, serving_of
+from planner.engines import engine as find_engine
+from planner.question.files import saved_pools
 from tests.deploy.conftest import PLANS, plan_of
 from tests.deploy.schemas import problems
 
@@ -147,7 +152,48 @@ def test_a_split_fleet_goes_where_caches_are_passed_on() -> None:
     }
     assert {"prefill", "decode"} <= roles
     assert "prefill" in documents(rendered("split", "kserve").text)[0]["spec"]
-    assert "PrefillWorker" in documents(rendered("split", "dynamo").text)[0]["spec"]["services"]
+    graph = documents(rendered("split", "dynamo").text)[0]["spec"]["components"]
+    assert [(c["name"], c["type"]) for c in graph][1:] == [("PrefillWorker", "prefill"), ("DecodeWorker", "decode")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("one pool", "random"), ("quantized here", "round-robin"), ("groups", "least-loaded"), ("cached", "kv")],
+)
+def test_dynamo_routes_as_planned(kind: str, mode: str) -> None:
+    frontend, worker = documents(rendered(kind, "dynamo").text)[0]["spec"]["components"]
+    (main,) = frontend["podTemplate"]["spec"]["containers"]
+    assert main["env"] == [{"name": "DYN_ROUTER_MODE", "value": mode}]
+    arguments = worker["podTemplate"]["spec"]["containers"][0]["args"]
+    assert ("--kv-events-config" in arguments) == (mode == "kv")
+
+
+def test_dynamo_takes_the_flags_of_its_own_workers() -> None:
+    """TensorRT-LLM's workers have other flags than its server; an engine that Dynamo has no workers of is refused."""
+    graph = documents(rendered("split", "dynamo", engine="trtllm").text)[0]["spec"]["components"]
+    arguments = graph[1]["podTemplate"]["spec"]["containers"][0]["args"]
+    assert not [w for w in arguments if w.startswith("--") and "_" in w]
+    overrides = json.loads(arguments[arguments.index("--override-engine-args") + 1])
+    assert overrides["disable_overlap_scheduler"]
+    with pytest.raises(fo.InputError, match="images are for NVIDIA"):
+        rendered("amd", "dynamo")
+    other = replace(find_engine("vllm"), name="other", title="Other")
+    fleet = plan_of("one pool")
+    serving = serving_of(fleet.to_dict(), saved_pools(fleet), DeployOptions())
+    with pytest.raises(fo.InputError, match="no workers of Other"):
+        find_target("dynamo").render(replace(serving, engine=other))
+
+
+def test_groups_of_copies_are_one_group_each() -> None:
+    """A replica of eight copies on a node is no tensor-parallel group of eight."""
+    fleet = plan_of("one pool")
+    (pool,) = saved_pools(fleet)
+    serving = serving_of(fleet.to_dict(), [replace(pool, dp=8, ep=8)], DeployOptions())
+    kserve = documents(find_target("kserve").render(serving).text)[0]["spec"]
+    assert kserve["parallelism"] == {"tensor": 1}
+    runtime = documents(find_target("production-stack").render(serving).text)[0]["spec"]
+    assert runtime["vllmConfig"]["tensorParallelSize"] == 1
+    assert "--data-parallel-size" in runtime["vllmConfig"]["extraArgs"]
 
 
 def test_the_picker_scores_what_the_plan_relies_on() -> None:

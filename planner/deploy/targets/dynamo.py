@@ -2,82 +2,186 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.serving import Serving, ServingPool
 from planner.errors import InputError
+from planner.routing import Routing
 
-RUNTIMES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
-"""Engine -> Dynamo's image of it."""
+SYSTEM_PORT = 9090
+"""Port on which the operator's pods answer probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """How Dynamo starts an engine, as its releases 1.3 to 1.5 do.
+
+    Parameters
+    ----------
+    image
+        Image of it.
+    events
+        Arguments that tell the router which prefixes a worker has cached.
+    split
+        What a worker of a split fleet takes beside its role.
+    flags
+        Flags of the engine's server -> Dynamo's own, where its worker does not pass them on; to nothing = left out.
+    overrides
+        Settings that it takes as JSON alone.
+    """
+
+    image: str
+    events: tuple[str, ...]
+    split: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, object] = field(default_factory=dict)
+
+
+def _events(port: int, **more: object) -> tuple[str, ...]:
+    """Cache events over ZeroMQ."""
+    told = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{port}", **more}
+    return ("--kv-events-config", json.dumps(told))
+
+
+WORKERS: Mapping[str, Worker] = {
+    "vllm": Worker(
+        "vllm-runtime",
+        _events(20080, enable_kv_cache_events=True),
+        ("--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})),
+    ),
+    "sglang": Worker(
+        "sglang-runtime",
+        _events(5557),
+        ("--disaggregation-transfer-backend", "nixl", "--disaggregation-bootstrap-port", "12345"),
+    ),
+    "trtllm": Worker(
+        "tensorrtllm-runtime",
+        ("--publish-kv-events",),
+        flags={
+            "--tp_size": "--tensor-parallel-size",
+            "--pp_size": "--pipeline-parallel-size",
+            "--ep_size": "--expert-parallel-size",
+            "--max_num_tokens": "--max-num-tokens",
+            "--max_batch_size": "--max-batch-size",
+            "--max_seq_len": "--max-seq-len",
+            "--kv_cache_free_gpu_memory_fraction": "--free-gpu-memory-fraction",
+            "--enable_chunked_prefill": "",
+        },
+        overrides={"enable_chunked_prefill": True},
+    ),
+}
+"""Engine -> how Dynamo starts it."""
 
 
 def render(serving: Serving) -> Rendered:
     """One file."""
+    worker = WORKERS.get(serving.engine.name)
+    if worker is None:
+        raise InputError(
+            f"--to dynamo: Dynamo has no workers of {serving.engine.title}", f"It starts {', '.join(WORKERS)}."
+        )
     if len(serving.pools) > 1 and not serving.split:
         raise InputError(
             "--to dynamo: a graph of workers has no cut by length",
             "Plan one pool (--pools 1), or use --to k8s or llm-d.",
         )
-    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{RUNTIMES[serving.engine.name]}:latest"
-    aware = bool(serving.routing.least) or serving.cached_share > 0.0
-    mode = "kv" if aware else "round-robin" if serving.routing.in_turn else "random"
-    services: dict[str, Any] = {
-        "Frontend": {
-            "componentType": "frontend",
-            "replicas": 1,
-            "envs": [{"name": "DYN_ROUTER_MODE", "value": mode}],
-            "extraPodSpec": {"mainContainer": {"image": image}},
-        }
-    }
-    for pool in serving.pools:
-        kind = "Worker" if not serving.split else f"{pool.role.title()}Worker"
-        services[kind] = _worker(serving, pool, image)
+    foreign = [p.gpu.name for p in serving.pools if k.gpu_resource(p) != "nvidia.com/gpu"]
+    if foreign and not serving.options.image:
+        raise InputError(f"--to dynamo: its images are for NVIDIA's GPUs, not {foreign[0]}", "Name yours: --image.")
+    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker.image}:latest"
+    mode = router_mode(serving.routing, serving.cached_share)
+    frontend = {"name": "main", "image": image, "env": [{"name": "DYN_ROUTER_MODE", "value": mode}]}
+    components = [
+        {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": {"spec": {"containers": [frontend]}}},
+        *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
+    ]
     document = {
-        "apiVersion": "nvidia.com/v1alpha1",
+        "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
         "metadata": k.metadata(serving, serving.options.name),
-        "spec": {"backendFramework": serving.engine.name, "services": services},
+        "spec": {"backendFramework": serving.engine.name, "components": components},
     }
-    notes = [*serving.notes, *k.selector_notes(serving), "images are of the release named latest: pin the one you run"]
-    if serving.routing.least:
+    budgets = [_budget(serving, pool) for pool in serving.pools]
+    notes = [
+        *serving.notes,
+        *k.budget_notes(serving),
+        *k.selector_notes(serving),
+        f"{image}: name the release you run (--image); its operator must serve nvidia.com/v1beta1",
+    ]
+    if mode == "kv" and serving.routing.least:
         notes.append(f"Dynamo's kv mode weighs cached prefixes and load; the plan was made for {serving.routing.name}")
-    return Rendered({"dynamo.yaml": k.dump([document], notes)}, tuple(notes))
+    return Rendered({"dynamo.yaml": k.dump([document, *budgets], notes)}, tuple(notes))
 
 
-def _worker(serving: Serving, pool: ServingPool, image: str) -> dict[str, Any]:
+def router_mode(routing: Routing, cached_share: float) -> str:
+    """What its frontend calls a routing; a plan that counts on cached prefixes needs the mode that knows them.
+
+    >>> from planner.routing import find_routing
+    >>> [router_mode(find_routing(name), 0.0) for name in ("random", "rr", "p2c", "least")]
+    ['random', 'round-robin', 'power-of-two', 'least-loaded']
+    >>> router_mode(find_routing("least"), 0.5)
+    'kv'
+    """
+    if cached_share > 0.0 or routing.affinity:
+        return "kv"
+    if routing.least:
+        return "least-loaded" if routing.candidates is None else "power-of-two"
+    return "round-robin" if routing.in_turn else "random"
+
+
+def _name(pool: ServingPool) -> str:
+    return "Worker" if pool.role == "both" else f"{pool.role.title()}Worker"
+
+
+def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, mode: str) -> dict[str, Any]:
     """A worker: Dynamo starts the engine as a module of its own, which takes the engine's flags."""
     words = [*pool.command[len(serving.engine.launch) :]]
     for flag in ("--host", "--port"):
         at = words.index(flag)
         del words[at : at + 2]
-    arguments = ["--model", serving.repository, *(w for w in words if w not in serving.engine.always)]
+    arguments = ["--model", serving.repository, *filter(None, (worker.flags.get(w, w) for w in words))]
     if serving.split:
-        arguments += ["--disaggregation-mode", pool.role]
-    started = k.pod_spec(serving, pool)["containers"][0]
+        arguments += ["--disaggregation-mode", pool.role, *worker.split]
+    if overrides := dict(worker.overrides):
+        if serving.split:
+            # a prefill worker's scheduler must not run ahead
+            overrides["cache_transceiver_config"] = {"backend": "DEFAULT"}
+            overrides["disable_overlap_scheduler"] = pool.role == "prefill"
+        arguments += ["--override-engine-args", json.dumps(overrides)]
+    if mode == "kv" and pool.role != "decode":
+        arguments += worker.events
+    spec = k.pod_spec(serving, pool, "main")
+    main = spec["containers"][0]
+    look = {"httpGet": {"path": "/live", "port": SYSTEM_PORT}}
+    main |= {"image": image, "command": ["python3", "-m", f"dynamo.{serving.engine.name}"], "args": arguments}
+    main["startupProbe"] |= look
+    # ports, the other probes, the end and the shared memory are the operator's
+    for name in ("ports", "readinessProbe", "livenessProbe", "lifecycle"):
+        del main[name]
+    main["volumeMounts"] = [v for v in main["volumeMounts"] if v["name"] != "shm"]
+    spec["volumes"] = [v for v in spec["volumes"] if v["name"] != "shm"]
     return {
-        "componentType": "worker",
-        **({"subComponentType": pool.role} if serving.split else {}),
+        "name": _name(pool),
+        "type": "worker" if pool.role == "both" else pool.role,
         "replicas": pool.replicas,
-        "envFromSecret": "hf-token",
-        "resources": {"requests": {"gpu": str(pool.gpus)}, "limits": {"gpu": str(pool.gpus)}},
-        "sharedMemory": {"size": f"{k.SHARED_MEMORY_GIB}Gi"},
-        "extraPodSpec": {
-            "nodeSelector": k.node_selector(pool),
-            "terminationGracePeriodSeconds": int(pool.drain_s) + 15,
-            "mainContainer": {
-                "image": image,
-                "command": ["python3", "-m", f"dynamo.{serving.engine.name}"],
-                "args": arguments,
-                "startupProbe": {
-                    "httpGet": {"path": "/live", "port": 9090},
-                    "periodSeconds": started["startupProbe"]["periodSeconds"],
-                    "failureThreshold": started["startupProbe"]["failureThreshold"],
-                },
-            },
-        },
+        "sharedMemorySize": f"{k.SHARED_MEMORY_GIB}Gi",
+        "podTemplate": {"spec": spec},
     }
+
+
+def _budget(serving: Serving, pool: ServingPool) -> dict[str, Any]:
+    """Pods carry the labels that the operator gives them."""
+    budget = k.disruption_budget(serving, pool)
+    budget["spec"]["selector"]["matchLabels"] = {
+        "nvidia.com/dynamo-graph-deployment-name": serving.options.name,
+        "nvidia.com/dynamo-component-type": "worker" if pool.role == "both" else pool.role,
+    }
+    return budget
 
 
 TARGET = Target(

@@ -38,8 +38,9 @@ def render(serving: Serving) -> Rendered:
 def _workload(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     """A pool as KServe's own template completes it: it mounts the weights, starts vLLM and knows the port and the group."""
     spec = k.pod_spec(serving, pool, "main")
-    words = [*pool.command[len(serving.engine.launch) :]]
-    for flag in (serving.engine.flags["tp"], "--host", "--port"):
+    words, group = [*pool.command[len(serving.engine.launch) :]], serving.engine.flags["tp"]
+    tensor = int(words[words.index(group) + 1])
+    for flag in (group, "--host", "--port"):
         at = words.index(flag)
         del words[at : at + 2]
     started = spec["containers"][0]
@@ -51,7 +52,7 @@ def _workload(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     own["volumeMounts"] = [{"name": "dshm", "mountPath": "/dev/shm"}]
     spec["containers"] = [own]
     spec["volumes"] = [{**v, "name": "dshm"} for v in spec["volumes"] if v["name"] == "shm"]
-    return {"replicas": pool.replicas, "parallelism": {"tensor": pool.gpus}, "template": spec}
+    return {"replicas": pool.replicas, "parallelism": {"tensor": tensor}, "template": spec}
 
 
 def _service(serving: Serving, pool: ServingPool, name: str) -> dict[str, Any]:

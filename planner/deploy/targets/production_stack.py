@@ -79,7 +79,7 @@ def _runtime(serving: Serving, pool: ServingPool) -> dict[str, Any]:
             "vllmConfig": {
                 "v1": True,
                 "port": PORT,
-                "tensorParallelSize": pool.gpus,
+                "tensorParallelSize": int(value("tp")),
                 "gpuMemoryUtilization": value("memory_utilization"),
                 "enablePrefixCaching": True,
                 "enableChunkedPrefill": True,
