@@ -837,9 +837,10 @@ def overview(
     saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
     inputs = saved.inputs()
     traffic = saved.traffic(inputs.cdf)
-    found = fleet if isinstance(fleet, Plan) else recorded_plan(fleet, inputs.promises)
-    if found is None:
-        found = _planned(fleet, inputs.method)
+    if isinstance(fleet, Plan):
+        found = fleet
+    else:
+        found = recorded_plan(fleet, inputs.promises) or _planned(fleet, inputs.method)
     standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
     rates = about.rates_of(found, standing.capacity_per_s)
     arrivals = standing.question.traffic.arrivals
@@ -852,6 +853,8 @@ def overview(
     tasks: list[Callable[[], Any]] = [
         partial(evaluation_of, standing, rates[::2]),
         partial(evaluation_of, standing, rates[1::2]),
+        partial(cost, found, rate_is="peak"),
+        partial(_day_of, found),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
     ]
     seconds = parse_duration(choices, "choices")
@@ -860,23 +863,26 @@ def overview(
         found = replace(found, choices=table)
     else:
         answers = within(0.0, tasks, progress, len(tasks))
-    even, odd, *known = answers
+    even, odd, paid, day, *known = answers
     costs = iter(known)
     priced = [None if changes is None else next(costs) for changes in otherwise]
-    try:
-        day: Schedule | None = schedule(found)
-    except (InputError, InfeasibleError):
-        # traffic without times, or shorter than a day, has none to show
-        day = None
     return about.Overview(
         found,
         even.beside(odd),
         about.sensitivities(found, doubts, priced[: 2 * len(doubts)]),
         day,
-        cost(found, rate_is="peak"),
+        paid,
         f"fleetopt report {fleet if not isinstance(fleet, Plan) else 'plan.yaml'}",
         tuple(about.Cut(b, g, price) for (b, g), price in zip(cuts, priced[2 * len(doubts) :], strict=True)),
     )
+
+
+def _day_of(fleet: Plan) -> Schedule | None:
+    """Its day; ``None`` where the traffic has no times, or fewer than a day's."""
+    try:
+        return schedule(fleet)
+    except (InputError, InfeasibleError):
+        return None
 
 
 def _planned(fleet: str | Path, method: str) -> Plan:

@@ -77,13 +77,15 @@ def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, li
         No number of replicas keeps the promises at some rate.
     """
     known: dict[float, list[int]] = {}
+    own, standing = fleet.question.traffic.rate_per_s, [p.size.replicas for p in fleet.pools]
     for rate in sorted(set(fleet_rates_per_s), reverse=True):
         if rate <= 0.0:
             known[rate] = [fleet.promises.min_replicas] * len(fleet.pools)
             continue
         # a rate nearby is known: the number is nearly proportional
         near = min((r for r in known if r > 0.0), key=lambda r: abs(math.log(r / rate)), default=None)
-        guess = None if near is None else [math.ceil(n * rate / near) for n in known[near]]
+        held, counts = (own, standing) if near is None else (near, known[near])
+        guess = [math.ceil(n * rate / held) for n in counts]
         sizes = fleet.size(rate, guess)
         if isinstance(sizes, Shortfall):
             p = sizes.promise
