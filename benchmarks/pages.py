@@ -21,8 +21,9 @@ HEAD = """# The page
 Written by `python benchmarks/pages.py`, which runs the commands shown; prices and their age are those of that day.
 
 A page fits its terminal (`COLUMNS`, where that is set). Where a table is too wide, columns go in an order stated per table, the
-least wanted first, and the page says which; then words fold. Numbers are never cut. `--wide` shows everything, as does a page
-that goes into a file or a pipe. Times are in milliseconds below a second. Data goes to stdout, what was assumed to stderr.
+least wanted first, and the page says which; then words fold (in the table of choices only when the least wanted are gone). Numbers
+are never cut. `--wide` shows everything, as does a page that goes into a file or a pipe. Times are in milliseconds below a second.
+Data goes to stdout, what was assumed to stderr.
 
 Below a plan stands what other choices would cost, one at a time, in a fixed order: GPU types where several were asked for,
 routing, pools, prefill and decode together or apart, compression, precision, measured iteration times, engines, 20% more
@@ -30,10 +31,11 @@ traffic, a node's failure (as many spare replicas as one node can hold), the pro
 curve, GPU types nobody asked for. Each row is the price that `plan` with the flags in its last column gives, sized by the same
 search. `--options-seconds` is the time for it (1.4 by default, shared by all cores; what is guessed to save most, by the guess that
 orders searches, is sized first, prefill and decode apart last), `--no-options` leaves it out; rows that the time did not reach are
-named. Below it: what saves most at
-the same promise, and what a tighter and a looser limit cost. `python benchmarks/choices.py` plans every single choice by itself
-and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the eight types with a
-price that look cheapest for the question. Other commands make no such table.
+named, those that are guessed to be cheaper before the rest. Below it: what saves most at the same promise, and what a tighter and a
+looser limit cost. `--compress` takes a gateway that knows output lengths (`--route-on total`), as the page then says.
+`python benchmarks/choices.py` plans every single choice by itself and looks for one that is cheaper by more than 2% and missing or
+at another price. `--gpu any` searches the eight types with a price that look cheapest for the question.
+Other commands make no such table.
 """
 
 PAGES = (

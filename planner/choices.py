@@ -29,6 +29,8 @@ class Choice:
         Why there is none.
     reached
         Whether it was sized within the time allowed.
+    promising
+        Of one that was not: whether the guess that orders the sizing has it cheaper than the plan.
     limit_s
         Of a ``promise``: its limit [s].
     """
@@ -42,6 +44,7 @@ class Choice:
     fleet: str = ""
     reason: str | None = None
     reached: bool = True
+    promising: bool = False
     limit_s: float | None = None
 
     def to_dict(self) -> dict[str, object]:

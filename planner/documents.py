@@ -7,6 +7,8 @@ any size, are read line by line elsewhere (:mod:`planner.workload`).
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import json
 import math
 import re
@@ -42,8 +44,40 @@ def printable(text: str, longest: int = 120) -> str:
     return shown if len(text) <= longest else f"{shown}..."
 
 
-def read_text(path: str | Path, largest: int = LARGEST_FILE) -> str:
+MOST_NAMES = 1000
+"""Names of a folder compared with one that is not there."""
+
+
+def missing(path: str | Path) -> str:
+    """What to say of a file that is not there: what in its folder is called nearly so, or that there is no such folder.
+
+    >>> missing("plan.yml")
+    'plan.yml: no such file'
+    """
+    file = Path(path).expanduser()
+    try:
+        names = [entry.name for entry in itertools.islice(file.parent.iterdir(), MOST_NAMES)]
+    except OSError:
+        return f"{printable(str(path))}: no such file, nor a folder {printable(str(file.parent))}"
+    stems = {
+        Path(name).stem: name for name in names if file.suffix == Path(name).suffix or file.stem == Path(name).stem
+    }
+    close = difflib.get_close_matches(file.stem, stems, n=1)
+    meant = f"; did you mean {printable(stems[close[0]])!r}?" if close else ""
+    return f"{printable(str(path))}: no such file{meant}"
+
+
+def read_text(path: str | Path, largest: int = LARGEST_FILE, hint: str | None = None) -> str:
     """The text of a file, a byte-order mark left out.
+
+    Parameters
+    ----------
+    path
+        The file.
+    largest
+        Its most [bytes].
+    hint
+        What to do where there is none.
 
     Raises
     ------
@@ -58,7 +92,7 @@ def read_text(path: str | Path, largest: int = LARGEST_FILE) -> str:
         with file.open("rb") as stream:
             data = stream.read(largest + 1)
     except FileNotFoundError:
-        raise InputError(f"{where}: no such file") from None
+        raise InputError(missing(path), hint) from None
     # a name with a zero byte is a ValueError
     except (OSError, ValueError) as error:
         raise InputError(f"{where}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
@@ -70,9 +104,9 @@ def read_text(path: str | Path, largest: int = LARGEST_FILE) -> str:
         raise InputError(f"{where}: cannot be read as text (byte {error.start} is not UTF-8)") from None
 
 
-def load_document(path: str | Path) -> Any:
-    """A YAML or JSON file as plain data; see :func:`parse_document`."""
-    return parse_document(read_text(path), printable(str(path)))
+def load_document(path: str | Path, hint: str | None = None) -> Any:
+    """A YAML or JSON file as plain data; see :func:`read_text`, :func:`parse_document`."""
+    return parse_document(read_text(path, hint=hint), printable(str(path)))
 
 
 def parse_document(text: str, source: str) -> Any:

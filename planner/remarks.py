@@ -92,7 +92,8 @@ SENTENCES: Mapping[str, str] = {
     "gateway": "gateway: {summary} (--routing {routing}): {gateway}",
     "room": "pools keep room for their longest prompt and an output of {output:,} tokens (--max-output); a client that sends no "
     "max_tokens may go on to --max-model-len",
-    "oracle": "routing on input + output tokens: an oracle for the output length (--route-on input is what a gateway sees)",
+    "oracle": "routing on input + output tokens{because}: an oracle for the output length; pools keep room for the longest "
+    "request seen, no more (--route-on input is what a gateway sees)",
     "kv_transfer": "KV cache over {gbps:g} Gbit/s per GPU plus {base_s:duration}: {kib_per_token:,.0f} KiB per token, "
     "{mean_s:duration} for a prompt of mean length (--kv-transfer-gbps, --kv-transfer-base); transfers do not delay each other",
     "prefill_caches": "prompts that come back are kept by the prefill replicas, answers are not: they are computed again with the "

@@ -41,7 +41,7 @@ LIMITS_BEYOND = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 NEAR_KNEE = 3.0
 """Limits that cost more than this many times the knee's are not proposed."""
 
-PRECISIONS = {"weights": "FP8 weights (a quantized checkpoint)", "kv_dtype": "FP8 KV cache"}
+PRECISIONS = {"weights": "FP8 weights (quantized)", "kv_dtype": "FP8 KV cache"}
 """Options of precision and what they buy; a model or a GPU that has it already, or cannot, says so in its row."""
 
 GROWTH = 1.2
@@ -158,11 +158,14 @@ def _sized(
     first: Sequence[Callable[[], Any]] = (),
 ) -> tuple[list[Any], list[Choice]]:
     """Answers of what comes first, and the choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
-    order = by_worth(asked, _guesses(asked, inputs, workload))
+    guesses = _guesses(asked, inputs, workload)
+    order = by_worth(asked, guesses)
     tasks: list[Callable[[], Any]] = [*first, *(partial(_size, asked[k], inputs, workload) for k in order)]
     found = within(end - time.monotonic(), tasks, progress, len(first))
     answers = dict(zip(order, found[len(first) :], strict=True))
-    return found[: len(first)], [answers[k] or replace(choice, reached=False) for k, choice in enumerate(asked)]
+    return found[: len(first)], [
+        answers[k] or replace(choice, reached=False, promising=guesses[k] < PAYS) for k, choice in enumerate(asked)
+    ]
 
 
 def by_worth(asked: Sequence[Choice], guesses: Sequence[float] | None = None) -> list[int]:
@@ -263,7 +266,7 @@ def _settings(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iter
     if plan is not None and inputs.compress:
         yield _choice("compression", "prompts left alone", compress=False)
     elif inputs.pools > 1:
-        yield _choice("compression", "prompts compressed, outputs known", compress=True)
+        yield _choice("compression", "compressed, outputs known", compress=True)
     for option, what in PRECISIONS.items():
         if getattr(inputs, option) is None and inputs.profile is None:
             yield _choice("precision", what, **{option: "fp8"})
@@ -308,9 +311,7 @@ def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Itera
             near = min(profiles, key=lambda p: _guess(inputs.override({"profile": p.name}), workload))
         other = {weights: weights != model.weight_dtype, f"{kv} cache": kv != model.kv_dtype}
         dtypes = "".join(f"{what.upper()}, " for what, differs in other.items() if differs)
-        yield _choice(
-            "profile", f"measured times ({dtypes}{near.trust}, {own or 'kernels'}, TP{near.tp})", profile=near.name
-        )
+        yield _choice("profile", f"measured ({dtypes}{own or 'kernels'}, {near.trust})", profile=near.name)
     yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
 
 
@@ -344,8 +345,7 @@ def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
     yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate, **peak)
     spares = max(_on_a_node(pool) for pool in plan.pools)
     if spares > inputs.redundancy:
-        noun = "replica" if spares == 1 else "replicas"
-        yield _choice("redundancy", f"a node may fail, {spares} {noun} spare", redundancy=spares)
+        yield _choice("redundancy", f"a node may fail, {spares} spare", redundancy=spares)
 
 
 def _on_a_node(pool: PoolPlan) -> int:

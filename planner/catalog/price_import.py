@@ -12,6 +12,7 @@ from pathlib import Path
 
 from planner.catalog.load import gpus, normalized
 from planner.catalog.prices import COLUMNS, Offer, parse_offers
+from planner.documents import missing
 from planner.errors import InputError
 from planner.hardware import GpuSpec
 
@@ -106,7 +107,7 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(missing(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     header = set(next(csv.reader(text.splitlines()), []))

@@ -152,7 +152,11 @@ def load_question(path: str | Path) -> Question:
         Missing, not YAML or JSON, another schema version, unknown keys anywhere: all problems with their key path.
     """
     file = Path(path).expanduser()
-    data = load_document(path)
+    data = load_document(
+        path,
+        f"A plan or a configuration is read from there. A plan: fleetopt plan --cdf azure --slo 0.5 -o {file.name}; "
+        "a configuration: options as `name: value` lines.",
+    )
     if not isinstance(data, Mapping):
         raise InputError(f"{path}: expected options as `name: value` lines, got {type(data).__name__}")
     if data.get("kind") == "fleetopt-plan":

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.report.markdown import rows_to_markdown
-from planner.report.table import fitting, rows_to_table
+from planner.report.table import NARROWEST, fitting, rows_to_table
 from planner.units import format_count, format_duration, format_percent, format_usd
 
 
@@ -26,6 +26,8 @@ class Table:
         Follows the block above without an empty line in a terminal.
     drop
         Columns that a narrow page leaves out, the first to go first.
+    words
+        Characters below which columns of words are folded only when all of `drop` are left out.
     """
 
     columns: Sequence[str]
@@ -33,6 +35,7 @@ class Table:
     left: Collection[str] = ()
     near: bool = False
     drop: Sequence[str] = ()
+    words: int = NARROWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ def to_terminal(blocks: Sequence[Block], width: int | None = None) -> str:
     out = ""
     for block in blocks:
         if isinstance(block, Table):
-            text = rows_to_table(block.columns, block.rows, block.left, width, block.drop)
-            kept = fitting(block.columns, block.rows, block.left, width, block.drop)
+            text = rows_to_table(block.columns, block.rows, block.left, width, block.drop, block.words)
+            kept = fitting(block.columns, block.rows, block.left, width, block.drop, block.words)
             if gone := [name for k, name in enumerate(block.columns) if k not in kept]:
                 text += "\n" + folded(f"left out for the width: {', '.join(gone)} (--wide)", width)
         elif block.only == "document":

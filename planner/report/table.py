@@ -19,7 +19,12 @@ LONGEST_WORD = 48
 
 
 def fitting(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str], width: int | None, drop: Sequence[str]
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Collection[str],
+    width: int | None,
+    drop: Sequence[str],
+    words: int = NARROWEST,
 ) -> list[int]:
     """Which columns a page of that width shows.
 
@@ -34,6 +39,8 @@ def fitting(
     drop
         Columns that may be left out, the first to go first; those that are absent are passed over. All others but the
         first column follow, from the right, where these are not enough.
+    words
+        Characters below which words are folded only when all of `drop` are left out.
 
     Returns
     -------
@@ -41,11 +48,19 @@ def fitting(
         Indices of the columns kept.
     """
     kept = list(range(len(columns)))
-    going = [columns.index(name) for name in drop if name in columns]
-    going += [k for k in range(len(columns) - 1, 0, -1) if k not in going]
-    while width is not None and going and sum(_least(columns, rows, left, kept)) + len(GAP) * (len(kept) - 1) > width:
-        kept.remove(going.pop(0))
+    named = [columns.index(name) for name in drop if name in columns]
+    others = [k for k in range(len(columns) - 1, 0, -1) if k not in named]
+    for going, narrowest in ((named, words), (others, NARROWEST)):
+        while width is not None and going and _taken(columns, rows, left, kept, narrowest) > width:
+            kept.remove(going.pop(0))
     return kept
+
+
+def _taken(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str], kept: Sequence[int], narrowest: int
+) -> int:
+    """Characters of the narrowest page for these columns."""
+    return sum(_least(columns, rows, left, kept, narrowest)) + len(GAP) * (len(kept) - 1)
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[int]:
@@ -54,14 +69,18 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequenc
 
 
 def _least(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str], kept: Sequence[int]
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Collection[str],
+    kept: Sequence[int],
+    narrowest: int = NARROWEST,
 ) -> list[int]:
     """Characters that every column needs at least: words fold between them."""
     found = []
     for k, width in zip(kept, _widths(columns, rows, kept), strict=True):
         words = [word for row in rows for word in row[k].split()]
         longest = min(max((len(word) for word in [columns[k], *words]), default=1), LONGEST_WORD)
-        found.append(min(width, max(longest, NARROWEST)) if columns[k] in left else width)
+        found.append(min(width, max(longest, narrowest)) if columns[k] in left else width)
     return found
 
 
@@ -71,6 +90,7 @@ def rows_to_table(
     left: Collection[str] = (),
     width: int | None = None,
     drop: Sequence[str] = (),
+    words: int = NARROWEST,
 ) -> str:
     """Any table as text: numbers are never cut; columns are left out in the order of `drop`, then words are folded.
 
@@ -81,7 +101,7 @@ def rows_to_table(
     ───────
     a b   1
     """
-    kept = fitting(columns, rows, left, width, drop)
+    kept = fitting(columns, rows, left, width, drop, words)
     widths = _widths(columns, rows, kept)
     least = _least(columns, rows, left, kept)
     while width is not None and (over := sum(widths) + len(GAP) * (len(kept) - 1) - width) > 0:

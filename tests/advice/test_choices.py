@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 import planner as fo
 from planner.advice.choices import by_worth
 from planner.advice.within import within
-from planner.choices import Choice, knee
+from planner.choices import Choice, Choices, knee
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
+from planner.report.text.choices import not_reached
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
@@ -180,3 +182,10 @@ def test_a_failure_in_a_task_is_the_callers() -> None:
 
     with pytest.raises(ZeroDivisionError):
         within(30.0, [fails, fails])
+
+
+def test_what_was_not_reached_and_looks_cheaper_is_named_first() -> None:
+    rows = [replace(Choice("x", "", {}, flags), reached=False) for flags in ("--a", "--b")]
+    told = not_reached(Choices((rows[0], replace(rows[1], promising=True)), 1.0, 1, 1.4))
+    assert [line.split(": ")[1] for line in told] == ["--b", "--a"]
+    assert "guessed to be cheaper (--options-seconds 60 waits for them)" in told[0]

@@ -83,6 +83,8 @@ MISTAKES = [
     # other commands
     ("evaluate", USAGE, "Missing argument"),
     ("evaluate nowhere.yaml", INPUT, "nowhere.yaml: no such file"),
+    ("autoscale plan.yml", INPUT, "plan.yml: no such file; did you mean 'plan.yaml'"),
+    ("cost nowhere/plan.yaml", INPUT, "no such file, nor a folder nowhere"),
     ("evaluate asked.yaml", INPUT, "asked.yaml: holds no fleet"),
     ("evaluate plan.yaml --rate ten", INPUT, "--rate: 'ten' is not a number"),
     ("evaluate plan.yaml --set gpu=h200", INPUT, "gpu: fixed by the plan"),

@@ -135,3 +135,11 @@ def test_words_fold_and_commands_stay_commands() -> None:
     assert folded("run --first 1 --second 2", 16, command=True) == "run --first 1 \\\n  --second 2"
     assert folded("anything", None) == "anything"
     assert to_terminal([]) == ""
+
+
+def test_words_are_folded_when_the_least_wanted_columns_are_gone() -> None:
+    columns, row = ["name", "a", "b"], ["one two three four five", "1" * 10, "2" * 10]
+    assert fitting(columns, [row], {"name"}, 40, ["b"]) == [0, 1, 2]
+    assert fitting(columns, [row], {"name"}, 40, ["b"], words=30) == [0, 1]
+    # what is not named goes only where folding does not help
+    assert fitting(columns, [row], {"name"}, 30, ["b"], words=30) == [0, 1]

@@ -356,8 +356,8 @@ class Colocated(Fleet):
         known = any(p for p in traffic.workload.compressible)
         if search.pools > 1 and traffic.p_c is None and not known:
             yield Remark("no_compression")
-        if len(self.pools) > 1 and traffic.sees_output:
-            yield Remark("oracle")
+        if traffic.sees_output:
+            yield Remark("oracle", {"because": ", as --compress has it" if self.question.asked.get("compress") else ""})
         routing = self.question.routing
         if sum(self.counts) > len(self.pools):
             yield Remark("gateway", {"routing": routing.name, "summary": routing.summary, "gateway": routing.gateway})

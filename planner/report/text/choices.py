@@ -15,6 +15,9 @@ HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
 COLUMNS = ("otherwise", "GPUs", "$/month", "$/year", "change", "fleet", "write")
 DROPPED = ("fleet", "$/year")
 
+UNFOLDED = 44
+"""Characters of a choice's name and of its flags that take precedence over these columns."""
+
 WORTH_TELLING = 0.98
 """A choice that costs less than this share of the plan saves something."""
 
@@ -38,8 +41,8 @@ def blocks(choices: Choices) -> list[Block]:
         if choices.cost_usd_per_hour is None:
             columns[0], rows = "possible with", [[*row[:4], *row[5:]] for row in rows]
             columns.remove("change")
-        found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED))
-    lines = [*_savings(choices), *_curve(choices), *_without(choices), *_not_reached(choices)]
+        found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED, words=UNFOLDED))
+    lines = [*_savings(choices), *_curve(choices), *_without(choices), *not_reached(choices)]
     return [*found, Text(lines, near=True)]
 
 
@@ -118,10 +121,13 @@ def _without(choices: Choices) -> Sequence[str]:
     return told
 
 
-def _not_reached(choices: Choices) -> Sequence[str]:
+def not_reached(choices: Choices) -> Sequence[str]:
     """What the time did not allow, with the flag that shows it."""
-    left = [c.flags for c in choices.rows if not c.reached]
-    if not left:
-        return []
-    more = f"--options-seconds {4 * max(choices.seconds, 15.0):.0f}"
-    return [f"not reached in {choices.seconds:g} s ({more} waits for them): {', '.join(left)}"]
+    left = [c for c in choices.rows if not c.reached]
+    more = f" (--options-seconds {4 * max(choices.seconds, 15.0):.0f} waits for them)"
+    told = []
+    for promising, looks in ((True, ", though guessed to be cheaper"), (False, "")):
+        if flags := [c.flags for c in left if c.promising == promising]:
+            told.append(f"not reached in {choices.seconds:g} s{looks}{more}: {', '.join(flags)}")
+            more = ""
+    return told
