@@ -268,6 +268,16 @@ class FleetProblem(SearchGrid):
         needed = self.rate * law.share / (self.kept.utilization_cap * model.capacity_per_s)
         return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.kept.min_replicas))
 
+    def least_capacity_bound(self, i: int, j: int) -> float:
+        """The same of the cheapest option; those whose other bound is no lower than that need no model."""
+        least = math.inf
+        for k in np.argsort(self.option_bounds[:, i, j], kind="stable").tolist():
+            bound = float(self.option_bounds[k, i, j])
+            if bound >= least:
+                break
+            least = min(least, max(bound, self.capacity_bound(i, j, k)))
+        return least
+
     def closer_bound(self, i: int, j: int) -> float:
         """A better bound of a pool's cost where Poisson arrivals come in closed form and bursts do not, else 0.
 

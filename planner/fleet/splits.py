@@ -40,13 +40,7 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
         # first the method's own capacity, which is cheap, then the promises
         if (i, j) not in refined and (i, j) != (0, top):
             refined.add((i, j))
-            bound = min(
-                (
-                    max(problem.capacity_bound(i, j, k), float(problem.option_bounds[k, i, j]))
-                    for k in range(len(problem.options))
-                ),
-                default=math.inf,
-            )
+            bound = problem.least_capacity_bound(i, j)
             if bound > problem.bounds[i, j] * (1.0 + 1e-12):
                 return bound, math.isinf(bound)
         if (i, j) != (0, top) and (bound := problem.closer_bound(i, j)) > bounds[i, j] * (1.0 + 1e-12):
