@@ -156,10 +156,6 @@ class Fleet:
         """The same pools behind the gateway of another question."""
         raise NotImplementedError
 
-    def known_headroom(self) -> float | None:
-        """The headroom where it follows from what is known already."""
-        return None
-
     # --- what holds for all ---------------------------------------------------------------------------------------
 
     @property
@@ -264,11 +260,9 @@ class Fleet:
             tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
         )
 
-    def headroom(self) -> float:
+    def headroom(self, at_most: float = math.inf) -> float:
         """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""
-        if (known := self.known_headroom()) is not None:
-            return known
-        low, high = 1.0, self.promises.utilization_cap * self.capacity_per_s / self.rate
+        low, high = 1.0, min(self.promises.utilization_cap * self.capacity_per_s / self.rate, at_most)
         if high <= self.headroom_step:
             return low
         if self.holds(high * self.rate):

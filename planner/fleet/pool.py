@@ -37,6 +37,10 @@ ROUGH = 250
 GUIDED = 0.04
 """Share of a number of replicas to which a guide is asked for it [1]."""
 
+READ_BETWEEN = 4.0
+"""How many times as far apart two numbers may be between which one is read to that share: log latency over log replicas bends
+little, and the chord lies on the safe side."""
+
 CLEAR = math.log(1.6)
 """Logarithm of a guide's latency over its limit from which it is believed: quantiles of 4,096 requests are seldom further above
 those of many more."""
@@ -379,6 +383,8 @@ def smallest_pool(
             return quick
     slope = USUAL_SLOPE if slope is None else slope
     width = max(rough, 0.0 if guide is None else 1.0 / ROUGH)
+    # what is read between two numbers errs by far less than they are apart
+    apart = READ_BETWEEN * rough if rough else width
     low, high, climbed, stale = 0, 0, floor, 0
     checked_idle = False
     while True:
@@ -398,7 +404,7 @@ def smallest_pool(
                 assert missed is not None
                 return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
             low, stale = n, min(stale, 0) - 1
-        if low and high and high - low <= max(1, int(high * width)):
+        if low and high and high - low <= max(1, int(high * apart)):
             break
         n = _next(excess, low, high, slope, floor, stale, width)
         if not high:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.catalog.load import gpu as find_gpu
-from planner.fleet.grid import SearchGrid
+from planner.fleet.grid import FloatArray, SearchGrid
 from planner.fleet.pool import (
     GUIDED,
     Pool,
@@ -42,6 +42,15 @@ TTFT_DOUBT, OTHER_DOUBT = 0.12, 0.5
 """Share by which the guess of an option's replicas may be low against another's: 20 engines on six questions were within 8%
 of each other for a TTFT, within a half for a TPOT."""
 
+MOST_BOUNDED = 3
+"""Options of a pool whose capacity is worked out for a better bound: it takes their models."""
+
+LEARNED_DOUBT = 0.04
+"""The same once both were sized, or refused, in a pool of requests alike."""
+
+TRIFLE = 0.004
+"""Share of the cost that a search which knows numbers only roughly does not look for: large pools are sized to as much."""
+
 FEW_STEPS = 24
 """Up to this many replicas in a pool, sizes are ruled out one by one before the pool is sized."""
 
@@ -55,6 +64,9 @@ class Known:
     refused: dict[Edge, int] = field(default_factory=dict)
     least: dict[Edge, float] = field(default_factory=dict)
     cheapest: dict[tuple[int, int], Pool | None] = field(default_factory=dict)
+    # of pools of the shortest, middle or longest requests: how fast latencies fell, and by how much guesses were too low by option
+    slopes: dict[tuple[bool, bool], float] = field(default_factory=dict)
+    off: dict[tuple[bool, bool, int], float] = field(default_factory=dict)
     calmed: set[tuple[int, int]] = field(default_factory=set)
 
 
@@ -83,6 +95,8 @@ class FleetProblem(SearchGrid):
         self.known = Known()
         # share to which numbers of replicas are wanted
         self.rough = 0.0
+        # whether guesses are as high as what is known asks for
+        self.scaled = False
 
     def open_grid(self) -> None:
         """From the one pool to all states; what is known about the one pool stays known."""
@@ -160,15 +174,29 @@ class FleetProblem(SearchGrid):
             if idle is not None and idle.excess > 1.0:
                 size: PoolSize | Shortfall = idle
             else:
+                if slope is None and self.rough:
+                    slope = self.known.slopes.get(self._ends(i, j))
                 size = smallest_pool(
                     model, rate, self.kept.only(self.promises), least, self.levels, start, slope, self.rough
                 )
+                self._learn(i, j, k, size)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
                 result = Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas))
         self.known.pools[key] = result
         return result
+
+    def _ends(self, i: int, j: int) -> tuple[bool, bool]:
+        """Whether a pool takes the shortest requests, and the longest."""
+        return i == 0, j == len(self.states) - 1
+
+    def _learn(self, i: int, j: int, k: int, size: PoolSize | Shortfall) -> None:
+        """Remember how fast latencies fall with replicas, and how far a guess was off, for pools alike."""
+        if isinstance(size, PoolSize) and len(size.trials) > 1:
+            self.known.slopes[self._ends(i, j)] = size.steepness(self.promises)
+        if isinstance(size, PoolSize) and size.replicas > 1:
+            self.known.off[*self._ends(i, j), k] = size.needed / max(float(self.needs[k, i, j]), 1e-12)
 
     def idle(self, i: int, j: int, k: int) -> Shortfall | None:
         """The promise that an idle pool of option `k` keeps least well, kept or not; ``None`` when no replica fits."""
@@ -196,37 +224,46 @@ class FleetProblem(SearchGrid):
             self.known.cheapest[i, j] = self._choose(i, j)
         return self.known.cheapest[i, j]
 
-    def _choose(self, i: int, j: int) -> Pool | None:
+    def _choose(self, i: int, j: int, below: float = math.inf) -> Pool | None:
         """Size the option of the least guess; of the others those that keep the promises at less than it costs.
 
         One prediction says so, as latency does not rise with the replicas. Where a guess orders the search, an option that
-        is guessed to need clearly more is passed over; its bound then stays in what is unproven.
+        is guessed to need clearly more is passed over; its bound then stays in what is unproven. A cost [USD/hour] to stay
+        `below` is held against the first one too.
         """
         guided = self.method.guided and self.limit() is not None
-        needs = self.needs if self.method.guided else self.option_bounds
-        costs = (
-            needs[:, i, j] * [o.price.least_usd_per_replica_hour for o in self.options] if guided else needs[:, i, j]
-        )
+        needs, ends = self.needs[:, i, j] if self.method.guided else self.option_bounds[:, i, j], self._ends(i, j)
+        learned = {k: off for k in range(len(self.options)) if (off := self.known.off.get((*ends, k))) is not None}
+        thought, costs = needs, needs
+        if guided:
+            usual = float(np.median([*learned.values()])) if learned else 1.0
+            thought = needs * [learned.get(k, usual) for k in range(len(self.options))]
+            costs = thought * [o.price.least_usd_per_replica_hour for o in self.options]
         best: Pool | None = None
-        scale = 1.0
+        own = -1
         for k in np.argsort(np.where(np.isfinite(costs), costs, np.inf), kind="stable").tolist():
-            bound = float(self.option_bounds[k, i, j])
-            if math.isinf(bound) or (best is not None and bound >= best.cost_usd_per_hour):
+            least = below if best is None else best.cost_usd_per_hour
+            if float(self.option_bounds[k, i, j]) >= least - self.trifle:
                 continue
-            if best is None:
-                best = self.candidate(i, j, k)
-                if best is not None and guided:
-                    scale = best.size.needed / max(float(needs[k, i, j]), 1e-12)
+            if math.isinf(least):
+                best, own = self.candidate(i, j, k, float(thought[k]) if self.scaled else None), k
                 continue
-            most = self.options[k].price.most_below(best.cost_usd_per_hour)
-            if guided and float(needs[k, i, j]) * scale > most * (1.0 + self.doubt):
+            most = self.options[k].price.most_below(least)
+            alike, doubt = needs, self.doubt
+            if k in learned and own in learned:
+                alike, doubt = thought, LEARNED_DOUBT
+            scale = 1.0 if best is None else best.size.needed / max(float(alike[own]), 1e-12)
+            if guided and float(alike[k]) * scale > most * (1.0 + doubt):
                 continue
-            if most >= 1 and self.capacity_bound(i, j, k) < best.cost_usd_per_hour and self.keeps_with(i, j, k, most):
-                found = self.candidate(i, j, k, most)
-                if found is not None and found.cost_usd_per_hour < best.cost_usd_per_hour:
-                    best = found
-                    if guided:
-                        scale = best.size.needed / max(float(needs[k, i, j]), 1e-12)
+            if most < 1 or self.capacity_bound(i, j, k) >= least:
+                continue
+            if not self.keeps_with(i, j, k, most, calmly=not self.scaled):
+                if most > FEW_REPLICAS:
+                    self.known.off[*ends, k] = max(learned.get(k, 0.0), most / max(float(self.needs[k, i, j]), 1e-12))
+                continue
+            found = self.candidate(i, j, k, most)
+            if found is not None and found.cost_usd_per_hour < least:
+                best, own = found, k
         return best
 
     def keeps_with(self, i: int, j: int, k: int, replicas: int, calmly: bool = True) -> bool:
@@ -255,6 +292,12 @@ class FleetProblem(SearchGrid):
         return worth and clearly_broken(model, rate, replicas, self.promises, self.levels)
 
     @property
+    def trifle(self) -> float:
+        """A saving [USD/hour] that is not looked for: where numbers are rough, a small part of what one pool costs."""
+        one = self.known.cheapest.get((0, len(self.states) - 1)) if self.rough else None
+        return 0.0 if one is None else TRIFLE * one.cost_usd_per_hour
+
+    @property
     def doubt(self) -> float:
         """How far the guess of one option may be off against that of another [1]."""
         return TTFT_DOUBT if all(p.metric == "ttft_s" for p in self.promises) else OTHER_DOUBT
@@ -269,12 +312,12 @@ class FleetProblem(SearchGrid):
         return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.kept.min_replicas))
 
     def least_capacity_bound(self, i: int, j: int) -> float:
-        """The same of the cheapest option; those whose other bound is no lower than that need no model."""
+        """The same of the cheapest option; those whose other bound is hardly lower than that need no model."""
         least = math.inf
-        for k in np.argsort(self.option_bounds[:, i, j], kind="stable").tolist():
+        for tried, k in enumerate(np.argsort(self.option_bounds[:, i, j], kind="stable").tolist()):
             bound = float(self.option_bounds[k, i, j])
-            if bound >= least:
-                break
+            if bound >= least or tried >= MOST_BOUNDED:
+                return min(bound, least)
             least = min(least, max(bound, self.capacity_bound(i, j, k)))
         return least
 
@@ -329,21 +372,32 @@ class FleetProblem(SearchGrid):
         """Whether the inventory holds the GPUs of these pools."""
         return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
-    def guess_split(self, one: Pool) -> tuple[float, tuple[int, ...]] | None:
-        """What the cheapest fleet of several pools is guessed to cost [USD/hour], and its states, from the one pool known."""
+    def guess_split(self, one: Pool) -> tuple[float, tuple[int, ...], FloatArray] | None:
+        """What the cheapest fleet of several pools is guessed to cost [USD/hour], its states and all guesses, from the one pool."""
         self.open_grid()
         top = len(self.states) - 1
         costs = self.bounds.copy()
         if self.method.guided:
-            guides = self.option_guides * max(
-                one.cost_usd_per_hour / float(np.min(self.option_guides[:, 0, top])), 1e-3
-            )
-            costs = np.maximum(np.min(guides, axis=0), costs)
+            scale = max(one.cost_usd_per_hour / float(np.min(self.option_guides[:, 0, top])), 1e-3)
+            self.needs, self.scaled = self.needs * scale, True
+            costs = np.maximum(np.min(self.option_guides, axis=0) * scale, costs)
         costs[0, top] = np.inf
         cost, path = cheapest_path(costs, self.search.pools)
-        return None if path is None else (cost, path)
+        return None if path is None else (cost, path, costs)
 
-    def pools_of(self, path: Sequence[int]) -> list[Pool]:
-        """The cheapest pool of every edge of a path that serves anybody."""
-        found = (self.best(i, j) for i, j in itertools.pairwise(path) if not self.is_empty(i, j))
-        return [pool for pool in found if pool is not None]
+    def pools_of(self, path: Sequence[int], guesses: FloatArray, below: float) -> list[Pool] | None:
+        """The cheapest pool of every edge of a path that serves anybody; ``None`` where they cost no less than `below` [USD/hour].
+
+        The dearest by `guesses` first: the others are then held against what it leaves.
+        """
+        edges = [(i, j) for i, j in itertools.pairwise(path) if not self.is_empty(i, j)]
+        costs = {edge: float(self.bounds[edge]) for edge in edges}
+        found: dict[tuple[int, int], Pool] = {}
+        for edge in sorted(edges, key=lambda e: -float(guesses[e])):
+            others = math.fsum(cost for e, cost in costs.items() if e != edge)
+            left = below - others if found else math.inf
+            pool = self._choose(*edge, left)
+            if pool is None or pool.cost_usd_per_hour + others >= below:
+                return None
+            found[edge], costs[edge] = pool, pool.cost_usd_per_hour
+        return [found[edge] for edge in edges]

@@ -46,7 +46,7 @@ class SearchOutcome:
 
 
 ENOUGH_SIZED = 3
-"""First or last pools sized before the others' guesses are corrected by what was found."""
+"""First, middle or last pools sized before the others' guesses are corrected by what was found."""
 
 
 class PathSearch:
@@ -67,6 +67,8 @@ class PathSearch:
         Estimates of the edge costs, not bounds, shape (states, states): edges are refined in their order. The search
         ends when the cheapest path by exact costs and estimates is exact; what the bounds leave unproven is the gap.
         ``None`` = follow the bounds, and prove the answer.
+    trifle
+        A cost by which a guess must be below the best found to be followed.
     """
 
     def __init__(
@@ -76,14 +78,16 @@ class PathSearch:
         max_edges: int,
         should_stop: Callable[[], bool] = lambda: False,
         guide: FloatArray | None = None,
+        trifle: float = 0.0,
     ) -> None:
         self.bounds = bounds
         self.refine = refine
         self.max_edges = max_edges
         self.should_stop = should_stop
+        self.trifle = trifle
         self.guide = None if guide is None else np.maximum(guide, bounds)
         self._guessed = None if self.guide is None else self.guide.copy()
-        self._off: tuple[list[float], list[float]] = ([], [])
+        self._off: tuple[list[float], ...] = ([], [], [])
         self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
         self._best_cost = math.inf
         self._best_path: tuple[int, ...] | None = None
@@ -95,7 +99,9 @@ class PathSearch:
             bound, _ = cheapest_path(self.bounds, self.max_edges)
             if self._best_cost <= bound * (1.0 + 1e-12) or math.isinf(bound):
                 return self._outcome(bound, examined)
-            _, path = cheapest_path(self.bounds if self.guide is None else self.guide, self.max_edges)
+            hoped_for, path = cheapest_path(self.bounds if self.guide is None else self.guide, self.max_edges)
+            if self.guide is not None and hoped_for > self._best_cost - self.trifle:
+                return self._outcome(bound, examined)
             open_edges = [] if path is None else [(i, j) for i, j in itertools.pairwise(path) if not self.exact[i, j]]
             if path is not None and not open_edges:
                 self._remember(path)
@@ -120,26 +126,27 @@ class PathSearch:
         self.exact[i, j] = exact
         if self.guide is not None:
             self.guide[i, j] = self.bounds[i, j] if exact else max(self.guide[i, j], self.bounds[i, j])
-            if exact and (i == 0) != (j == len(self.bounds) - 1):
+            if exact and (i, j) != (0, len(self.bounds) - 1):
                 self._learn(i, j)
         return int(exact)
 
     def _learn(self, i: int, j: int) -> None:
-        """Raise the guesses of first or of last pools by the least they were too low so far, once enough have been sized.
+        """Raise the guesses of first, middle or last pools by the least they were too low so far, once enough have been sized.
 
-        Guesses of pools that share an end are off alike: without this a search sizes every split that rounds to the same
+        Guesses of pools that share an end, or have none, are off alike: without this a search sizes every split that rounds to the same
         number of replicas before it believes that none pays.
         """
         assert self.guide is not None and self._guessed is not None
         value, guess = float(self.bounds[i, j]), float(self._guessed[i, j])
         if not (0.0 < guess < math.inf and math.isfinite(value)):
             return
-        ratios = self._off[0 if i == 0 else 1]
+        where = 0 if i == 0 else 1 if j == len(self.bounds) - 1 else 2
+        ratios = self._off[where]
         ratios.append(value / guess)
         least = min(ratios)
         if len(ratios) < ENOUGH_SIZED or least <= 1.0:
             return
-        alike = np.s_[0, :-1] if i == 0 else np.s_[1:, -1]
+        alike = (np.s_[0, :-1], np.s_[1:, -1], np.s_[1:, :-1])[where]
         raised = np.maximum(self.guide[alike], least * self._guessed[alike])
         self.guide[alike] = np.where(self.exact[alike], self.guide[alike], raised)
 

@@ -61,6 +61,7 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
         problem.search.pools,
         should_stop=lambda: limit is not None and problem.evaluations >= limit,
         guide=guide,
+        trifle=problem.trifle,
     )
     search.consider((0, top))
     if search.guide is not None and one is not None and one.bought > FEW_REPLICAS:

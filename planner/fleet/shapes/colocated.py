@@ -252,13 +252,21 @@ class Colocated(Fleet):
         ]
         return min((c for c in found if c is not None), key=lambda c: c.share, default=None)
 
-    def known_headroom(self) -> float | None:
-        """From the trials of the sizing."""
+    def headroom(self, at_most: float = math.inf) -> float:
+        """See :meth:`planner.fleet.fleet.Fleet.headroom`: from the trials of the sizing where they say it, pool by pool."""
         if not self._grows_alike:
-            return None
+            return super().headroom(at_most)
         known = [self._known_headroom(pool) for pool in self.pools]
-        found = [f for f in known if f is not None]
-        return min(found) if len(found) == len(known) else None
+        least = min((f for f in known if f is not None), default=at_most)
+        unknown = []
+        for pool, f in zip(self.pools, known, strict=True):
+            # whether a small one bears a tenth more was asked already
+            bears = self._bears(pool, 1.0 + MORE) if f is None else True
+            if f is None and not (bears and least <= 1.0 + MORE):
+                unknown.append(pool)
+            if not bears and pool.size.replicas <= FEW_REPLICAS:
+                least = min(least, math.sqrt(1.0 + MORE))
+        return Fleet.headroom(Colocated(self.question, unknown), least) if unknown else least
 
     def _known_headroom(self, pool: Pool) -> float | None:
         """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried.
@@ -465,12 +473,12 @@ def _with_oracle(
     guess = problem.guess_split(one)
     if guess is None:
         return None
-    expected, path = guess
+    expected, path, guesses = guess
     upper = [problem.states[j] for j in path[1:-1]]
     compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)
     if expected < cost * (1.0 - WORTH_IT):
-        pools = problem.pools_of(path)
-        if math.fsum(p.cost_usd_per_hour for p in pools) < cost and len(pools) == len(path) - 1:
+        pools = problem.pools_of(path, guesses, cost)
+        if pools is not None and len(pools) == len(path) - 1:
             names = pool_names(len(pools))
             fleet = Colocated(knowing, [replace(p, name=n) for p, n in zip(pools, names, strict=True)])
             return fleet, fleet.cost_usd_per_hour, upper[0].boundary, upper[0].gamma, compressed
