@@ -45,8 +45,8 @@ CLEAR = math.log(1.6)
 """Logarithm of a guide's latency over its limit from which it is believed: quantiles of 4,096 requests are seldom further above
 those of many more."""
 
-USUAL_SLOPE = 1.5
-"""Fall of the logarithm of a latency with that of the replicas where nothing better is known."""
+USUAL_SLOPE, LEAST_SLOPE = 1.5, 0.5
+"""Fall of the logarithm of a latency with that of the replicas where nothing better is known, and a cautious one."""
 
 NEAR = 6
 """Steps from a guessed number of replicas before the general search takes over."""
@@ -381,6 +381,8 @@ def smallest_pool(
             n, slope = max(quick.replicas, floor), quick.steepness(latency) if slope is None else slope
         elif calm is not None:
             return quick
+    # so near a limit the number is read from one prediction where a rough one is wanted
+    near = rough * (LEAST_SLOPE if slope is None else slope)
     slope = USUAL_SLOPE if slope is None else slope
     width = max(rough, 0.0 if guide is None else 1.0 / ROUGH)
     # what is read between two numbers errs by far less than they are apart
@@ -404,6 +406,10 @@ def smallest_pool(
                 assert missed is not None
                 return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
             low, stale = n, min(stale, 0) - 1
+        if abs(excess(n)) <= near:
+            needed = n * math.exp(excess(n) / slope)
+            why = Remark("promise", {"promise": _nearest(trials[n][0], latency).label})
+            return PoolSize(max(math.ceil(needed), floor), trials[n][0], why, _tried(trials, latency), needed)
         if low and high and high - low <= max(1, int(high * apart)):
             break
         n = _next(excess, low, high, slope, floor, stale, width)
@@ -515,6 +521,11 @@ def clearly_broken(
     if guide is None or not promises:
         return False
     return excess_of(evaluate_pool(guide, arrival_rate_per_s, replicas, levels), promises) > CLEAR
+
+
+def _nearest(prediction: Prediction, promises: Sequence[Promise]) -> Promise:
+    """The promise that is kept least well."""
+    return max(promises, key=lambda p: prediction.held(p.metric, p.quantile) / p.limit_s)
 
 
 def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:

@@ -20,6 +20,7 @@ from planner.fleet.pool import (
     broken,
     clearly_broken,
     evaluate_pool,
+    excess_of,
     gpus_by_type,
     replica_for,
     smallest_pool,
@@ -285,6 +286,19 @@ class FleetProblem(SearchGrid):
         if not keeps:
             self.known.refused[i, j, k] = replicas
         return keeps
+
+    def excess_at_cap(self, i: int, j: int, k: int) -> float:
+        """Logarithm of the worst promise's value over its limit with as many replicas as the utilization cap takes."""
+        built = self.build(i, j, k)
+        if built is None or math.isinf(float(self.bounds[j, len(self.states) - 1])):
+            return math.inf
+        law, _, model = built
+        rate = self.rate * law.share
+        needed = math.ceil(rate / (self.kept.utilization_cap * model.capacity_per_s) * (1.0 + 1e-9))
+        if needed < self.least_replicas(self.options[k], law.moments):
+            return math.inf
+        self.evaluations += 1
+        return excess_of(evaluate_pool(model, rate, max(1, needed), self.levels), self.promises)
 
     def looks_broken(self, model: PoolModel, rate: float, replicas: int) -> bool:
         """Whether a rough look is enough to say no: worth it where that is far quicker, or a replica less a large step."""

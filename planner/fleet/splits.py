@@ -19,6 +19,9 @@ MANY_REPLICAS = 40
 WORTH_FREEING, MOST_FREED = 0.03, 2
 """Share of the cost that an engine must be able to save for that, and of how many engines."""
 
+UNKNOWN, NEAR_LIMIT = 0.7, 0.01
+"""Logarithm of a latency over its limit that is taken where none was predicted, and from which on it is near enough."""
+
 
 def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
     """The cheapest fleet, whatever the inventory; with `keep_rivals` the cheapest of several pools beside it."""
@@ -124,26 +127,27 @@ def _freed_splits(problem: FleetProblem, one: Pool) -> list[tuple[int, ...]]:
     highest cut is found below which it still keeps them at the utilization cap: latencies rise with the requests admitted.
     """
     top = len(problem.states) - 1
-    costs = {k: problem.capacity_bound(0, top, k) for k in range(len(problem.options))}
     least = (1.0 - WORTH_FREEING) * one.cost_usd_per_hour
+    costs = {
+        k: problem.capacity_bound(0, top, k)
+        for k, bound in enumerate(problem.option_bounds[:, 0, top].tolist())
+        if bound < least
+    }
     # the dearest first: what breaks the promises by the least
     better = sorted((k for k, cost in costs.items() if cost < least), key=lambda k: -costs[k])[:MOST_FREED]
     inner = [s for s in range(1, top) if problem.states[s].gamma == 1.0 and not problem.is_empty(0, s)]
-
-    def keeps(s: int, k: int) -> bool:
-        built = problem.build(0, s, k)
-        if built is None or not math.isfinite(problem.bounds[s, top]):
-            return False
-        needed = problem.rate * built[0].share / (problem.kept.utilization_cap * built[2].capacity_per_s)
-        return problem.keeps_with(0, s, k, max(1, math.ceil(needed * (1.0 + 1e-9))))
-
     found = []
     for k in better:
         # low keeps, high breaks
-        low, high = -1, len(inner)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if keeps(inner[middle], k) else (low, middle)
+        low, high, below, above = -1, len(inner), -UNKNOWN, UNKNOWN
+        while high - low > 1 and (low < 0 or below < -NEAR_LIMIT):
+            middle = low + min(max(round((high - low) * below / (below - above)), 1), high - low - 1)
+            excess = max(min(problem.excess_at_cap(0, inner[middle], k), UNKNOWN), -UNKNOWN)
+            # an end that stays counts for half from then on
+            if excess <= 0.0:
+                low, below, above = middle, excess, 0.5 * above
+            else:
+                high, above, below = middle, excess, 0.5 * below
         if low >= 0:
             found.append((0, inner[low], top))
     return list(dict.fromkeys(found))
