@@ -96,8 +96,8 @@ class FleetProblem(SearchGrid):
         self.known = Known()
         # share to which numbers of replicas are wanted
         self.rough = 0.0
-        # whether guesses are as high as what is known asks for
-        self.scaled = False
+        # what guesses were multiplied by, so that they agree with what is known; 0 = nothing
+        self.scaled = 0.0
 
     def open_grid(self) -> None:
         """From the one pool to all states; what is known about the one pool stays known."""
@@ -246,10 +246,12 @@ class FleetProblem(SearchGrid):
             least = below if best is None else best.cost_usd_per_hour
             if float(self.option_bounds[k, i, j]) >= least - self.trifle:
                 continue
-            if math.isinf(least):
-                best, own = self.candidate(i, j, k, float(thought[k]) if self.scaled else None), k
+            most = math.inf if math.isinf(least) else self.options[k].price.most_below(least)
+            if best is None and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
+                # far fewer are thought to do: the load often decides, whatever the guess is scaled by
+                found = self.candidate(i, j, k, float(self.needs[k, i, j]) / self.scaled if self.scaled else None)
+                best, own = (found, k) if found is not None and found.cost_usd_per_hour < least else (None, -1)
                 continue
-            most = self.options[k].price.most_below(least)
             alike, doubt = needs, self.doubt
             if k in learned and own in learned:
                 alike, doubt = thought, LEARNED_DOUBT
@@ -393,7 +395,7 @@ class FleetProblem(SearchGrid):
         costs = self.bounds.copy()
         if self.method.guided:
             scale = max(one.cost_usd_per_hour / float(np.min(self.option_guides[:, 0, top])), 1e-3)
-            self.needs, self.scaled = self.needs * scale, True
+            self.needs, self.scaled = self.needs * scale, scale
             costs = np.maximum(np.min(self.option_guides, axis=0) * scale, costs)
         costs[0, top] = np.inf
         cost, path = cheapest_path(costs, self.search.pools)

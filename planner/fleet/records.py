@@ -87,6 +87,10 @@ def explained_size(fleet: Fleet, k: int) -> str:
     line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."
     if n <= fleet.promises.min_replicas:
         return line
+    load = pool.arrival_rate_per_s / ((n - 1) * pool.model.capacity_at(n - 1))
+    if pool.size.binding.code == "utilization_cap" and load < 1.0:
+        # whatever its latencies would be
+        return line + f" With {n - 1:,}: load {load:.2f}."
     fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
     missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
     if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):

@@ -75,6 +75,8 @@ class Colocated(Fleet):
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
         self._borne: dict[tuple[str, float], bool] = {}
+        # a fleet told beside another: what it takes at the slow end of a band is read from fewer requests
+        self.aside = False
 
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
@@ -199,7 +201,8 @@ class Colocated(Fleet):
         if not self._keeps(pool, size, n, slow):
             # one more trial, far enough for the slow end in most cases
             far = math.ceil(n * slow * slow) + 1
-            more = pool.model.predict(pool.arrival_rate_per_s, far, self.levels)
+            rougher = pool.model.guide() if self.aside and size.trials else None
+            more = (rougher or pool.model).predict(pool.arrival_rate_per_s, far, self.levels)
             values = tuple(more.held(p.metric, p.quantile) for p in self.promises.latency)
             size = replace(size, trials=(*size.trials, (far, values)) if far > size.trials[-1][0] else size.trials)
         top = math.ceil(size.trials[-1][0] * slow)
@@ -391,6 +394,8 @@ class _ColocatedShape(Shape):
         fleet = Colocated(question, [replace(p, name=n) for p, n in zip(found.pools, names, strict=True)])
         one = found.one_pool
         baseline = Colocated(question, [one]) if len(found.pools) > 1 and one is not None else None
+        if baseline is not None:
+            baseline.aside = True
         return Solved(
             fleet,
             _report(problem, found, fleet),
@@ -481,6 +486,7 @@ def _with_oracle(
         if pools is not None and len(pools) == len(path) - 1:
             names = pool_names(len(pools))
             fleet = Colocated(knowing, [replace(p, name=n) for p, n in zip(pools, names, strict=True)])
+            fleet.aside = True
             return fleet, fleet.cost_usd_per_hour, upper[0].boundary, upper[0].gamma, compressed
         expected = max(expected, cost)
     return None, expected, upper[0].boundary, upper[0].gamma, compressed
