@@ -49,8 +49,8 @@ MOST_BOUNDED = 3
 LEARNED_DOUBT = 0.04
 """The same once both were sized, or refused, in a pool of requests alike."""
 
-TRIFLE = 0.004
-"""Share of the cost that a search which knows numbers only roughly does not look for: large pools are sized to as much."""
+TRIFLE = 0.002
+"""Share of the cost that a search which knows numbers only roughly does not look for: large pools are sized to twice as much."""
 
 FEW_STEPS = 24
 """Up to this many replicas in a pool, sizes are ruled out one by one before the pool is sized."""
@@ -260,7 +260,7 @@ class FleetProblem(SearchGrid):
                 continue
             if most < 1 or self.capacity_bound(i, j, k) >= least:
                 continue
-            if not self.keeps_with(i, j, k, most, calmly=not self.scaled):
+            if not self.keeps_with(i, j, k, int(most), calmly=not self.scaled):
                 if most > FEW_REPLICAS:
                     self.known.off[*ends, k] = max(learned.get(k, 0.0), most / max(float(self.needs[k, i, j]), 1e-12))
                 continue

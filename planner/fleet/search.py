@@ -133,8 +133,8 @@ class PathSearch:
     def _learn(self, i: int, j: int) -> None:
         """Raise the guesses of first, middle or last pools by the least they were too low so far, once enough have been sized.
 
-        Guesses of pools that share an end, or have none, are off alike: without this a search sizes every split that rounds to the same
-        number of replicas before it believes that none pays.
+        Guesses of pools that share an end, or have none, are off alike: without this a search sizes every split that rounds
+        to the same number of replicas before it believes that none pays.
         """
         assert self.guide is not None and self._guessed is not None
         value, guess = float(self.bounds[i, j]), float(self._guessed[i, j])
