@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from planner.queueing.mixed.accuracy import METRICS, REGIONS
 from planner.queueing.mixed.backlog import fixed_count_backlog, solve_backlog
@@ -188,6 +189,21 @@ def test_transitions_keep_probability_and_mean():
     flow = 8.0 * law.mean_prefill * chains.mean(chains.duration)
     assert np.allclose(chains.mean(chains.prefill), flow, rtol=2e-3)
     assert np.allclose(np.einsum("kj,kji->ki", chains.law, chains.step), chains.law, atol=3e-3)
+
+
+@pytest.mark.parametrize("load", [0.85, 0.93])
+def test_a_backlog_of_many_iterations_falls_off_as_lundberg_says(load):
+    # far out the backlog is a random walk of steps A - B: P(V > x) ~ exp(-theta x) with E exp(theta (A - B)) = 1
+    law = LengthLaw(PROMPTS, OUTPUTS, None, 0.0)
+    room = law.mean_prefill / 3
+    count = load * room / law.mean_prefill
+    theta = brentq(lambda t: count * (law.probability @ np.expm1(t * law.prefill)) - t * room, 1e-7, 1e-3)
+    grid, pi = fixed_count_backlog(PromptSums(law, 2048.0), room, 0.0, count)
+    above = np.cumsum(pi[::-1])[::-1] - pi / 2
+    far = (above < 0.2) & (above > 0.01)
+    slope = np.polyfit(grid[far], np.log(above[far]), 1)[0]
+    # splitting between nodes, left as it is, makes it 16 to 42% longer
+    assert -slope == pytest.approx(theta, rel=0.06)
 
 
 @pytest.mark.parametrize(("routing", "replicas"), [("random", 1), ("jsq", 8), ("rr", 4)])
