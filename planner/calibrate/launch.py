@@ -260,6 +260,8 @@ def _wait(process: subprocess.Popen[bytes], launch: Launch, endpoint: Endpoint, 
             connection.get("/health", ASKING_S)
             return
         except HttpError:
+            pass
+        finally:
             connection.close()
         if process.poll() is not None:
             raise CalibrationError(

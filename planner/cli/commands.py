@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from planner.cli.output import whole_tables
@@ -24,26 +25,45 @@ USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name_
 """What the framework raises on any wrong usage."""
 
 
-class Unchecked(TyperOption):
-    """An option that is not given, or whose value is text: the checks that the framework loads and builds for each are left out."""
+def _processed(given: Any, ctx: Any, value: Any, usual: Callable[[Any, Any], Any]) -> Any:
+    """Nothing stays nothing, text stays as it was typed and may name a file; other values go the framework's way.
+
+    The checks that it loads and builds for each are left out.
+    """
+    kind = getattr(getattr(given, "type_descriptor", None), "annotation", None)
+    texts = kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
+    text = kind in (str, Path) and isinstance(value, str)
+    if not (texts or text or value is None) or (given.required and not value):
+        return usual(ctx, value)
+    if value is None and (getattr(given, "multiple", False) or given.nargs == -1):
+        value = ()
+    value = list(value) if texts else Path(value) if text and kind is Path else value
+    return value if given.callback is None else given.callback(ctx, given, value)
+
+
+class UncheckedOption(TyperOption):
+    """An option whose value is text or nothing."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:
-        """Nothing stays nothing and text stays as it was typed; other values go the framework's way."""
-        kind = getattr(getattr(self, "type_descriptor", None), "annotation", None)
-        texts = kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
-        if self.required or not (value is None or texts or (kind is str and isinstance(value, str))):
-            return super().process_value(ctx, value)
-        if value is None and (self.multiple or self.nargs == -1):
-            value = ()
-        value = list(value) if texts else value
-        return value if self.callback is None else self.callback(ctx, self, value)
+        """As :func:`_processed`."""
+        return _processed(self, ctx, value, super().process_value)
 
 
-def unchecked(options: Iterable[Any]) -> None:
-    """Leave out the checks of options that change nothing."""
-    for option in options:
-        if type(option) is TyperOption:
-            option.__class__ = Unchecked
+class UncheckedArgument(TyperArgument):
+    """An argument that is text or nothing."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """As :func:`_processed`."""
+        return _processed(self, ctx, value, super().process_value)
+
+
+def unchecked(parameters: Iterable[Any]) -> None:
+    """Leave out the checks of options and arguments that change nothing."""
+    for parameter in parameters:
+        if type(parameter) is TyperOption:
+            parameter.__class__ = UncheckedOption
+        elif type(parameter) is TyperArgument:
+            parameter.__class__ = UncheckedArgument
 
 
 class Once(TyperCommand):
@@ -119,6 +139,9 @@ class Built(MutableMapping[str, Any]):
             else:
                 alone.command(name)(getattr(module, name.replace("-", "_")))
             self._built[name] = command = get_group(alone).commands[name]
+            if type(command) is TyperGroup:
+                command.__class__ = Group
+                unchecked(command.params)
             for leaf in getattr(command, "commands", {name: command}).values():
                 leaf.__class__ = Once
                 unchecked(leaf.params)
@@ -139,7 +162,17 @@ class Built(MutableMapping[str, Any]):
         return len(COMMANDS)
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """Commands about one thing."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """As the framework makes it, unchecked."""
+        option = super().get_help_option(ctx)
+        unchecked([option])
+        return option
+
+
+class Commands(Group):
     """The commands of ``fleetopt``."""
 
     def __init__(self, **settings: Any) -> None:
@@ -150,12 +183,6 @@ class Commands(TyperGroup):
         """As usual; the framework's own options (completion), which it adds late, are unchecked too."""
         unchecked(self.params)
         return super().parse_args(ctx, args)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """As the framework makes it, unchecked."""
-        option = super().get_help_option(ctx)
-        unchecked([option])
-        return option
 
     def invoke(self, ctx: Any) -> Any:
         """As usual; what a wrong argument holds of control characters does not reach the terminal."""

@@ -289,8 +289,10 @@ def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
     if not absolute or hours == 24:
         origin = 0.0 if absolute else float(times[0])
     start = times[0] - origin
-    hour = np.floor((times - origin) / 3600.0).astype(np.int64) % hours
-    counts = np.bincount(hour, minlength=hours).astype(np.float64)
+    hour = np.floor((times - origin) / 3600.0).astype(np.int64)
+    first = int(hour[0])
+    came = np.bincount(hour - first)
+    counts = np.bincount((np.arange(came.size) + first) % hours, came, minlength=hours)
     # seconds the trace spent in each hour, partial first and last hours included
     edges = np.arange(math.floor(start / 3600.0), math.floor((start + span) / 3600.0) + 2) * 3600.0
     seconds = np.minimum(edges[1:], start + span) - np.maximum(edges[:-1], start)

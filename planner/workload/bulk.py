@@ -23,6 +23,12 @@ LARGE_BYTES = 32 << 20
 _FIRST_LABELS = 100_000
 """Rows whose labels are looked at before all are."""
 
+_FEW_LABELS = 16
+"""Labels that are compared one by one before they are looked for in a list."""
+
+_WHOLE = ("UTINYINT", "USMALLINT", "UINTEGER", "TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+"""Types of whole numbers that need no look at what follows the point."""
+
 _ISO = r"^(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d(?:\.\d+)?)\s?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?$"
 
 
@@ -160,10 +166,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         keep.append(here)
     where = f" WHERE {' AND '.join(keep)}" if keep else ""
 
-    number = "try_cast({} AS DOUBLE)"
-    inputs = number.format(sent[0])
-    outputs = number.format(got[0]) if got is not None else f"{number.format(total[0])} - {inputs}"  # type: ignore[index]
-    columns = [_count(inputs), _count(outputs)]
+    columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:
         if builder.clock.unit is None:
             builder.clock.unit = unit_of(time[2])
@@ -179,28 +182,28 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
         for limit in (_FIRST_LABELS, "ALL"):
             names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM {rows.format(limit)}").fetchall()]
-            listed = ", ".join(_quoted(n, "'") for n in names)
-            numbered = f"coalesce(list_position([{listed}], {text}), 0) - 1" if names else "-1"
-            arrays = _arrays(engine, [*columns, f"CAST({numbered} AS INTEGER)"], f"{table.relation}{where}")
+            arrays = _arrays(engine, [*columns, _numbered(label, text, names)], f"{table.relation}{where}")
             if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
                 break
     else:
         arrays = _arrays(engine, columns, f"{table.relation}{where}")
     if not arrays:
         return None
-    some = (arrays[0] + arrays[1]) > 0
-    if not some.all():
-        builder.dropped["no tokens at all"] += int(np.count_nonzero(~some))
-        arrays = [a[some] for a in arrays]
-    if time is not None and not np.all(np.abs(arrays[2]) <= 1e11):
+    some = int(np.count_nonzero(arrays[0] | arrays[1]))
+    if some < arrays[0].size:
+        builder.dropped["no tokens at all"] += arrays[0].size - some
+        kept = (arrays[0] | arrays[1]) > 0
+        arrays = [a[kept] for a in arrays]
+    if time is not None and arrays[2].size and not (arrays[2].min() >= -1e11 and arrays[2].max() <= 1e11):
         return None
     if label is not None:
         builder.category = _packed("i", arrays.pop())
         builder.categories = {name: k for k, name in enumerate(names)}
     if time is not None:
         builder.times = _packed("d", arrays.pop())
-    builder.outputs = _packed("d", arrays.pop())
-    builder.inputs = _packed("d", arrays.pop())
+    # half the room of the numbers that readers of rows collect
+    builder.outputs = _packed("i", arrays.pop())
+    builder.inputs = _packed("i", arrays.pop())
     return builder
 
 
@@ -220,9 +223,33 @@ def _packed(kind: str, values: Any) -> array[Any]:
     return packed
 
 
-def _count(number: str) -> str:
+def _count(column: tuple[str, str, str]) -> str:
     """A whole number of tokens, NULL where it is none."""
-    return f"CASE WHEN ({number}) BETWEEN 0 AND {MAX_TOKENS} AND ({number}) = floor({number}) THEN CAST({number} AS INTEGER) END"
+    whole = column[1] in _WHOLE
+    number = column[0] if whole else _number(column)
+    cut = "" if whole else f" AND ({number}) = floor({number})"
+    return f"CASE WHEN ({number}) BETWEEN 0 AND {MAX_TOKENS}{cut} THEN CAST({number} AS INTEGER) END"
+
+
+def _number(column: tuple[str, str, str]) -> str:
+    return column[0] if column[1] in (*_WHOLE, "DOUBLE") else f"try_cast({column[0]} AS DOUBLE)"
+
+
+def _difference(total: tuple[str, str, str], part: tuple[str, str, str]) -> tuple[str, str, str]:
+    """The rest of a total as a column."""
+    return f"({_number(total)} - {_number(part)})", "DOUBLE", total[2]
+
+
+def _numbered(label: tuple[str, str, str], text: str, names: Sequence[str]) -> str:
+    """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
+    if not names:
+        return "-1"
+    found = f"coalesce(list_position([{', '.join(_quoted(n, chr(39)) for n in names)}], {text}), 0) - 1"
+    if label[1] == "VARCHAR" and len(names) <= _FEW_LABELS:
+        # nearly all are written as they are meant
+        alike = " ".join(f"WHEN {_quoted(n, chr(39))} THEN {k}" for k, n in enumerate(names))
+        found = f"CASE {label[0]} {alike} ELSE {found} END"
+    return f"CAST({found} AS INTEGER)"
 
 
 def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:

@@ -42,10 +42,11 @@ def _edges(workload: Workload, bins: int) -> Floats:
     tail = 1.0 - 0.02 * np.geomspace(1.0, 1e-3, _TAIL_POINTS)
     at = np.concatenate([at, np.searchsorted(cumulative, tail)])
     chosen = totals[np.minimum(at, totals.size - 1)]
-    rounds = np.array([b for b in ROUND_BOUNDARIES if workload.lower_tokens.min() < b < totals[-1]])
-    atoms = workload.lower_tokens == totals
+    lowest = float(workload.lower_tokens.min())
+    rounds = np.array([b for b in ROUND_BOUNDARIES if lowest < b < totals[-1]])
+    atoms = slice(None) if workload.lower_tokens is totals else workload.lower_tokens == totals
     alone: Floats = np.zeros(0)
-    if atoms.any():
+    if totals[atoms].size:
         places, inverse = distinct(totals[atoms])
         mass = np.bincount(inverse, workload.weight[atoms])
         heavy = places[mass > 0.5 / bins]
@@ -54,7 +55,7 @@ def _edges(workload: Workload, bins: int) -> Floats:
         least = places[0] - 1.0
     else:
         least = 0.0
-    start = min(least, float(workload.lower_tokens.min()))
+    start = min(least, lowest)
     edges = np.unique(np.concatenate([[max(start, 0.0)], chosen, rounds, alone, [totals[-1]]]))
     kept: Floats = edges[edges >= max(start, 0.0)]
     return kept
@@ -63,7 +64,7 @@ def _edges(workload: Workload, bins: int) -> Floats:
 def pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """(row, bin, weight) of every row cut at the edges; bin k is (edges[k], edges[k + 1]]."""
     atom = workload.lower_tokens == workload.total_tokens
-    if atom.all():
+    if workload.lower_tokens is workload.total_tokens or atom.all():
         # rows come in order of their totals: where the bins end among them is enough
         ends = np.searchsorted(workload.total_tokens, edges[1:-1], side="right")
         size = np.diff(ends, prepend=0, append=workload.rows)
@@ -89,8 +90,12 @@ def pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArra
 def _tightened(workload: Workload, edges: Floats, row: NDArray[np.int64], place: NDArray[np.int64]) -> Floats:
     """Lower end of every bin, raised to just below its lowest total where that leaves a wide gap out."""
     lowest = np.full(edges.size - 1, np.inf)
-    atom = workload.lower_tokens[row] == workload.total_tokens[row]
-    np.minimum.at(lowest, place, np.where(atom, workload.total_tokens[row] - 1.0, workload.lower_tokens[row]))
+    least = workload.total_tokens - 1.0
+    if workload.lower_tokens is not workload.total_tokens:
+        least = np.where(workload.lower_tokens == workload.total_tokens, least, workload.lower_tokens)
+    # rows of a group lie together: one number of each is looked at
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    np.minimum.at(lowest, place[first], np.minimum.reduceat(least[row], first))
     start, width = edges[:-1], np.diff(edges)
     return np.where(np.isfinite(lowest) & (lowest - start >= _GAP * width), lowest, start)
 
@@ -127,22 +132,23 @@ def gauss_nodes(values: Floats, weight: Floats, nodes: int) -> tuple[Floats, Flo
     if half == 0.0 or nodes == 1:
         return np.array([float(weight @ values) / total]), np.array([total])
     x = (values - middle) / half
-    q = np.sqrt(weight / total)
-    basis = [q]
+    basis = np.empty((nodes, values.size))
+    basis[0] = np.sqrt(weight / total)
     diagonal: list[float] = []
     off: list[float] = []
     for k in range(nodes):
-        step = x * basis[-1]
-        diagonal.append(float(basis[-1] @ step))
+        step = x * basis[k]
+        diagonal.append(float(basis[k] @ step))
         if k == nodes - 1:
             break
-        for vector in (*basis, *basis):  # twice is enough (Kahan)
-            step = step - (vector @ step) * vector
+        known = basis[: k + 1]
+        for _ in range(2):  # twice is enough (Kahan)
+            step -= (known @ step) @ known
         norm = float(np.sqrt(step @ step))
         if norm < 1e-10:
             break
         off.append(norm)
-        basis.append(step / norm)
+        basis[k + 1] = step / norm
     jacobi = np.diag(diagonal) + np.diag(off[: len(diagonal) - 1], 1) + np.diag(off[: len(diagonal) - 1], -1)
     places, vectors = np.linalg.eigh(jacobi)
     return np.clip(middle + half * places, low, high), vectors[0] ** 2 * total
@@ -207,13 +213,14 @@ def _bin_points(
     if places.size == 1:
         level = np.array([float(weight @ total) / float(weight.sum())])
     else:
-        # Lagrange polynomials on the nodes, at every request: l_j(O_r)
+        # Lagrange polynomials on the nodes, at every request, l_j(O_r): products of the nodes before each and of those after
+        apart = outputs - places[:, None]
         lagrange = np.ones((places.size, outputs.size))
-        for j in range(places.size):
-            for i in range(places.size):
-                if i != j:
-                    lagrange[j] *= (outputs - places[i]) / (places[j] - places[i])
-        level = (lagrange @ (weight * total)) / masses
+        np.cumprod(apart[:-1], axis=0, out=lagrange[1:])
+        lagrange[:-1] *= np.cumprod(apart[:0:-1], axis=0)[::-1]
+        between = places[:, None] - places
+        np.fill_diagonal(between, 1.0)
+        level = (lagrange @ (weight * total)) / between.prod(axis=1) / masses
         level = np.clip(level, *span)
         level += float(weight @ total - masses @ level) / float(masses.sum())
     # a prompt of exactly one chunk must not become two by a rounding error
@@ -251,7 +258,8 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
     row, place, weight = pieces(workload, edges)
     group = place * len(workload.categories) + workload.category[row]
     if np.any(np.diff(group) < 0):
-        order = np.argsort(group, kind="stable")
+        # numbers that need no more than two bytes are sorted digit by digit
+        order = np.argsort(group.astype(np.min_scalar_type(int(group.max()))), kind="stable")
         row, weight, group = row[order], weight[order], group[order]
     law = _outputs_of_groups(workload, row, weight, group)
     columns: list[tuple[Floats, Floats, Floats]] = []
@@ -335,8 +343,9 @@ class _Reference:
     def of(cls, workload: Workload) -> _Reference:
         requests = workload.provenance.requests or 1e9
         # sums over the slices between boundaries: those of every pool are sums of them
-        inner = [b for b in ROUND_BOUNDARIES if float(workload.lower_tokens.min()) <= b < workload.max_total]
-        edges = np.array([min(float(workload.lower_tokens.min()), 0.0) - 1.0, *inner, workload.max_total])
+        lowest = float(workload.lower_tokens.min())
+        inner = [b for b in ROUND_BOUNDARIES if lowest <= b < workload.max_total]
+        edges = np.array([min(lowest, 0.0) - 1.0, *inner, workload.max_total])
         row, place, weight = pieces(workload, edges)
         inputs, rank = distinct(workload.input_tokens)
         place *= inputs.size

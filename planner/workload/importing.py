@@ -262,8 +262,8 @@ def workload_from_traces(
         names = ["", *names]
     requests = sum(len(t.inputs) for t in traces)
     category = _joined([_category(t, names) for t in traces])
-    inputs = _joined([np.frombuffer(t.inputs) for t in traces])
-    outputs = _joined([np.frombuffer(t.outputs) for t in traces])
+    inputs = _joined([np.asarray(t.inputs) for t in traces])
+    outputs = _joined([np.asarray(t.outputs) for t in traces])
     sessions, assumed = _sessions(traces, inputs, outputs, category)
     relative = sessions is not None and any(t.calls.relative(np.frombuffer(t.times)) for t in traces)
     told = [_notes(trace, relative) for trace in traces]
@@ -350,20 +350,23 @@ def _merge_equal(
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
-    most, kinds = int(inputs.max()) + 1, int(category.max()) + 1
-    if (float(inputs.max()) + float(outputs.max()) + 1.0) * most * kinds < 2.0**63:
+    wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
+    if (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow < 64:
         # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
-        keys = (inputs + outputs).astype(np.int64)
-        keys *= most
-        keys += inputs.astype(np.int64)
-        keys *= kinds
-        keys += category
+        keys = inputs.astype(np.int64)
+        keys += outputs.astype(np.int64)
+        for column, bits in ((inputs, wide), (category, narrow)):
+            keys <<= bits
+            keys |= column.astype(np.int64)
         keys.sort()
         start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
-        counts = np.diff(start, append=keys.size)
-        rest, category = np.divmod(keys[start], kinds)
-        totals, inputs = np.divmod(rest, most)
-        return inputs.astype(float), (totals - inputs).astype(float), category, counts.astype(float)
+        size, keys = keys.size, keys[start]
+        category = keys & ((1 << narrow) - 1)
+        keys >>= narrow
+        inputs = keys & ((1 << wide) - 1)
+        keys >>= wide
+        keys -= inputs
+        return inputs, keys, category, np.diff(start, append=size)
     order = np.lexsort((category, outputs, inputs))
     inputs, outputs, category = inputs[order], outputs[order], category[order]
     new = np.ones(inputs.size, dtype=bool)
@@ -390,7 +393,9 @@ def _recorded(
     order = np.argsort(times, kind="stable")
     elapsed = times[order] - times[order[0]]
     return (
-        Trace(elapsed, inputs[order], outputs[order], category[order].astype(np.int64)) if elapsed[-1] > 0.0 else None
+        Trace(elapsed, inputs[order].astype(float), outputs[order].astype(float), category[order].astype(np.int64))
+        if elapsed[-1] > 0.0
+        else None
     )
 
 

@@ -60,6 +60,9 @@ class PiecewiseLaw:
         ([0.25, 1.0], 2.0, 4.0)
         """
         # a stretch that is next to nothing wide would have a density next to infinite: rounding would spoil all others
+        if low is high:
+            places, inverse = distinct(high)
+            return cls(high[:0], high[:0], places, np.cumsum(np.bincount(inverse, weight, places.size)))
         wide = high - low > 1e-6 * (1.0 + np.abs(high))
         places, inverse = distinct(high[~wide])
         atoms: Floats = np.cumsum(np.bincount(inverse, weight[~wide], minlength=places.size).astype(np.float64))

@@ -270,18 +270,36 @@ def _together(times_s: Floats) -> float:
             cut = int(np.searchsorted(times_s, second))
             stop = cut if cut > start else int(np.searchsorted(times_s, second + 1.0))
         part = times_s[start:stop]
-        clock = part / MOMENT_S
-        coarse = coarse and bool(np.all(np.abs(clock - np.rint(clock)) < 1e-3))
+        if coarse:
+            clock = part / MOMENT_S
+            coarse = bool(np.all(np.abs(clock - np.rint(clock)) < 1e-3))
         second = np.floor(part)
-        last = np.searchsorted(second, second, side="right")
-        later = np.arange(1, part.size + 1)
-        pairs += float(np.sum(last - later))
-        near += float(np.sum(np.minimum(np.searchsorted(part, part + MOMENT_S, side="right"), last) - later))
+        of_second = np.diff(np.flatnonzero(np.diff(second, prepend=-1.0, append=np.inf)))
+        pairs += float(np.sum(of_second * (of_second - 1) // 2))
+        near += _near(part, second)
         start = stop
     if coarse:
         return 0.0
     by_chance = 2.0 * MOMENT_S - MOMENT_S**2
     return max((near / pairs - by_chance) / (1.0 - by_chance), 0.0) if pairs else 0.0
+
+
+def _near(times_s: Floats, second: Floats) -> int:
+    """Pairs of times of one second at most :data:`MOMENT_S` apart; times in order, `second` what they are rounded down to."""
+    pairs, first = 0, np.arange(times_s.size - 1)
+    for step in range(1, 9):
+        later = first + step
+        first = first[(times_s[later] <= times_s[first] + MOMENT_S) & (second[later] == second[first])]
+        pairs += int(first.size)
+        first = first[: np.searchsorted(first, times_s.size - 1 - step)]
+        if not first.size:
+            return pairs
+    # a crowd: where it ends is found at once
+    end = np.minimum(
+        np.searchsorted(times_s, times_s[first] + MOMENT_S, side="right"),
+        np.searchsorted(second, second[first], side="right"),
+    )
+    return int(pairs + np.sum(end - first - 1 - 8))
 
 
 def _level(tokens: Floats) -> Ints:

@@ -194,7 +194,8 @@ class Workload:
         for label, column in {**columns, "lower_tokens": lowers, "category": index}.items():
             if column.size != rows:
                 problems.append(f"{name}: {label} has {column.size} values, input_tokens {rows}")
-            elif rows and not np.all(np.isfinite(column) & (column >= 0)):
+            # of millions of rows two numbers tell; NaN is neither
+            elif rows and not (column.min() >= 0 and column.max() < np.inf):
                 problems.append(f"{name}: {label} must be finite and not negative")
         if index.size and int(index.max()) >= len(names):
             problems.append(f"{name}: category index {int(index.max())} has no name")
@@ -205,23 +206,23 @@ class Workload:
         if problems:
             raise InputError.from_problems(problems)
 
-        keep = weights > 0.0
-        order = np.flatnonzero(keep)
-        order = order[np.argsort(totals[order], kind="stable")]
-        weights = weights[order]
-        exact = bool(np.array_equal(lowers, totals))
-        totals, lowers = totals[order], totals[:0] if exact else lowers[order]
+        exact = lowers is totals or bool(np.array_equal(lowers, totals))
+        if not (np.all(weights > 0.0) and np.all(totals[1:] >= totals[:-1])):
+            order = np.flatnonzero(weights > 0.0)
+            order = order[np.argsort(totals[order], kind="stable")]
+            inputs, outputs, totals, lowers = inputs[order], outputs[order], totals[order], lowers[order]
+            weights, index = weights[order], index[order]
         record = provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact)
         process = arrivals or Arrivals()
         if arrival_rate_per_s is not None:
             process = process.with_rate(arrival_rate_per_s)
         return cls(
             name=name,
-            input_tokens=inputs[order],
-            output_tokens=outputs[order],
+            input_tokens=inputs,
+            output_tokens=outputs,
             total_tokens=totals,
             weight=weights / weights.sum(),
-            category=index[order],
+            category=index,
             categories=names,
             compressible=_compressible(compressible, names),
             arrivals=process,
@@ -747,7 +748,9 @@ class Workload:
         key = f"law:category:{index}"
         if key not in self._cache:
             own = self.category == index
-            self._cache[key] = PiecewiseLaw.of(self.lower_tokens[own], self.total_tokens[own], self.weight[own])
+            totals = self.total_tokens[own]
+            lowers = totals if self.lower_tokens is self.total_tokens else self.lower_tokens[own]
+            self._cache[key] = PiecewiseLaw.of(lowers, totals, self.weight[own])
         cached: PiecewiseLaw = self._cache[key]
         return cached
 
