@@ -1,9 +1,10 @@
 """Whether the table of choices is right and complete: ``python benchmarks/choices.py [FIRST [LAST [FILE]]]``.
 
 For each question, every single choice of routing, pools, compression, precision, engine, measured profile, shape and GPU type of
-``--gpu any`` is planned by itself, whatever the table proposes; one that is cheaper than the plan by more than 2% must stand in
-the table, at the price that choosing it gives; of profiles of one engine and dtype the cheapest. FIRST and LAST pick some of the
-twenty questions; those that stand in FILE are passed over, so that a run can be taken up again.
+``--gpu any`` is planned by itself, whatever the table proposes, unless the throughput of its engines alone says that it cannot be
+cheaper; one that is cheaper than the plan by more than 2% must stand in the table, at the price that choosing it gives; of profiles
+of one engine and dtype the cheapest. FIRST and LAST pick some of the twenty questions; those that stand in FILE are passed over, so
+that a run can be taken up again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from default_is_best import least_cost
+
 import planner as fo
+from planner.advice.choices import cost_with
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
 from planner.choices import Choices
@@ -35,7 +39,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = tuple(
 """Twenty: two models, several rates, TTFT alone, loose, with TPOT, and TPOT alone."""
 
 CHEAPER = 0.98
-ENOUGH = 1e6
+NO_TIME = 1e-9
 
 
 def singles(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -70,15 +74,21 @@ def alike(changes: str, other: str) -> bool:
 
 def wrong(question: dict[str, Any]) -> Iterator[str]:
     """Cheaper choices that are missing from the table or stand there at another price."""
-    base, _ = planned(question)
-    cheaper = {}
+    base, table = planned(question, choices=NO_TIME)
+    cheaper, enough = {}, CHEAPER * base
     for changes in singles(question):
-        cost, _ = planned({**question, **changes})
-        if cost < CHEAPER * base:
+        other = {**question, **changes}
+        colocated = "shape" not in changes
+        if colocated and least_cost({"workload": "azure", **other}, enough) >= enough:
+            continue
+        cost, _ = planned(other)
+        if cost < enough:
             cheaper[str(changes)] = cost
-    _, table = planned(question, choices=ENOUGH)
-    rows = {} if table is None else {str(dict(row.changes)): row.cost_usd_per_hour for row in table.rows}
-    print(f"  ${base:,.2f}/hour; {len(rows)} rows; cheaper by more than 2%: {cheaper}", flush=True)
+    # the rows are sized as the table sizes them, those that matter
+    asked, workload = PlanInputs.from_dict(question), Workload.from_file("azure")
+    proposed = {} if table is None else {str(dict(row.changes)): row.changes for row in table.rows}
+    rows = {name: cost_with(proposed[name], asked, workload) for name in proposed if name in cheaper}
+    print(f"  ${base:,.2f}/hour; {len(proposed)} rows; cheaper by more than 2%: {cheaper}", flush=True)
     for changes, cost in cheaper.items():
         if changes not in rows:
             if any(cheaper.get(other, cost + 1.0) <= cost for other in rows if alike(changes, other)):
