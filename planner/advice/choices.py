@@ -68,6 +68,9 @@ UNROUNDED = 1000.0
 PAYS = 0.98
 """A choice guessed below this share of what the plan is guessed to cost is sized before all that are not."""
 
+GUESSED_NEAR = 0.3
+"""Measured times of other groups of GPUs are offered too where they are guessed to be dearer by no more than this share."""
+
 Progress = Callable[[int, int], None] | None
 
 
@@ -291,7 +294,7 @@ def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[
 def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Measured iteration times that the plan does not rest on, the asked engine's first, and other engines.
 
-    Of the times measured with one engine and one dtype, those of the group that is guessed to be cheapest.
+    Of the times measured with one engine and one dtype, those of the groups that are guessed to be near the cheapest.
     """
     served = inputs.engine or DEFAULT_ENGINE
     try:
@@ -306,13 +309,20 @@ def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Itera
             own = (found.engine or "").lower()
             alike.setdefault((own not in (served, ""), own, found.weight_dtype, found.kv_dtype), []).append(found)
     for (_, own, weights, kv), profiles in sorted(alike.items()):
-        near = profiles[0]
-        if len(profiles) > 1:
-            near = min(profiles, key=lambda p: _guess(inputs.override({"profile": p.name}), workload))
         other = {weights: weights != model.weight_dtype, f"{kv} cache": kv != model.kv_dtype}
         dtypes = "".join(f"{what.upper()}, " for what, differs in other.items() if differs)
-        yield _choice("profile", f"measured ({dtypes}{own or 'kernels'}, {near.trust})", profile=near.name)
+        for near in _near(profiles, inputs, workload):
+            group = f" TP{near.tp}" if len(profiles) > 1 else ""
+            yield _choice("profile", f"measured ({dtypes}{own or 'kernels'}{group}, {near.trust})", profile=near.name)
     yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
+
+
+def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload) -> list[Profile]:
+    """Profiles whose fleets are guessed to cost about as little as the cheapest of them."""
+    if len(profiles) == 1:
+        return [*profiles]
+    guesses = [_guess(inputs.override({"profile": p.name}), workload) for p in profiles]
+    return [p for p, guess in zip(profiles, guesses, strict=True) if guess <= (1.0 + GUESSED_NEAR) * min(guesses)]
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:

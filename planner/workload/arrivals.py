@@ -131,13 +131,15 @@ class Arrivals:
     def busier(self, factor: float) -> Arrivals:
         r"""The process when the same users send `factor` times as much [1]: :math:`I' = 1 + f (I - 1)`, relative swings stay.
 
-        >>> Arrivals(10.0, dispersion=((1.0, 3.0),)).busier(2.0).dispersion
-        ((1.0, 5.0),)
+        What is more regular than Poisson arrivals (:math:`I < 1`) has no swings to keep, and stays as regular as it is.
+
+        >>> Arrivals(10.0, dispersion=((1.0, 3.0), (5.0, 0.5))).busier(2.0).dispersion
+        ((1.0, 5.0), (5.0, 0.5))
         """
         return replace(
             self,
             rate_per_s=None if self.rate_per_s is None else self.rate_per_s * factor,
-            dispersion=tuple((w, 1.0 + factor * (v - 1.0)) for w, v in self.dispersion),
+            dispersion=tuple((w, 1.0 + factor * (v - 1.0) if v > 1.0 else v) for w, v in self.dispersion),
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -62,7 +62,7 @@ def test_the_measured_profile_beside_the_estimate_is_named() -> None:
     plan = fo.plan("azure", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
     assert plan.choices is not None
     rows = [row.changes["profile"] for row in plan.choices.rows if row.kind == "profile"]
-    # the engine that is asked for first; of each engine one
+    # the engine that is asked for first; of each engine what may be cheapest
     assert rows[0] == "llama-3.1-8b-h100-80gb-tp1-vllm"
     assert [name for name in map(str, rows) if name.endswith("trtllm")] == ["llama-3.1-8b-h100-80gb-tp1-trtllm"]
 

@@ -101,3 +101,12 @@ def test_interpolation_between_windows() -> None:
 def test_nonsense_is_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Arrivals(**arguments)  # type: ignore[arg-type]
+
+
+def test_regular_traffic_stays_regular_when_there_is_more_of_it() -> None:
+    """One request a second, as a probe sends them: twenty times as many are no less regular, and no index is negative."""
+    regular = arrivals_from_times(np.arange(200.0))
+    busy = regular.busier(20.0)
+    assert busy.rate_per_s == pytest.approx(20.0 * (200 / 199), rel=1e-12)
+    assert all(0.0 <= index < 1.0 for _, index in busy.dispersion)
+    assert busy.dispersion == regular.dispersion != ()
