@@ -17,27 +17,26 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from accuracy_mixed import HOLD_OUT, LEVELS, development, hold_out
+from accuracy_mixed import HOLD_OUT, LEVELS, development, hold_out, measured
 from accuracy_routing import OTHERS, TERMS, law
+from mixed_simulator import simulate
 
 from planner.catalog.load import gpu, model
-from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 from planner.queueing.mixed.accuracy import METRICS, REGIONS
 from planner.queueing.mixed.replica import MixedReplica
-from planner.simulate.pool import simulate_pool
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy" / "bands.md"
 ROUTINGS = ("random", "p2c", "jsq", "rr")
 # Pools the bands were set with, and those they are held to: nobody looked at the second before.
-SET_SEED, SET_POOLS, FRESH_SEED, FRESH_POOLS = 100, 90, 300, 30
+SET_SEED, SET_POOLS, FRESH_SEED, FRESH_POOLS = 100, 90, 900, 30
 LOADS, REPLICAS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9), (2, 3, 4, 6, 8, 12, 16, 32, 64)
 # Percentiles of a row, a little beyond the 5th and 95th that it stands for: few cases reach less far than many.
 ENDS = (0.04, 0.96)
 # A row of fewer cases is made no narrower than the named one of the same routing.
 FEW_CASES, AT_LEAST = 20, "load <= 0.87"
-# Requests of a pool; a replica alone, whose waits swing more slowly than a pool's, gets more.
-REQUESTS, ALONE = 50_000, 200_000
+# Requests of a pool; a replica alone, whose waits swing more slowly than a pool's, gets more: its P99 at load 0.85 is known to 3%.
+REQUESTS, ALONE = 200_000, 1_000_000
 
 Pool = tuple[str, str, int, str, int, int, float, int, float, int]
 Found = tuple[str, float, bool, np.ndarray]
@@ -93,16 +92,18 @@ class Truths:
         most = engine(pool).max_throughput().per_s
         if most <= 0.0:
             return None
-        prior = roofline(gpu(chip), model(name), tp)
-        requests = max(REQUESTS if replicas > 1 else ALONE, 2000 * replicas) * (2 if load > 0.82 else 1)
-        run = simulate_pool(
-            *law(work), None, load * most * replicas, requests=requests // (4 if work == "mooncake" else 1), seeds=(start,),
-            quantiles=LEVELS, replicas=replicas, iteration=IterationModel(**{k: float(getattr(prior, k)) for k in TERMS}),
-            slots=slots, token_budget=budget, kv_tokens=kv, routing=routing,
+        prior, rate = roofline(gpu(chip), model(name), tp), load * most * replicas
+        requests = max(REQUESTS if replicas > 1 else ALONE, 4000 * replicas) * (2 if load > 0.82 else 1)
+        requests //= 4 if work == "mooncake" else 1
+        rng, (prompts, outputs) = np.random.default_rng(start), law(work)
+        rows = rng.integers(prompts.size, size=requests)
+        arrivals = np.cumsum(rng.exponential(1.0 / rate, requests))
+        run = simulate(
+            {k: float(getattr(prior, k)) for k in TERMS}, prompts[rows], outputs[rows], arrivals, budget=budget, slots=slots,
+            kv_tokens=kv, replicas=replicas, routing=routing, seed=start,
         )  # fmt: skip
-        return load * most * replicas, [
-            run.quantile(f"{m}_s", q).value for m in ("ttft", "tpot", "e2e") for q in LEVELS
-        ]
+        found = measured(run, outputs[rows], arrivals)
+        return rate, [found[m] for m in METRICS]
 
 
 def held(truths: Truths, seed: int, routing: str, count: int, show: bool = False) -> list[Found]:
@@ -190,7 +191,9 @@ HEAD = """# How well the bands hold
 
 Made by `python benchmarks/accuracy_bands.py`: pools of 1 (random) or 2 to 64 mixed-batching replicas under Poisson arrivals at
 loads of 0.3 to 0.9, of any token budget, slots and memory, long prompts and such as wait for slots or memory among them, against
-the shipped simulator (50,000 requests and more; 200,000 of a replica alone). None of these pools was looked at before.
+`benchmarks/mixed_simulator.py`, which agrees with the shipped simulator: 200,000 requests and more, 1,000,000 of a replica alone,
+twice as many beyond load 0.82 (TTFT p99 of a replica alone is then known to 2-4% at loads of 0.85 and more). None of these pools
+was looked at before.
 
 ## How often the truth is inside
 
@@ -201,9 +204,7 @@ and the median half width of the bands.
 MIDDLE = """
 The bands are the 4th and 96th percentile of predicted/simulated - 1 of other pools drawn alike (`--set`: 90 a routing, and the 334
 cases of [mixed.md](mixed.md)); where fewer than 20 cases are behind a row, it is no narrower than that of loads up to 0.87.
-The pools they were set with were simulated with 200,000 requests and more by a compiled twin of the shipped simulator, which is not
-part of this repository (four pools simulated by both: the same within the noise of 120,000 requests); the command simulates them
-with the shipped one. By hand: the lower ends of TTFT of join-shortest-queue where requests wait.
+By hand: the lower ends of TTFT of join-shortest-queue where requests wait.
 
 ## How far the predictions are off
 
@@ -225,7 +226,7 @@ def main() -> None:
     truths = Truths(options.truths)
     if options.set:
         cases = [case for routing in ROUTINGS for case in held(truths, SET_SEED, routing, SET_POOLS)]
-        for c in development() + hold_out(40_000, options.mixed_truths)[0]:
+        for c in development() + hold_out(400_000, options.mixed_truths)[0]:
             errors = np.array([c["error"].get(m, np.nan) for m in METRICS])
             cases.append((c["out"].region, c["load"], c["out"].reliable, errors))
         print(rows(cases))

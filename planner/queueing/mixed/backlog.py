@@ -139,24 +139,32 @@ def transitions(
     # convex but for rounding
     np.maximum(step, 0.0, out=step)
     step /= step.sum(axis=2, keepdims=True)
-    mean = left_over + (counts + one_more) * sums.law.mean_prefill
-    spread = counts * sums.law.mean_prefill2
-    if one_more:
-        spread = spread + sums.law.mean_prefill2 - sums.law.mean_prefill**2
-    _as_wide_as(step, grid, mean, np.where(left_over > 0.0, spread, np.inf))
+    law = sums.law
+    mean = left_over + (counts + one_more) * law.mean_prefill
+    square = mean**2 + counts * law.mean_prefill2 + one_more * (law.mean_prefill2 - law.mean_prefill**2)
+    as_wide_as(step, grid, mean, np.where(left_over > 0.0, square, np.inf))
     return step
 
 
-def _as_wide_as(step: Array, grid: Array, mean: Array, variance: Array) -> None:
-    """Take out of ``step``, in place, what splitting between nodes adds to the variance of a step: it would act as a diffusion.
+def as_wide_as(step: Array, grid: Array, mean: Array, square: Array) -> None:
+    """Take out of ``step``, in place, what splitting between nodes adds to its second moment: it would act as a diffusion.
 
     A second difference about the node nearest to the mean keeps the mean; no probability becomes negative.
+
+    Parameters
+    ----------
+    step : ndarray, shape (chains, J, J)
+        Transition probabilities, or parts of them.
+    grid : ndarray, shape (chains, J)
+        [tokens].
+    mean, square : ndarray, shape (chains, J)
+        Where a step leads on average [tokens], and the second moment it should have [tokens^2], inf to leave it as it is.
     """
     chains, points = grid.shape
     k, i = np.ogrid[:chains, :points]
     middle = np.clip((grid[:, None, :-1] + np.diff(grid)[:, None, :] / 2 < mean[:, :, None]).sum(axis=2), 1, points - 2)
     low, high = grid[k, middle] - grid[k, middle - 1], grid[k, middle + 1] - grid[k, middle]
-    excess = np.einsum("kij,kj->ki", step, grid**2) - mean**2 - variance
+    excess = np.einsum("kij,kj->ki", step, grid**2) - square
     left, right = low * (low + high), high * (low + high)
     excess = np.clip(excess, 0.0, np.minimum(step[k, i, middle - 1] * left, step[k, i, middle + 1] * right))
     step[k, i, middle - 1] -= excess / left

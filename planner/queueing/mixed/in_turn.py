@@ -12,7 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.queueing.mixed.backlog import MOST_LOAD, Backlog, backlog_grid, backlog_top, single_prompt, stationary
+from planner.queueing.mixed.backlog import (
+    MOST_LOAD,
+    Backlog,
+    as_wide_as,
+    backlog_grid,
+    backlog_top,
+    single_prompt,
+    stationary,
+)
 from planner.queueing.mixed.lengths import BatchCost, PromptSums, stop_loss
 
 Array = NDArray[np.float64]
@@ -32,9 +40,9 @@ class TurnSums:
 
     Attributes
     ----------
-    share, count : ndarray, shape (2 m - 1, nodes)
-        Probability that the stage moves by ``j - i = 1 - m .. m - 1``, and the arrivals expected with it, at the means
-        ``sums.counts`` of arrivals.
+    share, count, square : ndarray, shape (2 m - 1, nodes)
+        Probability that the stage moves by ``j - i = 1 - m .. m - 1``, the arrivals expected with it and their square, at the
+        means ``sums.counts`` of arrivals.
     loss : ndarray, shape (2 m - 1, nodes, mesh)
         Stop-loss of their tokens, with it [tokens].
     """
@@ -49,7 +57,7 @@ class TurnSums:
         mean = np.maximum(stages * sums.counts, 1e-9)[None, :, None]
         at = pooled[:, None, :]
         chance = np.where(at >= 0, np.exp(at * np.log(mean) - mean - factorial[np.maximum(at, 0)]), 0.0)
-        self.share, self.count = chance.sum(axis=2), chance @ arrivals
+        self.share, self.count, self.square = chance.sum(axis=2), chance @ arrivals, chance @ arrivals**2
         self.loss = stop_loss(np.fft.irfft(chance @ powers, sums.mesh), sums.step)
 
     def moves(self, grid: Array, left_over: Array, counts: Array) -> tuple[Array, Array]:
@@ -65,7 +73,7 @@ class TurnSums:
             found: Array = low + (high - low) * part
             return found
 
-        share, count = between(self.share), between(self.count)
+        share, count, square = between(self.share), between(self.count), between(self.square)
         x = grid - left_over[:, None]
         place = np.clip(x / self.sums.step, 0.0, self.sums.mesh - 1.001)
         at = place.astype(np.int64)
@@ -85,7 +93,13 @@ class TurnSums:
         step[:, :, 0] = share - slope[:, :, 0]
         step[:, :, 1:-1] = slope[:, :, :-1] - slope[:, :, 1:]
         step[:, :, -1] = slope[:, :, -1]
-        return np.maximum(step, 0.0), count
+        step = np.maximum(step, 0.0)
+        law = self.sums.law
+        own = law.mean_prefill2 - law.mean_prefill**2
+        wide = share * left_over**2 + (2 * left_over * law.mean_prefill + own) * count + square * law.mean_prefill**2
+        lands = left_over + count * law.mean_prefill / np.maximum(share, 1e-300)
+        as_wide_as(step, np.broadcast_to(grid, lands.shape), lands, np.where(left_over > 0.0, wide, np.inf))
+        return step, count
 
 
 def solve_in_turn(

@@ -484,10 +484,9 @@ class MixedReplica:
             idle_rate=rate, most_load=most_load,
         )  # fmt: skip
         memory = chain_memory(chains)
-        swing = self._fluctuations(
-            rate, n0, nodes, chains, memory.mean, 1 / replicas if routing == "rr" else 1.0, slope
-        )
-        occupancy = self._occupancy(rate, load, n0, nodes, memory, capacity, swing, slope**2 * variance)
+        dispersion = 1 / replicas if routing == "rr" else 1.0
+        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, dispersion, slope)
+        occupancy = self._occupancy(rate, load, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         turn = None
         if routing == "rr":
             stages = min(replicas, MOST_STAGES)
@@ -540,8 +539,8 @@ class MixedReplica:
         )  # fmt: skip
 
     def _occupancy(
-        self, rate: float, load: float, centre: float, nodes: Array, memory: Memory, capacity: Capacity,
-        swing: Fluctuations, fast: float,
+        self, rate: float, load: float, nodes: Array, memory: Memory, capacity: Capacity, swing: Fluctuations, fast: float,
+        dispersion: float,
     ) -> Occupancy:  # fmt: skip
         """Law of the sequences present: product form, with the spread of the slow fluctuations."""
         steps = self._law.mean_steps
@@ -552,10 +551,10 @@ class MixedReplica:
         variance = plain.variance
         slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
         spread = max((slow - fast) / max(variance, 1e-9), 0.03)
-        # requests in line are delayed by the scatter of what those ahead hold: steps of a slot, or memory for as long
+        # requests in line are delayed by the scatter of arrivals and of what those ahead hold: a slot, or memory, for a while
         law = self._law
         scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
-        queue_spread = max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
