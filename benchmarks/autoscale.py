@@ -1,30 +1,38 @@
-"""Derived scalers against one that knows the future and a fixed 70%: ``python benchmarks/autoscale.py [N [SEED]]``
+"""Derived scalers against one that knows the future and a fixed 70%: ``python benchmarks/autoscale.py [N [SEED]]``, or ``shares [SEED]``
 
 Twenty scenarios: workloads, GPUs, promises, routings, start-up times and stretches of shipped services' days. A rule is derived
 from the plan and paths of the day with the swings of the arrivals; hours of another path of it, as bursty below a minute as the
 workload is, are simulated iteration by iteration. Printed, as docs/autoscale.md has it: five-minute windows within every promise,
 and paid replica-hours over those of the perfect scaler (every window's need, started ahead), of the derived rule and of 70% of
 capacity.
+
+``shares`` holds the rule of every pair of workload and hardware against fixed shares of the capacity over another day of it, by the
+windows' own law (no simulation): what the share costs that is expected to keep as many windows.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import planner as fo
-from planner.autoscale.backtest import perfect_counts
+from planner.autoscale.backtest import Running, outcome, perfect_counts, run_policy
 from planner.autoscale.derive import USUAL, derive_policy, running_of
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy, Scaler
-from planner.autoscale.thresholds import capacity_of, threshold_of
+from planner.autoscale.thresholds import Capacity, Threshold, capacity_of, threshold_of
+from planner.fleet.fleet import Fleet
 from planner.workload.hours import hourly_rates
 from tests.autoscale.elastic import WARM_UP_S, simulate_elastic
 from tests.monitor.exporter import fleet_of
+
+Floats = NDArray[np.float64]
 
 TIGHT, LOOSE = {"slo": 1.0, "tpot": 0.06}, {"slo": 4.0, "tpot": 0.15}
 KINDS = [
@@ -40,7 +48,21 @@ STARTUPS = (60.0, 110.0, 180.0, 300.0)
 LENGTH_S = 7200.0
 
 
-def scenario(k: int, seed: int) -> tuple[str, list[float]]:
+@dataclass(frozen=True)
+class Derived:
+    """A scenario's fleet, the rule derived from three paths of its day, and a fourth path."""
+
+    title: str
+    fleet: Fleet
+    capacity: Capacity
+    threshold: Threshold
+    running: Running
+    policy: Policy
+    startup_s: float
+    path: Floats
+
+
+def derived(k: int, seed: int) -> Derived:
     workload, gpu, model, rate, promises = KINDS[k % len(KINDS)]
     day, routing, startup = DAYS[k % 4], ROUTINGS[(k // 5 + k) % 4], STARTUPS[(k // 4 + k) % 4]
     plan = fo.plan(workload=workload, gpu=gpu, model=model, rate=rate, pools=1, routing=routing, **promises)
@@ -52,11 +74,19 @@ def scenario(k: int, seed: int) -> tuple[str, list[float]]:
     capacity = capacity_of(fleet, 0, most=3 * pool.bought)
     threshold, running = threshold_of(fleet, 0, capacity), running_of(fleet, pool, capacity)
     policy, _ = derive_policy(capacity, threshold, [p[: round(86_400 / STEP_S)] for p in paths[:3]], startup, running)
+    title = f"{workload} {gpu} {routing} | {promises['slo']:g}, {promises['tpot']:g} | {startup:g}"
+    return Derived(title, fleet, capacity, threshold, running, policy, startup, paths[3])
+
+
+def scenario(k: int, seed: int) -> tuple[str, list[float]]:
+    d = derived(k, seed)
+    fleet, capacity, policy, startup = d.fleet, d.capacity, d.policy, d.startup_s
+    (pool,) = fleet.pools
     # an hour of another path, begun anywhere in its first day
     begin = int(
         np.random.Generator(np.random.PCG64([seed, k, 9])).integers(0, round((86_400 - LENGTH_S - WARM_UP_S) / STEP_S))
     )
-    rates = paths[3][begin : begin + round((LENGTH_S + WARM_UP_S) / STEP_S)]
+    rates = d.path[begin : begin + round((LENGTH_S + WARM_UP_S) / STEP_S)]
     start = capacity.needed(float(rates[:20].mean()))
 
     def follow(rule: Policy) -> object:
@@ -82,8 +112,34 @@ def scenario(k: int, seed: int) -> tuple[str, list[float]]:
     for decide, first, window in courses:
         served = simulate_elastic(fleet, rates, decide, first, startup, window, seed=1000 * seed + k)
         found += [served.within, served.replica_hours]
-    title = f"{workload} {gpu} {routing} | {promises['slo']:g}, {promises['tpot']:g} | {startup:g} | {start} | {threshold.load:.2f}"
-    return title, found
+    return f"{d.title} | {start} | {d.threshold.load:.2f}", found
+
+
+def shares(seed: int) -> int:
+    """What a fixed share of the capacity costs that keeps as many windows as the derived rule does."""
+    print(
+        "| scenario | TTFT, TPOT [s] | start [s] | derived: windows, cost | 70% | share that keeps as many | its cost |"
+    )
+    print("|:--|--:|--:|--:|--:|--:|--:|")
+    for k in range(len(KINDS)):
+        d = derived(k, seed)
+        path = d.path[: round(86_400 / STEP_S)]
+        top = d.fleet.pools[0].model.capacity_per_s
+
+        def told(policy: Policy, d: Derived = d, path: Floats = path) -> tuple[float, float]:
+            paid = run_policy(policy, path, d.startup_s, d.running)
+            found = outcome("", path, paid, d.capacity, d.startup_s)
+            perfect = perfect_counts(path, d.capacity, d.startup_s).sum() * STEP_S / 3600.0
+            return found.attained, found.replica_hours / perfect
+
+        def fixed(share: float, d: Derived = d, top: float = top) -> tuple[float, float]:
+            return told(Policy({"requests": share * top}, 1, d.capacity.most))
+
+        ours, usual = told(d.policy), fixed(USUAL)
+        share = next(u for u in np.arange(0.95, 0.04, -0.01) if fixed(u)[0] >= ours[0])
+        row = " | ".join(f"{kept:.1%}, {cost:.2f}" for kept, cost in (ours, usual))
+        print(f"| {d.title} | {row} | {share:.2f} | {fixed(share)[1]:.2f} |", flush=True)
+    return 0
 
 
 def main(scenarios: int, seed: int) -> int:
@@ -112,5 +168,7 @@ def main(scenarios: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["shares"]:
+        sys.exit(shares(int(sys.argv[2]) if len(sys.argv) > 2 else 1))
     given = [int(a) for a in sys.argv[1:]]
     sys.exit(main(*(given + [20, 1][len(given) :])))

@@ -200,7 +200,7 @@ def _day(schedule: Schedule) -> Figure:
         )
     )
     title = "Replicas by hour, if the fleet follows the traffic"
-    picture = Lines(title, drawn, "hour", "replicas", lambda x: f"{x:g}", format_count)
+    picture = Lines(title, drawn, "hour", "replicas", lambda x: f"{x:g}", format_count, whole=True)
     costs = [sum(p.cost_usd[h] for p in schedule.pools) for h in hours]
     rows = [
         {"hour": h, "requests/s": schedule.rates_per_s[h], "replicas": replicas[h], "cost": format_usd(costs[h])}
@@ -264,9 +264,9 @@ def _of_rows(rows: Sequence[Mapping[str, Any]], x: str, columns: Sequence[str], 
         if drawn:
             time = column.endswith("_s") and not column.endswith("_per_s")
             text = format_duration if time else format_count
-            found.append(
-                Lines(f"{label(column)} {title}", drawn, label(x), label(column), format_count, text, log_y=time)
-            )
+            name = label(column)
+            whole = f"{name[:1].upper()}{name[1:]} {title}"
+            found.append(Lines(whole, drawn, label(x), name, format_count, text, log_y=time))
     return found
 
 
@@ -295,7 +295,8 @@ def _of_sweep(result: Any) -> list[Chart]:
             name = ", ".join(f"{n} {r.get(n)}" for n in others) or "cost"
             lines.setdefault(name, []).append((float(str(r[number])), HOURS_PER_MONTH * float(r["cost_usd_per_hour"])))
     drawn = [Line(name, sorted(points), "abc"[k % 3]) for k, (name, points) in enumerate(lines.items())]
-    return [Lines(f"Cost by {label(number)}", drawn, label(number), "$/month", format_count, _money)] if drawn else []
+    along = "requests/s" if number == "rate" else label(number)
+    return [Lines(f"Cost by {along}", drawn, along, "$/month", format_count, _money)] if drawn else []
 
 
 def _is_number(text: str) -> bool:
@@ -334,10 +335,10 @@ def _of_calibrations(result: Any) -> list[Chart]:
                 what = "measured over fitted, less 1"
                 title = f"{c.profile.name}: how far iterations are from the fit"
                 drawn = [Line(what, points, dots=True)]
-                charts.append(Lines(title, drawn, "iteration", what, format_duration, format_percent, log_x=True))
+                charts.append(Lines(title, drawn, "iteration", what, format_duration, _percent, log_x=True))
         elif c.server_fit is not None and c.server_fit.tpot_error_by_shape:
             rows = [(f"{i:g} in, {o:g} out", None, float(e)) for (i, o), e in c.server_fit.tpot_error_by_shape.items()]
-            charts.append(Bars(f"{c.profile.name}: error of TPOT, shape left out", rows, 0.0, format_percent))
+            charts.append(Bars(f"{c.profile.name}: error of TPOT, shape left out", rows, 0.0, _percent))
     return charts
 
 
@@ -350,7 +351,7 @@ def _of_workload(result: Any) -> list[Chart]:
         places = sorted({round(k * (len(values) - 1) / MOST_STEPS) for k in range(MOST_STEPS + 1)})
         drawn.append(Line(of, [(max(float(values[k]), 1.0), float(cumulative[k])) for k in places], style, steps=True))
     title = f"{workload.name}: share of requests up to a length"
-    charts: list[Chart] = [Lines(title, drawn, "tokens", "share", format_count, format_percent, log_x=True)]
+    charts: list[Chart] = [Lines(title, drawn, "tokens", "share", format_count, _percent, log_x=True)]
     if hours := workload.arrivals.hourly_profile:
         points = [(float(h), float(r)) for h, r in enumerate(hours)]
         drawn, named = [Line("rate over its mean", points, steps=True)], ("hour", "rate over its mean")
@@ -373,7 +374,7 @@ def _of_autoscaling(result: Any) -> list[Chart]:
     rows = [(f"{p.pool}, {o.name}", None, o.attained) for p in result.pools for o in p.outcomes]
     paid = [(f"{p.pool}, {o.name}", None, o.replica_hours) for p in result.pools for o in p.outcomes]
     return [
-        Bars("Five-minute windows within the promise", rows, 0.0, format_percent),
+        Bars("Five-minute windows within the promise", rows, 0.0, _percent),
         Bars("Replica-hours paid", paid, 0.0, format_count),
     ]
 
@@ -395,4 +396,8 @@ KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {
 
 
 def _money(usd: float) -> str:
-    return format_usd(round(usd))
+    return f"${round(usd):,}"
+
+
+def _percent(share: float) -> str:
+    return format_percent(share) if share else "0%"

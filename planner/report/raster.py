@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.extras import installing
-from planner.report.charts import Bars, Chart, Lines
+from planner.report.charts import Bars, Chart, Lines, ticks
 from planner.report.svg import HEIGHT, LIGHT, ROW, WIDTH
 
 DOTS_PER_INCH = 150
@@ -49,13 +49,14 @@ def draw(charts: Sequence[Chart], path: Path) -> Path:
 
 def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
     """Lines with their axes, numbers written as in the other pictures."""
-    for line in chart.drawn:
+    for k, line in enumerate(chart.drawn):
         points = [(x, y) for x, y in line.points if math.isfinite(y)]
         x, y = ([p[k] for p in points] for k in (0, 1))
         colour = colours["bad" if line.style == "limit" else line.style]
         dashes = "--" if line.style == "limit" else "none" if line.dots else "-"
         panel.plot(
             x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3, label=line.name,
+            linewidth=0.75 * chart.width(k),
             drawstyle="steps-post" if line.steps else "default",
         )  # fmt: skip
     for k, (place, name) in enumerate(chart.marks):
@@ -68,8 +69,13 @@ def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
         panel.set_yscale("log")
     else:
         panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
-    panel.xaxis.set_major_formatter(lambda value, _: chart.x_text(value) if value > 0.0 or not chart.log_x else "")
-    panel.yaxis.set_major_formatter(lambda value, _: chart.y_text(value) if value > 0.0 or not chart.log_y else "")
+    for axis, (low, high), log, text in (
+        (panel.xaxis, panel.get_xlim(), chart.log_x, chart.x_text),
+        (panel.yaxis, panel.get_ylim(), chart.log_y, chart.y_text),
+    ):
+        places = ticks(low, high, log, chart.whole and axis is panel.yaxis)
+        axis.set_ticks(places, [text(v) for v in places])
+        axis.set_ticks([], minor=True)
     panel.grid(True, alpha=0.3)
     if len(chart.drawn) > 1:
         panel.legend(fontsize=8)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from planner.report.charts import Bars, Chart, Lines
+from planner.report.charts import THIN, Bars, Chart, Lines, ticks
 
 WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
@@ -15,9 +15,6 @@ ROW = 34
 
 LETTER = 6.6
 """Width of a letter, about."""
-
-FEW_DECADES = 4.0
-"""Ends of a logarithmic axis closer than this factor have evenly spaced numbers."""
 
 MOST_POINTS = 60
 """Points of a line that are marked each, with their numbers."""
@@ -52,19 +49,9 @@ class _Axis:
         part = ((math.log(value) if self.log else value) - low) / ((high - low) or 1.0)
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
 
-    def ticks(self) -> list[float]:
+    def ticks(self, whole: bool = False) -> list[float]:
         """Round values along it."""
-        if self.log and self.high / self.low > FEW_DECADES:
-            return [
-                m * 10.0**e
-                for e in range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-                for m in ((1, 2, 5) if self.high / self.low < 200 else (1,))
-                if self.low <= m * 10.0**e <= self.high
-            ]
-        step = 10.0 ** math.floor(math.log10((self.high - self.low) or 1.0))
-        step *= next(m for m in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if (self.high - self.low) / (m * step) <= 6.0)
-        first = math.ceil(self.low / step - 1e-9)
-        return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        return ticks(self.low, self.high, self.log, whole)
 
 
 def figure(chart: Chart) -> str:
@@ -122,21 +109,22 @@ def _lines(chart: Lines) -> list[str]:
     up = _Axis(
         low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, HEIGHT - BOTTOM, TOP, log_y
     )
-    parts = [_frame(along, up, chart.x_name, chart.y_name, x_text, y_text)]
+    parts = [_frame(along, up, chart)]
     for k, (x, name) in enumerate(chart.marks):
         at = along.at(x)
         anchor = "end" if at > WIDTH - RIGHT - 10 - LETTER * len(name) else "start"
         parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         # names of marks close to each other stand below each other
         parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6 + 16 * k, name, anchor))
-    for line, points in zip(drawn, shown, strict=True):
+    for number, (line, points) in enumerate(zip(drawn, shown, strict=True)):
         places = [(along.at(x), up.at(y)) for x, y in points]
         if not line.dots:
             path = "".join(
                 (f"M{px:.1f},{py:.1f}" if k == 0 else f"H{px:.1f}V{py:.1f}" if line.steps else f"L{px:.1f},{py:.1f}")
                 for k, (px, py) in enumerate(places)
             )
-            parts.append(f'<path class="line {line.style}" d="{path}"/>')
+            wide = "" if (width := chart.width(number)) == THIN else f' style="stroke-width:{width:g}"'
+            parts.append(f'<path class="line {line.style}" d="{path}"{wide}/>')
         if line.style != "limit" and (line.dots or len(places) <= MOST_POINTS):
             for (px, py), (x, y) in zip(places, points, strict=True):
                 told = f"{line.name}: {y_text(y)} at {x_text(x)}"
@@ -151,13 +139,15 @@ def _bars(chart: Bars) -> list[str]:
     rows, middle, text = chart.rows, chart.middle, chart.text
     values = [v for _, low, high in rows for v in (low, high) if v is not None] + [middle]
     low_end = min(values)
-    across = _Axis(low_end * 0.98 if low_end > 0.0 else low_end, max(values) * 1.02, 250.0, WIDTH - RIGHT - 10.0, False)
+    # the longest name fits, as far as that leaves room for the bars
+    left = min(max(250.0, 16.0 + LETTER * max((len(name) for name, _, _ in rows), default=0)), 0.6 * WIDTH)
+    across = _Axis(low_end * 0.98 if low_end > 0.0 else low_end, max(values) * 1.02, left, WIDTH - RIGHT - 10.0, False)
     height, total = ROW, _height(chart)
     at = across.at(middle)
     parts = []
     for k, (name, low, high) in enumerate(rows):
         top = TOP + k * height
-        parts.append(_text(244, top + 18, name, "end"))
+        parts.append(_text(left - 6, top + 18, name, "end"))
         for value, style in ((low, "b"), (high, "c")):
             if value is None:
                 continue
@@ -166,29 +156,27 @@ def _bars(chart: Bars) -> list[str]:
             place = f'x="{x:.1f}" y="{top + 5}" width="{max(width, 1.5):.1f}" height="20"'
             parts.append(f'<rect class="{style}" {place}><title>{escape(told)}</title></rect>')
     parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{total - BOTTOM}"/>')
-    ticks = across.ticks()
+    places = across.ticks()
     # numbers that would run into each other are left out, every second or third stays
-    room = (across.end - across.start) / max(len(ticks), 1)
-    every = math.ceil(max((LETTER * len(text(v)) + 12.0 for v in ticks), default=0.0) / room)
-    for v in ticks[::every]:
+    room = (across.end - across.start) / max(len(places), 1)
+    every = math.ceil(max((LETTER * len(text(v)) + 12.0 for v in places), default=0.0) / room)
+    for v in places[::every]:
         half = 0.5 * LETTER * len(text(v))
         parts.append(_text(min(across.at(v), WIDTH - half - 2.0), total - BOTTOM + 18, text(v), "middle"))
     return parts
 
 
-def _frame(
-    along: _Axis, up: _Axis, x_name: str, y_name: str, x_text: Callable[[float], str], y_text: Callable[[float], str]
-) -> str:
+def _frame(along: _Axis, up: _Axis, chart: Lines) -> str:
     """Axes with their numbers and names."""
     parts = [f'<path class="axis" d="M{LEFT},{TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>']
     for value in along.ticks():
-        parts.append(_text(along.at(value), HEIGHT - BOTTOM + 16, x_text(value), "middle"))
-    for value in up.ticks():
+        parts.append(_text(along.at(value), HEIGHT - BOTTOM + 16, chart.x_text(value), "middle"))
+    for value in up.ticks(chart.whole):
         y = up.at(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(_text(LEFT - 6, y + 4, y_text(value), "end"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle"))
-    parts.append(_text(LEFT, TOP - 6, y_name, "start"))
+        parts.append(_text(LEFT - 6, y + 4, chart.y_text(value), "end"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, chart.x_name, "middle"))
+    parts.append(_text(LEFT, TOP - 6, chart.y_name, "start"))
     return "".join(parts)
 
 
