@@ -1,4 +1,4 @@
-"""Derived scalers against one that knows the future and a fixed 70%: ``python benchmarks/autoscale.py [N [SEED]]``, or ``shares [SEED]``
+"""Derived scalers against one that knows the future and a fixed 70%: ``benchmarks/autoscale.py [N [SEED]]`` or ``shares [SEED]``
 
 Twenty scenarios: workloads, GPUs, promises, routings, start-up times and stretches of shipped services' days. A rule is derived
 from the plan and paths of the day with the swings of the arrivals; hours of another path of it, as bursty below a minute as the
