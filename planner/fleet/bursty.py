@@ -8,7 +8,7 @@ import math
 
 from planner.fleet.found import Found
 from planner.fleet.pool import Pool, gpus_by_type
-from planner.fleet.problem import FEW_REPLICAS, FleetProblem
+from planner.fleet.problem import FEW_REPLICAS, LEARNED_DOUBT, FleetProblem
 from planner.fleet.search import SearchOutcome
 from planner.fleet.splits import merged_pool, solve_splits
 from planner.fleet.stock import BurstyStock
@@ -18,6 +18,12 @@ MOST_RIVALS = 4
 
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
+
+STEEP = 4.0
+"""Fall of the logarithm of a latency with that of the replicas that is seldom exceeded."""
+
+NEAR_MOST = 1.25
+"""Replicas that are known to do over those thought to: up to this the search goes down from the former."""
 
 
 def bursts_are_dear(problem: FleetProblem) -> bool:
@@ -41,6 +47,8 @@ class BurstySearch:
         self.calm = problem.calm = problem.under_poisson()
         # what bursts make of a number of replicas
         self._factor, self._sized_small = 1.1, True
+        # (whether of the longest requests, option, another one): replicas refused over those expected by that one
+        self._beside: dict[tuple[bool, int, int], float] = {}
 
     def solve(self) -> Found:
         """Search under Poisson arrivals; size what was best there, and nearly so, as the bursts have it."""
@@ -125,6 +133,7 @@ class BurstySearch:
             return best if best.cost_usd_per_hour < below else None
         factor, tried, types, bounded = self._factor, 0, set[str](), set[int]()
         waiting = _ranked(self.calm, i, j)
+        first = waiting[0][1] if waiting else -1
         while waiting:
             _, k, needed = heapq.heappop(waiting)
             gpu = problem.options[k].gpu.name
@@ -133,6 +142,8 @@ class BurstySearch:
             if most < 1 or (tried >= MOST_RIVALS and (gpu in types or most > FEW_REPLICAS)):
                 continue
             if needed * factor > most * (1.0 + RIVAL):
+                continue
+            if k != first and self._least_of(i, j, k, first) > most * (1.0 + LEARNED_DOUBT):
                 continue
             if k not in bounded and (i, j, k) not in self.calm.known.pools:
                 # a guess scaled by an engine that the promises bind may lie below what the load alone takes
@@ -150,12 +161,26 @@ class BurstySearch:
                 if built is not None and problem.looks_broken(built[2], problem.rate * built[0].share, int(most)):
                     # bursts are as hard on other engines
                     factor = max(factor, (most + 1.0) / needed)
+                if k != first:
+                    least = most * math.exp(min(problem.known.over[i, j, k], 1.0) / STEEP)
+                    self._beside[j == len(problem.states) - 1, k, first] = least / self._expected(i, j, k, first)
                 continue
             if (found := self._sized_as(i, j, k, most)) is not None and found.cost_usd_per_hour < below:
                 best, below = found, found.cost_usd_per_hour
         if best is not None:
             problem.known.cheapest[i, j] = best
         return best
+
+    def _expected(self, i: int, j: int, k: int, first: int) -> float:
+        """Replicas of an option by its guess and what is known of another one of the pool."""
+        own, calm = self.problem.known.pools.get((i, j, first)), self.calm.known.pools.get((i, j, first))
+        needed = own.size.needed if own is not None else 0.0 if calm is None else calm.size.needed * self._factor
+        return needed * float(self.problem.needs[k, i, j]) / max(float(self.problem.needs[first, i, j]), 1e-12)
+
+    def _least_of(self, i: int, j: int, k: int, first: int) -> float:
+        """Replicas that an option takes at least, by how clearly it was refused in a pool alike; 0 where it was not."""
+        beside = self._beside.get((j == len(self.problem.states) - 1, k, first), 0.0)
+        return beside * self._expected(i, j, k, first) if beside else 0.0
 
     def _sized_as(self, i: int, j: int, k: int, most: float = math.inf) -> Pool | None:
         """A pool as the bursts size it, from its size under Poisson arrivals; `most` replicas are known to do."""
@@ -166,7 +191,11 @@ class BurstySearch:
         if not self.problem.known.pools and known.size.binding.code == "utilization_cap":
             # the load may go on deciding
             start = known.size.replicas
-        found = self.problem.candidate(i, j, k, start, known.size.steepness(self.problem.promises))
+        if start < most <= NEAR_MOST * start:
+            # what is known to do is asked again for nothing
+            start = int(most)
+        slope = known.size.steepness(self.problem.promises) if len(known.size.trials) > 1 else None
+        found = self.problem.candidate(i, j, k, start, slope)
         if found is not None and (self._sized_small or found.size.replicas > FEW_REPLICAS):
             # steps of a small pool say less
             self._factor, self._sized_small = found.size.needed / known.size.needed, found.size.replicas <= FEW_REPLICAS

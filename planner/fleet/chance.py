@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.fleet.pool import CLEAR, Pool, evaluate_pool, excess_of
-from planner.methods.base import Prediction
+from planner.methods.base import Prediction, unstable
 from planner.promise import Promise
 
 NINE_IN_TEN = 1.6448536269514722
@@ -24,6 +24,9 @@ STEEPEST = 20.0
 
 NEARLY_FULL = 0.95
 """Load from which a rough look comes first: at 0.97 and 0.99 a path took 1 to 2 s, and P99 TTFT was 150 to 500 s [1]."""
+
+FULL, FAR_OFF = 0.98, 1.2
+"""Load from which a pool is taken not to keep up at all, and from how far off: what matters is how far below that it holds."""
 
 MEASUREMENTS = {
     "profile": "iteration times on this GPU (fleetopt calibrate)",
@@ -117,7 +120,10 @@ def at_slow_end(pool: Pool, promises: Sequence[Promise], levels: tuple[float, ..
     slow = 1.0 + max(pool.option.profile.band, 0.05)
     model, n = pool.model, pool.size.replicas
     rate = pool.arrival_rate_per_s * slow
-    rougher = model.guide() if rate >= NEARLY_FULL * n * model.capacity_at(n) else None
+    load = rate / (n * model.capacity_at(n))
+    if load >= FULL and slow >= FAR_OFF:
+        return slow, unstable(levels, load)
+    rougher = model.guide() if load >= NEARLY_FULL else None
     if rougher is not None:
         found = evaluate_pool(rougher, rate, n, levels)
         if excess_of(found, promises) > CLEAR:

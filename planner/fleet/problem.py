@@ -13,7 +13,9 @@ import numpy as np
 from planner.catalog.load import gpu as find_gpu
 from planner.fleet.grid import FloatArray, SearchGrid
 from planner.fleet.pool import (
+    CLEAR,
     GUIDED,
+    USUAL_SLOPE,
     Pool,
     PoolSize,
     Shortfall,
@@ -58,11 +60,15 @@ FEW_STEPS = 24
 
 @dataclass(slots=True)
 class Known:
-    """What a search has found out, by lower state, upper state and option: pools sized, and idle; sizes refused; least sizes."""
+    """What a search has found out, by lower state, upper state and option.
+
+    Pools sized, and idle; sizes refused, and by how much; least sizes.
+    """
 
     pools: dict[Edge, Pool | None] = field(default_factory=dict)
     idle: dict[Edge, Shortfall | None] = field(default_factory=dict)
     refused: dict[Edge, int] = field(default_factory=dict)
+    over: dict[Edge, float] = field(default_factory=dict)
     least: dict[Edge, float] = field(default_factory=dict)
     cheapest: dict[tuple[int, int], Pool | None] = field(default_factory=dict)
     # of pools of the shortest, middle or longest requests: how fast latencies fell, and by how much guesses were too low by option
@@ -192,6 +198,10 @@ class FleetProblem(SearchGrid):
         """Whether a pool takes the shortest requests, and the longest."""
         return i == 0, j == len(self.states) - 1
 
+    def slope(self, i: int, j: int) -> float:
+        """How fast the logarithm of a latency fell with that of the replicas in pools alike."""
+        return self.known.slopes.get(self._ends(i, j), USUAL_SLOPE)
+
     def _learn(self, i: int, j: int, k: int, size: PoolSize | Shortfall) -> None:
         """Remember how fast latencies fall with replicas, and how far a guess was off, for pools alike."""
         if isinstance(size, PoolSize) and len(size.trials) > 1:
@@ -280,14 +290,14 @@ class FleetProblem(SearchGrid):
         self.evaluations += 1
         rate = self.rate * law.share
         calm = model.without_bursts() if calmly and self.question.traffic.bursts else None
-        keeps = not self.looks_broken(model, rate, replicas) and all(
-            broken(evaluate_pool(m, rate, replicas, self.levels), self.promises) is None
-            for m in (calm, model)
-            if m is not None
-        )
-        if not keeps:
+        over = CLEAR if self.looks_broken(model, rate, replicas) else 0.0
+        for m in (calm, model):
+            if m is not None and over <= 0.0:
+                over = excess_of(evaluate_pool(m, rate, replicas, self.levels), self.promises)
+        if over > 0.0:
             self.known.refused[i, j, k] = replicas
-        return keeps
+            self.known.over[i, j, k] = over
+        return over <= 0.0
 
     def excess_at_cap(self, i: int, j: int, k: int) -> float:
         """Logarithm of the worst promise's value over its limit with as many replicas as the utilization cap takes."""

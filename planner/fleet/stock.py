@@ -15,6 +15,8 @@ from planner.fleet.search import Labelled, cheapest_within
 if TYPE_CHECKING:
     from planner.fleet.problem import FleetProblem
     from planner.methods.base import PoolModel
+    from planner.replica.engine import ReplicaSetup
+    from planner.workload.pools import PoolLaw
 
 FloatArray = NDArray[np.float64]
 
@@ -135,20 +137,40 @@ class BurstyStock:
     def _ask(self, i: int, j: int, k: int) -> None:
         """Take what Poisson arrivals need of a pool; other engines on the same GPU, and other bands, are guessed wrong alike."""
         guess = float(self._needed[k, i, j])
-        pool = self.calm.candidate(i, j, k, guess if 1.0 <= guess < math.inf else None)
         self._asked[k, i, j] = True
-        if pool is None:
+        built = self.calm.build(i, j, k)
+        found = None if built is None else self._at_once(i, j, k, *built)
+        if built is None or found is None:
             self._needed[k, i, j] = math.inf
             return
+        law, _, model = built
         at: Sequence[float] = [s.boundary for s in self.problem.states]
         bands = np.equal(at, at[i])[:, None] & np.equal(at, at[j])[None, :]
-        self._needed[self._same[k][:, None, None] & bands & ~self._asked] *= pool.size.needed / guess
-        self._needed[k, i, j] = pool.size.needed
+        self._needed[self._same[k][:, None, None] & bands & ~self._asked] *= found / guess
+        self._needed[k, i, j] = found
         # neither the load nor what the hardware takes depends on bursts
-        kept = self.problem.kept
-        by_load = pool.arrival_rate_per_s / (kept.utilization_cap * pool.capacity_per_s)
-        least = max(by_load * (1.0 - 1e-9), float(self.problem.least_replicas(pool.option, pool.law.moments)))
+        by_load = self.problem.rate * law.share / (self.problem.kept.utilization_cap * model.capacity_per_s)
+        least = max(by_load * (1.0 - 1e-9), float(self.problem.least_replicas(self.problem.options[k], law.moments)))
         self._low[k, i, j] = self._floor[k, i, j] = math.ceil(least) - 1.0
+
+    def _at_once(self, i: int, j: int, k: int, law: PoolLaw, setup: ReplicaSetup, model: PoolModel) -> float | None:
+        """Replicas under Poisson arrivals: from one prediction where that is near, ``None`` where no number does."""
+        calm, guess = self.calm, float(self._needed[k, i, j])
+        known = calm.sized().get((i, j, k))
+        if known is not None:
+            return known.size.needed
+        rate = calm.rate * law.share
+        by_load = rate / (calm.kept.utilization_cap * model.capacity_per_s)
+        n = math.ceil(max(by_load * (1.0 - 1e-9), float(calm.least_replicas(calm.options[k], law.moments)), 1.0))
+        if n < guess < math.inf:
+            n = math.ceil(guess)
+        calm.evaluations += 1
+        over = excess_of(evaluate_pool(model, rate, n, calm.levels), calm.promises)
+        slope = calm.slope(i, j)
+        if over <= FURTHEST * slope:
+            return max(n * math.exp(max(over / slope, -FURTHEST)), by_load)
+        pool = calm.candidate(i, j, k, n)
+        return None if pool is None else pool.size.needed
 
     def _off(self, model: PoolModel, rate: float, n: int) -> float:
         """Logarithm of the factor by which a number of replicas is thought to be too small."""
