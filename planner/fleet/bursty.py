@@ -8,7 +8,7 @@ import math
 
 from planner.fleet.found import Found
 from planner.fleet.pool import Pool, gpus_by_type
-from planner.fleet.problem import FEW_REPLICAS, LEARNED_DOUBT, FleetProblem
+from planner.fleet.problem import FEW_REPLICAS, LEARNED_DOUBT, STEEP, FleetProblem
 from planner.fleet.search import SearchOutcome
 from planner.fleet.splits import merged_pool, solve_splits
 from planner.fleet.stock import BurstyStock
@@ -18,9 +18,6 @@ MOST_RIVALS = 4
 
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
-
-STEEP = 4.0
-"""Fall of the logarithm of a latency with that of the replicas that is seldom exceeded."""
 
 NEAR_MOST = 1.25
 """Replicas that are known to do over those thought to: up to this the search goes down from the former."""

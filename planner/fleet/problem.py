@@ -51,6 +51,9 @@ MOST_BOUNDED = 3
 LEARNED_DOUBT = 0.04
 """The same once both were sized, or refused, in a pool of requests alike."""
 
+STEEP = 4.0
+"""Fall of the logarithm of a latency with that of the replicas that is seldom exceeded."""
+
 TRIFLE = 0.002
 """Share of the cost that a search which knows numbers only roughly does not look for: large pools are sized to twice as much."""
 
@@ -272,7 +275,11 @@ class FleetProblem(SearchGrid):
                 continue
             if not self.keeps_with(i, j, k, int(most), calmly=not self.scaled):
                 if most > FEW_REPLICAS:
-                    self.known.off[*ends, k] = max(learned.get(k, 0.0), most / max(float(self.needs[k, i, j]), 1e-12))
+                    # so many and more, by how clearly they do not do
+                    missing = most * math.exp(min(self.known.over.get((i, j, k), 0.0), 1.0) / STEEP)
+                    self.known.off[*ends, k] = max(
+                        learned.get(k, 0.0), missing / max(float(self.needs[k, i, j]), 1e-12)
+                    )
                 continue
             found = self.candidate(i, j, k, most)
             if found is not None and found.cost_usd_per_hour < least:
