@@ -158,9 +158,10 @@ class BurstySearch:
                 if built is not None and problem.looks_broken(built[2], problem.rate * built[0].share, int(most)):
                     # bursts are as hard on other engines
                     factor = max(factor, (most + 1.0) / needed)
-                if k != first:
-                    least = most * math.exp(min(problem.known.over[i, j, k], 1.0) / STEEP)
-                    self._beside[j == len(problem.states) - 1, k, first] = least / self._expected(i, j, k, first)
+                expected = self._expected(i, j, k, first)
+                if k != first and expected > 0.0 and (over := problem.known.over.get((i, j, k))) is not None:
+                    least = most * math.exp(min(over, 1.0) / STEEP)
+                    self._beside[j == len(problem.states) - 1, k, first] = least / expected
                 continue
             if (found := self._sized_as(i, j, k, most)) is not None and found.cost_usd_per_hour < below:
                 best, below = found, found.cost_usd_per_hour

@@ -240,46 +240,150 @@ def cheapest_within(
     states = costs.shape[1]
     top = states - 1
     costs = _undominated(costs, gpus, kinds, stock)
-    least = np.min(costs, axis=0)
-    # cost to go with at most that many edges: none left = arrived
-    to_go = [np.where(np.arange(states) == top, 0.0, np.inf)]
-    for _ in range(max_edges):
-        to_go.append(np.minimum(to_go[-1], np.min(least + to_go[-1][None, :], axis=1)))
+    gpus = np.where(np.isfinite(costs), gpus, 0.0)
+    limited = sorted(set(kinds) & set(stock))
+    room = np.array([float(stock[kind]) for kind in limited])
+    # GPUs of every limited type that a pool takes, shape (types, options, 1, 1) times those of the pool
+    own = np.array([[kind == k for k in kinds] for kind in limited], dtype=np.float64).reshape(
+        len(limited), len(kinds), 1, 1
+    )
+    best, worth = _priced(costs, gpus, own, room, max_edges)
+    if best is None and worth is None:
+        return None
+    worth = np.zeros(len(limited)) if worth is None else worth
+    reduced = costs + np.einsum("t,tkab->kab", worth, own) * gpus
+    heads = [_to_go(costs, max_edges), _to_go(reduced, max_edges)]
+    owed = float(worth @ room)
     counter = itertools.count()
-    heap: list[tuple[float, int, Iterator[tuple[float, float, int, int]], Labelled, dict[str, float]]] = []
+    heap: list[tuple[float, int, Iterator[tuple[float, float, int, int]], Labelled, FloatArray]] = []
+    of_kind = [limited.index(kind) if kind in stock else -1 for kind in kinds]
 
-    def children(
-        state: int, left: int, spent: float, used: Mapping[str, float]
-    ) -> Iterator[tuple[float, float, int, int]]:
-        bound = spent + costs[:, state, :] + to_go[left][None, :]
-        for k, kind in enumerate(kinds):
-            if kind in stock:
-                bound[k, used.get(kind, 0.0) + gpus[k, state] > stock[kind]] = np.inf
+    def children(state: int, left: int, spent: float, used: FloatArray) -> Iterator[tuple[float, float, int, int]]:
+        bound = np.maximum(
+            spent + costs[:, state, :] + heads[0][left][None, :],
+            spent + float(worth @ used) - owed + reduced[:, state, :] + heads[1][left][None, :],
+        )
+        for k, place in enumerate(of_kind):
+            if place >= 0:
+                bound[k, used[place] + gpus[k, state] > room[place]] = np.inf
         for place in np.argsort(bound, axis=None, kind="stable").tolist():
             k, j = divmod(place, states)
-            if math.isinf(bound[k, j]):
+            if math.isinf(bound[k, j]) or (best is not None and bound[k, j] >= best[0] * (1.0 - 1e-12)):
                 return
             yield float(bound[k, j]), spent + float(costs[k, state, j]), j, k
 
-    def push(branch: Iterator[tuple[float, float, int, int]], path: Labelled, used: dict[str, float]) -> None:
+    def push(branch: Iterator[tuple[float, float, int, int]], path: Labelled, used: FloatArray) -> None:
         if (found := next(branch, None)) is not None:
             waiting = itertools.chain((found,), branch)
             heapq.heappush(heap, (found[0], next(counter), waiting, path, used))
 
-    push(children(0, max_edges - 1, 0.0, {}), (), {})
+    push(children(0, max_edges - 1, 0.0, np.zeros(len(limited))), (), np.zeros(len(limited)))
     for _ in range(MAX_LABELS):
-        if not heap:
-            return None
+        if not heap or (best is not None and heap[0][0] >= best[0] * (1.0 - 1e-12)):
+            return best
         _, _, branch, path, used = heapq.heappop(heap)
         _, spent, state, k = next(branch)
         push(branch, path, used)
         came = path[-1][0] if path else 0
         path = (*path, (state, k))
         if state == top:
-            return spent, path
-        used = {**used, kinds[k]: used.get(kinds[k], 0.0) + float(gpus[k, came, state])}
+            if best is None or spent < best[0] * (1.0 - 1e-12):
+                best = spent, path
+            continue
+        used = used.copy()
+        if of_kind[k] >= 0:
+            used[of_kind[k]] += float(gpus[k, came, state])
         push(children(state, max_edges - len(path) - 1, spent, used), path, used)
-    return None
+    return best
+
+
+def _to_go(costs: FloatArray, max_edges: int) -> list[FloatArray]:
+    """Least cost from every state to the top with at most 0, 1, ... edges."""
+    least = np.min(costs, axis=0)
+    found = [np.where(np.arange(costs.shape[1]) == costs.shape[1] - 1, 0.0, np.inf)]
+    for _ in range(max_edges):
+        found.append(np.minimum(found[-1], np.min(least + found[-1][None, :], axis=1)))
+    return found
+
+
+def _walk(costs: FloatArray, max_edges: int) -> Labelled | None:
+    """The cheapest path with at most so many edges; ``None`` where there is none."""
+    to_go, state, path = _to_go(costs, max_edges), 0, []
+    if math.isinf(to_go[-1][0]):
+        return None
+    for left in range(max_edges - 1, -1, -1):
+        k, state_next = divmod(int(np.argmin(costs[:, state, :] + to_go[left][None, :])), costs.shape[1])
+        path.append((state_next, k))
+        state = state_next
+        if state == costs.shape[1] - 1:
+            break
+    return tuple(path)
+
+
+def _priced(
+    costs: FloatArray, gpus: FloatArray, own: FloatArray, room: FloatArray, max_edges: int
+) -> tuple[tuple[float, Labelled] | None, FloatArray | None]:
+    """A cheap path within the stock, and what a GPU of every limited type is worth; neither where it is shown that none fits.
+
+    Lagrange multipliers: whatever GPUs are worth, no path within the stock costs less than the cheapest with that price on them
+    less the worth of the stock. Without costs the same shows that none fits.
+    """
+    best: tuple[float, Labelled] | None = None
+
+    def usage(path: Labelled) -> FloatArray:
+        used, came = np.zeros(room.size), 0
+        for state, k in path:
+            used += own[:, k, 0, 0] * gpus[k, came, state]
+            came = state
+        return used
+
+    def take(path: Labelled, used: FloatArray) -> None:
+        nonlocal best
+        if np.all(used <= room):
+            cost = math.fsum(float(costs[k, i, j]) for i, (j, k) in zip((0, *(s for s, _ in path)), path, strict=False))
+            if best is None or cost < best[0]:
+                best = cost, path
+
+    plain = _walk(costs, max_edges)
+    if plain is None:
+        return None, None
+    used = usage(plain)
+    take(plain, used)
+    worth = np.zeros(room.size)
+    if best is not None:
+        return best, worth
+    allowed, shown = np.where(np.isfinite(costs), 0.0, np.inf), np.maximum(room, 0.5)
+    weight = 1.0 / shown
+    for _ in range(MULTIPLIERS):
+        path = _walk(allowed + np.einsum("t,tkab->kab", weight, own) * gpus, max_edges)
+        assert path is not None
+        used = usage(path)
+        if float(weight @ used) > float(weight @ room) * (1.0 + 1e-9):
+            return None, None
+        take(path, used)
+        if best is not None:
+            break
+        weight *= np.exp(np.clip(used / shown - 1.0, -1.0, 1.0))
+    lower = -math.inf
+    kept = worth
+    for step in range(MULTIPLIERS):
+        path = _walk(costs + np.einsum("t,tkab->kab", worth, own) * gpus, max_edges)
+        assert path is not None
+        used = usage(path)
+        take(path, used)
+        cost = math.fsum(float(costs[k, i, j]) for i, (j, k) in zip((0, *(s for s, _ in path)), path, strict=False))
+        bound, over = cost + float(worth @ (used - room)), used - room
+        if bound > lower:
+            lower, kept = bound, worth
+        aim = 1.3 * lower if best is None else best[0]
+        if aim <= bound * (1.0 + 1e-12) or not np.any(over):
+            break
+        worth = np.maximum(worth + (aim - bound) / float(over @ over) * 0.9 ** (step // 3) * over, 0.0)
+    return best, kept
+
+
+MULTIPLIERS = 20
+"""Prices of GPUs that are tried for a bound."""
 
 
 def _undominated(costs: FloatArray, gpus: FloatArray, kinds: Sequence[str], stock: Mapping[str, float]) -> FloatArray:
@@ -298,5 +402,5 @@ def _undominated(costs: FloatArray, gpus: FloatArray, kinds: Sequence[str], stoc
     return found
 
 
-MAX_LABELS = 20_000
-"""Partial fleets looked at before a search within a stock gives up; only several GPU types over three pools come near it."""
+MAX_LABELS = 2_000
+"""Partial fleets looked at before a search within a stock takes the cheapest so far."""
