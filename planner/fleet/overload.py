@@ -39,7 +39,9 @@ def _replica(pool: Pool, clients: Clients) -> tuple[OverloadedReplica, Door]:
     mean = law.mean(m.INPUT)
     # what comes before the engine takes its time from the clients' patience
     patience = max(clients.timeout_s - pool.option.profile.api_overhead_s, 1e-3)
-    return made, door_of(clients.max_queue, clients.max_queued_tokens, patience, clients.retries, mean)
+    return made, door_of(
+        clients.max_queue, clients.max_queued_tokens, patience, clients.retries, mean, clients.retry_after_s
+    )
 
 
 def overload_at(pool: Pool, clients: Clients, arrival_rate_per_s: float) -> dict[str, float]:

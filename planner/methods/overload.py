@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.queueing.abandonment import PromptsInIterations, WholePrompts, grouped
 from planner.queueing.overload import Door, Overload, OverloadedReplica
 from planner.queueing.reuse import own_tokens
 from planner.workload.pools import PoolLaw
@@ -43,7 +44,7 @@ def overloaded_replica(
     # as many as slots, memory and the time they have allow
     steps_alone = float(mean @ decodes) + 1.0
     own = float(mean @ (own_tokens(inputs, shared_prefix) + 0.5 * outputs))
-    running = min(float(slots), (kv_tokens - shared_prefix) / max(own, 1.0), 0.95 * token_budget)
+    most = running = min(float(slots), (kv_tokens - shared_prefix) / max(own, 1.0), 0.95 * token_budget)
     for _ in range(8):
         room = max(token_budget - running, 0.05 * token_budget)
         steps = steps_alone + float(mean @ new) / room
@@ -53,22 +54,30 @@ def overloaded_replica(
         running = min(running, max(capacity_per_s * steps * full, 1.0))
     full = running / (capacity_per_s * steps)
     decode_work = iteration.h * decodes + iteration.g * decodes * (inputs + 0.5 * decodes) + iteration.c * decodes
-    prefill_work = (iteration.c + iteration.b) * new + iteration.a * new * (inputs - 0.5 * new)
+    pairs = new * (inputs - 0.5 * new)
+    prefill_work = (iteration.c + iteration.b) * new + iteration.a * pairs
     base = max(1.0 / capacity_per_s - float(mean @ (decode_work + prefill_work)), 0.0)
-    share = (decodes + 1.0 + new / room) / steps
+    work = decode_work + prefill_work + base * (decodes + 1.0 + new / room) / steps
     prefill_work = prefill_work + base * new / token_budget / steps
-    work = decode_work + prefill_work + base * share
-    scale = float(mean @ work)
+
+    def iteration_s(running: float, context: float, chunk: float, pairs: float) -> float:
+        return float(iteration.time(running, context, chunk, pairs))
+
+    kinds = grouped(new, mean, np.maximum(new, 1e-9), decodes, decodes * (inputs + 0.5 * decodes), pairs)
+    share, prompts, after, contexts, deep = kinds
+    engine = PromptsInIterations(
+        iteration_s, token_budget, most, capacity_per_s, steps, prompts, after, contexts, deep, share
+    )
     return OverloadedReplica(
         capacity_per_s,
         steps,
         float(iteration.time(1.0, context)),
         full,
         full * (1.5 + float(mean @ new) / room),
-        float(mean @ new) / room,
-        work / scale,
-        np.minimum(prefill_work / scale, work / scale),
+        work / float(mean @ work),
+        prefill_work / max(float(mean @ prefill_work), 1e-300),
         mean,
+        engine,
     )
 
 
@@ -80,14 +89,22 @@ def overloaded_prefill(service_s: NDArray[np.float64], weight: NDArray[np.float6
     service_s, weight
         Time of each prompt [s], and how frequent each is; shape (rows,).
     """
-    mean = float(weight @ service_s) / float(weight.sum())
+    weight = weight / weight.sum()
+    mean = float(weight @ service_s)
     work = service_s / mean
-    return OverloadedReplica(1.0 / mean, 1.0, mean, mean, mean, 1.0, work, work, weight / weight.sum(), True)
+    return OverloadedReplica(1.0 / mean, 1.0, mean, mean, mean, work, work, weight, WholePrompts(service_s, weight))
 
 
-def door_of(max_queue: float, max_queued_tokens: float, timeout_s: float, retries: int, mean_prompt: float) -> Door:
+def door_of(
+    max_queue: float,
+    max_queued_tokens: float,
+    timeout_s: float,
+    retries: int,
+    mean_prompt: float,
+    retry_after_s: float = 1.0,
+) -> Door:
     """The limits of a queue in requests: a limit in prompt tokens holds that many mean prompts [tokens]."""
-    return Door(min(max_queue, max_queued_tokens / max(mean_prompt, 1.0)), timeout_s, retries)
+    return Door(min(max_queue, max_queued_tokens / max(mean_prompt, 1.0)), timeout_s, retries, retry_after_s)
 
 
 def overload_table(replica: OverloadedReplica, door: Door, replicas: int) -> list[dict[str, float]]:

@@ -63,11 +63,11 @@ def _simulated(law, rate, door, requests=9_000):
 @pytest.mark.parametrize("door", [Door(20), Door(20, retries=2), Door(timeout_s=8.0)])
 @pytest.mark.parametrize("load", [0.8, 1.3, 2.5])
 def test_against_simulation(pool, door, load):
-    """Within 10% in goodput, .05 of the demand with patience alone; .06 in the share turned away. Runs have an error of 2%."""
+    """Within 10% in goodput, .06 in the share turned away. Runs have an error of 2%."""
     replica, met = pool[1], _met(pool, load, door)
     found = replica.at(met["demand_per_s"], door)
     share = min(met["goodput_per_s"] / met["demand_per_s"], 1.0)
-    assert found.answered_share == pytest.approx(share, rel=0.1, abs=0.05 if door.max_queue == math.inf else 0.0)
+    assert found.answered_share == pytest.approx(share, rel=0.1)
     assert found.rejected_share == pytest.approx(met["rejected_share"], abs=0.06)
     assert found.amplification == pytest.approx(met["amplification"], rel=0.1)
 
@@ -86,7 +86,7 @@ def test_what_is_answered_is_no_more_than_capacity(pool):
 
 
 def test_a_limit_beats_patience_alone(pool):
-    """Answered at 2.5 times the capacity: 1.85 times as many by the closed form, 2.25 times in the simulation."""
+    """Answered at 2.5 times the capacity: 2.1 times as many by the closed form, 2.25 times in the simulation."""
     _, replica = pool
     limited, patient = Door(20), Door(timeout_s=8.0)
     rate = 2.5 * replica.capacity_per_s
