@@ -44,6 +44,9 @@ RATE_STEP = math.log(1.1)
 LARGEST_LAW = 1 << 14
 """Most values of X that are told apart."""
 
+HARDLY_ANY = 1e-6
+"""Prefill of an iteration that takes what one without prompts does; one without decodes, too, takes a time [tokens]."""
+
 _MOMENTS = ((np.arange(8) + 0.5) / 8.0)[:, None]
 
 
@@ -320,7 +323,9 @@ class PromptsInIterations:
         theta, times = 0.0, weight
         for _ in range(2):
             # prompts come one or several at a time: iterations are on the line between an empty and a full one
-            bare, full, deep = (self.iteration_s(running, context, c, p) for c, p in ((0, 0), (room, 0), (room, pairs)))
+            bare, full, deep = (
+                self.iteration_s(running, context, c, p) for c, p in ((HARDLY_ANY, 0), (room, 0), (room, pairs))
+            )
             flat = bare + (full - bare) * chunk / room
             attention = (deep - full) / max(pairs, 1e-300)
             times = self.new / chunk * flat + attention * self.pairs
