@@ -81,7 +81,7 @@ class BurstySearch:
         problem, calm = self.problem, self.calm
         top = len(problem.states) - 1
         paths: list[tuple[int, ...]] = [(0, top)] if first.one_pool is not None else []
-        for path in (first.outcome.path, first.rival_split):
+        for path in (first.outcome.path, *first.rival_splits):
             if path is not None and len(path) > 2 and path not in paths:
                 paths.append(path)
         best: tuple[tuple[int, ...], list[Pool]] | None = None

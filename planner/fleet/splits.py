@@ -11,7 +11,7 @@ import numpy as np
 from planner.fleet.found import Found
 from planner.fleet.pool import Pool
 from planner.fleet.problem import FEW_REPLICAS, FleetProblem
-from planner.fleet.search import PathSearch, SearchOutcome, cheapest_path
+from planner.fleet.search import FloatArray, PathSearch, SearchOutcome, cheapest_path
 
 MANY_REPLICAS = 40
 """From this many replicas in one pool on, a part of them matters: cuts that free an engine are looked for."""
@@ -21,6 +21,11 @@ WORTH_FREEING, MOST_FREED = 0.03, 2
 
 UNKNOWN, NEAR_LIMIT = 0.7, 0.01
 """Logarithm of a latency over its limit that is taken where none was predicted, and from which on it is near enough."""
+
+
+MATTERS, RIVAL_SPLIT = 0.15, 0.05
+"""Share of the cost of two pools that the cheaper one has, and by what share they may look dearer than the cheapest fleet, where
+they are tried as well."""
 
 
 def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
@@ -78,12 +83,9 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
             for path in _freed_splits(problem, one):
                 search.consider(path)
     outcome = search.run()
-    rival_split = None
+    rivals: tuple[tuple[int, ...], ...] = ()
     if keep_rivals:
-        # the cheapest fleet of several pools, for what decides beside what was searched for
-        others = (search.bounds if search.guide is None else search.guide).copy()
-        others[0, top] = np.inf
-        rival_split = cheapest_path(others, problem.search.pools)[1]
+        rivals = _rival_splits(search.bounds if search.guide is None else search.guide, problem.search.pools)
     pools: list[Pool] = []
     if outcome.path is not None:
         for i, j in zip(outcome.path, outcome.path[1:], strict=False):
@@ -94,7 +96,23 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
         one, pools = merged, [merged]
         cost = merged.cost_usd_per_hour
         outcome = replace(outcome, path=(0, top), cost=cost, lower_bound=min(outcome.lower_bound, cost))
-    return Found(tuple(pools), one, outcome, problem.fleets(), rival_split=rival_split)
+    return Found(tuple(pools), one, outcome, problem.fleets(), rival_splits=rivals)
+
+
+def _rival_splits(costs: FloatArray, most_pools: int) -> tuple[tuple[int, ...], ...]:
+    """The cheapest fleet of several pools, and of two that both matter: what decides beside what was searched for may be other."""
+    top = len(costs) - 1
+    others = costs.copy()
+    others[0, top] = np.inf
+    cheapest, path = cheapest_path(others, most_pools)
+    if path is None:
+        return ()
+    first, last = others[0, 1:top], others[1:top, top]
+    both = np.where(np.minimum(first, last) >= MATTERS * (first + last), first + last, np.inf)
+    cut = 1 + int(np.argmin(both)) if len(both) else 0
+    if cut == 0 or cut in path or both[cut - 1] > (1.0 + RIVAL_SPLIT) * min(cheapest, float(costs[0, top])):
+        return (path,)
+    return path, (0, cut, top)
 
 
 def merged_pool(problem: FleetProblem, pools: Sequence[Pool], cost_usd_per_hour: float) -> Pool | None:
