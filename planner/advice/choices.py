@@ -321,8 +321,12 @@ def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload) -
     """Profiles whose fleets are guessed to cost about as little as the cheapest of them."""
     if len(profiles) == 1:
         return [*profiles]
-    guesses = [_guess(inputs.override({"profile": p.name}), workload) for p in profiles]
-    return [p for p, guess in zip(profiles, guesses, strict=True) if guess <= (1.0 + GUESSED_NEAR) * min(guesses)]
+    near = set()
+    # a small fleet is decided by whole replicas, or by what its promises leave of them
+    for times in (1.0, UNROUNDED):
+        guesses = [_guess(inputs.override({"profile": p.name}), workload, times) for p in profiles]
+        near |= {k for k, guess in enumerate(guesses) if guess <= (1.0 + GUESSED_NEAR) * min(guesses)}
+    return [profiles[k] for k in sorted(near)]
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
