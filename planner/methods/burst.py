@@ -17,15 +17,15 @@ from planner.units import format_duration
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY, Sending
-from planner.workload.stretches import MOST_DRAWS, Stretches, stretches
+from planner.workload.stretches import MOST_DRAWS, USUAL_LOAD, WHOLE, Stretches, stretches
 from planner.workload.trace import Trace
 
 FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 
 
-MOST_REQUESTS = 32_768
-"""Requests followed in one prediction: the busiest stretches of many draws are among them."""
+MOST_REQUESTS = 20_480
+"""Requests followed in one prediction, about: the busiest stretches of many draws are among them."""
 
 FEW_REQUESTS = 4096
 """Requests followed where an answer only says where to look."""
@@ -136,25 +136,30 @@ class PoolArrivals:
             copies, servers = smaller * copies, smaller * servers
             pool_rate = copies * trace.rate_per_s
         most = max(int(servers + 1e-9), 1)
-        followed, alone = min(most, balanced), copies <= 1.0 or self.growth == "use"
+        work, whole = work_s(own), None if whole_s is None else whole_s(own)
+        # as many at every size, and of the same stretches: a replica more may not look worse because others are followed
+        usual = max(pool_rate * float(np.mean(work if whole is None else whole)) / USUAL_LOAD, 1.0)
+        seen, alone = balanced, copies <= 1.0 or self.growth == "use"
         if self.growth == "use" and self.most == FEW_REQUESTS:
             # bursts that long fill all replicas alike: a rough look is at one
-            followed = 1
+            seen = 1
+        expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
         if alike:
-            expected = trace.requests * copies * (1 if alone else MOST_DRAWS)
-            followed = max(1, min(most, round(self.most * servers / expected)))
+            seen = most if expected <= WHOLE * self.most else max(1, round(self.most * usual / expected))
+        followed = min(most, seen)
         if limit < math.inf or self.sending.drawn:
             # a limit is felt by all of them together, and few requests are drawn of each
             followed = max(followed, min(most, FEWEST_TOGETHER))
         found = stretches(
             trace,
-            work_s(own),
+            work,
             servers,
             pool_rate,
             growth=self.growth,
             keep=followed / servers,
+            usual_keep=min(seen / usual, 1.0),
             even=not alike,
-            whole_s=None if whole_s is None else whole_s(own),
+            whole_s=whole,
             life_s=life_s,
             most=self.most,
             surge=self.sending.surge,

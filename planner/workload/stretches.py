@@ -50,15 +50,19 @@ CLASSES = np.array(
 TOGETHER = 10
 """Minutes over which swings of the traffic go together."""
 
+BUSIEST = ((0.8, 0.3), (0.965, 0.5))
+"""Classes from which on requests count more where stretches are chosen, and how much more than all together [1]."""
+
 FEWEST = 30
 """Requests of a class that say what such requests go through."""
 
-BLOCK_REQUESTS, BLOCKS_S = 240.0, (20.0, 40.0, 80.0)
-"""Requests of a stretch that is taken or left, about, and the lengths it may have [s]: few, so that the same are tried at most
-sizes of a pool."""
+BLOCK_REQUESTS, BLOCKS_S = 80.0, (10.0, 20.0, 40.0, 80.0)
+"""Requests of a stretch that is taken or left, about, and the lengths it may have [s]. Many short ones tell more than a few long
+ones of as many requests: P99 TTFT of 24,000 strays by as much as of 32,000 in stretches three times as long."""
 
-WARM_UPS_S = (10.0, 30.0)
-"""Time before a stretch that is run but not counted: a life, but at least and at most this [s]."""
+WARM_UPS_S = (5.0, 15.0)
+"""Time before a stretch that is run but not counted: a life, but at least and at most this [s]. As much is run after it, or its
+last requests would decode alone."""
 
 LONGEST_WARM_UP_S = 300.0
 """The same where work waits before it [s]."""
@@ -66,8 +70,11 @@ LONGEST_WARM_UP_S = 300.0
 EMPTY_S = 0.2
 """Backlog of a server that is as good as empty [s]."""
 
-OVERHEAD = 1.5
-"""Requests of a stretch and its warm-up over those of the stretch, about [1]."""
+WHOLE = 1.5
+"""Requests over those wanted up to which all are taken [1]: a part of them would be found with luck, and is hardly cheaper."""
+
+OVERHEAD = 1.2
+"""Requests before and after a stretch over those of its warm-up twice, about [1]: where work waits it begins earlier."""
 
 MOST_BINS = 400_000
 """Sums taken to see where the draws are busy."""
@@ -274,6 +281,7 @@ def stretches(
     *,
     growth: str = "users",
     keep: float = 1.0,
+    usual_keep: float | None = None,
     even: bool = False,
     whole_s: Floats | None = None,
     life_s: float = 0.0,
@@ -296,6 +304,9 @@ def stretches(
         As :meth:`planner.workload.trace.Trace.at_rate` takes it.
     keep
         Share of the requests wanted [1]: the stream of some of the replicas of a pool.
+    usual_keep
+        The same at the size that the pool usually has, `keep` unless given: it says how long stretches are, so that all sizes take
+        or leave the same ones.
     even
         Whether they are evenly spread over each copy, as a gateway that balances gives them to replicas; else chosen at random.
     whole_s
@@ -307,7 +318,7 @@ def stretches(
     surge
         Flash crowds: the stretches are then those around crowds, whose requests alone count.
     """
-    wanted = BLOCK_REQUESTS / (keep * rate_per_s)
+    wanted = BLOCK_REQUESTS / ((usual_keep or keep) * rate_per_s)
     laid = _laid(trace, rate_per_s, growth, min(BLOCKS_S, key=lambda length: abs(math.log(length / wanted))))
     warm = float(np.clip(life_s, *WARM_UPS_S))
     if surge is not None:
@@ -320,18 +331,20 @@ def stretches(
         longer = np.maximum(_backlog(laid.overlaid(whole_s / servers), step) - wait, 0.0)
         wait = wait + longer * -np.expm1(-(wait + longer) / max(life_s, 1e-9))
     met = _met(wait, busy, fine)
-    weight = _chosen(laid, met, keep, most)
+    edges = _edges(met, count)
+    weight = _chosen(laid, met, keep, most, edges, 1.0 + OVERHEAD * 2.0 * warm * laid.blocks / span)
     run_draw, first, last = _runs(weight > 0.0)
     low = _starts(wait, run_draw, first * fine, last * fine, warm, step) if weight.size > 1 else first * fine
-    times, rows, run, keys = _requests(trace.times_s, laid, run_draw, low, last * fine, keep, even)
+    high = _ends(run_draw, first * fine, last * fine, math.ceil(warm / step), laid.bins)
+    times, rows, run, keys = _requests(trace.times_s, laid, run_draw, low, high, keep, even)
     if growth == "use" and laid.share.size > 1:
-        times = np.clip(times + uniforms(keys, OVER) - 0.5, (low * step)[run], (last * fine * step)[run])
-    order = np.lexsort((times, run))
+        times = np.clip(times + uniforms(keys, OVER) - 0.5, (low * step)[run], (high * step)[run])
+    order = np.argsort(times + run * (2.0 * span))
     times, rows, run, keys = times[order], rows[order], run[order], keys[order]
     block = np.clip((times / (span / laid.blocks)).astype(np.int64), 0, laid.blocks - 1)
     own = np.where(block >= first[run], weight[run_draw[run], block], 0.0)
     there = met[run_draw[run], np.clip((times / step).astype(np.int64), 0, laid.bins - 1)]
-    kind, shares = _classes(there, own > 0.0, met, count)
+    kind, shares = _classes(there, own > 0.0, met, count, edges)
     if np.any(weight != 1.0):
         # requests that meet so much are then as frequent as in all draws together
         sums, mass = np.bincount(kind, own, shares.shape[1]), laid.summed[:, -1] @ shares / laid.summed[:, -1].sum()
@@ -368,19 +381,18 @@ def _met(wait: Floats, busy: Floats, fine: int) -> Floats:
     return found
 
 
-def _edges(met: Floats, count: Floats, levels: Floats) -> Floats:
-    """What no more than shares of the requests meet less than [s]: quantiles over the bins, of some where there are many."""
+def _edges(met: Floats, count: Floats) -> Floats:
+    """What no more than the shares :data:`CLASSES` of the requests meet less than [s]: of some bins where there are many."""
     every = slice(None, None, met.size // SEEN_BINS | 1)
     values, weight = met.ravel()[every], count.ravel()[every]
     order = np.argsort(values)
     below = np.cumsum(weight[order])
-    found: Floats = values[order[np.minimum(np.searchsorted(below, levels * below[-1]), order.size - 1)]]
+    found: Floats = values[order[np.minimum(np.searchsorted(below, CLASSES * below[-1]), order.size - 1)]]
     return found
 
 
-def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats) -> tuple[Ints, Floats]:
+def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats, edges: Floats) -> tuple[Ints, Floats]:
     """Class of requests that meet `own`, and the share of every class in every draw [1], shape (draws, classes)."""
-    edges = _edges(met, count, CLASSES)
     kind, number = np.searchsorted(edges, own, side="right"), CLASSES.size + 1
     size = np.bincount(kind[counted], minlength=number)
     # a class with few requests is joined to the one below, the lowest to the one above
@@ -398,22 +410,22 @@ def _classes(own: Floats, counted: NDArray[np.bool_], met: Floats, count: Floats
     return joined[kind], shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
 
 
-def _chosen(laid: _Laid, met: Floats, keep: float, most: int) -> Floats:
+def _chosen(laid: _Laid, met: Floats, keep: float, most: int, edges: Floats, overhead: float) -> Floats:
     """Weight of every block, 0 for those left out, shape (draws, blocks).
 
-    A block is taken with a chance that grows with its requests, with those that meet one of the longest fifth of all backlogs and
-    with those that meet one of the longest twenty-fifth, and stands for the reciprocal. It is taken where the chance is above its
+    A block is taken with a chance that grows with its requests and more with those that meet the longest backlogs
+    (:data:`BUSIEST`), and stands for the reciprocal. It is taken where the chance is above its
     luck, which is its own: another size or setting takes nearly the same blocks.
     """
     requests, draws = laid.requests, met.shape[0]
-    if keep * float(requests.sum()) <= most:
+    if keep * float(requests.sum()) <= WHOLE * most:
         return np.ones((draws, laid.blocks))
     size = requests / requests.sum()
-    edges = _edges(met, laid.counts, np.array([0.8, 0.96]))
-    for edge, part in zip(edges.tolist(), (0.5, 1.0), strict=True):
+    for share, part in BUSIEST:
+        edge = edges[np.searchsorted(CLASSES, share)]
         there = (laid.counts * (met >= edge)).reshape(draws, laid.blocks, laid.fine).sum(axis=2).ravel()
         size = size + part * there / max(float(there.sum()), 1e-300)
-    cost = keep * requests * OVERHEAD
+    cost = keep * requests * overhead
     wanted = size.size * most / float(cost.sum())
     for _ in range(4):
         chance = _chances(size, max(wanted, 2.0))
@@ -454,6 +466,13 @@ def _starts(wait: Floats, draw: Ints, first: Ints, last: Ints, warm_s: float, st
     place = np.searchsorted(empty, row + np.maximum(first - warm, floor), side="right") - 1
     there = empty[np.maximum(place, 0)] if empty.size else np.zeros(draw.size, dtype=np.int64)
     found: Ints = np.where((place >= 0) & (there >= row + floor), there - row, floor)
+    return found
+
+
+def _ends(draw: Ints, first: Ints, last: Ints, cool: int, bins: int) -> Ints:
+    """Bin at which each run ends: what comes after its last block is run as well, so that its requests do not decode alone."""
+    following = np.where(np.diff(draw, append=-1) == 0, np.append(first[1:], bins), bins)
+    found: Ints = np.minimum(last + cool, following)
     return found
 
 
