@@ -80,16 +80,17 @@ def schedule(
         with progress_bar("sizing") as progress:
             write(api.growth(base or config, monthly_growth, progress=progress, **ahead))
         return
-    judged = None
-    if policy:
-        if base is None:
-            raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
-        judged = api.autoscale(base, hours=hours, startup=startup, policy=policy)
+    if policy and base is None:
+        raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
     time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell, "buffer": buffer or 0.0}
     with progress_bar("sizing") as progress:
         result = api.schedule(
             base or config, scenario=scenario, workload=given.pop("cdf"), progress=progress, **time, **given
         )
+    judged = None
+    if policy and base is not None:
+        over = result.elasticity.rate_is
+        judged = api.autoscale(base, hours=hours, rate_is=over, startup=startup, policy=policy)
     write(result)
     draw(result, plot)
     say(f"note: {line}" for line in result.notes)

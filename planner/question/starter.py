@@ -79,7 +79,8 @@ def _lines(given: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "# Variants that `fleetopt what-if --config THIS-FILE` compares:"
     yield "# scenarios:"
-    yield "#   twice: {rate: 200}"
+    rate = given.get("rate")
+    yield f"#   twice: {{rate: {2 * rate if isinstance(rate, (int, float)) else 200:g}}}"
 
 
 def _entry(name: str, value: Any) -> str:

@@ -23,6 +23,7 @@ def test_a_file_from_flags_is_a_question(tmp_path: Path) -> None:
     inputs = load_question(file).inputs()
     assert (inputs.cdf, inputs.rate, inputs.gpu) == ("lmsys", 50.0, ("h200", "h100"))
     assert [p.limit_s for p in inputs.promises] == [0.4, 0.04]
+    assert "twice: {rate: 100}" in file.read_text()
 
 
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:

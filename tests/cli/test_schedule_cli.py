@@ -71,3 +71,24 @@ def test_configuration_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_mistakes_exit_3(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*arguments) == 3
     assert told in capsys.readouterr().err
+
+
+def test_a_scaler_is_judged_on_the_hours_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the rate is the mean or the busiest hour's: both say the same."""
+    plan = tmp_path / "plan.yaml"
+    with pytest.raises(SystemExit):
+        run(["plan", *QUESTION, "--format", "yaml", "-o", str(plan)])
+    asked: list[str] = []
+
+    class Judged:
+        pools = ()
+
+    def autoscale(fleet: object, *, rate_is: str, **options: object) -> Judged:
+        asked.append(rate_is)
+        return Judged()
+
+    monkeypatch.setattr("planner.api.autoscale", autoscale)
+    hours = [str(plan), "--hours", "servegen-m-large", "--policy", "hpa.yaml"]
+    assert command(*hours) == 0
+    assert command(*hours, "--rate-is", "peak") == 0
+    assert asked == ["mean", "peak"]

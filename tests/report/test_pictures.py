@@ -11,7 +11,7 @@ import pytest
 import planner as fo
 from planner.cli.main import run as main
 from planner.errors import InputError
-from planner.report.charts import Bars, Line, Lines
+from planner.report.charts import Bars, Line, Lines, ticks
 from planner.report.pictures import charts_of, save
 from planner.report.svg import document
 from planner.units import format_count, format_usd
@@ -100,3 +100,30 @@ def test_png_by_matplotlib_or_a_clear_word(plan: fo.Plan, tmp_path: Path, monkey
     assert not (tmp_path / "q.png").exists()
     with pytest.raises(InputError, match="nothing of this result"):
         charts_of(object())
+
+
+def test_lines_that_share_points_are_all_seen() -> None:
+    points = [(1.0, 2.0), (2.0, 3.0), (3.0, 5.0)]
+    over = [Line("below", points), Line("apart", [(1.0, 9.0), (2.0, 9.5)], "b"), Line("above", points, "c")]
+    chart = Lines("t", over, "x", "y", format_count, format_count)
+    assert chart.width(0) > chart.width(1) == chart.width(2)
+    assert document([chart]).count("stroke-width:4.5") == 1
+
+
+def test_long_names_of_bars_fit() -> None:
+    name = "engine, mixed batching, 2,048 tokens per iteration"
+    drawn = ET.fromstring(document([Bars("t", [(name, None, 2.0)], 0.0, format_count)]))
+    (place,) = [float(t.attrib["x"]) for t in drawn.iter(f"{SVG}text") if t.text == name]
+    assert place > 6.0 * len(name)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.35, 0.66), (0.012, 0.05), (0.02, 1.5), (0.001, 900.0)])
+def test_logarithmic_axes_have_three_numbers_at_least(low: float, high: float) -> None:
+    found = ticks(low, high, log=True)
+    assert len(found) >= 3 and low <= found[0] and found[-1] <= high
+    assert found == sorted(set(found))
+
+
+def test_replicas_are_whole() -> None:
+    assert ticks(0.0, 2.16, whole=True) == [0.0, 1.0, 2.0]
+    assert all(v == round(v) for v in ticks(0.0, 130.0, whole=True))
