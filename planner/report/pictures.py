@@ -337,7 +337,10 @@ def _of_calibrations(result: Any) -> list[Chart]:
                 drawn = [Line(what, points, dots=True)]
                 charts.append(Lines(title, drawn, "iteration", what, format_duration, _percent, log_x=True))
         elif c.server_fit is not None and c.server_fit.tpot_error_by_shape:
-            rows = [(f"{i:g} in, {o:g} out", None, float(e)) for (i, o), e in c.server_fit.tpot_error_by_shape.items()]
+            rows = [
+                (f"{format_count(i)} in, {format_count(o)} out", None, float(e))
+                for (i, o), e in c.server_fit.tpot_error_by_shape.items()
+            ]
             charts.append(Bars(f"{c.profile.name}: error of TPOT, shape left out", rows, 0.0, _percent))
     return charts
 
