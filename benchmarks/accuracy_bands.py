@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from accuracy_mixed import HOLD_OUT, LEVELS, development, hold_out, measured
+from accuracy_mixed import Truths as Kept
 from accuracy_routing import OTHERS, TERMS, law
 from mixed_simulator import simulate
 
@@ -226,7 +227,7 @@ def main() -> None:
     truths = Truths(options.truths)
     if options.set:
         cases = [case for routing in ROUTINGS for case in held(truths, SET_SEED, routing, SET_POOLS)]
-        for c in development() + hold_out(400_000, options.mixed_truths)[0]:
+        for c in development() + hold_out(400_000, Kept(options.mixed_truths))[0]:
             errors = np.array([c["error"].get(m, np.nan) for m in METRICS])
             cases.append((c["out"].region, c["load"], c["out"].reliable, errors))
         print(rows(cases))

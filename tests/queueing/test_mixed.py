@@ -256,7 +256,8 @@ def test_cached_prompts_are_faster_but_take_the_same_memory():
     kv = 1.2 * float(PROMPTS.max() + OUTPUTS.max())
     plain, cached = replica(kv_tokens=kv), replica(kv_tokens=kv, cached_share=0.5)
     assert cached.predict(0.3).ttft_s[0] < plain.predict(0.3).ttft_s[0]
-    assert cached.max_throughput().per_iteration == pytest.approx(plain.max_throughput().per_iteration)
+    # they hold it for the fewer iterations that their prefill takes
+    assert cached.max_throughput().per_iteration == pytest.approx(plain.max_throughput().per_iteration, rel=5e-3)
 
 
 def test_unstable_is_infinite_not_an_exception():

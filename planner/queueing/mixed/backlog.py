@@ -74,8 +74,9 @@ def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
 
 
 def transitions(
-    sums: PromptSums, grid: Array, left_over: Array, counts: Array, table: Array | None = None, one_more: bool = False
-) -> Array:
+    sums: PromptSums, grid: Array, left_over: Array, counts: Array, table: Array | None = None, one_more: bool = False,
+    clump: float = 1.0,
+) -> Array:  # fmt: skip
     r"""Transition matrices, shape (chains, J, J), keeping the mean of the next backlog.
 
     Mass goes to the grid by differences of the stop-loss function:
@@ -93,6 +94,8 @@ def transitions(
         Stop-loss of a single common count, where all counts are one number.
     one_more : bool
         One prompt comes beside those that come by chance.
+    clump : float
+        Mean of the geometric clumps that prompts come in, as in ``table``.
     """
     chains, points = grid.shape
     many = sums.table_of_one_more if one_more else sums.table
@@ -141,7 +144,8 @@ def transitions(
     step /= step.sum(axis=2, keepdims=True)
     law = sums.law
     mean = left_over + (counts + one_more) * law.mean_prefill
-    square = mean**2 + counts * law.mean_prefill2 + one_more * (law.mean_prefill2 - law.mean_prefill**2)
+    square = mean**2 + counts * (law.mean_prefill2 + 2 * (clump - 1) * law.mean_prefill**2)
+    square += one_more * (law.mean_prefill2 - law.mean_prefill**2)
     as_wide_as(step, grid, mean, np.where(left_over > 0.0, square, np.inf))
     return step
 
@@ -192,8 +196,10 @@ def backlog_top(sums: PromptSums, room: Array, load: Array) -> Array:
     return room + 1.5 * law.max_prefill + 7 * (mean + room / 2)
 
 
-def fixed_count_backlog(sums: PromptSums, room: float, knee: float, count: float) -> tuple[Array, Array]:
-    """Grid and law of the backlog when ``count`` prompts arrive per iteration whatever its duration (saturation).
+def fixed_count_backlog(
+    sums: PromptSums, room: float, knee: float, count: float, clump: float = 1.0
+) -> tuple[Array, Array]:
+    """Grid and law of the backlog when ``count`` prompts arrive per iteration whatever its duration (saturation), in clumps.
 
     Returns
     -------
@@ -204,8 +210,9 @@ def fixed_count_backlog(sums: PromptSums, room: float, knee: float, count: float
     load = np.array([min(count * sums.law.mean_prefill / room, MOST_LOAD)])
     count = float(load[0]) * room / sums.law.mean_prefill
     grid = backlog_grid(rooms, np.array([knee]), backlog_top(sums, rooms, load))
-    table = sums.stop_loss(np.array([count]))
-    step = transitions(sums, grid, np.maximum(grid - rooms[:, None], 0.0), np.full(grid.shape, count), table)
+    table = sums.stop_loss(np.array([count]), clump=clump)
+    counts = np.full(grid.shape, count)
+    step = transitions(sums, grid, np.maximum(grid - rooms[:, None], 0.0), counts, table, clump=clump)
     return grid[0], stationary(step)[0]
 
 

@@ -328,9 +328,13 @@ class PromptSums:
         self._table: Array | None = None
         self._one_more: Array | None = None
 
-    def stop_loss(self, counts: Array, one_more: bool = False) -> Array:
-        """Stop-loss on the mesh [tokens], shape (counts, mesh), for Poisson means ``counts``, and one prompt more."""
-        transform = np.exp(counts[:, None] * (self.transform - 1))
+    def stop_loss(self, counts: Array, one_more: bool = False, clump: float = 1.0) -> Array:
+        """Stop-loss on the mesh [tokens], shape (counts, mesh), for means ``counts``, and one prompt more.
+
+        The counts are Poisson, or of Poisson many clumps whose sizes are geometric with mean ``clump``.
+        """
+        together = self.transform / (clump - (clump - 1.0) * self.transform)
+        transform = np.exp(counts[:, None] / clump * (together - 1))
         if one_more:
             transform *= self.transform
         return stop_loss(np.fft.irfft(transform, MESH_POINTS, axis=1), self.step)

@@ -9,12 +9,6 @@ import numpy as np
 from planner.queueing.mixed.backlog import fixed_count_backlog
 from planner.queueing.mixed.lengths import BatchCost, PromptSums
 
-# What preemption costs over the prefill it computes again, which is E[D]/E[L] exp(-m) where memory binds (as in
-# planner.queueing.memory; within 2% of simulation) and less where the budget holds requests back: one that leaves may let several
-# in at once, whose prompts then share no iteration's floor. Fitted on 19 memory-bound engines (throughput within 0.9% in the
-# median, -1.9..+3.7%), 14 others: 0.9%, -1.6..+3.4%.
-CLUMPED = 1.5
-
 
 @dataclass(frozen=True, slots=True)
 class MaxThroughput:
@@ -56,10 +50,15 @@ def max_throughput(
 
         m_B = \frac{B}{E[L]+E[D]},\quad
         m_S = \frac{S-\mathrm{back}}{E[D]+1+E[L]/(2(B-n))},\quad
-        m_K = \frac{M-E[L^2]/2E[L]}{E[KV]+E[L]}
+        m_K = \frac{M-E[L^2]/2E[L]}{E[KV]+E[L\lceil L/(B-n)\rceil]}
 
     ``back``: slots that stand empty because the budget is spent, from the backlog chain with Poisson(m) arrivals per
     iteration. The mean duration uses :math:`E\max(w,bT)` from the same chain unless the budget binds.
+
+    Where memory binds, requests are admitted as memory falls free: along a line of tokens freed, one leaves every L + D and one
+    is let in every L. As many as the one lets in come at once; of two renewal processes of one rate these have variance
+    :math:`c_{L+D}^2+c_L^2`, and a geometric number, half of them 0, the like: clumps of mean
+    :math:`1+(c_{L+D}^2+c_L^2)/2`. Prompts of a clump share no iteration's floor with the decodes of others.
 
     Parameters
     ----------
@@ -79,10 +78,19 @@ def max_throughput(
         return MaxThroughput(0.0, "prompt", 0.0, 0.0, np.inf, 0.0)
     by_budget = budget / (prefill + steps)
     held = law.mean_own2 / (2 * law.mean_own)
-    by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_own) if np.isfinite(kv_tokens) else np.inf
-    by_kv = max(by_kv, 1e-9)
+    by_kv, clump = np.inf, 1.0
+    if np.isfinite(kv_tokens):
+        by_kv = (kv_tokens - held) / (law.mean_kv + law.mean_own)
+        for _ in range(2):
+            # a prompt holds all its memory from its first iteration on
+            passes = np.ceil(law.tokens / max(budget - min(by_kv, by_budget) * steps, 1.0))
+            by_kv = max((kv_tokens - held) / (law.mean_kv + float(law.probability @ (law.own * passes))), 1e-9)
     by_slots = slots / (steps + 1 + prefill / budget)
     knee = cost.knee
+    if by_kv <= min(by_budget, by_slots):
+        freed = law.own + law.steps
+        of_freed = float(law.probability @ freed**2) / float(law.probability @ freed) ** 2
+        clump = 0.5 * (of_freed + law.mean_own2 / law.mean_own**2)
     m = min(by_budget, by_slots, by_kv)
     chain = None
     for _ in range(3):
@@ -92,7 +100,7 @@ def max_throughput(
         n = m * steps
         room = max(budget - n, 1.0)
         waste = _waste(m, by_budget, steps, prefill) if by_kv <= min(by_budget, by_slots) else 0.0
-        chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste))
+        chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste), clump)
         if by_kv <= by_slots:
             break
         back = float(chain[1] @ np.maximum(chain[0] - room, 0.0)) / prefill
@@ -114,7 +122,7 @@ def max_throughput(
         waste = _waste(m, by_budget, steps, prefill) if binding == "kv" else 0.0
         room = max(budget - n, 1.0)
         if chain is None:
-            chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste))
+            chain = fixed_count_backlog(sums, room, knee - n, m * (1 + waste), clump)
         tokens_law = n + np.minimum(chain[0], room)
         linear = float(chain[1] @ (cost.linear(tokens_law) + cost.twice(n, tokens_law - n)))
         tokens = n + m * prefill * (1 + waste)
@@ -131,5 +139,5 @@ def max_throughput(
 
 
 def _waste(m: float, by_budget: float, steps: float, prefill: float) -> float:
-    """Prefill of preempted requests computed again, and what admissions in clumps cost beyond chance, per prefill token."""
-    return float(CLUMPED * steps / prefill * np.exp(-m) * max(1.0 - m / by_budget, 0.0))
+    """Prefill of preempted requests computed again, per prefill token, as in :mod:`planner.queueing.memory`."""
+    return float(steps / prefill * np.exp(-m) * max(1.0 - m / by_budget, 0.0))
