@@ -1,7 +1,7 @@
 """Bands of mixed-batching predictions: rows of planner/queueing/mixed/accuracy.py from drawn pools, and fresh ones held to them.
 
     python benchmarks/accuracy_bands.py --truths FILE        # fresh pools against the bands; writes docs/accuracy/bands.md
-    python benchmarks/accuracy_bands.py --set --truths FILE  # prints the rows, from pools of SET_SEED and of accuracy_mixed.py
+    python benchmarks/accuracy_bands.py --set --truths FILE  # prints the rows, from pools of SET and of accuracy_mixed.py
     python benchmarks/accuracy_bands.py --routing rr --seed 613 --pools 9   # any other draw, printed only
 
 FILE keeps what was simulated, one line a pool, and is gone on from: each pool takes some seconds.
@@ -29,8 +29,8 @@ from planner.queueing.mixed.replica import MixedReplica
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy" / "bands.md"
 ROUTINGS = ("random", "p2c", "jsq", "rr")
-# Pools the bands were set with, and those they are held to: nobody looked at the second before.
-SET_SEED, SET_POOLS, FRESH_SEED, FRESH_POOLS = 100, 90, 900, 30
+# Seeds and numbers of the pools the bands were set with, and those they are held to: nobody looked at the second before.
+SET, FRESH_SEED, FRESH_POOLS = ((100, 90), (501, 30)), 900, 30
 LOADS, REPLICAS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9), (2, 3, 4, 6, 8, 12, 16, 32, 64)
 # Percentiles of a row, a little beyond the 5th and 95th that it stands for: few cases reach less far than many.
 ENDS = (0.04, 0.96)
@@ -203,7 +203,7 @@ and the median half width of the bands.
 
 """
 MIDDLE = """
-The bands are the 4th and 96th percentile of predicted/simulated - 1 of other pools drawn alike (`--set`: 90 a routing, and the 334
+The bands are the 4th and 96th percentile of predicted/simulated - 1 of other pools drawn alike (`--set`: 120 a routing, and the 334
 cases of [mixed.md](mixed.md)); where fewer than 20 cases are behind a row, it is no narrower than that of loads up to 0.87.
 By hand: the lower ends of TTFT of join-shortest-queue where requests wait.
 
@@ -226,7 +226,7 @@ def main() -> None:
     options = parser.parse_args()
     truths = Truths(options.truths)
     if options.set:
-        cases = [case for routing in ROUTINGS for case in held(truths, SET_SEED, routing, SET_POOLS)]
+        cases = [case for routing in ROUTINGS for drawn in SET for case in held(truths, drawn[0], routing, drawn[1])]
         for c in development() + hold_out(400_000, Kept(options.mixed_truths))[0]:
             errors = np.array([c["error"].get(m, np.nan) for m in METRICS])
             cases.append((c["out"].region, c["load"], c["out"].reliable, errors))
