@@ -91,6 +91,10 @@ def words_of(text: str) -> list[str]:
     return words
 
 
+MOST_COMPARED = 2000
+"""Sentences that are compared with each other: a longer text is taken in stretches of so many, or it would need their square in memory."""
+
+
 def textrank(similarity: FloatArray, damping: float = 0.85, rounds: int = 30) -> FloatArray:
     r"""Centrality of sentences: :math:`s = (1 - d)/n + d\, A^T s`, A the similarities with rows summing to one.
 
@@ -170,13 +174,15 @@ def sentence_scores(sentences: Sequence[str], weights: ScoreWeights | None = Non
     counts = _counts(words)
     weighting = require("sklearn.feature_extraction.text").TfidfTransformer().fit(counts)
     rows = weighting.transform(counts)
-    similarity = (rows @ rows.T).toarray()
-    central = textrank(similarity)
     # mean weight of a word: how informative, whatever the length
     density = (counts @ weighting.idf_) / np.maximum([len(w) for w in words], 1)
-    total += weights.textrank * central / central.max()
     total += weights.tfidf * density / density.max()
-    total += weights.novelty * np.clip(novelty(similarity), 0.0, 1.0)
+    for start in range(0, count, MOST_COMPARED):
+        stretch = slice(start, start + MOST_COMPARED)
+        similarity = (rows[stretch] @ rows[stretch].T).toarray()
+        central = textrank(similarity)
+        total[stretch] += weights.textrank * central / central.max()
+        total[stretch] += weights.novelty * np.clip(novelty(similarity), 0.0, 1.0)
     return total
 
 

@@ -25,6 +25,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+
+from workload.test_formats import FILES
+
 CODES = {0, 2, 3, 4, 5, 6}
 LIMIT_S = 10
 MOST_BYTES = 1 << 30
@@ -58,7 +62,7 @@ pools: 2
 gammas: [1.0, 1.5]
 price: {h100: 2.5}
 """
-HOURS = "hour,rate\n" + "".join(f"{h},{20 + 15 * (h % 7)}\n" for h in range(24))
+HOURS = "hour,rate_per_s\n" + "".join(f"{h},{20 + 15 * (h % 7)}\n" for h in range(24))
 MODEL = json.dumps(
     {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
@@ -87,16 +91,75 @@ models:
       - prices: {input_mtok: 1, output_mtok: 2, requests_kcount: 1}
       - {constraint: {start_date: 2026-01-01}, prices: {input_mtok: 2, output_mtok: 3}}
 """
-POINTS = "kind,prefill_tokens,context_tokens,sequences,seconds\n" + "".join(
-    f"decode,0,{512 * n},{n},{0.008 + 2e-4 * n}\n" for n in (1, 2, 4, 8, 16, 32)
+BATCHES = [
+    (n, c, p, t)
+    for n, c in ((1, 300), (4, 900), (16, 500), (48, 1200), (64, 250))
+    for p, t in ((0, 0), (1, 512), (2, 900))
+]
+POINTS = (
+    "gpu,model,tp,n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms\n"
+    + "".join(
+        f"a100,llama-3.1-8b,1,{n},{c},{p},{t},0,{9 + 0.02 * n + 1e-4 * n * c + 0.055 * p * t:.3f}\n"
+        for n, c, p, t in BATCHES
+    )
 )
+PRICES = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
+gpu_1x,H100,1.0,26.0,225.0,3.29,us-west-1,"{""Gpus"": [{""MemoryInfo"": {""SizeInMiB"": 81920}}]}",
+a2-1g,A100,1.0,12.0,85.0,3.67,us-central1,"{'Gpus': [{'Name': 'A100', 'Count': 1, 'MemoryInfo': {'SizeInMiB': 40960}}]}",1.1
+"""
+HASHES = "".join(
+    json.dumps(
+        {
+            "timestamp": 900 * k,
+            "input_length": 1024 + 512 * (k % 3),
+            "output_length": 9 + k,
+            "hash_ids": [1, 50 + k // 3, 90 + k],
+        }
+    )
+    + "\n"
+    for k in range(30)
+)
+SCALER = """apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: fleet-pool}
+spec:
+  minReplicas: 1
+  maxReplicas: 9
+  behavior:
+    scaleUp: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 2, periodSeconds: 60}]}
+    scaleDown: {stabilizationWindowSeconds: 300, policies: [{type: Percent, value: 50, periodSeconds: 120}]}
+  metrics:
+    - type: Pods
+      pods: {metric: {name: "vllm:num_requests_running"}, target: {type: AverageValue, averageValue: "12"}}
+"""
+
+
+def answers() -> str:
+    """What Prometheus keeps of two replicas."""
+    result = []
+
+    def say(name: str, pod: int, per_s: float, gauge: bool = False, **labels: str) -> None:
+        metric = {"__name__": f"vllm:{name}", "pod": f"fleet-pool-{pod}", "instance": f"10.0.0.{pod}:8000", **labels}
+        values = [[1.7e9 + 60 * k, str(per_s if gauge else round(60 * k * per_s, 3))] for k in range(31)]
+        result.append({"metric": metric, "values": values})
+
+    for pod in (1, 2):
+        say("request_success_total", pod, 6.0)
+        say("num_requests_running", pod, 9.0, True)
+        for name, ends in (("request_prompt_tokens", (200, 2000)), ("time_to_first_token_seconds", (0.1, 1))):
+            for end, share in zip((*ends, "+Inf"), (0.4, 0.9, 1.0), strict=True):
+                say(f"{name}_bucket", pod, 6.0 * share, le=str(end))
+            say(f"{name}_sum", pod, 6.0 * ends[1] / 2)
+            say(f"{name}_count", pod, 6.0)
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}, indent=0)
+
 
 NASTY = (
     "nan", "inf", "-inf", "-1", "0", "1e999", "1e-999", "9" * 400, "0x10", "1_000", "١٢", "null", "~", "true", "yes", "[]", "{}",
     "[1, 2]", "2024-01-01", "2024-13-45T99:99:99", "''", '"', "'", "&a *a", "*b", "<<: *b", "!!python/object:os.system x",
     "!!binary aGk=", "\x00", "\x1b[2J", "\ud800", "\ufeff", "\u202e", "a\nb", "a\rb", "\t", "%", "12%", "1e5%", "5ms", "-5ms",
     "5 parsecs", "1Ki", "1KiKi", "h100=", "=3", "h100=3=4", "h100=1e9", ",", ",,", ";", "#", ": ", "- - - -", "{" * 70, "[" * 5000,
-    "../../etc/passwd", "/dev/null", "/dev/full", ".", "-", "--", "-o", "$HOME", "~root", "http://", "https://a:b@127.0.0.1:1/x",
+    "../../out/passwd", "/dev/null", "/dev/full", ".", "-", "--", "-o", "$HOME", "~root", "http://", "https://a:b@127.0.0.1:1/x",
     "a" * 5000, "Infinity", "-0", "1.7976931348623157e308", "4.9e-324", "99999999999999999999",
 )  # fmt: skip
 """What people, programs and attackers write where something else is meant."""
@@ -172,9 +235,10 @@ def options_of(command: str) -> list[str]:
 
 
 QUICK = ["--method", "mgc", "--slo", "20"]
+SESSIONS = "turns=4,first=500,growth=200,osl=100,gap=30s"
 COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
     ("plan", ["plan", "--cdf", "mine.csv", *QUICK], ("mine.csv",)),
-    ("plan", ["plan", "config.yaml"], ("config.yaml", "mine.csv")),
+    ("plan", ["plan", "--config", "config.yaml"], ("config.yaml", "mine.csv")),
     ("plan", ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20"], ("trace.csv",)),
     ("plan", ["plan", "--cdf", "mine.csv", "--model", "model.json", *QUICK], ("model.json", "mine.csv")),
     ("evaluate", ["evaluate", "plan.yaml"], ("plan.yaml",)),
@@ -192,15 +256,40 @@ COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
     ("gpu show", ["gpu", "show", "h100"], ()),
     ("stability", ["stability", "--cdf", "mine.csv"], ("mine.csv",)),
     ("batching", ["batching", "--cdf", "mine.csv"], ("mine.csv",)),
-    ("wait", ["wait", "--cdf", "mine.csv"], ("mine.csv",)),
-    ("calibrate", ["calibrate", "--points", "points.csv", "--gpu", "a100"], ("points.csv",)),
-    ("profile", ["profile", "show", "profile.yaml"], ("points.csv",)),
+    ("wait", ["wait", "--cdf", "trace.csv"], ("trace.csv",)),
+    ("calibrate", ["calibrate", "--from", "points.csv", "-o", "made.yaml", "--force"], ("points.csv",)),
+    ("profile show", ["profile", "show", "profile.yaml"], ("profile.yaml",)),
+    ("profile compare", ["profile", "compare", "profile.yaml", "fleetopt-paper"], ("profile.yaml",)),
+    ("profile refit", ["profile", "refit", "profile.points.jsonl", "-o", "made.yaml", "--force"], ("profile.points.jsonl",)),
+    ("profile share", ["profile", "share", "profile.yaml"], ("profile.yaml", "profile.points.jsonl")),
+    ("plan", ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", *QUICK], ("profile.yaml",)),
+    ("plan", ["plan", "--cdf", "mine.csv", "--method", "occupancy", "--slo", "20", "--tpot", "100ms", "--shape", "disaggregated",
+              "--no-options"], ("mine.csv",)),
+    ("plan", ["plan", "--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--rate", "2", "--no-options"], ()),
+    ("plan", ["plan", "--cdf", "hashes.jsonl", "--method", "occupancy", "--slo", "20", "--no-options"], ("hashes.jsonl",)),
+    ("init", ["init", "--cdf", "mine.csv", "--slo", "20"], ("mine.csv",)),
+    ("report", ["report", "plan.yaml", "--options-seconds", "0"], ("plan.yaml",)),
+    ("deploy", ["deploy", "plan.yaml"], ("plan.yaml",)),
+    ("deploy", ["deploy", "plan.yaml", "--to", "compose"], ("plan.yaml",)),
+    ("autoscale", ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"],
+     ("scaler.yaml", "hours.csv", "plan.yaml")),
+    ("check", ["check", "plan.yaml", "--prometheus", "answers.json"], ("answers.json", "plan.yaml")),
+    ("simulate", ["simulate", "plan.yaml", "--requests", "200", "--seeds", "1"], ("plan.yaml",)),
+    ("simulate", ["simulate", "--policies", "wait,mixed", "--rates", "2", "--requests", "100", "-w", "mine.csv"], ("mine.csv",)),
+    ("prices import", ["prices", "import", "vms.csv", "--vendor", "acme", "--date", "2026-10-01"], ("vms.csv",)),
+    ("prices show", ["prices", "show"], ()),
+    ("gpu list", ["gpu", "list"], ()),
+    ("model list", ["model", "list"], ()),
+    ("workload list", ["workload", "list"], ()),
+    ("compress text", ["compress", "text", "log.txt", "--budget", "40"], ("log.txt",)),
+    ("workload import", ["workload", "import", "hashes.jsonl"], ("hashes.jsonl",)),
 )  # fmt: skip
 """(command whose options are tried, arguments that work, files whose damage is tried)."""
 
 SOUND = {
     "mine.csv": WORKLOAD, "trace.csv": TRACE, "log.jsonl": JSONL, "config.yaml": CONFIG, "hours.csv": HOURS, "model.json": MODEL,
-    "scrape.txt": SCRAPE, "points.csv": POINTS, "api.yaml": API,
+    "scrape.txt": SCRAPE, "points.csv": POINTS, "api.yaml": API, "vms.csv": PRICES, "hashes.jsonl": HASHES, "scaler.yaml": SCALER,
+    "answers.json": answers(), "log.txt": "The cache is full. " * 30 + "Nothing waits.\n",
 }  # fmt: skip
 
 
@@ -210,9 +299,12 @@ class Maker:
     def __init__(self) -> None:
         self._flags: dict[str, list[str]] = {}
         self.sound = dict(SOUND)
+        self._formats = [text for text, _, _ in FILES.values()]
+        made = ("plan.yaml", "profile.yaml", "profile.points.jsonl")
         with in_folder(self.sound) as folder:
             invoke(["plan", "--cdf", "mine.csv", *QUICK, "-o", "plan.yaml"])
-            self.sound["plan.yaml"] = (folder / "plan.yaml").read_text()
+            invoke(["calibrate", "--from", "points.csv", "-o", "profile.yaml", "--force"])
+            self.sound |= {name: (folder / name).read_text() for name in made}
 
     def case(self, seed: int, number: int) -> Case:
         """The case of that number."""
@@ -220,7 +312,10 @@ class Maker:
         command, arguments, targets = dice.choice(COMMANDS)
         arguments = list(arguments)
         files = {name: text.encode() for name, text in self.sound.items()}
-        if targets and dice.random() < 0.7:
+        if command == "workload import" and dice.random() < 0.5:
+            # a file as another tool writes it
+            files[targets[0]] = damaged(dice.choice(self._formats), dice)
+        elif targets and dice.random() < 0.7:
             victim = targets[0] if dice.random() < 0.8 else dice.choice(targets)
             files[victim] = damaged(self.sound[victim], dice)
         elif dice.random() < 0.2:
@@ -267,11 +362,17 @@ def in_folder(files: dict[str, str] | dict[str, bytes]) -> Iterator[Path]:
     """An empty folder with these files, and the way back."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
+        # nothing of the user's own is read or changed: names that climb two folders stay inside
+        folder, own = Path(name) / "at" / "work", Path(name) / "own"
+        (Path(name) / "out").mkdir()
+        for new in (folder, own):
+            new.mkdir(parents=True)
+        os.environ |= {"FLEETOPT_PRICES": str(own), "FLEETOPT_PROFILES": str(own)}
         for file, content in files.items():
-            (Path(name) / file).write_bytes(content.encode() if isinstance(content, str) else content)
-        os.chdir(name)
+            (folder / file).write_bytes(content.encode() if isinstance(content, str) else content)
+        os.chdir(folder)
         try:
-            yield Path(name)
+            yield folder
         finally:
             os.chdir(before)
 

@@ -10,7 +10,21 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzzer import CONFIG, MODEL, QUICK, SOUND, TRACE, WORKLOAD, Case, failures, fault
+from fuzzer import (
+    COMMANDS,
+    CONFIG,
+    MODEL,
+    QUICK,
+    SOUND,
+    TRACE,
+    WORKLOAD,
+    Case,
+    Maker,
+    failures,
+    fault,
+    in_folder,
+    invoke,
+)
 
 CASES = 160
 
@@ -20,13 +34,23 @@ def test_a_few_hundred_damaged_inputs() -> None:
     assert not failures(20261122, range(CASES), said.append), "\n".join(said)
 
 
+@pytest.mark.long
+def test_what_is_damaged_works_undamaged() -> None:
+    """Otherwise damage would only ever meet the same first error."""
+    sound = Maker().sound
+    for _, arguments, _ in COMMANDS:
+        with in_folder(sound):
+            code, _, errors = invoke(arguments)
+        assert code == 0, (arguments, errors[-300:])
+
+
 LAUGHS = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{chr(98 + k)}: &{chr(98 + k)} [{','.join(['*' + chr(97 + k)] * 9)}]\n" for k in range(9)
 )
 MERGES = "z: &z {rate: 1}\n" + "".join(
     f"m{k}: &m{k} {{<<: [*z{', *m'.join(['', *map(str, range(k))])}]}}\n" for k in range(24)
 )
-PLAN = ["plan", "config.yaml"]
+PLAN = ["plan", "--config", "config.yaml"]
 SHOW = ["workload", "show", "mine.csv"]
 
 CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
@@ -79,6 +103,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     "more processes than points": (["what-if", "config.yaml", "--set", "rate=10", "--jobs", "5000"], {}),
     "an address without a place": (["workload", "show", "http://"], {}),
     "a picture of no kind": ([*SHOW, "--plot", "[" * 300], {}),
+    "20,000 sentences": (["compress", "text", "log.txt", "--budget", "40"], {"log.txt": b"Ab cd. " * 20_000}),
     "a profile's name climbs": (["calibrate", "--points", "points.csv", "--gpu", "a100", "--name", "../../x"], {}),
 }
 
