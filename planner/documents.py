@@ -147,17 +147,28 @@ def parse_json(text: str, source: str, infinite: bool = False) -> Any:
 
 def parse_yaml(text: str, source: str) -> Any:
     """Parse YAML with libyaml where it is compiled in (ten times faster), else in Python. See :func:`parse_document`."""
+    found = _yaml_documents(text, source, single=True)
+    return found[0] if found else None
+
+
+def parse_yaml_all(text: str, source: str) -> list[Any]:
+    """The documents of a YAML file with lines of dashes between them. See :func:`parse_yaml`."""
+    return _yaml_documents(text, source, single=False)
+
+
+def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
     import yaml
 
     loader_class = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    data = []
     try:
         _check_events(text, source, loader_class)
         loader = loader_class(text)
         try:
-            node = loader.get_single_node()
-            _check_nodes(node, source)
-            # safe: both loaders build plain data only
-            data = None if node is None else loader.construct_document(node)
+            for node in _nodes(loader, single):
+                _check_nodes(node, source)
+                # safe: both loaders build plain data only
+                data.append(loader.construct_document(node))
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -170,6 +181,16 @@ def parse_yaml(text: str, source: str) -> Any:
         raise InputError(f"{source}: {printable(str(error))}") from None
     _check_values(data, source)
     return data
+
+
+def _nodes(loader: Any, single: bool) -> Iterator[Any]:
+    """The documents as nodes; with `single` a second one is an error."""
+    if single:
+        node = loader.get_single_node()
+        yield from () if node is None else (node,)
+        return
+    while loader.check_node():
+        yield loader.get_node()
 
 
 class _BadValueError(ValueError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.documents import printable, read_text
+from planner.documents import parse_yaml_all, printable, read_text
 from planner.errors import InputError
 
 TOLERANCE = 0.1
@@ -144,12 +144,13 @@ def read_policy(document: Mapping[str, Any], source: str) -> Policy:
         Another kind of object, a metric that says nothing of load.
     """
     kind, spec = document.get("kind"), document.get("spec")
-    if kind not in KINDS or not isinstance(spec, Mapping):
-        raise InputError(f"{source}: expected a HorizontalPodAutoscaler or a ScaledObject, got {kind!r}")
+    if kind not in [*KINDS] or not isinstance(spec, Mapping):
+        raise InputError(f"{source}: expected a {' or a '.join(KINDS)} with a spec, got {printable(str(kind), 60)}")
     hpa = kind.startswith("H")
     targets: dict[str, float] = {}
     problems: list[str] = []
-    for number, entry in enumerate(spec.get("metrics" if hpa else "triggers") or []):
+    watched = spec.get("metrics" if hpa else "triggers")
+    for number, entry in enumerate(watched if isinstance(watched, list) else []):
         place = f"{source}: {'metrics' if hpa else 'triggers'}[{number}]"
         name, value = _hpa_metric(entry) if hpa else _keda_trigger(entry)
         if name is None:
@@ -163,21 +164,37 @@ def read_policy(document: Mapping[str, Any], source: str) -> Policy:
             targets[about] = value
     if problems:
         raise InputError.from_problems(problems)
-    behavior = (
-        spec.get("behavior")
-        if hpa
-        else ((spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}).get("behavior")
-    )
-    behavior = behavior if isinstance(behavior, Mapping) else {}
-    up, down = behavior.get("scaleUp") or {}, behavior.get("scaleDown") or {}
-    return Policy(
-        targets,
-        int(spec.get("minReplicas" if hpa else "minReplicaCount") or 1),
-        int(spec.get("maxReplicas" if hpa else "maxReplicaCount") or 100),
-        float(_quantity(up.get("tolerance")) or (TOLERANCE if up.get("tolerance") is None else 0.0)),
-        float(up.get("stabilizationWindowSeconds") or 0.0),
-        float(300.0 if down.get("stabilizationWindowSeconds") is None else down["stabilizationWindowSeconds"]),
-    )
+    behavior = _inner(spec if hpa else _inner(_inner(spec, "advanced"), "horizontalPodAutoscalerConfig"), "behavior")
+    up, down = _inner(behavior, "scaleUp"), _inner(behavior, "scaleDown")
+
+    def number_of(of: Mapping[str, Any], key: str, default: float) -> float:
+        found = default if of.get(key) is None else _quantity(of[key])
+        if found is None:
+            problems.append(f"{source}: {key}: expected a number, got {printable(str(of[key]), 60)}")
+        return default if found is None else found
+
+    least = number_of(spec, "minReplicas" if hpa else "minReplicaCount", 1.0) or 1.0
+    most = number_of(spec, "maxReplicas" if hpa else "maxReplicaCount", 100.0)
+    tolerance = number_of(up, "tolerance", TOLERANCE)
+    windows = [number_of(way, "stabilizationWindowSeconds", s) for way, s in ((up, 0.0), (down, 300.0))]
+    problems += [
+        f"{source}: replicas: expected whole numbers, at most a million, got {n:g}"
+        for n in (least, most)
+        if n % 1.0 or n > _MOST_REPLICAS
+    ]
+    problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > 3600.0]
+    if problems:
+        raise InputError.from_problems(problems)
+    return Policy(targets, int(least), int(most), tolerance, *windows)
+
+
+_MOST_REPLICAS = 1_000_000
+
+
+def _inner(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """What stands under a key where that is a mapping, else nothing."""
+    found = of.get(key)
+    return found if isinstance(found, Mapping) else {}
 
 
 def policies_of(paths: Sequence[Path], pools: Sequence[tuple[str, str]]) -> dict[str, Policy]:
@@ -195,20 +212,15 @@ def policies_of(paths: Sequence[Path], pools: Sequence[tuple[str, str]]) -> dict
     InputError
         A file without a rule, a rule of no pool.
     """
-    import yaml
-
     found: dict[str, Policy] = {}
     for path in paths:
         source = printable(str(path))
-        try:
-            documents = [d for d in yaml.safe_load_all(read_text(path, LARGEST_POLICY)) if isinstance(d, Mapping)]
-        except yaml.YAMLError as error:
-            raise InputError(f"{source}: not YAML: {printable(str(getattr(error, 'problem', error)))}") from None
-        rules = [d for d in documents if d.get("kind") in KINDS]
+        documents = parse_yaml_all(read_text(path, LARGEST_POLICY), source)
+        rules = [d for d in documents if isinstance(d, Mapping) and d.get("kind") in [*KINDS]]
         if not rules:
             raise InputError(f"{source}: holds no {' or '.join(KINDS)}")
         for document in rules:
-            target = ((document.get("spec") or {}).get("scaleTargetRef") or {}).get("name", "")
+            target = _inner(_inner(document, "spec"), "scaleTargetRef").get("name", "")
             names = [pool for pool, called in pools if len(pools) == 1 or called == target]
             if not names:
                 raise InputError(
@@ -224,21 +236,24 @@ def _hpa_metric(entry: Any) -> tuple[str | None, float | None]:
     inner = entry.get(kind) if kind else None
     if not isinstance(inner, Mapping) or kind == "resource":
         return (str(kind) or None), None
-    target = inner.get("target") or {}
-    name = str((inner.get("metric") or {}).get("name", ""))
+    target = _inner(inner, "target")
+    name = printable(str(_inner(inner, "metric").get("name", "")))
     return name, _quantity(target.get("averageValue", target.get("value")))
 
 
 def _keda_trigger(entry: Any) -> tuple[str | None, float | None]:
     if not isinstance(entry, Mapping) or entry.get("type") != "prometheus":
         return None, None
-    told = entry.get("metadata") or {}
-    return str(told.get("query", told.get("metricName", ""))), _quantity(told.get("threshold"))
+    told = _inner(entry, "metadata")
+    return printable(str(told.get("query", told.get("metricName", ""))), 1000), _quantity(told.get("threshold"))
 
 
 def _quantity(value: Any) -> float | None:
     """A Kubernetes quantity: ``"4"``, ``"500m"``, ``"2k"``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(m|k|M|G)?\s*", str(value), re.ASCII)
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        return None
+    # more digits than any quantity has would be infinite, or take long to tell
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(m|k|M|G)?\s*", str(value)[:40], re.ASCII)
     if found is None:
         return None
     return float(found[1]) * {None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]

@@ -42,14 +42,16 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     try:
         data = json.loads(text)
         found = data if isinstance(data, list) else [data]
-    except json.JSONDecodeError as whole:
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply") from None
+    except ValueError as whole:
         found = []
         for number, line in enumerate(text.splitlines(), 1):  # `--append-result` writes one document per line
             try:
                 found += [json.loads(line)] if line.strip() else []
-            except json.JSONDecodeError as error:
-                place, told = (number, error) if found else (whole.lineno, whole)
-                raise InputError(f"{where}:{place}: not JSON ({told.msg})") from None
+            except (ValueError, RecursionError) as error:
+                place, told = (number, error) if found else (getattr(whole, "lineno", number), whole)
+                raise InputError(f"{where}:{place}: not JSON ({getattr(told, 'msg', told)})") from None
     if not found or not all(isinstance(d, Mapping) for d in found):
         raise InputError(f"{where}: expected a result (a JSON mapping), got something else")
     return found

@@ -193,8 +193,7 @@ def _compare(
 
 def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """``["eb.k=20"]`` as ``{"eb": {"k": 20}}``; values are YAML."""
-    import yaml
-
+    from planner.documents import parse_yaml
     from planner.errors import InputError
 
     found: dict[str, dict[str, Any]] = {}
@@ -206,9 +205,9 @@ def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
             problems.append(f"--set: {item!r} is not POLICY.PARAMETER=VALUE")
             continue
         try:
-            found.setdefault(policy, {})[parameter] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            problems.append(f"--set {name}: {text!r} is no value")
+            found.setdefault(policy, {})[parameter] = parse_yaml(text, f"--set {name}")
+        except InputError as error:
+            problems.append(error.message)
     if problems:
         raise InputError.from_problems(problems)
     return found

@@ -92,7 +92,7 @@ def words_of(text: str) -> list[str]:
 
 
 MOST_COMPARED = 2000
-"""Sentences that are compared with each other: a longer text is taken in stretches of so many, or it would need their square in memory."""
+"""Sentences that are compared with each other: of a longer text so many at a time, as their square is held in memory."""
 
 
 def textrank(similarity: FloatArray, damping: float = 0.85, rounds: int = 30) -> FloatArray:

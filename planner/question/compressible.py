@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from planner.documents import parse_json, printable, read_text
 from planner.errors import InputError
 
 
@@ -28,16 +28,11 @@ def read_measured(value: Any, name: str) -> bool | dict[str, Any]:
     text = str(value)
     if text.lower() in words:
         return words[text.lower()]
-    path = Path(text).expanduser()
     hint = "Make it: fleetopt compress measure --prompts FILE --boundary B --gamma G --format json -o measured.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"{text}: cannot be read ({error.strerror}); expected true, false or such a file", hint
-        ) from None
-    except ValueError as error:
-        raise InputError(f"{text}: not JSON ({error})", hint) from None
+        found = parse_json(read_text(path := Path(text).expanduser()), printable(text))
+    except InputError as error:
+        raise InputError(f"{error.message}; expected true, false or such a file", hint) from None
     if not isinstance(found, dict) or found.get("kind") != "fleetopt-compression":
         raise InputError(f"{text}: not a table of fleetopt compress measure", hint)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from fuzzer import (
     CONFIG,
     MODEL,
     QUICK,
+    SCALER,
     SOUND,
     TRACE,
     WORKLOAD,
@@ -29,6 +31,12 @@ from fuzzer import (
 CASES = 160
 
 
+@cache
+def sound() -> dict[str, str]:
+    """Files that every command takes."""
+    return Maker().sound
+
+
 def test_a_few_hundred_damaged_inputs() -> None:
     said: list[str] = []
     assert not failures(20261122, range(CASES), said.append), "\n".join(said)
@@ -37,9 +45,8 @@ def test_a_few_hundred_damaged_inputs() -> None:
 @pytest.mark.long
 def test_what_is_damaged_works_undamaged() -> None:
     """Otherwise damage would only ever meet the same first error."""
-    sound = Maker().sound
     for _, arguments, _ in COMMANDS:
-        with in_folder(sound):
+        with in_folder(sound()):
             code, _, errors = invoke(arguments)
         assert code == 0, (arguments, errors[-300:])
 
@@ -51,6 +58,8 @@ MERGES = "z: &z {rate: 1}\n" + "".join(
     f"m{k}: &m{k} {{<<: [*z{', *m'.join(['', *map(str, range(k))])}]}}\n" for k in range(24)
 )
 PLAN = ["plan", "--config", "config.yaml"]
+SCALE = ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"]
+FROM = ["calibrate", "--from", "points.csv", "-o", "made.yaml"]
 SHOW = ["workload", "show", "mine.csv"]
 
 CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
@@ -103,13 +112,27 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     "more processes than points": (["what-if", "config.yaml", "--set", "rate=10", "--jobs", "5000"], {}),
     "an address without a place": (["workload", "show", "http://"], {}),
     "a picture of no kind": ([*SHOW, "--plot", "[" * 300], {}),
+    "a scaler of aliases": (SCALE, {"scaler.yaml": LAUGHS.encode() + SCALER.replace('"12"', "*i").encode()}),
+    "a scaler nested deeply": (SCALE, {"scaler.yaml": b"kind: " + b"[" * 20000}),
+    "replicas that are no number": (SCALE, {"scaler.yaml": SCALER.replace("9", "9,١٢").encode()}),
+    "replicas in a list": (SCALE, {"scaler.yaml": SCALER.replace("9", "[9]").encode()}),
+    "a scaler's behaviour in a list": (
+        SCALE,
+        {"scaler.yaml": SCALER.replace("scaleUp: {", "scaleUp: [{").replace("}]}", "}]}]", 1).encode()},
+    ),
+    "a day that is none for a policy": (
+        ["simulate", "--policies", "wait", "--rates", "2", "--requests", "50", "--set", "wait.k=2024-13-45"],
+        {},
+    ),
+    "measurements nested deeply": (FROM, {"points.csv": b"[" * 100_000}),
+    "measurements of 5,000 digits": (FROM, {"points.csv": b'{"a": ' + b"9" * 5000 + b"}"}),
     "20,000 sentences": (["compress", "text", "log.txt", "--budget", "40"], {"log.txt": b"Ab cd. " * 20_000}),
-    "a profile's name climbs": (["calibrate", "--points", "points.csv", "--gpu", "a100", "--name", "../../x"], {}),
+    "a profile's name climbs": (["calibrate", "--from", "points.csv", "--name", "../../x"], {}),
 }
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_what_once_broke_it(name: str) -> None:
     arguments, files = CORPUS[name]
-    sound = {file: text.encode() for file, text in SOUND.items()}
-    assert fault(Case(arguments, {**sound, **files})) is None
+    encoded = {file: text.encode() for file, text in sound().items()}
+    assert fault(Case(arguments, {**encoded, **files})) is None
