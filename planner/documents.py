@@ -156,10 +156,17 @@ def parse_yaml_all(text: str, source: str) -> list[Any]:
     return _yaml_documents(text, source, single=False)
 
 
+def yaml_loader() -> Any:
+    """The reader of YAML everywhere: the two do not agree on every character."""
+    import yaml
+
+    return yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
 def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
     import yaml
 
-    loader_class = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    loader_class = yaml_loader()
     data = []
     try:
         _check_events(text, source, loader_class)
@@ -179,7 +186,8 @@ def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
     # numbers and dates that look right and are not: 2026-13-45, sexagesimal overflow
     except (ValueError, OverflowError) as error:
         raise InputError(f"{source}: {printable(str(error))}") from None
-    _check_values(data, source)
+    for document in data:
+        _check_values(document, source)
     return data
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.prices import Offer, offers, reference_offer
+from planner.documents import yaml_loader
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
@@ -33,8 +34,7 @@ def shipped(file: str) -> Any:
     import yaml
 
     # safe: builds plain data only; libyaml is ten times faster where it is compiled in
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    return yaml.load(FOLDER.joinpath(file).read_bytes(), loader)
+    return yaml.load(FOLDER.joinpath(file).read_bytes(), yaml_loader())
 
 
 # what the source keys of an entry speak of, in their order

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
-from planner.documents import parse_yaml, read_text
+from planner.documents import parse_yaml, read_text, yaml_loader
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
@@ -294,7 +294,7 @@ def _lines_of(text: str) -> dict[str, int]:
                 found[path] = key.start_mark.line + 1
                 walk(value, path + ".")
 
-    walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
+    walk(yaml.compose(text, Loader=yaml_loader()), "")
     return found
 
 

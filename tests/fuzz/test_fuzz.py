@@ -126,6 +126,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     ),
     "measurements nested deeply": (FROM, {"points.csv": b"[" * 100_000}),
     "measurements of 5,000 digits": (FROM, {"points.csv": b'{"a": ' + b"9" * 5000 + b"}"}),
+    "a tab where one of two readers wants none": (
+        ["profile", "show", "profile.yaml"],
+        {"profile.yaml": b"batch_tokens::\t4096\nname: [1]\n"},
+    ),
     "20,000 sentences": (["compress", "text", "log.txt", "--budget", "40"], {"log.txt": b"Ab cd. " * 20_000}),
     "a profile's name climbs": (["calibrate", "--from", "points.csv", "--name", "../../x"], {}),
 }
