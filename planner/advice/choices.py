@@ -68,9 +68,6 @@ UNROUNDED = 1000.0
 PAYS = 0.98
 """A choice guessed below this share of what the plan is guessed to cost is sized before all that are not."""
 
-GUESSED_NEAR = 0.3
-"""Measured times of other groups of GPUs are offered too where they are guessed to be dearer by no more than this share."""
-
 Progress = Callable[[int, int], None] | None
 
 
@@ -193,19 +190,21 @@ def by_worth(asked: Sequence[Choice], guesses: Sequence[float] | None = None) ->
 
 def _guesses(asked: Sequence[Choice], inputs: PlanInputs, workload: Workload) -> list[float]:
     """What each choice of another engine is guessed to cost over what the question as it is does [1]; 1 of all others."""
-    own = _guess(inputs, workload, UNROUNDED)
+    own, _ = _guess(inputs, workload, UNROUNDED)
     if math.isinf(own):
         return [1.0] * len(asked)
-    return [_guess(inputs.override(c.changes), workload, UNROUNDED) / own if c.kind in GUESSED else 1.0 for c in asked]
+    return [
+        _guess(inputs.override(c.changes), workload, UNROUNDED)[0] / own if c.kind in GUESSED else 1.0 for c in asked
+    ]
 
 
-def _guess(inputs: PlanInputs, workload: Workload, times: float = 1.0) -> float:
-    """What one pool is guessed to cost at so many times the rate [USD/hour]; infinite where there is none."""
+def _guess(inputs: PlanInputs, workload: Workload, times: float = 1.0) -> tuple[float, float]:
+    """What one pool is guessed to cost at so many times the rate, and at least [USD/hour]; infinite where there is none."""
     try:
         question = with_types(compile_question(inputs, workload))
         return guessed_cost(question.at(times * question.traffic.rate_per_s))
     except (InfeasibleError, InputError):
-        return math.inf
+        return math.inf, math.inf
 
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
@@ -294,7 +293,8 @@ def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[
 def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Measured iteration times that the plan does not rest on, the asked engine's first, and other engines.
 
-    Of the times measured with one engine and one dtype, those of the groups that are guessed to be near the cheapest.
+    Of the times measured with one engine and one dtype, those of the group that is guessed to be cheapest, and of groups that may
+    cost less than the plan.
     """
     served = inputs.engine or DEFAULT_ENGINE
     try:
@@ -311,22 +311,21 @@ def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Itera
     for (_, own, weights, kv), profiles in sorted(alike.items()):
         other = {weights: weights != model.weight_dtype, f"{kv} cache": kv != model.kv_dtype}
         dtypes = "".join(f"{what.upper()}, " for what, differs in other.items() if differs)
-        for near in _near(profiles, inputs, workload):
+        for near in _near(profiles, inputs, workload, plan):
             group = f" TP{near.tp}" if len(profiles) > 1 else ""
             yield _choice("profile", f"measured ({dtypes}{own or 'kernels'}{group}, {near.trust})", profile=near.name)
     yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
 
 
-def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload) -> list[Profile]:
-    """Profiles whose fleets are guessed to cost about as little as the cheapest of them."""
+def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload, plan: Plan | None) -> list[Profile]:
+    """The profile guessed to be cheapest, and those that their load alone does not make dearer than the plan."""
     if len(profiles) == 1:
         return [*profiles]
-    near = set()
-    # a small fleet is decided by whole replicas, or by what its promises leave of them
-    for times in (1.0, UNROUNDED):
-        guesses = [_guess(inputs.override({"profile": p.name}), workload, times) for p in profiles]
-        near |= {k for k, guess in enumerate(guesses) if guess <= (1.0 + GUESSED_NEAR) * min(guesses)}
-    return [profiles[k] for k in sorted(near)]
+    guesses = [_guess(inputs.override({"profile": p.name}), workload) for p in profiles]
+    cheapest = min(range(len(profiles)), key=lambda k: guesses[k])
+    # a guess says little of a group that is nearly too slow: its bound does
+    below = 0.0 if plan is None else plan.cost_usd_per_hour
+    return [p for k, p in enumerate(profiles) if k == cheapest or guesses[k][1] < below]
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:

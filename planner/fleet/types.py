@@ -26,8 +26,8 @@ ENDS = (512, 8192)
 """Token budgets at which engines are compared."""
 
 
-def guessed_cost(question: CompiledQuestion) -> float:
-    """What one pool of the best engine is guessed to cost, at no fewer replicas than its bound [USD/hour].
+def guessed_cost(question: CompiledQuestion) -> tuple[float, float]:
+    """What one pool of the best engine is guessed to cost, at no fewer replicas than its bound, and that bound [USD/hour].
 
     Infinite where the engine does not hold the model, has no price, or keeps a promise not even for one request alone.
     """
@@ -36,9 +36,10 @@ def guessed_cost(question: CompiledQuestion) -> float:
     try:
         problem = FleetProblem(replace(question, engines=engines, search=replace(question.search, pools=1)))
     except InputError:
-        return math.inf
+        return math.inf, math.inf
     guesses = problem.option_guides if problem.method.guided else problem.option_bounds
-    return max(float(np.min(guesses[:, 0, -1])), float(problem.bounds[0, -1]))
+    least = float(problem.bounds[0, -1])
+    return max(float(np.min(guesses[:, 0, -1])), least), least
 
 
 def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
     """
     found = []
     for name in gpus():
-        cost = guessed_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        cost, _ = guessed_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
         if math.isfinite(cost):
             found.append((cost, name))
     return tuple(name for _, name in sorted(found)[:most])
