@@ -10,6 +10,7 @@ import csv
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,11 +193,19 @@ def closed_loop() -> None:
         cached = 192.0 if own[0]["prefix_caching"] == "1" else 0.0
         prompt, slots, budget = float(own[1]["input_tokens"]), int(own[0]["max_num_seqs"]), int(own[0]["token_budget"])
 
+        # V0 gives prompts iterations of their own
+        iteration = replace(chosen.iteration, apart=float(setting.startswith("v0")))
+
         def server(
-            scale: float, prompt: float = prompt, cached: float = cached, slots: int = slots, budget: int = budget
+            scale: float,
+            prompt: float = prompt,
+            cached: float = cached,
+            slots: int = slots,
+            budget: int = budget,
+            iteration: IterationModel = iteration,
         ):  # type: ignore[no-untyped-def]
             return MixedReplica(
-                **scaled(chosen.iteration, scale).to_dict(),
+                **scaled(iteration, scale).to_dict(),
                 input_tokens=np.array([prompt]),
                 output_tokens=np.array([64.0]),
                 weight=np.ones(1),
@@ -231,8 +240,8 @@ def closed_loop() -> None:
             fill = (in_flight - resident) / grows
             full = min(fill, STAGE_S)
             mean = (in_flight - resident) * ((full / fill) * 0.5 * full + (STAGE_S - full)) / STAGE_S
-            ttft = mean / limit.per_s + chosen.api_overhead_s
-            e2e = ttft + resident / limit.per_s
+            e2e = (mean + resident) / limit.per_s + chosen.api_overhead_s
+            ttft = mean / limit.per_s + limit.iteration_s + chosen.api_overhead_s
             truth = [float(r[c]) for c in ("completed_per_s", "ttft_mean_s", "e2e_mean_s")]
             for key, found, real in zip(errors, (limit.per_s, ttft, e2e), truth, strict=True):
                 errors[key].append(found / real - 1.0)
@@ -247,8 +256,6 @@ def closed_loop() -> None:
 
 def scaled(iteration: IterationModel, scale: float) -> IterationModel:
     """All times of an iteration times a factor."""
-    from dataclasses import replace
-
     times = {
         k: v * scale
         for k, v in iteration.to_dict().items()
