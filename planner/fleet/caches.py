@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.fleet.pool import Pool
+from planner.methods.base import InCopies
 from planner.methods.sessions import SessionPool
 from planner.routing import find_routing
 from planner.units import format_count, format_duration, format_percent
@@ -18,18 +19,24 @@ ROUTINGS = ("random", "sticky", "prefix")
 """Routings of the curve; the others that do not look at prompts find what random finds."""
 
 
-def cache_curve(pool: Pool) -> dict[str, object]:
+def sessions_of(pool: Pool) -> SessionPool | None:
+    """The model of a pool of sessions, of single copies; None where no caches are followed."""
+    model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
+    return model if isinstance(model, SessionPool) else None
+
+
+def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
     """The state of the caches as planned, and share found by routing and replicas, the time calls run kept."""
-    model, replicas = pool.model, pool.size.replicas
-    assert isinstance(model, SessionPool)
-    now = model.state(pool.arrival_rate_per_s, replicas)
+    replicas, copies = pool.size.replicas, pool.option.copies
+    now = model.state(pool.arrival_rate_per_s, replicas * copies)
     curve = []
     for name in ROUTINGS:
         if name == "prefix" and not model.sessions.shared:
             continue
         other = model.routed(find_routing(name))
         for n in sorted({max(1, round(f * replicas)) for f in FACTORS}):
-            state = other.found(pool.arrival_rate_per_s / n, n, now.busy_s)[1]
+            # each copy has a cache of its own
+            state = other.found(pool.arrival_rate_per_s / (n * copies), n * copies, now.busy_s)[1]
             curve.append({"routing": name, "replicas": n, "cached_share": state.share, "host_share": state.host_share})
     endless = float(
         np.maximum(model.sessions.cached_tokens, model.sessions.shared_tokens).sum() / model.sessions.input_tokens.sum()
@@ -39,7 +46,7 @@ def cache_curve(pool: Pool) -> dict[str, object]:
 
 def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
     """The same in words, by routing."""
-    facts = cache_curve(pool)
+    facts = cache_curve(pool, model)
     share, host, again = (float(str(facts[k])) for k in ("cached_share", "host_share", "repeated_share"))
     beside = f", host memory {format_percent(host)}" if host > 0.0 else ""
     alive, runs, pinned = (float(str(facts[k])) for k in ("sessions", "busy_s", "pinned_tokens"))

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_curve
+from planner.fleet.caches import cache_curve, sessions_of
 from planner.fleet.chance import Chance
 from planner.fleet.overload import beyond_capacity, overload_at
 from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
-from planner.methods.sessions import SessionPool
 from planner.plans import SearchReport
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
@@ -129,7 +128,7 @@ class Fleet:
 
     def caches(self) -> dict[str, object] | None:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
-        return {p.name: cache_curve(p) for p in self.pools if isinstance(p.model, SessionPool)} or None
+        return {p.name: cache_curve(p, model) for p in self.pools if (model := sessions_of(p))} or None
 
     @property
     def doors(self) -> Sequence[Pool]:

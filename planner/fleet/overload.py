@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from planner.fleet.caches import sessions_of
 from planner.fleet.pool import Pool
 from planner.methods.disaggregated import PrefillPool
 from planner.methods.overload import door_of, overload_row, overload_table, overloaded_prefill, overloaded_replica
-from planner.methods.sessions import SessionPool
 from planner.plans import json_number
 from planner.question.compiled import Clients, Promises
 from planner.queueing.overload import Door, OverloadedReplica
@@ -22,8 +22,8 @@ SURGE_LOAD, SURGE_S = 2.0, 60.0
 def _replica(pool: Pool, clients: Clients) -> tuple[OverloadedReplica, Door]:
     """A replica of a pool beyond its capacity, and the door in front of it."""
     law, model = pool.law, pool.model
-    if isinstance(model, SessionPool):
-        law, model, _ = model.left_at(pool.arrival_rate_per_s, pool.size.replicas)
+    if sessions := sessions_of(pool):
+        law, model, _ = sessions.left_at(pool.arrival_rate_per_s, pool.size.replicas * pool.option.copies)
     if isinstance(model, PrefillPool):
         made = overloaded_prefill(model.nodes.service_s, model.nodes.weight)
     else:

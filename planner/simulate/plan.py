@@ -11,12 +11,12 @@ import numpy as np
 
 from planner._version import __version__
 from planner.errors import InputError
+from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
-from planner.methods.base import InCopies
 from planner.methods.occupancy import iteration_times
 from planner.methods.sessions import SessionPool
 from planner.promise import GOODPUT
@@ -417,7 +417,7 @@ def verify_fleet(
             raise InputError("in_flight, surge: not together with sessions or limited queues")
         pool = fleet.pools[k]
         rate = arrival_rate_per_s * source.laws[k].share
-        model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
+        cached = sessions_of(pool)
         # a session is followed from call to call: the trace's own times are those of its calls
         traffic = source.drawn(k, requests) if sessions is not None else source.of(k, requests, max_requests)
         return simulate_clients(
@@ -427,7 +427,7 @@ def verify_fleet(
             sessions,
             rate,
             requests=requests,
-            cache=model.cache if isinstance(model, SessionPool) else None,
+            cache=cached.cache if cached else None,
             seeds=seeds,
             quantiles=quantiles,
             progress=tell(asked[k].name),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_lines
+from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.chance import Chance, at_slow_end, chance_of
 from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
@@ -33,7 +33,6 @@ from planner.fleet.solve import solve
 from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
-from planner.methods.sessions import SessionPool
 from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
@@ -298,8 +297,8 @@ class Colocated(Fleet):
     def summary(self) -> Iterator[str]:
         """How the fleet-wide promises are kept; and what prefix caches find, with other replicas and routings too."""
         for pool in self.pools:
-            if isinstance(pool.model, SessionPool):
-                yield from cache_lines(pool, pool.model)
+            if sessions := sessions_of(pool):
+                yield from cache_lines(pool, sessions)
             if self.question.clients.stated:
                 yield from overload_lines(pool, self.question.clients, self.promises)
         tails = self.tails([p.size.prediction for p in self.pools])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.caches import cache_lines
+from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.explain import beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
@@ -536,8 +536,8 @@ class Disaggregated(Fleet):
                 f"{format_percent(self.decode_share)} of the requests decode."
             )
         for pool in self.pools:
-            if isinstance(pool.model, SessionPool):
-                yield from cache_lines(pool, pool.model)
+            if sessions := sessions_of(pool):
+                yield from cache_lines(pool, sessions)
         if self.question.clients.stated:
             yield from overload_lines(self.pools[0], self.question.clients, self.promises)
 
