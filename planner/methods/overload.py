@@ -77,7 +77,7 @@ def overloaded_replica(
         work / float(mean @ work),
         prefill_work / max(float(mean @ prefill_work), 1e-300),
         mean,
-        engine,
+        engine.at_its_capacity(),
     )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ RATE_STEP = math.log(1.1)
 
 LARGEST_LAW = 1 << 14
 """Most values of X that are told apart."""
+
+ANOTHER_ENGINE = 0.1
+"""Throughputs that differ by less are one engine, averaged in two ways [1]."""
 
 HARDLY_ANY = 1e-6
 """Prefill of an iteration that takes what one without prompts does; one without decodes, too, takes a time [tokens]."""
@@ -271,6 +274,26 @@ class PromptsInIterations:
         most = self.token_budget / (1.0 + prompt / max(after, 1e-300))
         running = falling_root(missing, 1e-3 * most, most, 1e-4 * most)
         return (self.token_budget - running) / prompt / iterations(running)[1]
+
+    def at_its_capacity(self) -> PromptsInIterations:
+        """The same, its iterations scaled to `capacity_per_s` where that knows more than these lengths: caches, drafted tokens."""
+        prompt, after = float(self.weight @ self.new), max(float(self.weight @ self.decodes), 1e-300)
+        full = self.token_budget / (1.0 + prompt / after)
+        running = min(full, self.most_resident * after / (after + 1.0))
+        chunk, room = running / after * prompt, self.token_budget - running
+        context, pairs = (
+            running / after * float(self.weight @ self.contexts),
+            chunk / prompt * float(self.weight @ self.pairs),
+        )
+        bare, filled, deep = (
+            self.iteration_s(running, context, c, p) for c, p in ((HARDLY_ANY, 0.0), (room, 0.0), (room, pairs))
+        )
+        lasts = bare + (filled - bare) * chunk / room + deep - filled
+        slower = chunk / prompt / lasts / self.capacity_per_s
+        if abs(slower - 1.0) < ANOTHER_ENGINE:
+            return self
+        iteration_s = self.iteration_s
+        return replace(self, iteration_s=lambda *batch: slower * iteration_s(*batch), _known={})
 
     def _at_step(self, step: int) -> float:
         """Answers at a rate of the grid [1/s]."""

@@ -108,3 +108,19 @@ def test_host_memory_and_doors_at_prefill_replicas():
     assert facts["host_share"] > 0.05
     assert plan.overload["prefill"]["limits"][0]["max_queue"] >= 1
     assert fo.evaluate(plan, 15.0).verdicts[0][0].prediction.load == pytest.approx(plan.pools[0].load)
+
+
+@pytest.mark.long
+def test_copies_of_a_replica_have_caches_of_their_own():
+    """Attention data parallelism: the curve, the doors, and what a run of 15,000 calls finds."""
+    plan = fo.plan(
+        "turns=8,first=3000,growth=700,osl=250,gap=40s", rate=15, slo="5s", model="qwen3-30b-a3b", gpu="h200", dp=2,
+        drop_longer_than=40_960, client_timeout="20s",
+    )  # fmt: skip
+    facts = plan.caches["all"]
+    assert {point["routing"] for point in facts["curve"]} == {"random", "sticky"}
+    answered = [row["answered_share"] for row in plan.overload["all"]["loads"]]
+    assert answered == sorted(answered, reverse=True)
+    assert 0.2 < answered[-1] < 0.36
+    met = fo.simulate(plan, requests=15_000, max_requests=15_000, seeds=1).results["all"].clients
+    assert met["cached_share"] == pytest.approx(facts["cached_share"], abs=0.02)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from planner.queueing.abandonment import (
+    PromptsInIterations,
     WholePrompts,
     answered_by_slots,
     answered_per_iteration,
@@ -92,3 +93,24 @@ def test_kinds_keep_the_means():
     assert share.sum() == pytest.approx(1.0)
     assert share @ mean_prefill == pytest.approx(weight @ prefill)
     assert share @ mean_other == pytest.approx(weight @ other)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_an_engine_that_knows_less_is_scaled_to_its_capacity(scale):
+    """Iterations of 10 ms and 20 us a token, 2,048 tokens: 1.86 prompts of 1,000 and their 100 decodes, 36.6/s."""
+    one = np.ones(1)
+
+    def engine(per_s):
+        return PromptsInIterations(
+            lambda n, context, chunk, pairs: 0.01 + 2e-5 * (n + chunk), 2048.0, 1e4, per_s, 102.0,
+            1000.0 * one, 100.0 * one, 105_000.0 * one, 5e5 * one, one,
+        )  # fmt: skip
+
+    plain = engine(36.6)
+    assert plain.at_its_capacity() is plain
+    assert plain.prompts_per_s(80.0) == pytest.approx(36.6, rel=0.01)
+    scaled = engine(scale * 36.6).at_its_capacity()
+    assert scaled.prompts_per_s(scale * 80.0) == pytest.approx(scale * 36.6, rel=0.01)
+    # the same in another unit of time
+    for rate in (45.0, 70.0):
+        assert scaled.answered_per_s(scale * rate) == pytest.approx(scale * plain.answered_per_s(rate), rel=0.02)
