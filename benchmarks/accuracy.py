@@ -178,7 +178,7 @@ def routing(text: str) -> list[Row]:
 def bands(text: str) -> list[Row]:
     everywhere = line(text, "all")
     return [
-        Row("`mixed`, bands", "the shipped simulator", everywhere[1], f"the truth is inside in {everywhere[2]}",
+        Row("`mixed`, bands", "iteration-level simulation", everywhere[1], f"the truth is inside in {everywhere[2]}",
             f"TTFT p99 inside in {everywhere[5]}, TPOT p99 {everywhere[8]}", "-"),
     ]  # fmt: skip
 
