@@ -131,6 +131,7 @@ def main(first: int = 1, last: int = 40, done: Path | None = None) -> None:
         if done is not None:
             done.write_text(told, encoding="utf-8")
     print(f"{beaten} questions have a cheaper fixed value by more than {TOLERANCE:.0%}")
+    sys.exit(min(beaten, 1))
 
 
 if __name__ == "__main__":
