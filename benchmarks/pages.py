@@ -37,13 +37,14 @@ looser limit cost. `--compress` takes a gateway that knows output lengths (`--ro
 at another price. `--gpu any` searches the eight types with a price that look cheapest for the question.
 Other commands make no such table.
 
-Of the twenty questions of `benchmarks/choices.py` the first sixteen were run last with every choice: in two of them measured times of
-another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing was.
-`python benchmarks/default_is_best.py` asks the same of what a plan searches by itself: forty questions, each planned with every value
-of `--tp`, `--token-budget`, `--max-num-seqs`, `--kv` and `--pools`. Of eleven run last, eight have no cheaper value at all (1, 2, 4 to 7,
-19, 28); two were beaten by 5 to 7% (3: an engine that a guess had put last; 24: a split that only bursts make cheaper than one pool),
-and the search finds these since; one is (29: 1,000 requests/s of conversations on Llama 3.1 70B, P99 TTFT 0.5 s, where `--max-num-seqs 64`
-takes 4.3% less): there the predictions of pools that differ by a request in ten thousand lie 4% apart, and the search stops within that.
+Of the twenty questions of `benchmarks/choices.py` the first sixteen were run last with every choice: in two of them measured
+times of another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing
+was. `python benchmarks/default_is_best.py` asks the same of what a plan searches by itself: forty questions, each planned with
+every value of `--tp`, `--token-budget`, `--max-num-seqs`, `--kv` and `--pools`. Of eleven run last, eight have no cheaper value
+at all (1, 2, 4 to 7, 19, 28); two were beaten by 5 to 7% (3: an engine that a guess had put last; 24: a split that only bursts
+make cheaper than one pool), and the search finds these since; one is (29: 1,000 requests/s of conversations on Llama 3.1 70B, P99
+TTFT 0.5 s, where `--max-num-seqs 64` takes 4.3% less): there two pools of almost the same requests are predicted 4% of their
+replicas apart. The other 29 were not run again.
 """
 
 PAGES = (
