@@ -207,10 +207,11 @@ class OverloadedReplica:
             line = self._line(rate, min(most, max(round(60.0 / max(1.0 - rate / x, 3e-4)), 100)))
             return 1.0 - line.lost, 0.0, line.lost, line.ttft_s, line.waiting, None
         # the queue is as long as patience: what is admitted is about to be given up
-        if limit < x * door.timeout_s:
-            # the queue holds less than patience allows: what it cannot take is turned away, the rest fails as above
-            share = self._succeeding(min(rate, x * 1.02))
-            return share * x / rate, 1.0 - x / rate, (1.0 - share) * x / rate, door.timeout_s, limit, None
+        admitted = max(limit / door.timeout_s, x * 1.02)
+        if admitted < rate:
+            # the queue holds less than would come within patience: what it cannot take is turned away, the rest fails as above
+            share = self._succeeding(admitted) * admitted / rate
+            return share, 1.0 - admitted / rate, admitted / rate - share, door.timeout_s, limit, None
         # but for the time in which it happens to be empty
         idle = max(self._line(rate, most).lost - (1.0 - x / rate), 0.0)
         share = max(self._succeeding(rate) - idle, 0.0)

@@ -72,6 +72,18 @@ def test_against_simulation(pool, door, load):
     assert found.amplification == pytest.approx(met["amplification"], rel=0.1)
 
 
+def test_a_limit_beyond_patience_still_turns_away(pool):
+    """A queue of 1.3 X T at twice the capacity: 35% never get in, and who does is given up as at 1.3 times; within 15%."""
+    _, replica = pool
+    door = Door(round(1.3 * 8.0 * replica.capacity_per_s), 8.0)
+    met = _met(pool, 2.0, door)
+    found = replica.at(met["demand_per_s"], door)
+    assert found.rejected_share == pytest.approx(met["rejected_share"], abs=0.06)
+    assert found.answered_share == pytest.approx(met["goodput_per_s"] / met["demand_per_s"], rel=0.15)
+    alone = replica.at(met["demand_per_s"], Door(timeout_s=8.0))
+    assert found.answered_share > 1.1 * alone.answered_share
+
+
 def test_what_is_answered_is_no_more_than_capacity(pool):
     _, replica = pool
     x = replica.capacity_per_s
