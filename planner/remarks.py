@@ -149,7 +149,7 @@ SENTENCES: Mapping[str, str] = {
     "full_occupancy": "a pool up to {boundary:count} tokens has {slots} slots, its iterations take {iteration_s:duration} when "
     "all are busy, and a long prompt's prefill and first token {first_token_s:duration}: eq. 8 leaves nothing below that",
     "unproven": "the search sized {sized} pool{sized:s} to choose among {fleets:count} fleets: no other is expected to be cheaper, "
-    "but proven is only that none saves more than {gap_usd_per_hour:usd}/hour (--max-evaluations 0 proves)",
+    "but proven is only that none saves more than {gap_usd_per_hour:usd}/hour",
     "other_shape_fails": "{shape} does not keep the promises: {reason}",
     "host_memory_loses": "host memory for prompts ({gib:g} GiB) is not used: fetching them takes longer than it saves, the fleet "
     "with it would cost {with_usd_per_hour:usd}/hour",

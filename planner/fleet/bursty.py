@@ -14,7 +14,8 @@ from planner.fleet.splits import merged_pool, solve_splits
 from planner.fleet.stock import BurstyStock
 
 MOST_RIVALS = 4
-"""Options of a pool sized or tried under bursts, the cheapest under Poisson arrivals; of a small pool one of every GPU type."""
+"""Options of a pool sized or tried under bursts, the cheapest under Poisson arrivals; of a small pool twice as many, and one of
+every GPU type."""
 
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
@@ -136,7 +137,8 @@ class BurstySearch:
             gpu = problem.options[k].gpu.name
             most = math.inf if math.isinf(below) else problem.options[k].price.most_below(below)
             # one replica of the cheapest so far leaves no room for another of its type; steps of small pools say little
-            if most < 1 or (tried >= MOST_RIVALS and (gpu in types or most > FEW_REPLICAS)):
+            allowed = MOST_RIVALS if most > FEW_REPLICAS else 2 * MOST_RIVALS
+            if most < 1 or (tried >= allowed and (gpu in types or most > FEW_REPLICAS)):
                 continue
             if needed * factor > most * (1.0 + RIVAL):
                 continue
@@ -223,5 +225,6 @@ def _ranked(problem: FleetProblem, i: int, j: int) -> list[tuple[float, int, flo
 
 def _place(problem: FleetProblem, i: int, j: int, k: int, needed: float) -> tuple[float, int, float]:
     """(cost before rounding [USD/hour], option, replicas needed): more than are known not to do."""
-    needed = max(needed, problem.known.refused.get((i, j, k), 0))
+    refused, over = problem.known.refused.get((i, j, k), 0), problem.known.over.get((i, j, k), 0.0)
+    needed = max(needed, refused * math.exp(min(over, 1.0) / STEEP))
     return needed * problem.options[k].price.least_usd_per_replica_hour, k, needed

@@ -108,7 +108,7 @@ def beyond_stock(
     takes = ", ".join(f"{name}: {count:,}" for name, count in needed.items())
     lines = [f"an inventory of {takes}: the cheapest fleet without one", "another GPU type beside these (--gpu)"]
     if not proven:
-        lines.append("a search until proven (--max-evaluations 0): this one stopped before every fleet was ruled out")
+        lines.append("a longer search (--max-evaluations 500): this one stopped before every fleet was ruled out")
     return InfeasibleError(
         f"no fleet within the inventory ({have}) serves {format_count(rate_per_s)} requests/s",
         "What would help:",

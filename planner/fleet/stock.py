@@ -32,6 +32,12 @@ STEPS = 20
 FEW = 8
 """Replicas of a pool up to which a prediction along fewer requests comes first."""
 
+IDLE = 2.0
+"""Replicas over those the load takes up to which one prediction says how many are needed."""
+
+BEYOND = 2.0
+"""Replicas over those the load takes that a guess is believed to."""
+
 FURTHEST = 0.4
 """Logarithm of the factor by which one prediction moves a number of replicas at most."""
 
@@ -67,6 +73,10 @@ class BurstyStock:
         self._low, self._high = np.zeros(shape), np.full(shape, math.inf)
         self._floor = np.zeros(shape)
         self._by_load = np.ceil(problem.option_bounds / self._price * (1.0 - 1e-9)) - self._spares
+        # a guess far above the load is of a promise nearly out of reach, and says little
+        self._needed = np.where(
+            np.isfinite(self._needed), np.minimum(self._needed, BEYOND * np.maximum(self._by_load, 1.0)), math.inf
+        )
         self.steps = 0
         for key in [*calm.sized()]:
             self._ask(*key)
@@ -162,8 +172,10 @@ class BurstyStock:
         rate = calm.rate * law.share
         by_load = rate / (calm.kept.utilization_cap * model.capacity_per_s)
         n = math.ceil(max(by_load * (1.0 - 1e-9), float(calm.least_replicas(calm.options[k], law.moments)), 1.0))
-        if n < guess < math.inf:
-            n = math.ceil(guess)
+        # where a pool is nearly idle its latency says little about numbers
+        likely = min(guess, IDLE * by_load)
+        if n < likely:
+            n = math.ceil(likely)
         calm.evaluations += 1
         over = excess_of(evaluate_pool(model, rate, n, calm.levels), calm.promises)
         slope = calm.slope(i, j)
@@ -196,7 +208,10 @@ class BurstyStock:
             self._high[k, i, j] = n
         # bursts cost an engine about the same factor in all pools of the shortest requests, and in those of the longest
         untouched = (self._low[k] == self._floor[k]) & np.isinf(self._high[k])
-        factor = n * math.exp(min(max(off, -FURTHEST), FURTHEST)) / float(self._needed[k, i, j])
+        thought = n * math.exp(min(max(off, -FURTHEST), FURTHEST))
+        # of a small pool every number is looked at: one that is passed over is not found again
+        thought = min(thought, n + 1.0) if n <= FEW else thought
+        factor = thought / float(self._needed[k, i, j])
         self._factor[k, untouched & self._alike(i, j)] = self._factor[k, i, j] = factor
         least = int(self._replicas()[k, i, j])
         self._done[k, i, j] = least >= self._high[k, i, j]
