@@ -34,6 +34,8 @@ START: Mapping[str, tuple[float, str]] = {
     "kv": (0.92, "share of the peak bandwidth when reading KV"),
     "matmul": (0.74, "share of the peak matrix rate, 16 and 8 bits"),
     "matmul_fp4": (0.70, "share of the peak matrix rate, 4 bits"),
+    "power": (0.5, "exponent of the matrix rate in the power limit of boards with less power for it than an H100 SXM"),
+    "exposed": (0.15, "share of the matrix products' time that streaming the weights does not hide"),
     "attention": (0.65, "share of the peak 16-bit matrix rate in prefill attention"),
     "activations": (2.4, "times the values between matrix products pass through memory"),
     "experts": (0.84, "matrix rate of routed experts over that of dense layers"),
@@ -78,7 +80,7 @@ HELD = 0.88
 """Share of the left-out points that a band holds."""
 
 CLASS_SD, SD, SCALE = 0.15, 0.7, 0.05
-SURE = ("bandwidth_", "compute_", "imbalance", "fine_", "launch_", "sequence_s_per_layer", "activations")
+SURE = ("bandwidth_", "compute_", "imbalance", "fine_", "power", "launch_", "sequence_s_per_layer", "activations")
 """Constants held more tightly: factors between classes, and what kernels say well enough by themselves, lest a fit without the
 largest models of MLPerf takes it for something else."""
 
@@ -167,10 +169,12 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
         return np.concatenate([root * robust, (theta - begin) / sd])
 
     # a share of a data sheet cannot exceed one
-    shares = ("weights", "kv", "matmul", "matmul_fp4", "attention", "experts", "link")
+    shares = ("weights", "kv", "matmul", "matmul_fp4", "attention", "experts", "link", "exposed")
     upper = np.where([n in shares for n in names], 0.0, np.inf)
-    from_here = np.minimum(np.log([at[n] for n in names]), upper - 1e-6)
-    found = least_squares(residuals, from_here, bounds=(-np.inf, upper), x_scale=sd, xtol=1e-5, ftol=1e-5, max_nfev=40)
+    # nor the busiest have fewer tokens than the mean
+    lower = np.where([n == "imbalance" for n in names], 0.0, -np.inf)
+    from_here = np.clip(np.log([at[n] for n in names]), lower + 1e-6, upper - 1e-6)
+    found = least_squares(residuals, from_here, bounds=(lower, upper), x_scale=sd, xtol=1e-5, ftol=1e-5, max_nfev=40)
     return dict(zip(names, np.exp(found.x).tolist(), strict=True))
 
 

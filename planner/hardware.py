@@ -145,6 +145,10 @@ class GpuSpec:
         known.
     node_link_bytes_per_s
         Network bandwidth to other nodes, per GPU and direction [bytes/s]; ``None`` = 400 Gbit/s per GPU.
+    pair_bytes_per_s
+        Bandwidth between the two GPUs of a bridged pair, per direction [bytes/s]; ``None`` = no bridge.
+    power_w
+        Power limit of the board [W]; 0 = not known.
     """
 
     name: str
@@ -160,6 +164,8 @@ class GpuSpec:
     sm_count: int = 0
     attention_kernel: str = ""
     node_link_bytes_per_s: float | None = None
+    pair_bytes_per_s: float | None = None
+    power_w: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.gpu_class and self.name.lower().startswith("mi"):

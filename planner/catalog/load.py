@@ -56,7 +56,7 @@ def gpus() -> Mapping[str, GpuSpec]:
     >>> gpus()["l4-24gb"].bandwidth_bytes_per_s
     300000000000.0
     """
-    data = shipped("gpus.yaml")
+    data, limits = shipped("gpus.yaml"), shipped("power.yaml")["gpus"]
     texts = data["sources"]
     found = offers(tuple(data["gpus"]))
     specs = {}
@@ -78,6 +78,8 @@ def gpus() -> Mapping[str, GpuSpec]:
             sm_count=e.get("sm_count", 0),
             attention_kernel=e.get("attention_kernel", ""),
             node_link_bytes_per_s=e["node_link_gb_per_s"] * 1e9 if "node_link_gb_per_s" in e else None,
+            pair_bytes_per_s=e["pair_gb_per_s"] * 1e9 if "pair_gb_per_s" in e else None,
+            power_w=float(limits[name]["tdp"]) if name in limits else 0.0,
             sources=sources,
         )
     return specs

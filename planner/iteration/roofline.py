@@ -16,6 +16,9 @@ from planner.shard import shard
 
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0
+LOGIT_BYTES = 4.0
+FULL_RATE_WATTS = 0.354e-12
+"""Power limit over 8-bit matrix rate of an H100 SXM: boards with more of it are taken to have enough [W s/FLOP]."""
 FINE_EXPERTS = 32
 """Experts from which on a mixture is one of many small ones."""
 PCIE_BYTES_PER_S = 25e9
@@ -202,6 +205,23 @@ def matmul_rate(gpu: GpuSpec, weight_dtype: str) -> tuple[float, str]:
     return rate, dtype
 
 
+def power_share(gpu: GpuSpec, dtype: str, exponent: float) -> float:
+    """Share of its matrix rate a GPU keeps because of its power limit, over that of one with power enough [1].
+
+    Under a full load of matrix products a GPU lowers its clock until its power is at the limit. A product of half the bits
+    takes half the energy. What has less power for its rate than an H100 SXM keeps (less/enough)^exponent of it.
+
+    >>> nvl = GpuSpec("h100-nvl", 94e9, 3.9e12, {"bf16": 835e12, "fp8": 1671e12}, 63e9, None, power_w=400.0)
+    >>> round(power_share(nvl, "fp8", 0.5), 2), round(power_share(nvl, "bf16", 0.5), 2)
+    (0.82, 0.82)
+    """
+    if not gpu.power_w:
+        return 1.0
+    bits = {"fp8": 8.0, "int8": 8.0, "fp4": 4.0}.get(dtype, 16.0)
+    enough = FULL_RATE_WATTS * gpu.flops_per_s[dtype] * bits / 8.0
+    return min(gpu.power_w / enough, 1.0) ** exponent
+
+
 def roofline(
     gpu: GpuSpec,
     model: ModelSpec,
@@ -215,9 +235,10 @@ def roofline(
     .. math::
 
         t_0 &= launch \cdot layers + latency \cdot all\text{-}reduces + head\ bytes/BW, \\
-        w &= weight\ bytes/(s_w\,BW), \qquad b = 2\,params/(s_m\,FLOPS), \\
-        c &= activation\ bytes/(s_w\,BW) + all\text{-}reduce\ bytes/(s_l\,link), \\
-        g &= KV\ bytes/(s_{kv}\,BW), \qquad h = per\ sequence \cdot layers, \\
+        w &= weight\ bytes/(s_w\,BW), \qquad b = (1 - s_x)\,2\,params/(s_m\,FLOPS), \\
+        c &= s_x\,2\,params/(s_m\,FLOPS) + activation\ bytes/BW + all\text{-}reduce\ bytes/(s_l\,link), \\
+        g &= KV\ bytes/(s_{kv}\,BW), \qquad
+        h = per\ sequence \cdot layers + 2\,head\ params/(s_m\,FLOPS) + logits/BW, \\
         a &= 4\,q\,d\,layers/(s_a\,FLOPS\,TP), \qquad \tau = 128,\ e = g,\ x = 0
 
     On GPUs whose engines use FlashAttention 2 batches with decodes and prompts follow the joined form of
@@ -225,12 +246,16 @@ def roofline(
     :math:`e_m = 0.9\,a\,m\,SMs/q`; elsewhere the two kernels add up, because nothing else was measured.
 
     The shares s and the launch times are fitted: :mod:`planner.iteration.constants` says from how much. params and
-    bytes are one GPU's share and exclude embedding and head. Mixture of experts: parameters per token count the active
-    experts, and the experts' bytes enter as ``w_experts``; mixtures of 32 and more experts run them slower by the constant
-    ``fine_experts`` on GPUs without 4-bit matrix units. Latent attention: g is the larger of reading the compressed
-    cache and computing on it. Sliding-window layers read at most their window: it goes into h and c. Linear attention
-    and state-space layers count their weights in w and b and move their state in h; their scan, a few percent of the
-    products, is left out. Sparse attention counts as if it read everything: an upper bound beyond its top-k.
+    bytes are one GPU's share and exclude embedding and head. A share s_x of the products (``exposed``) is not hidden by
+    streaming the weights: without it batches around the knee, where both take as long, come out 10 to 25% fast. Where a
+    board's power limit is low for its matrix rate, the rate is that of :func:`power_share`. Mixture of experts: the experts'
+    bytes enter as ``w_experts`` and b is their products, while those of the dense layers are in c: each expert sees few of
+    the tokens, so that streaming the experts outlasts their products up to batches at which the dense layers compute long
+    since; mixtures of 32 and more experts run them slower by the constant ``fine_experts`` on GPUs without 4-bit matrix
+    units. Latent attention: g is the larger of reading the compressed cache and computing on it. Sliding-window layers read
+    at most their window: it goes into h and c. Linear attention and state-space layers count their weights in w and b and
+    move their state in h; their scan, a few percent of the products, is left out. Sparse attention counts as if it read
+    everything: an upper bound beyond its top-k.
 
     With pipeline stages or attention data parallelism the batch is that of one of the replica's copies
     (:class:`~planner.hardware.Parallelism`), the others being as full: a batch passes all stages once in an iteration, while
@@ -291,12 +316,14 @@ def roofline(
 
     def flop_s(dtype: str) -> float:
         rate, kind = matmul_rate(gpu, dtype)
-        return 1.0 / (k["matmul_fp4" if kind == "fp4" else "matmul"] * rate * speed)
+        share = k["matmul_fp4" if kind == "fp4" else "matmul"] * power_share(gpu, kind, k.get("power", 0.0))
+        return 1.0 / (share * rate * speed)
 
     pair_s = 1.0 / (k["attention"] * wide_rate)
     stream_s = 1.0 / (k["weights"] * bandwidth)
     kv_s = 1.0 / (k["kv"] * bandwidth)
-    link = k["link"] * (gpu.link_bytes_per_s or PCIE_BYTES_PER_S)
+    bridged = gpu.pair_bytes_per_s if spread.gpus <= 2 else None
+    link = k["link"] * (bridged or gpu.link_bytes_per_s or PCIE_BYTES_PER_S)
     node_link = k["link"] * (gpu.node_link_bytes_per_s or NODE_LINK_BYTES_PER_S)
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
@@ -317,8 +344,8 @@ def roofline(
     w_experts = shape.expert_parameters * weight_element * stream_s / routed_speed
     # a GPU's experts see the tokens of all copies of the stage
     routed_flops = 2.0 * (shape.active_parameters - shape.dense_parameters) * spread.dp * busiest
-    b = 2.0 * shape.dense_parameters * flop_s(dense_dtype)
-    b += routed_flops * flop_s(model.weight_dtype) / k["experts"] / routed_speed
+    dense_s = 2.0 * shape.dense_parameters * flop_s(dense_dtype)
+    routed_s = routed_flops * flop_s(model.weight_dtype) / k["experts"] / routed_speed
     activations = shape.activation_elements + shape.routed_elements * spread.dp * busiest
     # between quantized matrix products values are written once in 16 bits and once as the next product reads them
     narrow = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5625}.get(matmul_rate(gpu, model.weight_dtype)[1], ACTIVATION_BYTES)
@@ -332,10 +359,16 @@ def roofline(
         c += busiest * _dispatch_bytes(model, nodes) / node_link
         t0 += 2.0 * k["allreduce_s"] * model.expert_layers
     c += shape.window_token_flops * pair_s
+    products_s = routed_s if model.experts else dense_s
+    exposed_s = k.get("exposed", 0.0) * products_s
+    c += exposed_s + (dense_s if model.experts else 0.0)
     g = shape.kv_bytes_per_token * kv_s
     if model.kv_lora_rank:
         g = max(g, shape.decode_kv_flops * pair_s)
     h = k["sequence_s_per_layer"] * model.layers + shape.sequence_bytes * kv_s
+    # of every sequence that writes a token all logits are computed and sampled from
+    head_s = 2.0 * shape.head_parameters * flop_s("bf16")
+    head_s += k["activations"] * LOGIT_BYTES * shape.head_parameters / model.hidden_size / bandwidth
     a = shape.pair_flops * pair_s
     if spread.pp > 1:
         # from stage to stage over the network where the stages are on nodes of their own
@@ -357,19 +390,19 @@ def roofline(
         # one host makes the batches of all stages
         t0=t0 + per_iteration * spread.pp,
         w=w,
-        b=b,
+        b=products_s - exposed_s,
         c=c,
         # experts see a few tokens each: the staircase of the whole batch does not apply to them
         tau=1 if model.experts else TILE_TOKENS,
         g=g,
-        h=h + per_sequence,
+        h=h + head_s + per_sequence,
         e=g,
         a=a,
         x=0.0,
         w_experts=w_experts,
         expert_share=expert_share,
         m=rows,
-        h_m=(together + per_sequence if rows else 0.0),
+        h_m=(together + head_s + per_sequence if rows else 0.0),
         e_m=walked,
         apart=float(apart),
     )

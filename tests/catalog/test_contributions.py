@@ -19,7 +19,7 @@ from tests.catalog.families import ACCEPTED
 MODEL_FOLDER = CATALOG / "models"
 
 GPU_KEYS = {"memory_gib", "bandwidth_gb_per_s", "tflops", "link_gb_per_s", "aliases", "sources"}
-GPU_OPTIONAL = {"gpus_per_node", "sm_count", "attention_kernel", "node_link_gb_per_s", "gpu_class"}
+GPU_OPTIONAL = {"gpus_per_node", "sm_count", "attention_kernel", "node_link_gb_per_s", "pair_gb_per_s", "gpu_class"}
 MODEL_KEYS = {"source", "aliases", "config", "parameters_billion", "repositories"}
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from planner.catalog import gpu, model
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.roofline import band_kind, prior_band, roofline, shard_shape
@@ -40,7 +43,8 @@ def test_llama_8b_on_h100() -> None:
     assert p.b * 1e6 == pytest.approx(28.228, abs=5e-3)
     # 32 layers x (8 x 4,096 + 3 x 14,336) values of 2 bytes, three times through memory
     assert p.c * 1e6 == pytest.approx(3.0 * 32 * 75776 * 2 / 3.35e12 * 1e6)
-    assert p.h * 1e6 == pytest.approx(3.2)
+    # 100 ns x 32; 128,256 x 4,096 products of the head at half of 989 TFLOP/s; its values of 4 bytes three times through memory
+    assert p.h * 1e6 == pytest.approx(3.2 + 2.1247 + 0.4594, abs=5e-4)
     assert p.g * 1e9 == pytest.approx(48.907, abs=5e-3)
     assert p.a * 1e9 == pytest.approx(4 * 32 * 128 * 32 / (0.5 * 989e12) * 1e9)
     assert (p.tau, p.e, p.x) == (128, p.g, 0.0)
@@ -105,7 +109,14 @@ def test_mixture_of_experts() -> None:
     # one token touches its two experts: the time of active weights, not of all
     assert p.weight_time(1) == pytest.approx(shape.active_parameters * 2 / (0.8 * 3.35e12), rel=1e-9)
     routed = shape.active_parameters - shape.dense_parameters
-    assert p.b == pytest.approx(2 * (shape.dense_parameters + routed / 0.5) / (0.5 * 989e12))
+    assert p.b == pytest.approx(2 * routed / 0.5 / (0.5 * 989e12))
+    # 1,000 tokens: the dense layers compute (knee at 118 tokens) while the experts are still streamed (knee at 236 x 8/2)
+    elements = shape.activation_elements + shape.routed_elements
+    dense = 2 * shape.dense_parameters / (0.5 * 989e12)
+    assert p.c == pytest.approx(3.0 * 2 * elements / 3.35e12 + dense)
+    linear = p.time(1000) - p.t0 - 1000 * (p.h + p.c - dense)
+    own = shape.dense_parameters * 2 / (0.8 * 3.35e12)
+    assert linear == pytest.approx(1000 * dense + max(p.w_experts, 1000 * p.b), abs=1.01 * own)
 
 
 def test_many_small_experts_are_slower_where_kernels_are_older() -> None:
@@ -117,6 +128,31 @@ def test_many_small_experts_are_slower_where_kernels_are_older() -> None:
         assert (slow.w, slow.g, slow.t0) == (plain.w, plain.g, plain.t0)
 
 
+def test_power_limit_lowers_the_matrix_rate() -> None:
+    """A board with 0.68 of the power per rate that an H100 SXM has; one with more than enough keeps its share."""
+    limited = {**PLAIN, "power": 1.0}
+    assert roofline(gpu("h100"), LLAMA_8B, constants=limited).b == pytest.approx(
+        roofline(gpu("h100"), LLAMA_8B, constants=PLAIN).b, rel=2e-3
+    )
+    nvl = gpu("h100-nvl")
+    slow, fast = (roofline(nvl, LLAMA_8B, constants=k) for k in (limited, PLAIN))
+    assert fast.b / slow.b == pytest.approx(400 / (0.354 * 1670), rel=1e-3)
+    assert (slow.w, slow.a, slow.t0) == (fast.w, fast.a, fast.t0)
+    a100 = gpu("a100")  # 16-bit products take the energy of two of 8 bits
+    assert roofline(a100, LLAMA_8B, constants=limited).b == roofline(a100, LLAMA_8B, constants=PLAIN).b
+    unknown = replace(nvl, power_w=0.0)
+    assert roofline(unknown, LLAMA_8B, constants=limited).b == roofline(nvl, LLAMA_8B, constants=PLAIN).b
+
+
+def test_bridged_pair_has_a_faster_link() -> None:
+    """Two H100 NVL share an NVLink bridge of 300 GB/s each way; four meet over PCI Express."""
+    nvl = gpu("h100-nvl")
+    alone = replace(nvl, pair_bytes_per_s=None)
+    two, apart = (roofline(g, LLAMA_8B, 2, constants=PLAIN).c for g in (nvl, alone))
+    assert apart - two == pytest.approx(2 * 32 * 4096 * 2 * (1 / (0.5 * 63e9) - 1 / (0.5 * 300e9)))
+    assert roofline(nvl, LLAMA_8B, 4, constants=PLAIN) == roofline(alone, LLAMA_8B, 4, constants=PLAIN)
+
+
 def test_latent_attention() -> None:
     shape = shard_shape(DEEPSEEK, 8)
     assert shape.kv_bytes_per_token == 61 * 576 * 2  # not divided: every GPU keeps it
@@ -126,8 +162,6 @@ def test_latent_attention() -> None:
 
 
 def test_dtypes() -> None:
-    from dataclasses import replace
-
     fp8 = replace(LLAMA_8B, weight_dtype="fp8", kv_dtype="fp8")
     on_h100, wide = roofline(H100, fp8), roofline(H100, LLAMA_8B)
     assert on_h100.w == pytest.approx(wide.w / 2)
@@ -151,7 +185,8 @@ def test_sliding_window_reads_at_most_its_window() -> None:
     )
     p = roofline(H100, hybrid, constants=PLAIN)
     assert p.g == pytest.approx(18 * 2 * 8 * 64 * 2 / (0.8 * 3.35e12))
-    assert p.h == pytest.approx(100e-9 * 36 + 128 * p.g)
+    head = 2 * 201088 * 2880 / (0.5 * 989e12) + 3 * 4 * 201088 / 3.35e12
+    assert p.h == pytest.approx(100e-9 * 36 + 128 * p.g + head)
 
 
 def test_refusals() -> None:
@@ -168,7 +203,6 @@ def test_refusals() -> None:
 
 def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> None:  # type: ignore[no-untyped-def]
     from planner.calibrate.points import read_iterations_csv
-    from planner.catalog import gpu, model
 
     errors, inside = [], []
     for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():
@@ -189,8 +223,6 @@ def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> N
 
 
 def test_engines_replay_launches_and_quantize_activations() -> None:
-    from dataclasses import replace
-
     told = {**PLAIN, "graph_launch": 0.25, "quantize_s_per_layer": 10e-6, "offline_launch_s_per_layer": 200e-6}
     fp8 = replace(LLAMA_8B, weight_dtype="fp8")
     kernels, engine, narrow = (
@@ -205,8 +237,6 @@ def test_engines_replay_launches_and_quantize_activations() -> None:
 
 
 def test_bands_know_their_kind() -> None:
-    from planner.catalog import gpu, model
-
     h100, dense, mixture = gpu("h100"), model("llama-3.1-8b"), model("mixtral-8x7b")
     assert band_kind(h100, dense) == "kernels modules dense"
     assert band_kind(gpu("mi300x"), mixture, "vllm_offline") == "offline others experts"
@@ -215,12 +245,10 @@ def test_bands_know_their_kind() -> None:
 
 
 def test_joined_attention_where_engines_have_it() -> None:
-    from planner.catalog import gpu, model
-
     spec = model("llama-3.1-8b")
     p = roofline(gpu("rtx-4090"), spec, constants=PLAIN)
     # 66 rows; 4 us x 32 heads / 128 SMs x 32 layers; 0.9 a 66 x 128/32
-    assert (p.m, p.h_m) == (66.0, pytest.approx(4e-6 * 32 / 128 * 32))
+    assert (p.m, p.h_m) == (66.0, pytest.approx(4e-6 * 32 / 128 * 32 + p.h - 100e-9 * 32))
     assert p.e_m == pytest.approx(0.9 * p.a * 66 * 128 / 32)
     for other in (
         roofline(gpu("h100"), spec),

@@ -83,6 +83,18 @@ def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
                 "assumed: 400 Gbit/s per GPU" if across is None else sheet,
             ),
             (
+                "pair_bytes_per_s",
+                spec.pair_bytes_per_s,
+                f"{format_bytes(spec.pair_bytes_per_s)}/s" if spec.pair_bytes_per_s else "-",
+                "catalog: bridge between two GPUs",
+            ),
+            (
+                "power_w",
+                spec.power_w,
+                f"{spec.power_w:,.0f} W" if spec.power_w else "-",
+                "catalog: power limit of the board",
+            ),
+            (
                 "gpus_per_node",
                 spec.gpus_per_node,
                 f"{spec.gpus_per_node}",
