@@ -219,7 +219,7 @@ def power_share(gpu: GpuSpec, dtype: str, exponent: float) -> float:
         return 1.0
     bits = {"fp8": 8.0, "int8": 8.0, "fp4": 4.0}.get(dtype, 16.0)
     enough = FULL_RATE_WATTS * gpu.flops_per_s[dtype] * bits / 8.0
-    return min(gpu.power_w / enough, 1.0) ** exponent
+    return float(min(gpu.power_w / enough, 1.0) ** exponent)
 
 
 def roofline(
