@@ -65,7 +65,7 @@ def test_shares_by_category(measured: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read"),
+        (None, "no such file; expected true, false or such a file"),
         ("{", "not JSON"),
         ("[]", "not a table"),
         (json.dumps({"kind": "fleetopt-compression"}), "incomplete"),
