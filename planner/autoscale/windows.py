@@ -31,10 +31,10 @@ MOST_IN_WINDOW = 8000.0
 LADDER = (0.85, 2.4)
 """From how much less to how much more than sizes hold the windows' rates go at first [1]."""
 
-ROUNDS = ((12, 12), (18, 36))
+ROUNDS = ((12, 12), (36, 60))
 """Windows simulated first over the whole ladder, then about where they break: fewest and most."""
 
-REQUESTS = 30_000
+REQUESTS = 60_000
 """Requests that windows beyond the fewest of a round may take."""
 
 ABOUT = 2.0

@@ -24,7 +24,7 @@ FEW_PER_SWING = 0.05
 """Mean requests of a server within a swing below which the swing is left out; its cost grows with the inverse [1]."""
 
 
-MOST_REQUESTS = 20_480
+MOST_REQUESTS = 32_768
 """Requests followed in one prediction, about: the busiest stretches of many draws are among them."""
 
 FEW_REQUESTS = 4096
