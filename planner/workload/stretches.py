@@ -58,7 +58,7 @@ FEWEST = 30
 
 BLOCK_REQUESTS, BLOCKS_S = 80.0, (10.0, 20.0, 40.0, 80.0)
 """Requests of a stretch that is taken or left, about, and the lengths it may have [s]. Many short ones tell more than a few long
-ones of as many requests: P99 TTFT of 24,000 strays by as much as of 32,000 in stretches three times as long."""
+ones of as many requests."""
 
 WARM_UPS_S = (5.0, 15.0)
 """Time before a stretch that is run but not counted: a life, but at least and at most this [s]. As much is run after it, or its
