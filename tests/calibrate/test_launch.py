@@ -138,7 +138,10 @@ def test_a_command_that_is_stopped_stops_the_engine(tmp_path: Path, how: signal.
         "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}", "--max-seconds", "300",
         "--max-input", "128", "--max-output", "16", "--max-concurrency", "4", "--force", "-o", str(profile),
     ]  # fmt: skip
+    # tests run in the background may have SIGINT ignored, which a child would inherit
+    listening = signal.signal(signal.SIGINT, signal.default_int_handler)
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, listening)
     # a machine with other work may take long to start the two programs, and to fit; a signal before the first load is another test
     until = time.monotonic() + 240.0
     while not busy.exists() and time.monotonic() < until and run.poll() is None:
