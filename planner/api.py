@@ -20,7 +20,7 @@ from planner.promise import Slo
 from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.remarks import Remark
-from planner.units import parse_duration
+from planner.units import RATE_RULE, is_rate, parse_duration
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
@@ -529,8 +529,8 @@ def evaluate(
             if isinstance(arrival_rate_per_s, (int, float))
             else [*map(float, arrival_rate_per_s)]
         )
-    if bad := [r for r in rates if not r > 0.0]:
-        raise InputError(f"rate: must be positive, got {bad[0]!r}")
+    if bad := [r for r in rates if not is_rate(r)]:
+        raise InputError(f"rate: {RATE_RULE}, got {bad[0]!r}")
     return evaluation_of(standing_fleet(compile_question(inputs, loaded, rates[0]), saved.pools), rates)
 
 

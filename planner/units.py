@@ -7,6 +7,12 @@ import re
 
 from planner.errors import InputError
 
+LEAST_RATE = 1e-9
+"""No rate of requests asked about is smaller [1/s]: beyond it the arithmetic ends before the question means anything."""
+
+RATE_RULE = f"must be positive, at least {LEAST_RATE:g} requests/s (one in 32 years)"
+"""What :func:`is_rate` asks, in words."""
+
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
 
 _SECONDS = {
@@ -35,6 +41,15 @@ def _parse(text: str | float, table: dict[str, float], what: str, name: str, exa
     if not math.isfinite(value):
         raise InputError(f"{name}: {text!r} is not finite", f"Write it as {example}.")
     return value
+
+
+def is_rate(per_s: float) -> bool:
+    """Whether a fleet can be asked about so many requests a second.
+
+    >>> is_rate(40.0), is_rate(4.9e-324), is_rate(math.inf)
+    (True, False, False)
+    """
+    return LEAST_RATE <= per_s < math.inf
 
 
 def parse_duration(text: str | float, name: str = "duration") -> float:

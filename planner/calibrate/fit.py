@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.points import Points
+from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import PARAMETERS, Design, Solution, predict, solve
 from planner.errors import CalibrationError
 from planner.iteration.derived import Derived, with_uncertainty
@@ -35,6 +35,16 @@ TILE_MARGIN = 1.0
 INTERFERENCE_MARGIN = 9.0
 """A tile other than the prior's, or interference, is kept only when it lowers the robust loss by so many times the loss
 per point (at least 1): interference by three standard deviations, as misfit elsewhere easily looks like it."""
+
+MOST_POINTS = 600
+"""A fit takes at most so many points; of more it takes them evenly, by batch (:func:`_thinned`), and tells all of its errors."""
+
+LEFT_OUT_ALONE = 400
+LEFT_OUT_GROUPS = 100
+"""Up to so many points are left out one by one; more in so many groups, repeats of a batch always together."""
+
+MOST_NAMED = 20
+"""Outliers named one by one."""
 
 STARTS = 6
 RESAMPLES = 200
@@ -135,7 +145,10 @@ class Fit:
     identified
         Whether the points determine the parameter by themselves.
     fit_error, leave_one_out_error, leave_one_out_p95, leave_one_out_rms
-        Mean relative error on the points; mean, 95th percentile and root mean square on each point when it is left out [1].
+        Mean relative error on the points; mean, 95th percentile and root mean square on each point when it is left out, beyond
+        ``LEFT_OUT_ALONE`` points with the others of its group [1].
+    left_out_groups
+        Groups in which points were left out; 0 = one by one.
     residuals
         Measured time over fitted time minus 1, drift removed, shape (P,) [1].
     kinds
@@ -149,7 +162,7 @@ class Fit:
     warnings
         Sentences for people.
     points
-        Number of points.
+        Number of points fitted, at most ``MOST_POINTS``; residuals are those of all points given.
     prior_error
         Mean relative error of the prior alone on the points [1].
     """
@@ -171,6 +184,7 @@ class Fit:
     warnings: tuple[str, ...]
     points: int
     prior_error: float
+    left_out_groups: int = 0
 
     @property
     def sample_models(self) -> list[IterationModel]:
@@ -232,6 +246,7 @@ class Fit:
             "points": self.points,
             "fit_error": self.fit_error,
             "leave_one_out_error": self.leave_one_out_error,
+            "left_out_groups": self.left_out_groups,
             "error_band": self.error_band,
             "by_kind": [
                 {"kind": k.kind, "points": k.points, "mean": k.mean, "median": k.median, "largest": k.largest}
@@ -259,7 +274,8 @@ def fit_points(
     :math:`\rho`, from several starts, for each tile; interference `x` is added only when mixed points call for it. When
     the order of measuring is known a linear drift is fitted with it and removed: the parameters are those at the start
     of the run. Intervals come from Bayesian resampling of the points (Dirichlet weights) with the prior's mean redrawn
-    each time.
+    each time. Of more than ``MOST_POINTS`` points so many are fitted, spread evenly over the batches, and the residuals are
+    those of all; more than ``LEFT_OUT_ALONE`` are left out in groups. A warning says so.
 
     Parameters
     ----------
@@ -289,6 +305,7 @@ def fit_points(
     ----------
     Rubin, "The Bayesian bootstrap", Ann. Statist. 9(1), 1981, doi:10.1214/aos/1176345338.
     """
+    given, points = points, _thinned(points)
     count = len(points)
     distinct = len(set(points.batches))
     if count < MIN_POINTS or distinct < MIN_POINTS:
@@ -301,7 +318,7 @@ def fit_points(
     log_times = np.log(points.time_s)
     prior_theta = _theta(prior)
     sd = prior_width * np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
-    position = _position(points)
+    position = _position(points, points)
     drift_sd = DRIFT_SD if position is not None else 0.0
     has_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
 
@@ -370,25 +387,31 @@ def fit_points(
     means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
     sample_theta = again(weights, means).theta
 
-    left_out = 1.0 - np.eye(count)
-    loo = again(left_out, np.tile(mean, (count, 1)))
+    group = _groups(points)
+    groups = int(group.max()) + 1
+    loo = again(1.0 * (group != np.arange(groups)[:, None]), np.tile(mean, (groups, 1)))
     loo_time, _ = predict(design, loo.theta)
-    own = np.diagonal(loo_time) * np.exp(np.diagonal(loo.drift[:, None] * design.position))
+    own = loo_time[group, np.arange(count)] * np.exp(loo.drift[group] * design.position)
     loo_error = np.abs(own / points.time_s - 1.0)[counted > 0.0]
 
-    fitted = predict(design, theta[None])[0][0] * np.exp(drift * design.position)
-    residuals = points.time_s / fitted - 1.0
+    everything = design if given is points else _design(given, prior, tile, _position(given, points))
+    fitted = predict(everything, theta[None])[0][0] * np.exp(drift * everything.position)
+    residuals = given.time_s / fitted - 1.0
     outliers = _far(residuals, OUTLIER_FACTOR)
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
     intervals = _intervals(samples, tile)
     if not free[_X]:
-        intervals["x"] = (0.0, _interference_bound(points, design, residuals))
+        intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
     identified = _identified(points, design, theta, intervals, sample_theta, sd, bool(free[_X]))
     covered = _covered(points)
-    kinds = _by_kind(points, residuals)
+    kinds = _by_kind(given, residuals)
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
-    warnings = _warnings(points, identified, has_mixed, outliers, residuals, drift if drift_sd else None, loo_mean)
+    warnings = _warnings(given, identified, has_mixed, outliers, residuals, drift if drift_sd else None, loo_mean)
+    if count > LEFT_OUT_ALONE:
+        thinned = f"{count:,} of {len(given):,} points, spread evenly over the batches" if given is not points else ""
+        fitted_to = f"Fitted to {thinned}; errors by kind are those of all. " if thinned else ""
+        warnings.append(f"{fitted_to}Points were left out in {groups} groups of batches, not one by one.")
     return Fit(
         iteration=iteration,
         prior=prior,
@@ -406,8 +429,48 @@ def fit_points(
         covered=covered,
         warnings=tuple(warnings),
         points=count,
-        prior_error=float(np.abs(_times(prior, points) / points.time_s - 1.0).mean()),
+        prior_error=float(np.abs(_times(prior, given) / given.time_s - 1.0).mean()),
+        left_out_groups=groups if count > LEFT_OUT_ALONE else 0,
     )
+
+
+def _along(points: Points) -> list[Batch]:
+    """The different batches in order of kind and size, so that neighbours are alike."""
+    return sorted(
+        set(points.batches),
+        key=lambda b: (b.kind, b.tokens, b.decodes * b.context, b.pairs, b.decodes, b.prefills, b.new_tokens),
+    )
+
+
+def _thinned(points: Points) -> Points:
+    """The points, or ``MOST_POINTS`` of them at most: of every batch equally many where it has them, evenly over its repeats;
+    of too many different batches one point each, evenly along kind and size."""
+    if len(points) <= MOST_POINTS:
+        return points
+    places: dict[Batch, list[int]] = {}
+    for i, batch in enumerate(points.batches):
+        places.setdefault(batch, []).append(i)
+    batches = _along(points)
+    batches = [batches[k] for k in _evenly(len(batches), MOST_POINTS)]
+    repeats = np.array([len(places[batch]) for batch in batches])
+    each = next(n for n in range(MOST_POINTS, 0, -1) if np.minimum(repeats, n).sum() <= MOST_POINTS)
+    return points.select(sorted(places[b][k] for b in batches for k in _evenly(len(places[b]), each)))
+
+
+def _evenly(count: int, wanted: int) -> list[int]:
+    """At most so many of the places 0 to count - 1, evenly, first and last among them where there are two."""
+    if wanted == 1:
+        return [count // 2]
+    return list(range(count)) if count <= wanted else np.linspace(0, count - 1, wanted).round().astype(int).tolist()
+
+
+def _groups(points: Points) -> NDArray[np.int64]:
+    """Group in which each point is left out, shape (P,): its own, or that of its batch among ``LEFT_OUT_GROUPS``, to which
+    the batches are dealt along kind and size."""
+    if len(points) <= LEFT_OUT_ALONE:
+        return np.arange(len(points))
+    dealt = {batch: k % LEFT_OUT_GROUPS for k, batch in enumerate(_along(points))}
+    return np.array([dealt[batch] for batch in points.batches])
 
 
 def log_slopes(points: Points, prior: IterationModel) -> tuple[FloatArray, FloatArray]:
@@ -481,10 +544,11 @@ def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationMod
     return IterationModel(**named, tau=tile)
 
 
-def _position(points: Points) -> FloatArray | None:
-    if points.order is None or float(np.ptp(points.order)) == 0.0:
+def _position(points: Points, fitted: Points) -> FloatArray | None:
+    """Place of points in the order of measuring: 0 at the first of the fitted ones, 1 at the last of them."""
+    if points.order is None or fitted.order is None or float(np.ptp(fitted.order)) == 0.0:
         return None
-    position: FloatArray = (points.order - points.order.min()) / np.ptp(points.order)
+    position: FloatArray = (points.order - fitted.order.min()) / np.ptp(fitted.order)
     return position
 
 
@@ -642,10 +706,13 @@ def _warnings(
             f"Not determined singly by these points: {', '.join(vague)} (W, H(context) and beta_p are known better than "
             "their parts: see their intervals)."
         )
-    for i in outliers:
+    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:MOST_NAMED]
+    for i in sorted(farthest):
         found.append(
             f"Outlier: {points.batches[i]} took {100.0 * residuals[i]:+.0f}% against the fit; measure it again."
         )
+    if len(outliers) > MOST_NAMED:
+        found.append(f"{len(outliers) - MOST_NAMED:,} more outliers, nearer to the fit than these.")
     if drift is not None and abs(drift) > DRIFT_WARNING:
         found.append(
             f"The machine drifted by {100.0 * math.expm1(drift):+.1f}% over the run; parameters are those at its start."

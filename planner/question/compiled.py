@@ -17,6 +17,7 @@ from planner.question.compressible import category_shares
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
+from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
@@ -489,8 +490,8 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         rate = rate_per_s
     else:
         rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None), workload)
-    if not (math.isfinite(rate) and rate > 0.0):
-        raise InputError(f"rate: must be positive, got {rate!r}")
+    if not is_rate(rate):
+        raise InputError(f"rate: {RATE_RULE}, got {rate!r}")
     prefix, assumed = _shared_prefix(inputs, workload)
     own = inputs.rate is None and rate_per_s is None
     traffic = Traffic(

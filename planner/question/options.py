@@ -19,6 +19,7 @@ from planner.promise import Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
+from planner.units import RATE_RULE, is_rate
 
 PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
 
@@ -151,7 +152,7 @@ class PlanInputs:
         flags=("--cdf", "--workload", "-w"), aliases=("workload",))
     rate: float | None = _option(None, of.RATE, WORKLOAD,
         "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
-        check=rule("must be a positive number of requests per second", lambda v: math.isfinite(v) and v > 0.0))
+        check=rule(RATE_RULE, is_rate))
     rate_is: str | None = _option(None, of.TEXT, WORKLOAD,
         "The rate is the mean of a day (its busiest hour is sized for) or the peak.",
         "--rate as given; a trace of a day or more: its busiest hour", choices=("mean", "peak"))

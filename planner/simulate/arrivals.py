@@ -18,6 +18,9 @@ from planner.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MOST_CHANGES = 2 * 10**7
+"""Changes of a modulated rate that one batch of arrivals may hold: about a gigabyte."""
+
 PROCESSES = ("poisson", "gamma", "modulated", "hourly", "paced", "saturated")
 """Arrival processes by name."""
 
@@ -185,6 +188,12 @@ def _modulated(operational: NDArray[np.float64], arrival: Arrival, rng: np.rando
     # weights such that all factors have the same variance: the mean of factors stays positive, variances add exactly
     total = sum(math.sqrt(v) for _, v in scales)
     span = 4.0 * float(operational[-1]) / rate
+    if (many := sum(span / scale for scale, _ in scales)) > MOST_CHANGES:
+        raise InputError(
+            f"rate: at {rate:g} requests/s {operational.size:,} of them last {span / 4.0:.2g} s, in which the bursts of the "
+            f"traffic come and go {many:.1g} times: too many to simulate",
+            "Simulate a higher rate, or traffic without its indices of dispersion.",
+        )
     changes: list[NDArray[np.float64]] = []
     factors: list[NDArray[np.float64]] = []
     for scale, variance in scales:

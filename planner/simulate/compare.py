@@ -19,6 +19,7 @@ from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 from planner.simulate.traffic import sample_rows, whole_tokens
+from planner.units import RATE_RULE, is_rate
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -175,8 +176,8 @@ def compare_policies(
         find_policy(name)
     if not policies or not rates_per_s:
         raise InputError("policies and rates: at least one of each is needed")
-    if bad := [r for r in rates_per_s if not (math.isfinite(r) and r > 0.0)]:
-        raise InputError(f"rates: must be positive, got {bad[0]!r}")
+    if bad := [r for r in rates_per_s if not is_rate(r)]:
+        raise InputError(f"rates: {RATE_RULE}, got {bad[0]!r}")
     given = dict(parameters or {})
     if unknown := [k for k in given if k not in policies]:
         raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")

@@ -43,6 +43,7 @@ from planner.simulate.verify import (
     judge_share,
     verify_pools,
 )
+from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, KV, chances
 from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
@@ -338,8 +339,8 @@ def verify_fleet(
     Verification
     """
     question, load = fleet.question, (load or Load()).beside(fleet.question.traffic.sending)
-    if not arrival_rate_per_s > 0.0:
-        raise InputError(f"rate: must be positive, got {arrival_rate_per_s!r}")
+    if not is_rate(arrival_rate_per_s):
+        raise InputError(f"rate: {RATE_RULE}, got {arrival_rate_per_s!r}")
     checks: list[Check] = []
     results: dict[str, SimulationResult] = {}
     warnings: list[str] = []

@@ -17,7 +17,7 @@ from planner.plans import json_number
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
 from planner.studies.dwell import cheapest_holding, paid_replicas
-from planner.units import format_count, format_duration, format_percent
+from planner.units import LEAST_RATE, format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 
 HOUR_S = 3600.0
@@ -79,11 +79,11 @@ def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, li
     known: dict[float, list[int]] = {}
     own, standing = fleet.question.traffic.rate_per_s, [p.size.replicas for p in fleet.pools]
     for rate in sorted(set(fleet_rates_per_s), reverse=True):
-        if rate <= 0.0:
+        if rate < LEAST_RATE:
             known[rate] = [fleet.promises.min_replicas] * len(fleet.pools)
             continue
         # a rate nearby is known: the number is nearly proportional
-        near = min((r for r in known if r > 0.0), key=lambda r: abs(math.log(r / rate)), default=None)
+        near = min((r for r in known if r >= LEAST_RATE), key=lambda r: abs(math.log(r / rate)), default=None)
         held, counts = (own, standing) if near is None else (near, known[near])
         guess = [math.ceil(n * rate / held) for n in counts]
         sizes = fleet.size(rate, guess)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.calibrate.design import designed_batches, measuring_order
-from planner.calibrate.fit import Fit, fit_points
+from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
 from planner.calibrate.points import Batch, Points, read_iterations_csv
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
@@ -48,6 +49,56 @@ def errors(fit: Fit, truth: IterationModel = TRUTH) -> np.ndarray:
         if n + m
     )
     return np.abs(times(fit.iteration, others) / times(truth, others) - 1)
+
+
+def many(count: int, repeated: bool = False) -> Points:
+    """Measured iterations with 1% of noise and a drift of 5%; `repeated`: one batch over and over beside twenty others."""
+    rng = np.random.default_rng(3)
+    drawn = [
+        Batch(int(n), int(c), *((1, int(new), 0) if new > 700 else ()))
+        for n, c, new in rng.integers((1, 64, 16), (128, 8192, 2048), size=(20 if repeated else count, 3))
+    ]
+    plan = (*drawn[:10], *[Batch(8, 500)] * (count - len(drawn)), *drawn[10:])
+    place = np.arange(count) / (count - 1)
+    return Points(plan, times(TRUTH, plan) * (1.0 + 0.05 * place) * np.exp(0.01 * rng.standard_normal(count)), place)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_of_very_many_points_some_are_fitted_and_all_are_judged(repeated: bool) -> None:
+    points = many(2000, repeated)
+    fit = fit_points(points, PRIOR, resamples=10)
+    assert fit.points <= MOST_POINTS < len(fit.residuals) == sum(k.points for k in fit.kinds) == 2000
+    assert fit.points >= 0.9 * MOST_POINTS
+    assert fit.drift == pytest.approx(0.05, abs=0.01)
+    # noise of 1% has a mean size of 0.8%; twenty batches and one say less of the rest than two thousand
+    assert fit.fit_error == pytest.approx(0.008, rel=0.15)
+    assert errors(fit).max() < (0.08 if repeated else 0.02)
+    assert fit.left_out_groups == (21 if repeated else 100)
+    told = fit.warnings[-1]
+    assert f"{fit.points:,} of 2,000 points" in told
+    assert f"in {fit.left_out_groups} groups" in told
+
+
+def test_thinning_keeps_every_batch_and_its_repeats_from_the_first_to_the_last() -> None:
+    points = many(2000, repeated=True)
+    kept = _thinned(points)
+    assert set(kept.batches) == set(points.batches)
+    assert points.order is not None and kept.order is not None
+    of_one = [[o for b, o in zip(p.batches, p.order, strict=True) if b == Batch(8, 500)] for p in (points, kept)]
+    assert (of_one[0][0], of_one[0][-1]) == (of_one[1][0], of_one[1][-1])
+    assert np.ptp(np.diff(of_one[1])) <= 1.01 / 1999
+    assert _thinned(points.select(range(MOST_POINTS))).time_s.size == MOST_POINTS
+
+
+def test_groups_leave_out_nearly_as_one_by_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = many(200)
+    alone = fit_points(points, PRIOR, resamples=2)
+    monkeypatch.setattr(sys.modules[fit_points.__module__], "LEFT_OUT_ALONE", 199)
+    groups = fit_points(points, PRIOR, resamples=2)
+    assert (alone.left_out_groups, groups.left_out_groups) == (0, 100)
+    assert groups.iteration == alone.iteration
+    # two points of two hundred, left out together, hardly move a fit of nine parameters
+    assert groups.leave_one_out_error == pytest.approx(alone.leave_one_out_error, rel=0.02)
 
 
 def test_clean_points_give_the_truth_back() -> None:

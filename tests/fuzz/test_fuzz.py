@@ -15,8 +15,10 @@ from fuzzer import (
     COMMANDS,
     CONFIG,
     MODEL,
+    POINTS,
     QUICK,
     SCALER,
+    SESSIONS,
     SOUND,
     TRACE,
     WORKLOAD,
@@ -60,6 +62,7 @@ MERGES = "z: &z {rate: 1}\n" + "".join(
 PLAN = ["plan", "--config", "config.yaml"]
 SCALE = ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"]
 FROM = ["calibrate", "--from", "points.csv", "-o", "made.yaml"]
+SESSION_POOL = ["--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--no-options"]
 SHOW = ["workload", "show", "mine.csv"]
 
 CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
@@ -124,6 +127,17 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         ["simulate", "--policies", "wait", "--rates", "2", "--requests", "50", "--set", "wait.k=2024-13-45"],
         {},
     ),
+    "a batch measured 2,000 times": (
+        FROM,
+        {"points.csv": (POINTS + 2000 * (POINTS.splitlines()[-1] + "\n")).encode()},
+    ),
+    "one request in an age": (["plan", *SESSION_POOL, "--rate", "4.9e-324"], {}),
+    "one request in an age, of a file": (
+        ["plan", "--cdf", "mine.csv", *QUICK],
+        {"mine.csv": WORKLOAD.replace("per_s: 12", "per_s: 1e-300").encode()},
+    ),
+    "one request in an age, changed to": (["what-if", "plan.yaml", "--set", "rate=4.9e-324"], {}),
+    "one request in an age, in bursts": (["simulate", "plan.yaml", "--requests", "200", "--rate", "1e-9"], {}),
     "measurements nested deeply": (FROM, {"points.csv": b"[" * 100_000}),
     "measurements of 5,000 digits": (FROM, {"points.csv": b'{"a": ' + b"9" * 5000 + b"}"}),
     "a tab where one of two readers wants none": (

@@ -41,7 +41,8 @@ def _one(calibration: Calibration) -> list[Block]:
         parts.append(
             Text(
                 [
-                    f"error on {fit.points} points {format_percent(fit.fit_error)}, left out one by one "
+                    f"error on {len(fit.residuals):,} points {format_percent(fit.fit_error)}, left out "
+                    f"{f'in {fit.left_out_groups} groups' if fit.left_out_groups else 'one by one'} "
                     f"{format_percent(fit.leave_one_out_error)} (p95 {format_percent(fit.leave_one_out_p95)})"
                 ]
             )
