@@ -43,8 +43,7 @@ was. `python benchmarks/default_is_best.py` asks the same of what a plan searche
 every value of `--tp`, `--token-budget`, `--max-num-seqs`, `--kv` and `--pools`. Of eleven run last, eight have no cheaper value
 at all (1, 2, 4 to 7, 19, 28); two were beaten by 5 to 7% (3: an engine that a guess had put last; 24: a split that only bursts
 make cheaper than one pool), and the search finds these since; one is (29: 1,000 requests/s of conversations on Llama 3.1 70B, P99
-TTFT 0.5 s, where `--max-num-seqs 64` takes 4.3% less): there two pools of almost the same requests are predicted 4% of their
-replicas apart. The other 29 were not run again.
+TTFT 0.5 s, where `--max-num-seqs 64` takes 4.3% less, which a plan does not try by itself). The other 29 were not run again.
 """
 
 PAGES = (
