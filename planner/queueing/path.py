@@ -33,8 +33,9 @@ Array = NDArray[np.float64]
 Cost = Callable[..., Array]
 """Duration of iterations [s] by decodes, sum of their contexts [tokens], prefill tokens and query-key pairs."""
 
-ROUNDS = 8
-"""Most rounds of substitution between waits, decodes and shared iterations; three at least."""
+ROUNDS = 5
+"""Most rounds of substitution between waits, decodes and shared iterations; three at least. More are asked for by pools that are
+full for minutes only, whose waits are far beyond any promise."""
 
 SETTLED = 0.025
 """Change of the times to first token that is still to come, over their mean, at which they end [1]: mostly after three, later where
