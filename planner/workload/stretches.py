@@ -57,8 +57,8 @@ FEWEST = 30
 """Requests of a class that say what such requests go through."""
 
 BLOCK_REQUESTS, BLOCKS_S = 240.0, (10.0, 20.0, 40.0, 80.0)
-"""Requests of a stretch that is taken or left, about, and the lengths it may have [s]. Stretches of 80 stray as much, but P99 TTFT is
-3% and P99 TPOT 2% optimistic with them: more of the requests stand near an end."""
+"""Requests of a stretch that is taken or left, about, and the lengths it may have [s]. Stretches of 80 stray as much, but
+P99 TTFT is 3% and P99 TPOT 2% optimistic with them: more of the requests stand near an end."""
 
 WARM_UPS_S = (5.0, 15.0)
 """Time before a stretch that is run but not counted: a life, but at least and at most this [s]. As much is run after it, or its
