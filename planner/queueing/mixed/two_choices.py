@@ -315,7 +315,8 @@ def _centred(sums: PromptSums, cost: BatchCost, budget: float, rate: float, repl
         state.settle()
         near = np.clip(np.searchsorted(at, centre), 1, at.size - 1)
         elasticity = np.clip((left[near] - left[near - 1]) / (at[near] - at[near - 1]), 0.15, 1.5)
-        excess = np.log(state.left[0] / rate)
+        # of a batch that prompts fill nobody may leave
+        excess = np.log(max(state.left[0] / rate, 1e-9))
         centre = float(min(centre - np.clip(excess / elasticity, -0.5, 0.5), np.log(0.98 * budget)))
     assert state is not None
     return state
