@@ -21,6 +21,9 @@ SCV_WINDOW_S = 60.0
 
 _MIN_WINDOWS = 8  # fewer windows say little about a variance
 _PEAK_WINDOW_S = 60.0
+_DAY_S = 86_400.0
+UNSEEN_S = 0.01 * _DAY_S
+"""What a trace may lack of a day or a week at its ends and still hold it [s]: its first request comes after midnight."""
 _LONGEST_PROFILE_S = 3.2e9  # a century: beyond it the clock is broken, not the traffic
 
 POISSON_ASSUMED = "Poisson assumed"
@@ -283,9 +286,9 @@ def count_dispersion(
 
 def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
     span = float(times[-1] - times[0])
-    if not 86_400.0 <= span <= _LONGEST_PROFILE_S:
+    if not _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
         return ()
-    hours = 168 if span >= 7 * 86_400.0 else 24
+    hours = 168 if span >= 7 * _DAY_S - UNSEEN_S else 24
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
     origin = -3 * 86_400.0 if absolute else float(times[0])
     if not absolute or hours == 24:

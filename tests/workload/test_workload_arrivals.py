@@ -74,6 +74,19 @@ def test_hourly_profile_by_hour_of_day_and_of_week() -> None:
     assert len(two_days) == 24
 
 
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_day_that_ends_two_seconds_before_midnight_is_a_day(absolute: bool) -> None:
+    """Hour 13 is twice as busy; a trace that lacks half an hour of the day holds none."""
+    seconds = 1_704_067_200.0 * absolute + 2.0 * np.arange(43_200)
+    busy = np.sort(np.concatenate([seconds, seconds[(seconds // 3600) % 24 == 13] + 1.0]))
+    profile = arrivals_from_times(busy, absolute=absolute).hourly_profile
+    assert profile[13] == pytest.approx(2 * 24 / 25, rel=2e-3)
+    assert profile[23] == pytest.approx(24 / 25, rel=2e-3)
+    assert arrivals_from_times(busy[busy < busy[0] + 84_600.0], absolute=absolute).hourly_profile == ()
+    week = arrivals_from_times(1_704_067_200.0 * absolute + 60.0 * np.arange(60 * 24 * 7), absolute=absolute)
+    assert len(week.hourly_profile) == 168
+
+
 def test_no_span_no_rate() -> None:
     assert arrivals_from_times([5.0]).rate_per_s is None
     assert arrivals_from_times([5.0, 5.0]).rate_per_s is None
