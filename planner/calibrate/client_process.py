@@ -128,6 +128,9 @@ def _hear(
                 ) from None
             return []
         if not line:
+            if any(answer.startswith(f"{number} {{") for answer in heard):
+                # it has answered; another one has not yet
+                continue
             raise CalibrationError("a client process ended by itself", "Measure with fewer requests in flight.")
         heard[f"{number} {line}"] = number
     return [line.partition(" ")[2] for line in sorted(found, key=heard.__getitem__)]
