@@ -10,7 +10,7 @@ from planner.errors import InputError
 LEAST_RATE = 1e-9
 """No rate of requests asked about is smaller [1/s]: beyond it the arithmetic ends before the question means anything."""
 
-RATE_RULE = f"must be positive, at least {LEAST_RATE:g} requests/s (one in 32 years)"
+RATE_RULE = f"must be a positive number, at least {LEAST_RATE:g} requests/s (one in 32 years)"
 """What :func:`is_rate` asks, in words."""
 
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
