@@ -853,7 +853,8 @@ def overview(
     tasks: list[Callable[[], Any]] = [
         partial(evaluation_of, standing, rates[::2]),
         partial(evaluation_of, standing, rates[1::2]),
-        partial(cost, found, rate_is="peak"),
+        # a mean, stated or the trace's own, is that of the hours; any other rate is what the fleet is sized for
+        partial(cost, found, rate_is="mean" if inputs.rate is None or inputs.rate_is == "mean" else "peak"),
         partial(_day_of, found),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
     ]
