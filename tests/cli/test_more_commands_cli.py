@@ -133,7 +133,7 @@ def test_verify_judges_the_plan_and_keeps_stdout_the_plan(folder: Path) -> None:
 
 BAD = [
     (("evaluate", "nowhere.yaml"), "no such file"),
-    (("evaluate", "plan.yaml", "--rate", "0"), "rate: must be positive"),
+    (("evaluate", "plan.yaml", "--rate", "0"), "rate: must be a positive number"),
     (("evaluate", "plan.yaml", "--rate", "1e-12"), "at least 1e-09 requests/s"),
     (("what-if", "base.yaml", "--set", "rate=4.9e-324"), "at least 1e-09 requests/s"),
     (("simulate", "plan.yaml", "--rate", "1e-300"), "at least 1e-09 requests/s"),

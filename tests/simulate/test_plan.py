@@ -215,7 +215,7 @@ def test_interrupt_leaves_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mon
         (["--policies", "sarathy", "--rates", "5"], "did you mean 'sarathi'"),
         (["--policies", "eb"], "--rates is needed"),
         (["--policies", "eb", "--rates", "5", "--set", "k=3"], "POLICY.PARAMETER=VALUE"),
-        (["--policies", "eb", "--rates", "-5", "--requests", "50"], "must be positive"),
+        (["--policies", "eb", "--rates", "-5", "--requests", "50"], "must be a positive number"),
         (["no-such-plan.yaml"], "no such file"),
     ],
 )
