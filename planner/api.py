@@ -828,7 +828,7 @@ def overview(
     from planner.advice.choices import choices_after, cost_with
     from planner.advice.within import within
     from planner.fleet.shapes import standing_fleet
-    from planner.question.compiled import compile_question
+    from planner.question.compiled import compile_question, rate_of_hours
     from planner.question.files import engines_of, load_question, question_of
     from planner.question.record import recorded_plan
     from planner.studies import overview as about
@@ -853,9 +853,8 @@ def overview(
     tasks: list[Callable[[], Any]] = [
         partial(evaluation_of, standing, rates[::2]),
         partial(evaluation_of, standing, rates[1::2]),
-        # a mean, stated or the trace's own, is that of the hours; any other rate is what the fleet is sized for
-        partial(cost, found, rate_is="mean" if inputs.rate is None or inputs.rate_is == "mean" else "peak"),
-        partial(_day_of, found),
+        partial(cost, found),
+        partial(_day_of, found, rate_of_hours(inputs, traffic)),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
     ]
     seconds = parse_duration(choices, "choices")
@@ -878,10 +877,10 @@ def overview(
     )
 
 
-def _day_of(fleet: Plan) -> Schedule | None:
+def _day_of(fleet: Plan, rate_is: Literal["mean", "peak"]) -> Schedule | None:
     """Its day; ``None`` where the traffic has no times, or fewer than a day's."""
     try:
-        return schedule(fleet)
+        return schedule(fleet, rate_is=rate_is)
     except (InputError, InfeasibleError):
         return None
 
@@ -1078,7 +1077,8 @@ def cost(
     pue, kwh_price, co2
         Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
     **options
-        Options of :func:`plan`, such as ``rate_is``.
+        Options of :func:`plan`. ``rate_is`` (the plan's rate is the ``mean`` of the hours or their ``peak``) is by default as it
+        was planned.
 
     Returns
     -------
@@ -1094,6 +1094,7 @@ def cost(
     """
     from planner.catalog.api_prices import read_api_prices
     from planner.catalog.load import gpu
+    from planner.question.compiled import rate_of_hours
     from planner.question.files import load_question, question_of
     from planner.studies.costs import Spot, costs_of, months_of
     from planner.studies.schedule import make_schedule
@@ -1117,6 +1118,7 @@ def cost(
     if apis and not api_models:
         apis = _apis_of(inputs.model, apis, str(api_prices))
     notes, traffic = [], saved.traffic(inputs.cdf)
+    data.setdefault("rate_is", rate_of_hours(inputs, traffic))
     elasticity = _elasticity(data, parse_duration(startup, "startup"), parse_duration(dwell, "dwell"))
     if hours is None and not traffic.arrivals.hourly_profile:
         notes.append("no rates by hour: every hour is the plan's (--hours gives them)")

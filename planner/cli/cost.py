@@ -21,8 +21,12 @@ def cost(
         ),
     ] = None,
     rate_is: Annotated[
-        str, opt.told("peak: the plan's rate is the busiest hour's; mean: the mean over the hours.", panel=TIME)
-    ] = "peak",
+        str | None,
+        opt.told(
+            "The plan's rate is the busiest hour's (peak) or the mean of the hours. Default: as it was planned.",
+            panel=TIME,
+        ),
+    ] = None,
     startup: Annotated[str, opt.told("From starting a replica until it serves.", panel=TIME)] = "4min",
     dwell: Annotated[str, opt.told("Least time a pool keeps its number of replicas.", panel=TIME)] = "1h",
     reserved: Annotated[

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
@@ -384,6 +385,15 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
             )
         return rate
     return rate * max(workload.arrivals.hourly_profile)
+
+
+def rate_of_hours(inputs: PlanInputs, workload: Workload) -> Literal["mean", "peak"]:
+    """Whether the stated rate is the mean of the hours or the busiest hour's, as :func:`rate_of` took it."""
+    if inputs.rate_is == "mean" or (
+        inputs.rate is None and inputs.rate_is is None and workload.arrivals.hourly_profile
+    ):
+        return "mean"
+    return "peak"
 
 
 def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterator[Remark]:

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -203,3 +204,18 @@ def test_disaggregated_pools_cause_what_they_do() -> None:
     assert 0.0 < found.tokens.input_share < 1.0 and len(by_pool) == 2
     assert all(math.isfinite(w.cost_usd_per_hour) for w in found.ways)
     assert all(a.cost_usd_per_hour >= b.cost_usd_per_hour for a, b in itertools.pairwise(found.ways))
+
+
+@pytest.mark.parametrize(("rate", "rate_is"), [(20.0, "mean"), (20.0, "peak"), (20.0, None), (None, None)])
+def test_the_busiest_hour_is_the_plans(
+    rate: float | None, rate_is: Literal["mean", "peak"] | None, tmp_path: Path
+) -> None:
+    """A rate stays what the plan took it for: the fleet of every hour is the plan's own."""
+    file = tmp_path / "day.csv"
+    profile = " ".join(["0.5"] * 8 + ["2.0"] * 4 + ["1.0"] * 12)
+    head = f"# arrival_rate_per_s: 20\n# hourly_profile: {profile}\ntokens,cdf,input_tokens,output_tokens\n"
+    file.write_text(head + "500,0.5,400,100\n1500,1,1300,200\n")
+    found = fo.plan(file, slo=4.0, rate=rate, rate_is=rate_is, method="mgc", kv="reserved", pools=1, tp=1)
+    paid = fo.cost(found)
+    by_name = {w.name: w.cost_usd_per_hour for w in paid.ways}
+    assert by_name["on demand, busiest hour always"] == pytest.approx(found.cost_usd_per_hour)
