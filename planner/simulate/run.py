@@ -56,6 +56,9 @@ class Run:
     policies: list[Policy]
 
 
+_MOST_REPLICAS = 10_000
+
+
 def run_policy(
     requests: Sequence[Request],
     policy: str | Callable[[], Policy],
@@ -100,8 +103,8 @@ def run_policy(
     (1.0, 2.0)
     """
     check_requests(requests)
-    if replicas < 1:
-        raise InputError(f"replicas must be at least 1, got {replicas!r}")
+    if not 1 <= replicas <= _MOST_REPLICAS:
+        raise InputError(f"replicas must lie in 1..{_MOST_REPLICAS:,} to be simulated one by one, got {replicas!r}")
     if not capacity > 0:
         raise InputError(f"capacity must be positive, got {capacity!r}")
     if len({r.index for r in requests}) != len(requests):

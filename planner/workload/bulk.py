@@ -71,7 +71,7 @@ class _Table:
 
     def __init__(self, scan: str, names: Sequence[str], types: Sequence[str], first: Any = None) -> None:
         self._scan, self.first = scan, first
-        self._paths: list[str] = []
+        self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
         self._columns = {normal_name(n): (n, t) for n, t in zip(names, types, strict=True)}
         self.twice = len(self._columns) != len(names)
 
@@ -80,8 +80,13 @@ class _Table:
         """What to select from; of JSON lines every record is taken apart once, for all fields asked for until now."""
         if self.first is None:
             return self._scan
-        paths = ", ".join(_quoted(path, "'") for path in self._paths)
-        return f"(SELECT json, json_extract_string(json, [{paths}]) AS found FROM {self._scan})"
+        if not any("." in path for path in self._paths):
+            types = ", ".join(f"{_quoted(path, chr(39))}: '{kind}'" for path, kind in self._paths.items())
+            names = ", ".join(f"{_quoted(path, chr(34))} AS f{k}" for k, path in enumerate(self._paths))
+            return f"(SELECT {names} FROM read_ndjson({self._scan}, columns={{{types}}}))"
+        paths = ", ".join(_quoted(_steps(path), "'") for path in self._paths)
+        names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
+        return f"(SELECT {names} FROM (SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})))"
 
     @classmethod
     def of(cls, engine: Any, source: Source, kind: str) -> _Table | None:
@@ -100,24 +105,37 @@ class _Table:
             record = source.head().record
             if not isinstance(record, dict):
                 return None
-            return cls(f"read_ndjson_objects({path})", (), (), record)
+            return cls(path, (), (), record)
         described = engine.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
         return cls(relation, [row[0] for row in described], [row[1] for row in described])
 
-    def field(self, candidates: Sequence[str]) -> tuple[str, str, str] | None:
-        """Expression, type and name of the first of these fields that the file has."""
+    def field(self, candidates: Sequence[str], *, later: bool = False) -> tuple[str, str, str] | None:
+        """Expression, type and name of the first of these fields that the file has; of JSON lines its first record, or any `later`."""
         if self.first is not None:
-            path, value = found_at(self.first, tuple(candidates))
-            if value is not None:
-                self._paths.append(_steps(path))
-                return f"found[{len(self._paths)}]", "VARCHAR", path
-            # what the first record lacks, a later one may have
-            found = [f"json_extract_string(json, {_quoted(_steps(c), chr(39))})" for c in candidates]
-            return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", path) if found else None
+            path, _ = found_at(self.first, tuple(candidates))
+            if path:
+                return self._asked_for(path), self._paths[path], path
+            found = [self._asked_for(c) for c in candidates] if later else []
+            return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", "") if found else None
         for name in candidates:
             if (column := self._columns.get(normal_name(name))) is not None:
                 return _quoted(column[0], '"'), column[1], column[0]
         return None
+
+    def as_number(self, column: tuple[str, str, str]) -> tuple[str, str, str]:
+        """A field of JSON lines read as a number at once, where the first record has one: as text first takes twice as long."""
+        expression, _, path = column
+        value = None if self.first is None else self.first.get(path)
+        # whole numbers are read to 53 bits, and booleans become 0 and 1: those are left to who can tell them apart
+        if not isinstance(value, (int, float)) or value in (0, 1) or not abs(value) < 1 << 53:
+            return column
+        self._paths[path] = "DOUBLE"
+        return f"CASE WHEN {expression} NOT IN (0, 1) THEN {expression} END", "DOUBLE", path
+
+    def _asked_for(self, path: str) -> str:
+        """Name of a field of JSON lines in the relation."""
+        self._paths.setdefault(path, "VARCHAR")
+        return f"f{list(self._paths).index(path)}"
 
 
 def _steps(path: str) -> str:
@@ -134,14 +152,14 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     fields: CsvColumns = form.fields  # type: ignore[assignment]
     own = options.columns
 
-    def of(role: str, known: Sequence[str]) -> tuple[str, str, str] | None:
-        return table.field((own[role],) if role in own else known)
+    def of(role: str, known: Sequence[str], later: bool = False) -> tuple[str, str, str] | None:
+        return table.field((own[role],) if role in own else known, later=later)
 
     sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
-    time, label = of("time", fields.time), of("category", fields.category)
-    if any((found := table.field(known)) is not None and found[2] for known in fields.of_calls(own).values()):
+    time, label = of("time", fields.time, True), of("category", fields.category, True)
+    if any(table.field(known) is not None for known in fields.of_calls(own).values()):
         return None  # requests that come back are more than a table
-    wanted = [(name, table.field((name,)), value) for name, value in options.where.items()]
+    wanted = [(name, table.field((name,), later=True), value) for name, value in options.where.items()]
     missing = any(role in own and found is None for role, found in (("time", time), ("category", label)))
     if (
         sent is None
@@ -151,6 +169,8 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         or any(f is None for _, f, _ in wanted)
     ):
         return None
+    if time is not None and time not in (label, *(found for _, found, _ in wanted)):
+        time = table.as_number(time)
     builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit))
     builder.selects = True
 
@@ -178,10 +198,10 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     names: list[str] = []
     if label is not None:
         text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
-        rows = f"(SELECT {text} AS label FROM {table.relation}{where} LIMIT {{}})"
+        rows = f"SELECT {text} AS label FROM {table.relation}{where} LIMIT"
         # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
         for limit in (_FIRST_LABELS, "ALL"):
-            names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM {rows.format(limit)}").fetchall()]
+            names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit})").fetchall()]
             arrays = _arrays(engine, [*columns, _numbered(label, text, names)], f"{table.relation}{where}")
             if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
                 break

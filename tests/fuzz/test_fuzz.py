@@ -123,6 +123,14 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         SCALE,
         {"scaler.yaml": SCALER.replace("scaleUp: {", "scaleUp: [{").replace("}]}", "}]}]", 1).encode()},
     ),
+    "a rate at the end of all numbers for a policy": (
+        ["simulate", "--policies", "wait,mixed", "--rates", "1.7976931348623157e308", "--requests", "100", "-w", "mine.csv"],
+        {},
+    ),
+    "more replicas than there are machines for a policy": (
+        ["simulate", "--policies", "wait,mixed", "--rates", "2", "--requests", "100", "-w", "mine.csv", "--replicas", "9" * 30],
+        {},
+    ),
     "a day that is none for a policy": (
         ["simulate", "--policies", "wait", "--rates", "2", "--requests", "50", "--set", "wait.k=2024-13-45"],
         {},

@@ -212,3 +212,49 @@ def test_times_read_in_a_thread_say_the_same(tmp_path: Path, monkeypatch: pytest
         assert one.arrivals == two.arrivals and np.array_equal(one.weight, two.weight)
         first, second = one.path_of_traffic(), two.path_of_traffic()
         assert first is not None and second is not None and np.array_equal(first.counts, second.counts)
+
+
+LINES = [
+    {"timestamp": 1715300000.25 + k, "input_tokens": 5 + k, "output_tokens": k % 3, "kind": "chat"} for k in range(40)
+]
+
+
+@pytest.mark.parametrize(
+    ("odd", "read"),
+    [
+        ({"timestamp": "1715300040.5", "input_tokens": "7", "output_tokens": 1.0, "kind": 3}, True),
+        ({"timestamp": 1715300041, "input_tokens": 7, "output_tokens": "1", "kind": None}, True),
+        ({"timestamp": 1715300041, "input_tokens": 7, "output_tokens": 1, "Kind": "other", "more": [1, {"a": 2}]}, True),
+        # a number to an engine, none to a reader of requests
+        ({"timestamp": True, "input_tokens": 7, "output_tokens": 1, "kind": "chat"}, False),
+        ({"timestamp": 1715300041, "input_tokens": False, "output_tokens": 1, "kind": "chat"}, False),
+        ({"timestamp": 1715300041, "input_tokens": 7, "output_tokens": True, "kind": "chat"}, False),
+        ({"timestamp": "soon", "input_tokens": 7, "output_tokens": 1, "kind": "chat"}, False),
+        ({"timestamp": [1], "input_tokens": 7, "output_tokens": 1, "kind": "chat"}, False),
+        ({"timestamp": None, "input_tokens": 7, "output_tokens": 1, "kind": "chat"}, False),
+        ({"input_tokens": 7, "output_tokens": 1, "kind": "chat"}, False),
+        ([1, 2], False),
+    ],
+)  # fmt: skip
+def test_lines_of_other_types_than_the_first(odd: Any, read: bool, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*LINES, odd]))
+    options = ReadOptions(columns={"category": "kind"})
+    form = next(f for f in formats("jsonl") if f.name == "generic")
+    found, rows = read_bulk(Source(path), form, options), form.read(Source(path), options)
+    assert isinstance(rows, TraceBuilder)
+    assert (found is not None) is read
+    assert read or rows.unreadable == 1
+    if found is not None:
+        assert (found.inputs, found.outputs, found.times) == (rows.inputs, rows.outputs, rows.times)
+        assert labels(found) == labels(rows)
+
+
+def test_times_asked_for_twice_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    options = ReadOptions(columns={"category": "timestamp"}, where={"timestamp": "1715300003.25"})
+    form = next(f for f in formats("jsonl") if f.name == "generic")
+    found, rows = read_bulk(Source(path), form, options), form.read(Source(path), options)
+    assert found is not None and isinstance(rows, TraceBuilder)
+    assert (found.inputs, found.times, labels(found)) == (rows.inputs, rows.times, labels(rows))

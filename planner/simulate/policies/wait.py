@@ -66,17 +66,22 @@ class Wait:
                 node.prefill(request, request.prefill_length)
 
 
+_MOST = 1 << 20
+"""No iteration holds so many requests."""
+
+
 def smallest_threshold(situation: Situation) -> int:
     """Smallest n at least 1.1 times the arrivals during an iteration that admits n and decodes n per stage."""
     mean_input, mean_output, rate = situation.mean_input, situation.mean_output, situation.rate_per_s
     n = 1
-    while n < 1 << 20:
+    while n < _MOST:
         decodes = n * (mean_output - 1.0)
         pairs = n * mean_input * (mean_input + 1.0) / 2.0
         duration = situation.model.time(decodes, decodes * situation.mean_context, n * mean_input, pairs)
-        if n >= 1.1 * rate * duration:
+        least = min(1.1 * rate * duration, _MOST)
+        if n >= least:
             return n
-        n = max(n + 1, math.ceil(1.1 * rate * duration)) if n < 4096 else 2 * n
+        n = max(n + 1, math.ceil(least)) if n < 4096 else 2 * n
     raise InputError(f"wait: no threshold keeps up with {rate:g} requests/s on one replica")
 
 
