@@ -110,7 +110,7 @@ class _Table:
         return cls(relation, [row[0] for row in described], [row[1] for row in described])
 
     def field(self, candidates: Sequence[str], *, later: bool = False) -> tuple[str, str, str] | None:
-        """Expression, type and name of the first of these fields that the file has; of JSON lines its first record, or any `later`."""
+        """Expression, type and name of the first of these fields that a file has, of JSON lines its first record or `later` ones."""
         if self.first is not None:
             path, _ = found_at(self.first, tuple(candidates))
             if path:
