@@ -86,7 +86,8 @@ class _Table:
             return f"(SELECT {names} FROM read_ndjson({self._scan}, columns={{{types}}}))"
         paths = ", ".join(_quoted(_steps(path), "'") for path in self._paths)
         names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
-        return f"(SELECT {names} FROM (SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})))"
+        found = f"SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})"
+        return f"(SELECT {names} FROM ({found}))"
 
     @classmethod
     def of(cls, engine: Any, source: Source, kind: str) -> _Table | None:
@@ -110,7 +111,7 @@ class _Table:
         return cls(relation, [row[0] for row in described], [row[1] for row in described])
 
     def field(self, candidates: Sequence[str], *, later: bool = False) -> tuple[str, str, str] | None:
-        """Expression, type and name of the first of these fields that a file has, of JSON lines its first record or `later` ones."""
+        """Expression, type and name of the first of these fields in a file; of JSON lines in its first record, or `later`."""
         if self.first is not None:
             path, _ = found_at(self.first, tuple(candidates))
             if path:
