@@ -13,11 +13,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from public_data import NO_ALLREDUCE
 
 from planner.calibrate.fit import fit_points
 from planner.calibrate.points import read_iterations_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
+from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 
@@ -43,7 +45,7 @@ def table(path: Path) -> list[str]:
     ]
     rows = []
     for (device, network, tp), points in read_iterations_csv(path).items():
-        prior = roofline(find_gpu(device), find_model(network), tp)
+        prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
         columns = (
             points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
             points.prefill_end,

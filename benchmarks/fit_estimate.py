@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from public_data import Case, kernel_cases, mlperf_cases, open_loop_cases, server_cases
+from public_data import NO_ALLREDUCE, Case, kernel_cases, mlperf_cases, open_loop_cases, server_cases
 
 from planner.engines import engine as find_engine
 from planner.iteration.constants import CONSTANTS
@@ -100,7 +100,8 @@ def all_cases(data: Path, constants: Mapping[str, float] = CONSTANTS) -> list[Ca
 
 def estimated(case: Case, constants: Mapping[str, float]) -> FloatArray:
     """log(predicted/measured) of a case's points, shape (points,)."""
-    model = roofline(case.gpu, case.model, case.parallel, engine=case.engine, constants=constants)
+    known = dict(constants) | NO_ALLREDUCE if case.alone else constants
+    model = roofline(case.gpu, case.model, case.parallel, engine=case.engine, constants=known)
     if case.steps:
         model = model.with_requests(find_engine(case.engine or "vllm").request_s, case.steps, 1.0)
     return np.atleast_1d(case.log_ratio(model))

@@ -62,6 +62,8 @@ class Case:
         From the iteration-time model to log(predicted/measured) of its points, shape (points,).
     steps
         Decode steps of a request, over which the host's work on it is spread; 0 = no requests.
+    alone
+        Whether one GPU's share was measured without the group's all-reduces.
     system
         Cases of one system are ways of spreading the model that the source leaves open: the fastest counts.
     """
@@ -75,6 +77,11 @@ class Case:
     log_ratio: Callable[[IterationModel], FloatArray]
     system: str = ""
     steps: float = 0.0
+    alone: bool = False
+
+
+NO_ALLREDUCE: Mapping[str, float] = {"allreduce_s": 0.0, "link": math.inf}
+"""Constants of a tensor-parallel share that was measured by itself."""
 
 
 def public_gpu(name: str, mlperf: Path) -> GpuSpec:
@@ -122,6 +129,7 @@ def kernel_cases(data: Path) -> Iterator[Case]:
                 Parallelism(int(tp)),
                 None,
                 _kernel_ratio(kept),
+                alone=number == 1,
             )
 
 

@@ -11,71 +11,71 @@ from collections.abc import Mapping
 
 CONSTANTS: Mapping[str, float] = {
     # share of the peak bandwidth when streaming weights; 57 cells, 11 GPUs
-    "weights": 0.8497,
+    "weights": 0.8494,
     # share of the peak bandwidth when reading KV; 94 cells, 19 GPUs
-    "kv": 0.8103,
+    "kv": 0.8072,
     # share of the peak matrix rate, 16 and 8 bits; 71 cells, 17 GPUs
-    "matmul": 0.7199,
+    "matmul": 0.7203,
     # share of the peak matrix rate, 4 bits; 28 cells, 7 GPUs
-    "matmul_fp4": 0.7739,
+    "matmul_fp4": 0.7745,
     # exponent of the matrix rate in the power limit of boards with less power for it than an H100 SXM; 48 cells, 8 GPUs
-    "power": 0.5451,
+    "power": 0.545,
     # share of the matrix products' time that streaming the weights does not hide; 25 cells, 9 GPUs
-    "exposed": 0.1811,
+    "exposed": 0.1893,
     # share of the peak 16-bit matrix rate in prefill attention; 44 cells, 11 GPUs
     "attention": 1,
     # times the values between matrix products pass through memory; 98 cells, 19 GPUs
-    "activations": 2.566,
+    "activations": 2.549,
     # matrix rate of routed experts over that of dense layers; 14 cells, 12 GPUs
-    "experts": 0.7131,
+    "experts": 0.712,
     # speed of mixtures of 32 and more experts on GPUs without 4-bit matrix units over that on others; 1 cells, 1 GPUs
-    "fine_experts": 0.5128,
+    "fine_experts": 0.5127,
     # tokens of the busiest GPU over the mean where whole experts are spread; 5 cells, 5 GPUs
     "imbalance": 1,
-    # share of a link's bandwidth in collectives; 42 cells, 10 GPUs
-    "link": 0.4183,
-    # latency of an all-reduce, or of one way to the experts [s]; 29 cells, 5 GPUs
-    "allreduce_s": 5.275e-06,
+    # share of a link's bandwidth in collectives; 41 cells, 9 GPUs
+    "link": 0.4075,
+    # latency of an all-reduce, or of one way to the experts [s]; 29 cells, 4 GPUs
+    "allreduce_s": 5.676e-06,
     # small kernels and gaps of a layer [s]; 50 cells, 9 GPUs
-    "launch_s_per_layer": 4.725e-05,
+    "launch_s_per_layer": 4.705e-05,
     # share of it left where an engine replays recorded launches (CUDA graphs); 35 cells, 3 GPUs
-    "graph_launch": 0.2869,
+    "graph_launch": 0.2817,
     # bringing a layer's activations into 8 or 4 bits, in an engine [s]; 25 cells, 3 GPUs
-    "quantize_s_per_layer": 2.179e-05,
+    "quantize_s_per_layer": 2.129e-05,
     # decode attention per sequence and layer besides its KV [s]; 76 cells, 17 GPUs
-    "sequence_s_per_layer": 9.465e-08,
+    "sequence_s_per_layer": 9.499e-08,
     # bandwidth share of cards with GDDR memory over that of NVIDIA's modules; 15 cells, 5 GPUs
-    "bandwidth_workstation": 1.114,
+    "bandwidth_workstation": 1.102,
     # bandwidth share of AMD Instinct over that of NVIDIA's modules; 9 cells, 4 GPUs
-    "bandwidth_amd": 1.049,
+    "bandwidth_amd": 1.048,
     # matrix share of cards with GDDR memory over that of NVIDIA's modules; 15 cells, 5 GPUs
-    "compute_workstation": 1.012,
+    "compute_workstation": 1.014,
     # matrix share of AMD Instinct over that of NVIDIA's modules; 9 cells, 4 GPUs
-    "compute_amd": 0.7314,
+    "compute_amd": 0.7309,
     # vLLM: host time of an iteration [s]; 10 cells, 2 GPUs
-    "vllm_iteration_s": 0.001492,
+    "vllm_iteration_s": 0.001488,
     # vLLM: host time of an iteration per running sequence [s]; 10 cells, 2 GPUs
-    "vllm_sequence_s": 8.866e-06,
+    "vllm_sequence_s": 8.794e-06,
     # SGLang: host time of an iteration [s]; 4 cells, 1 GPUs
-    "sglang_iteration_s": 0.0005966,
+    "sglang_iteration_s": 0.0005898,
     # SGLang: host time of an iteration per running sequence [s]; 3 cells, 1 GPUs
-    "sglang_sequence_s": 7.653e-06,
+    "sglang_sequence_s": 7.624e-06,
     # TensorRT-LLM: host time of an iteration [s]; 21 cells, 3 GPUs
-    "trtllm_iteration_s": 0.000732,
+    "trtllm_iteration_s": 0.0007243,
     # TensorRT-LLM: host time of an iteration per running sequence [s]; 21 cells, 3 GPUs
-    "trtllm_sequence_s": 3.135e-05,
+    "trtllm_sequence_s": 3.052e-05,
     # vLLM with thousands of sequences, as submitted to MLPerf: per iteration [s]; 13 cells, 7 GPUs
     "vllm_offline_iteration_s": 0.04859,
     # TensorRT-LLM with thousands of sequences, as submitted to MLPerf: per iteration [s]; 37 cells, 12 GPUs
-    "trtllm_offline_iteration_s": 0.009342,
+    "trtllm_offline_iteration_s": 0.00934,
     # either, per iteration and layer [s]; 39 cells, 15 GPUs
-    "offline_launch_s_per_layer": 0.0001032,
+    "offline_launch_s_per_layer": 0.0001005,
 }
 """Shares are of 1, times in seconds. NVIDIA's data-centre modules are the class the others are told against."""
 
 BANDS: Mapping[str, float] = {
-    "kernels modules dense": 0.20,  # 7 cells
-    "kernels others dense": 0.15,  # 8 cells
+    "kernels modules dense": 0.19,  # 7 cells
+    "kernels others dense": 0.13,  # 8 cells
     "offline modules dense": 0.13,  # 16 cells
     "offline modules experts": 0.23,  # 13 cells
     "offline others dense": 0.24,  # 14 cells
