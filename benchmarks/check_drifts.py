@@ -1,8 +1,10 @@
-"""Does `check` name what was planted, and nothing where nothing was? ``python benchmarks/check_drifts.py [REQUESTS [SEED]]``
+"""Does `check` name what was planted, and nothing where nothing was? ``benchmarks/check_drifts.py [apart] [REQUESTS [SEED]]``
 
 Three plans; a simulator with other seeds stands in for their fleets and answers as Prometheus would. Six drifts of each (rate x2,
 outputs +30%, iteration time +20%, cached share halved, a replica lost, routing at random) must each be named, and nothing else;
 twenty runs as planned, ten of them of a fourth plan whose gateway does not look, must name nothing.
+
+``apart``: three plans of prefill and decode pools, drifts planted in one pool or the other, and twelve quiet runs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import planner as fo
 from planner.monitor.check import check_fleet
 from planner.question.files import question_of
-from tests.monitor.exporter import exported
+from tests.monitor.exporter import exported, exported_pair
 
 PLANS = {
     "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "routing": "p2c", "cached_share": 0.5},
@@ -71,6 +73,54 @@ def main(requests: int, first: int) -> int:
     return 0 if right == 18 and quiet == 20 else 1
 
 
+APART = {
+    "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "cached_share": 0.5},
+    "lmsys, a100": {"workload": "lmsys", "rate": 150, "slo": 0.5, "e2e": 15.0, "gpu": "a100", "cached_share": 0.4},
+    "azure, random": {
+        "workload": "azure",
+        "rate": 100,
+        "slo": 0.5,
+        "tpot": 0.03,
+        "routing": "random",
+        "cached_share": 0.3,
+    },
+}
+DRIFTS_APART = [
+    ("prefill", "traffic", {"rate": 2.0}),
+    ("decode", "output lengths", {"outputs": 1.3}),
+    ("prefill", "iteration time", {"slower_prefill": 1.2}),
+    ("decode", "iteration time", {"slower_decode": 1.2}),
+    ("prefill", "cache", {"cached": 0.5}),
+    ("prefill", "replicas", {"lost_prefill": 1}),
+    ("decode", "replicas", {"lost_decode": 1}),
+]
+
+
+def apart(requests: int, first: int) -> int:
+    """Planted drifts and quiet runs of prefill and decode pools."""
+    right = also = quiet = calm = seed = 0
+    plans = {name: fo.plan(shape="disaggregated", burst="poisson", **options) for name, options in APART.items()}
+    for name, plan in plans.items():
+        print(f"{name}: {plan!r}")
+        for pool, component, drift in [*DRIFTS_APART, *[("", "", {})] * 4]:
+            found = fo.check(plan, exported_pair(plan, first + seed, requests, **drift))
+            named = [(p, x.component) for p, x in found.moved]
+            seed += 1
+            right += (pool, component) in named
+            # a queue that grows in front of the prefill pool is less traffic for the other
+            also += len([x for x in named if x != (pool, component) and x != ("decode", "traffic")]) if component else 0
+            quiet += not component and not named
+            calm += not component and found.state == "kept"
+            told = ", ".join(f"{p} {c}" for p, c in named) or "nothing"
+            print(f"  {f'{pool} {component}'.strip() or 'quiet'}: {told} ({found.state})", flush=True)
+    drifts = len(plans) * len(DRIFTS_APART)
+    print(
+        f"named {right} of {drifts}, {also} others with them; nothing named in {quiet} of 12 quiet cases, kept in {calm}"
+    )
+    return 0 if right == drifts and quiet == 12 else 1
+
+
 if __name__ == "__main__":
-    given = [int(a) for a in sys.argv[1:]]
-    sys.exit(main(*(given + [20_000, 100][len(given) :])))
+    given = [int(a) for a in sys.argv[1:] if a != "apart"]
+    run = apart if "apart" in sys.argv else main
+    sys.exit(run(*(given + [20_000, 100][len(given) :])))

@@ -1368,8 +1368,6 @@ def autoscale(
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf)
     built = standing_fleet(compile_question(inputs, loaded), saved.pools)
-    if built.linked:
-        raise InputError("a fleet of prefill and decode pools has no scaler yet")
     flat = hours is None and not loaded.arrivals.hourly_profile
     by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)

@@ -131,6 +131,8 @@ class Autoscaling(InNotebooks):
         Where the path of the rates is from.
     pools
         The pools.
+    engine
+        Whose metrics its objects ask for; ``None`` = the default engine's.
     notes
         Worth knowing.
     """
@@ -139,6 +141,7 @@ class Autoscaling(InNotebooks):
     prefix: str
     source: str
     pools: tuple[PoolScaler, ...]
+    engine: str | None = None
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -307,7 +310,10 @@ def autoscaling(
         # a step of fifteen seconds over a week is many: rules are derived from a day of it
         short = [p[: round(86_400 / STEP_S)] for p in paths[:PATHS]]
         policy, headroom = derive_policy(capacity, threshold, short, begin.seconds, running)
-        outcomes = _outcomes(capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name))
+        tokens = math.fsum(fleet.work_tokens(k))
+        outcomes = _outcomes(
+            capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name), tokens
+        )
         held: tuple[int, ...] = ()
         if clock:
             held = clock_of(capacity, pool.law.share * day)
@@ -322,13 +328,23 @@ def autoscaling(
         if arrivals and arrivals.dispersion
         else f"path: {source}, without swings (no arrivals measured)",
     ]
-    return Autoscaling(model, prefix, source, tuple(found), tuple(notes))
+    if fleet.linked:
+        notes.append("windows of prefill and decode pools are taken to break where the promises about all requests do")
+    engine = fleet.pools[0].option.profile.engine
+    return Autoscaling(model, prefix, source, tuple(found), engine, tuple(notes))
 
 
 def _outcomes(
-    capacity: Capacity, policy: Policy, path: Floats, startup_s: float, running: Running, pool: Pool, own: Policy | None
+    capacity: Capacity,
+    policy: Policy,
+    path: Floats,
+    startup_s: float,
+    running: Running,
+    pool: Pool,
+    own: Policy | None,
+    tokens: float,
 ) -> tuple[Outcome, ...]:
-    law_tokens = float((pool.law.weight * (pool.law.input_tokens + pool.law.output_tokens)).sum())
+    """What becomes of the path under every scaler; the user's own may count the tokens of requests [tokens]."""
     usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
     courses = {
         "derived": run_policy(policy, path, startup_s, running),
@@ -337,5 +353,5 @@ def _outcomes(
         "70% of capacity": run_policy(usual, path, startup_s),
     }
     if own is not None:
-        courses["yours"] = run_policy(own, path, startup_s, running, law_tokens)
+        courses["yours"] = run_policy(own, path, startup_s, running, tokens)
     return tuple(outcome(name, path, paid, capacity, startup_s) for name, paid in courses.items())

@@ -10,7 +10,7 @@ from planner.autoscale.derive import Autoscaling, PoolScaler
 from planner.deploy.kubernetes import dump
 from planner.deploy.serving import object_name
 from planner.errors import InputError, did_you_mean
-from planner.monitor.dialects import DIALECTS
+from planner.monitor.dialects import dialect_of_engine
 from planner.studies.schedule import cron_spans
 
 TIMEZONE = "UTC"
@@ -70,7 +70,7 @@ def _selector(found: Autoscaling, pool: PoolScaler) -> str:
 
 def _queries(found: Autoscaling, pool: PoolScaler) -> dict[str, str]:
     """What to ask Prometheus for, by metric: sums over the replicas."""
-    dialect, inside = DIALECTS[0], _selector(found, pool)
+    dialect, inside = dialect_of_engine(found.engine), _selector(found, pool)
     window = f"{pool.policy.rate_window_s:.0f}s"
     known = {
         "requests": f"sum(rate({dialect.counters['requests'][0]}{{{inside}}}[{window}]))"
@@ -136,12 +136,11 @@ def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
         "metrics": metrics,
         "behavior": _behavior(pool),
     }
+    dialect = dialect_of_engine(found.engine)
     label = f'"pool", "{pool.pool.replace(" ", "-")}", "", ""'
     rules = [
         {
-            "seriesQuery": DIALECTS[0].counters["requests"][0]
-            if metric.startswith("req")
-            else DIALECTS[0].gauges["running"][0],
+            "seriesQuery": dialect.counters["requests"][0] if metric == "requests" else dialect.gauges["running"][0],
             "name": {"as": f"fleetopt_{metric}"},
             "resources": {"namespaced": False},
             "metricsQuery": f"label_replace({query}, {label})",
@@ -211,7 +210,8 @@ def _wva(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
     t = pool.threshold
     room = max(0.02, pool.headroom / (1.0 + pool.headroom))
     kv = min(0.98, max(0.01, t.kv_usage))
-    queue = max(2, math.ceil(t.waiting))
+    # what waits for a decode slot is not told
+    queue = 2 if math.isnan(t.waiting) else max(2, math.ceil(t.waiting))
     thresholds = {
         "model_id": found.model,
         "kvCacheThreshold": round(kv, 4),

@@ -11,7 +11,6 @@ import numpy as np
 from planner.autoscale.windows import AS_SIZED, Windows, kept_windows
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
 from planner.methods.base import Prediction
 from planner.plans import json_number
 from planner.workload import pools as m
@@ -140,9 +139,9 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
     if fleet.question.routing.by_rate_per_replica and not fleet.question.traffic.bursts:
         numbers = numbers[:1]
-    rates = np.array([largest_rate(fleet, pool, int(n)) for n in numbers])
+    rates = np.array([largest_rate(fleet, k, int(n)) for n in numbers])
     if not rates[-1] > 0.0:
-        p = next((p for p in fleet.promises.latency), None)
+        p = next(iter(fleet.promises_on(k)), None)
         told = p.told if p else "the promises"
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     some = rates > 0.0
@@ -156,15 +155,16 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     return replace(found, rates_per_s=held * found.rates_per_s, windows=replace(windows, factor=windows.factor / held))
 
 
-def largest_rate(fleet: Fleet, pool: Pool, replicas: int) -> float:
-    """Largest rate at which so many replicas keep every promise with the margin of the method's error, and the utilization cap, as
-    a plan does [1/s]; 0 where there is none."""
+def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
+    """Largest rate at which so many replicas of the k-th pool keep every promise on it with the margin of the method's error, and
+    the utilization cap, as a plan does [1/s]; 0 where there is none."""
+    promises, levels = fleet.promises_on(k), fleet.promises.levels()
 
     def held(rate: float) -> float:
-        found = pool.model.predict(rate, replicas, fleet.promises.levels())
-        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in fleet.promises.latency)
+        found = fleet.pool_at(k, rate, replicas, levels)
+        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in promises)
 
-    return _last_kept(held, fleet.promises.utilization_cap * replicas * pool.model.capacity_per_s)
+    return _last_kept(held, fleet.promises.utilization_cap * replicas * fleet.pools[k].model.capacity_per_s)
 
 
 def _excess(ratios: Iterable[float]) -> float:
@@ -199,11 +199,12 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     rate = capacity.rate_per_s(replicas)
     each = rate / replicas
     levels = tuple(sorted({*fleet.promises.levels(), *MEAN_LEVELS}))
-    at, idle = (pool.model.predict(r, replicas, levels) for r in (rate, IDLE * rate))
+    at, idle = (fleet.pool_at(k, r, replicas, levels) for r in (rate, IDLE * rate))
     full = fleet.promises.utilization_cap * replicas * pool.model.capacity_per_s
-    tightest = max(fleet.promises.latency, key=lambda p: at.held(p.metric, p.quantile) / p.limit_s, default=None)
+    tightest = max(fleet.promises_on(k), key=lambda p: at.held(p.metric, p.quantile) / p.limit_s, default=None)
     law = pool.law
-    context = law.mean(m.KV) / law.mean(m.DECODE) if law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
+    inputs, outputs = fleet.work_tokens(k)
+    context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
 
     def mean_ttft(prediction: Prediction) -> float:
         return math.fsum(prediction.value("ttft_s", level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
@@ -212,8 +213,8 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
         pool.name,
         UTILIZATION if tightest is None or rate >= 0.99 * full else tightest.label,
         each,
-        each * law.mean(m.INPUT),
-        each * law.mean(m.OUTPUT),
+        each * inputs,
+        each * outputs,
         at.mean_running,
         each * max(0.0, mean_ttft(at) - mean_ttft(idle)),
         min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0)),

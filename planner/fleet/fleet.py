@@ -10,7 +10,7 @@ from planner.errors import InputError
 from planner.fleet.caches import cache_curve, sessions_of
 from planner.fleet.chance import Chance
 from planner.fleet.overload import beyond_capacity, overload_at
-from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken
+from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
@@ -97,6 +97,26 @@ class Fleet:
     def metrics(self, k: int) -> tuple[str, ...]:
         """Latencies that pool `k` answers for."""
         return PROMISE_METRICS
+
+    def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
+        """The fewest replicas of pool `k` that keep other promises at a rate of its own [1/s]; `start` are thought to be close."""
+        return smallest_pool(self.pools[k].model, rate_per_s, promises, levels=promises.levels(), start=start)
+
+    def as_engines_see(self) -> Fleet:
+        """The same fleet without what no engine measures."""
+        return self
+
+    def seen_in(self, k: int) -> tuple[str, ...]:
+        """Latencies of whole requests that the engines of pool `k` measure themselves."""
+        return PROMISE_METRICS
+
+    def promises_on(self, k: int) -> tuple[Promise, ...]:
+        """Promises that the size of pool `k` helps to keep."""
+        return self.promises.latency
+
+    def pool_at(self, k: int, rate_per_s: float, replicas: int, levels: tuple[float, ...]) -> Prediction:
+        """Pool `k` at a rate of its own [1/s]; where others add to its latencies they keep the plan's proportions."""
+        return self.pools[k].model.predict(rate_per_s, replicas, levels)
 
     def tightness(self, k: int) -> list[str]:
         """Further lines on what fixes pool `k`."""

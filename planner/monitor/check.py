@@ -9,7 +9,8 @@ from typing import Any
 
 from planner._version import __version__
 from planner.deploy.serving import object_name
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError
+from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
@@ -20,7 +21,7 @@ from planner.monitor.prometheus import Series
 from planner.notebook import InNotebooks
 from planner.plans import json_number
 from planner.promise import Promise
-from planner.question.compiled import CompiledQuestion, compile_question
+from planner.question.compiled import compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
@@ -38,6 +39,9 @@ CACHE_TOLERANCE = 0.05
 
 BLIND_IMBALANCE = 0.6
 """Imbalance beyond which a gateway does not look at its replicas: blind routing gives 1 or more, looking 1 / requests in flight."""
+
+FEW_IN_FLIGHT = 3.0
+"""Mean requests in flight at a replica below which a gateway that looks finds nothing to choose between."""
 
 SPREAD = 1.2
 """A replica with this many times the mean requests, beyond chance, is favoured [1]."""
@@ -253,27 +257,26 @@ def check_fleet(
     Raises
     ------
     InputError
-        Metrics of no known server, too few requests, a fleet of prefill and decode pools.
+        Metrics of no known server, too few requests.
     """
     planned = standing_fleet(compile_question(inputs, workload), saved)
-    if planned.linked:
-        raise InputError("a fleet of prefill and decode pools is not compared with its metrics yet")
     server, names = dialect_of(series)
     owned = by_pool(series, [(p.name, object_name(p.name, prefix)) for p in planned.pools])
     found = {pool.name: measured(owned[pool.name], names) for pool in planned.pools}
     blind = {p.name: _routing(p, found[p.name], planned.question.routing) for p in planned.pools}
     real = _at_measured(inputs, workload, saved, planned, found, any(b is not None for b in blind.values()))
+    seen = real.as_engines_see()
     checks = []
-    for pool, now, one in zip(planned.pools, real.pools, saved_of(planned, saved), strict=True):
+    for k, (pool, one) in enumerate(zip(planned.pools, saved_of(planned, saved), strict=True)):
         of_pool = found[pool.name]
-        moved = [*_moved(pool, of_pool), *_lost(of_pool, one)]
+        moved = [*_moved(planned, k, of_pool), *_lost(of_pool, one)]
         if (turned := blind[pool.name]) is not None:
             moved.append(turned)
-        factor = _iteration_factor(now, of_pool)
+        factor = _iteration_factor(seen, k, of_pool)
         if factor is not None and (slower := _beyond("iteration time", factor, 1.0)) is not None:
             moved.append(slower)
         taken = factor.value if factor is not None and slower is not None else 1.0
-        checks.append(_checked(pool, now, of_pool, one, tuple(moved), taken, real, planned))
+        checks.append(_checked(planned, real, seen, k, of_pool, one, tuple(moved), taken))
     return FleetCheck(server.name, tuple(checks))
 
 
@@ -292,13 +295,11 @@ def _at_measured(
     blind: bool,
 ) -> Fleet:
     """The same engines under the traffic measured: lengths, cached share, and a gateway that does not look where none does."""
-    longer = (
-        _fleet_ratio(planned, found, m.INPUT, "input_tokens"),
-        _fleet_ratio(planned, found, m.OUTPUT, "output_tokens"),
-    )
-    rate = math.fsum(one.rate_per_s.value for one in found.values())
+    longer = (_fleet_ratio(planned, found, 0, "input_tokens"), _fleet_ratio(planned, found, 1, "output_tokens"))
+    doors = [found[pool.name] for pool in planned.doors]
+    rate = math.fsum(one.rate_per_s.value for one in doors)
     changes: dict[str, Any] = {}
-    shares = [(one.cached_share.value, one.rate_per_s.value) for one in found.values() if one.cached_share is not None]
+    shares = [(one.cached_share.value, one.rate_per_s.value) for one in doors if one.cached_share is not None]
     if shares:
         changes["cached_share"] = min(0.99, math.fsum(s * r for s, r in shares) / math.fsum(r for _, r in shares))
     if blind:
@@ -307,15 +308,15 @@ def _at_measured(
     return standing_fleet(compile_question(asked, scaled(workload, *longer), rate), saved)
 
 
-def _fleet_ratio(planned: Fleet, found: Mapping[str, Measured], feature: int, field: str) -> float:
-    """Measured over planned mean length, all pools together."""
-    known = [(p, found[p.name]) for p in planned.pools if getattr(found[p.name], field) is not None]
-    if not known:
-        return 1.0
-    weights = [one.rate_per_s.value for _, one in known]
-    real = math.fsum(w * getattr(one, field).value for w, (_, one) in zip(weights, known, strict=True))
-    expected = math.fsum(w * pool.law.mean(feature) for w, (pool, _) in zip(weights, known, strict=True))
-    return real / expected
+def _fleet_ratio(planned: Fleet, found: Mapping[str, Measured], part: int, field: str) -> float:
+    """Measured over planned mean length of inputs (0) or outputs (1), all pools that work on them together."""
+    expected = real = 0.0
+    for k, pool in enumerate(planned.pools):
+        mean, own = planned.work_tokens(k)[part], getattr(found[pool.name], field)
+        if mean > 0.0 and own is not None:
+            expected += found[pool.name].rate_per_s.value * mean
+            real += found[pool.name].rate_per_s.value * own.value
+    return real / expected if expected > 0.0 else 1.0
 
 
 def _beyond(component: str, ratio: Estimate, planned: float, unit: str = "") -> Moved | None:
@@ -330,28 +331,36 @@ def _beyond(component: str, ratio: Estimate, planned: float, unit: str = "") -> 
     return Moved(component, planned, real, told)
 
 
-def _moved(pool: Pool, found: Measured) -> Iterator[Moved]:
+def _moved(fleet: Fleet, k: int, found: Measured) -> Iterator[Moved]:
     """Traffic, lengths and cache."""
+    pool, (inputs, outputs) = fleet.pools[k], fleet.work_tokens(k)
     planned: list[tuple[str, float, Estimate | None, str]] = [
         ("traffic", pool.arrival_rate_per_s, found.rate_per_s, " requests/s"),
-        ("input lengths", pool.law.mean(m.INPUT), found.input_tokens, " tokens"),
-        ("output lengths", pool.law.mean(m.OUTPUT), found.output_tokens, " tokens"),
+        ("input lengths", inputs, found.input_tokens, " tokens"),
+        ("output lengths", outputs, found.output_tokens, " tokens"),
     ]
     for component, expected, real, unit in planned:
-        if real is not None:
+        if real is not None and expected > 0.0:
             ratio = Estimate(real.value / expected, real.half_width / expected)
             if (moved := _beyond(component, ratio, expected, unit)) is not None:
                 yield moved
-    law = pool.law
-    tokens = law.weight * law.input_tokens
-    share = float((tokens * law.cached_share).sum() / tokens.sum())
-    real = found.cached_share
-    if real is not None and (real.high < share - CACHE_TOLERANCE or real.low > share + CACHE_TOLERANCE):
+    share, real = _cached_share(pool), found.cached_share
+    if (
+        real is not None
+        and inputs > 0.0
+        and (real.high < share - CACHE_TOLERANCE or real.low > share + CACHE_TOLERANCE)
+    ):
         told = (
             f"cache: {format_percent(real.value)} of the prompts' tokens are found ({real.low:.0%} to {real.high:.0%}), "
             f"planned {format_percent(share)}"
         )
         yield Moved("cache", share, real, told)
+
+
+def _cached_share(pool: Pool) -> float:
+    """Share of the prompts' tokens that are planned to be found [1]."""
+    tokens = pool.law.weight * pool.law.input_tokens
+    return float((tokens * pool.law.cached_share).sum() / tokens.sum())
 
 
 def _lost(found: Measured, saved: SavedPool) -> Iterator[Moved]:
@@ -367,7 +376,8 @@ def _lost(found: Measured, saved: SavedPool) -> Iterator[Moved]:
 def _routing(pool: Pool, found: Measured, routing: Routing) -> Moved | None:
     """A gateway that was to look at the replicas and does not, or that favours one."""
     seen = found.imbalance
-    if routing.least and seen is not None and seen.low > BLIND_IMBALANCE:
+    in_flight = math.fsum(x.value for x in (found.running, found.waiting) if x is not None)
+    if routing.least and seen is not None and seen.low > BLIND_IMBALANCE and in_flight > FEW_IN_FLIGHT:
         told = (
             f"routing: requests in flight differ between replicas as if nobody looked: variance over mean "
             f"{seen.value:.2f} ({seen.low:.2f} to {seen.high:.2f}), {routing.name} keeps it below {BLIND_IMBALANCE:g}"
@@ -382,39 +392,47 @@ def _routing(pool: Pool, found: Measured, routing: Routing) -> Moved | None:
 
 
 def _predict(
-    pool: Pool, rate_per_s: float, replicas: int, levels: tuple[float, ...], factor: float = 1.0
+    fleet: Fleet, k: int, rate_per_s: float, replicas: int, levels: tuple[float, ...], factor: float = 1.0
 ) -> Prediction:
-    """The pool when all times are `factor` times as long: that many times the values at that many times the rate."""
-    load = factor * rate_per_s / (replicas * pool.model.capacity_per_s)
+    """The k-th pool when all times are `factor` times as long: that many times the values at that many times the rate."""
+    load = factor * rate_per_s / (replicas * fleet.pools[k].model.capacity_per_s)
     if load >= 1.0:
         return unstable(levels, load)
-    found = pool.model.predict(factor * rate_per_s, replicas, levels)
+    found = fleet.pool_at(k, factor * rate_per_s, replicas, levels)
     if factor == 1.0:
         return found
     ttft, tpot, e2e = (tuple(factor * v for v in of_one) for of_one in (found.ttft_s, found.tpot_s, found.e2e_s))
     return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e)
 
 
-def _mean_tpot(pool: Pool, rate_per_s: float, replicas: int, factor: float = 1.0) -> float:
-    return math.fsum(_predict(pool, rate_per_s, replicas, MEAN_LEVELS, factor).tpot_s) / len(MEAN_LEVELS)
-
-
-def _iteration_factor(pool: Pool, found: Measured) -> Estimate | None:
-    """The factor on all times that gives the mean TPOT measured, with its interval; ``None`` where it cannot be told."""
+def _iteration_factor(fleet: Fleet, k: int, found: Measured) -> Estimate | None:
+    """The factor on all times that gives the mean TPOT measured, or of replicas that only prefill the mean time of a prompt, with
+    its interval; ``None`` where it cannot be told."""
+    pool = fleet.pools[k]
+    if "tpot_s" not in fleet.seen_in(k):
+        alone = found.prefill_s
+        if alone is None or sessions_of(pool) is not None:
+            return None
+        usual = pool.option.copies / pool.model.capacity_per_s
+        return Estimate(alone.value / usual, alone.half_width / usual)
     if found.tpot_s is None or found.replicas < 1:
         return None
     rate, replicas = found.rate_per_s.value, found.replicas
+
+    def mean_tpot(factor: float) -> float:
+        return math.fsum(_predict(fleet, k, rate, replicas, MEAN_LEVELS, factor).tpot_s) / len(MEAN_LEVELS)
+
     if rate > OVERLOADED * replicas * pool.model.capacity_per_s:
         # what an engine with a full queue takes says how full it is
         return None
 
     def factor_of(wanted: float) -> float:
         low, high = FASTEST, SLOWEST
-        if _mean_tpot(pool, rate, replicas, low) > wanted:
+        if mean_tpot(low) > wanted:
             return low
         for _ in range(12):
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if _mean_tpot(pool, rate, replicas, middle) < wanted else (low, middle)
+            low, high = (middle, high) if mean_tpot(middle) < wanted else (low, middle)
         return math.sqrt(low * high)
 
     value = factor_of(found.tpot_s.value)
@@ -423,31 +441,33 @@ def _iteration_factor(pool: Pool, found: Measured) -> Estimate | None:
 
 
 def _checked(
-    planned: Pool,
-    now: Pool,
+    planned: Fleet,
+    real: Fleet,
+    seen: Fleet,
+    k: int,
     found: Measured,
     saved: SavedPool,
     moved: tuple[Moved, ...],
     factor: float,
-    real: Fleet,
-    original: Fleet,
 ) -> PoolCheck:
+    """The k-th pool at the traffic measured, with times `factor` times the planned; `seen` is the fleet as its engines see it."""
+    pool = planned.pools[k]
     replicas = max(found.replicas, 1)
     levels = tuple(sorted({*real.levels, *MEAN_LEVELS}))
-    plain = _predict(now, found.rate_per_s.value, replicas, levels)
+    plain = _predict(seen, k, found.rate_per_s.value, replicas, levels)
     rising = found.rate_per_s.value
     if found.last_rate_per_s > RISING * found.rate_per_s.high:
         rising = found.last_rate_per_s
-    lately = _predict(now, rising, replicas, real.levels, factor)
-    kept = tuple(_kept(p, found, lately) for p in real.promises.latency)
-    size = _size_now(real.question, original, now, saved, found, factor)
-    rows = tuple(_rows(planned, now, found, plain, kept, saved, moved))
-    return PoolCheck(planned.name, found, plain, planned.arrival_rate_per_s, saved.replicas, moved, kept, size, rows)
+    lately = _predict(real, k, rising, replicas, real.levels, factor)
+    kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
+    size = _size_now(real, k, saved, found, factor)
+    rows = tuple(_rows(planned, real, k, found, plain, kept, saved, moved))
+    return PoolCheck(pool.name, found, plain, pool.arrival_rate_per_s, saved.replicas, moved, kept, size, rows)
 
 
-def _kept(promise: Promise, found: Measured, lately: Prediction) -> Kept:
+def _kept(promise: Promise, found: Measured, lately: Prediction, seen: Sequence[str]) -> Kept:
     """Broken where even the most that can have been within the limit is too few, beyond the interval."""
-    stood = _stood(promise, found)
+    stood = _stood(promise, found) if all(p.metric in seen for p in promise.parts) else None
     value = lately.value(promise.metric, promise.quantile)
     state = "kept"
     if stood is not None and stood.most_within + stood.within.half_width < promise.quantile:
@@ -472,27 +492,22 @@ def _stood(promise: Promise, found: Measured) -> Promised | None:
     return Promised(Estimate(least, spread), min(p.most_within for p in known), over * promise.limit_s)
 
 
-def _size_now(
-    question: CompiledQuestion, original: Fleet, now: Pool, saved: SavedPool, found: Measured, factor: float
-) -> int | None:
+def _size_now(real: Fleet, k: int, saved: SavedPool, found: Measured, factor: float) -> int | None:
     """Replicas with spares for what was measured; a slower engine is a higher rate under tighter promises."""
-    from planner.fleet.pool import smallest_pool
-
-    promises = question.promises.tightened(factor)
-    size = smallest_pool(
-        now.model, factor * found.rate_per_s.value, promises, levels=promises.levels(), start=saved.replicas
-    )
+    pool, promises = real.pools[k], real.promises.tightened(factor)
+    size = real.size_of(k, factor * found.rate_per_s.value, promises, start=saved.replicas)
     if isinstance(size, Shortfall):
         return None
     try:
-        return now.option.price.bought(size.replicas)
+        return pool.option.price.bought(size.replicas)
     except InfeasibleError:
         return None
 
 
 def _rows(
-    planned: Pool,
-    now: Pool,
+    planned: Fleet,
+    real: Fleet,
+    k: int,
     found: Measured,
     predicted: Prediction,
     kept: Sequence[Kept],
@@ -501,8 +516,10 @@ def _rows(
 ) -> Iterator[dict[str, object]]:
     """Measured beside predicted and planned."""
     named = {x.component for x in moved}
+    pool, now, seen = planned.pools[k], real.pools[k], real.seen_in(k)
+    inputs, outputs = planned.work_tokens(k)
     law = now.law
-    context = law.mean(m.KV) / law.mean(m.DECODE) if law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
+    context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
 
     def mean(metric: str) -> float:
         return math.fsum(predicted.value(metric, level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
@@ -512,7 +529,7 @@ def _rows(
     ) -> dict[str, object]:
         value = real.value if isinstance(real, Estimate) else real
         return {
-            "pool": planned.name,
+            "pool": pool.name,
             "quantity": quantity,
             "measured": None if value is None else json_number(float(value)),
             "low": json_number(real.low) if isinstance(real, Estimate) else None,
@@ -522,23 +539,28 @@ def _rows(
             "moved": component if component in named else None,
         }
 
-    tokens = planned.law.weight * planned.law.input_tokens
-    share = float((tokens * planned.law.cached_share).sum() / tokens.sum())
-    yield row("requests/s", found.rate_per_s, None, planned.arrival_rate_per_s, "traffic")
-    yield row("input tokens", found.input_tokens, None, planned.law.mean(m.INPUT), "input lengths")
-    yield row("output tokens", found.output_tokens, None, planned.law.mean(m.OUTPUT), "output lengths")
-    yield row("cached share", found.cached_share, None, share, "cache")
+    yield row("requests/s", found.rate_per_s, None, pool.arrival_rate_per_s, "traffic")
+    if inputs > 0.0:
+        yield row("input tokens", found.input_tokens, None, inputs, "input lengths")
+    if outputs > 0.0:
+        yield row("output tokens", found.output_tokens, None, outputs, "output lengths")
+    if inputs > 0.0:
+        yield row("cached share", found.cached_share, None, _cached_share(pool), "cache")
     yield row("replicas", float(found.replicas), None, float(saved.replicas), "replicas")
     yield row("imbalance", found.imbalance, None, None, "routing")
     yield row("running", found.running, predicted.mean_running, None)
     yield row("waiting", found.waiting, None, None)
     yield row("kv usage", found.kv_usage, predicted.mean_running * context / max(now.setup.kv_tokens, 1.0), None)
     yield row("preemptions/1000", found.preemptions_per_1000, now.setup.preemptions_per_1000, None)
-    yield row("mean ttft_s", found.ttft_s, mean("ttft_s"), None)
-    yield row("mean tpot_s", found.tpot_s, mean("tpot_s"), None, "iteration time")
-    yield row("mean e2e_s", found.e2e_s, mean("e2e_s"), None)
-    for k in kept:
-        value = None if k.measured is None else k.measured.value_s
-        yield row(f"{k.promise.label} (s)", value, k.predicted_s, k.promise.limit_s) | {
-            "moved": None if k.state == "kept" else k.state
+    for metric in seen:
+        yield row(
+            f"mean {metric}", getattr(found, metric), mean(metric), None, "iteration time" if metric == "tpot_s" else ""
+        )
+    if "tpot_s" not in seen:
+        usual = now.option.copies / now.model.capacity_per_s
+        yield row("mean prefill_s", found.prefill_s, usual, None, "iteration time")
+    for one in kept:
+        value = None if one.measured is None else one.measured.value_s
+        yield row(f"{one.promise.label} (s)", value, one.predicted_s, one.promise.limit_s) | {
+            "moved": None if one.state == "kept" else one.state
         }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.documents import load_document
+from planner.engines import DEFAULT_ENGINE, engines
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,11 @@ DIALECTS = tuple(
     for found in load_document(Path(__file__).with_name("dialects.yaml"))
 )
 """The dialects, tried in this order: engines before what stands in front of them."""
+
+
+def dialect_of_engine(engine: str | None) -> Dialect:
+    """How an engine names its metrics; ``None`` or one that is not known = the default engine."""
+    known = engines()
+    host = (engine or "").lower()
+    title = known[host if host in known else DEFAULT_ENGINE].title
+    return next(d for d in DIALECTS if d.name == title)

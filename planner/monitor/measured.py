@@ -72,6 +72,8 @@ class Measured:
         Preemptions per 1,000 requests.
     ttft_s, tpot_s, e2e_s
         Mean latencies [s].
+    prefill_s
+        Mean time from the start of a prompt to its first token, the wait before it left out [s].
     imbalance
         Variance of the requests in flight between replicas at one moment, over their mean [1]: about 1 where a gateway does
         not look, far less where it does.
@@ -96,6 +98,7 @@ class Measured:
     ttft_s: Estimate | None
     tpot_s: Estimate | None
     e2e_s: Estimate | None
+    prefill_s: Estimate | None
     imbalance: Estimate | None
     share_spread: float
     histograms: Mapping[str, tuple[Floats, Floats]]
@@ -256,7 +259,7 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
     arrived = np.maximum(total + _piled_up(series, names, edges), 0.0)
     means = {
         q: _mean_of(series, names[q], edges)
-        for q in ("input_tokens", "output_tokens", "ttft_s", "tpot_s", "e2e_s")
+        for q in ("input_tokens", "output_tokens", "ttft_s", "tpot_s", "e2e_s", "prefill_s")
         if q in names
     }
     hits, asked = (_total(series.get(names.get(q, ""), ()), edges) for q in ("cache_hits", "cache_queries"))
@@ -278,6 +281,7 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
         ttft_s=means.get("ttft_s"),
         tpot_s=means.get("tpot_s"),
         e2e_s=means.get("e2e_s"),
+        prefill_s=means.get("prefill_s"),
         imbalance=_imbalance(series, names, edges),
         share_spread=float(whole.max() / whole.mean()) if whole.size else 1.0,
         histograms={

@@ -9,13 +9,11 @@ from typing import Any
 
 from planner.deploy.kubernetes import dump
 from planner.deploy.serving import object_name
-from planner.engines import DEFAULT_ENGINE, engines
-from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
-from planner.monitor.check import BLIND_IMBALANCE
-from planner.monitor.dialects import DIALECTS, Dialect
-from planner.workload import pools as m
+from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
+from planner.monitor.dialects import Dialect, dialect_of_engine
+from planner.promise import Promise
 
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
@@ -40,27 +38,21 @@ def rules_of(fleet: Fleet, prefix: str = "fleetopt", selector: str = "") -> dict
     -------
     dict of str to str
         File -> text.
-
-    Raises
-    ------
-    InputError
-        A fleet of prefill and decode pools, an engine whose metrics are not known.
     """
-    if fleet.linked:
-        raise InputError("a fleet of prefill and decode pools has no rules yet")
-    host = (fleet.pools[0].option.profile.engine or "").lower()
-    title = engines()[host if host in engines() else DEFAULT_ENGINE].title
-    dialect = next(d for d in DIALECTS if d.name == title)
+    dialect = dialect_of_engine(fleet.pools[0].option.profile.engine)
     # the rate up to which the promises hold, at the planned mix
     most = fleet.headroom()
     groups: list[dict[str, Any]] = []
     panels: list[dict[str, Any]] = []
-    for pool in fleet.pools:
+    for k, pool in enumerate(fleet.pools):
         names = _Names(dialect, pool, prefix, selector, alone=len(fleet.pools) == 1)
-        rules = [*_recorded(fleet, pool, names), *_alerts(fleet, pool, names, most)]
+        rules = [*_recorded(fleet, k, names), *_alerts(fleet, k, names, most)]
         groups.append({"name": f"{prefix}-{pool.name.replace(' ', '-')}", "interval": "30s", "rules": rules})
-        panels += _panels(fleet, pool, most)
-    head = ["Written by `fleetopt check --emit-rules` from a plan; names of metrics are those of " + title]
+        panels += _panels(fleet, k, most)
+    head = ["Written by `fleetopt check --emit-rules` from a plan; names of metrics are those of " + dialect.name]
+    seen = {metric for k in range(len(fleet.pools)) for metric in fleet.seen_in(k)}
+    if unseen := [p.label for p in fleet.promises.parts if p.metric not in seen]:
+        head.append(f"{', '.join(unseen)}: no engine of this fleet sees a request from first to last, the gateway does")
     return {
         f"{prefix}-rules.yaml": dump([{"groups": groups}], head),
         f"{prefix}-dashboard.json": json.dumps(_dashboard(prefix, panels), indent=1),
@@ -91,7 +83,19 @@ class _Names:
         return f"sum(rate({name}_sum{self.braces}[{LONG}])) / sum(rate({name}_count{self.braces}[{LONG}]))"
 
 
-def _recorded(fleet: Fleet, pool: Pool, names: _Names) -> Iterator[dict[str, Any]]:
+def _seen(fleet: Fleet, k: int) -> list[Promise]:
+    """Promises that the engines of the k-th pool measure."""
+    return [p for p in fleet.promises.parts if p.metric in fleet.seen_in(k)]
+
+
+def _lengths(fleet: Fleet, k: int) -> list[tuple[float, str]]:
+    """Mean lengths that the k-th pool works on [tokens]."""
+    both = zip(fleet.work_tokens(k), ("input_tokens", "output_tokens"), strict=True)
+    return [(mean, quantity) for mean, quantity in both if mean > 0.0]
+
+
+def _recorded(fleet: Fleet, k: int, names: _Names) -> Iterator[dict[str, Any]]:
+    pool = fleet.pools[k]
     own = {"pool": pool.name}
 
     def rule(name: str, expression: str, **labels: str) -> dict[str, Any]:
@@ -104,22 +108,23 @@ def _recorded(fleet: Fleet, pool: Pool, names: _Names) -> Iterator[dict[str, Any
     yield rule("kv_usage:max", f"max({names.gauge('kv_usage')})")
     running = names.gauge("running")
     yield rule("imbalance:ratio", f"stdvar({running}) / clamp_min(avg({running}), 0.1)")
-    for quantity in ("input_tokens", "output_tokens"):
+    for _, quantity in _lengths(fleet, k):
         yield rule(f"{quantity}:mean30m", names.mean(quantity))
-    for promise in fleet.promises.parts:
+    for promise in _seen(fleet, k):
         metric = promise.metric.removesuffix("_s")
         expression = names.quantile(promise.metric, promise.quantile)
         yield rule(f"{metric}_seconds:quantile5m", expression, quantile=f"{promise.quantile:.10g}")
 
 
-def _alerts(fleet: Fleet, pool: Pool, names: _Names, most: float) -> Iterator[dict[str, Any]]:
+def _alerts(fleet: Fleet, k: int, names: _Names, most: float) -> Iterator[dict[str, Any]]:
+    pool = fleet.pools[k]
     mine = f'{{pool="{pool.name}"}}'
 
     def alert(name: str, expression: str, wait: str, severity: str, summary: str, **of: str) -> dict[str, Any]:
         labels = {"severity": severity, "pool": pool.name, **of}
         return {"alert": name, "expr": expression, "for": wait, "labels": labels, "annotations": {"summary": summary}}
 
-    for promise in fleet.promises.parts:
+    for promise in _seen(fleet, k):
         metric = promise.metric.removesuffix("_s")
         series = f'fleetopt:{metric}_seconds:quantile5m{{pool="{pool.name}",quantile="{promise.quantile:.10g}"}}'
         yield alert(
@@ -154,8 +159,7 @@ def _alerts(fleet: Fleet, pool: Pool, names: _Names, most: float) -> Iterator[di
         "warning",
         f"pool {pool.name} has fewer than its {pool.bought} replicas",
     )
-    for feature, quantity in ((m.INPUT, "input_tokens"), (m.OUTPUT, "output_tokens")):
-        mean = pool.law.mean(feature)
+    for mean, quantity in _lengths(fleet, k):
         yield alert(
             "FleetoptRequestsLonger",
             f"fleetopt:{quantity}:mean30m{mine} > {LONGER * mean:.6g}",
@@ -164,7 +168,7 @@ def _alerts(fleet: Fleet, pool: Pool, names: _Names, most: float) -> Iterator[di
             f"mean {quantity.replace('_', ' ')} of pool {pool.name} are more than 10% above the planned {mean:.4g}",
             quantity=quantity,
         )
-    if fleet.question.routing.least and pool.bought > 1:
+    if fleet.question.routing.least and pool.bought > 1 and _running_at(fleet, pool, 1.0) > FEW_IN_FLIGHT:
         yield alert(
             "FleetoptRoutingBlind",
             f"avg_over_time(fleetopt:imbalance:ratio{mine}[{LONG}]) > {BLIND_IMBALANCE:g}",
@@ -182,11 +186,12 @@ def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
     return pool.model.predict(rate, replicas, fleet.levels).mean_running
 
 
-def _panels(fleet: Fleet, pool: Pool, most: float) -> Iterator[dict[str, Any]]:
+def _panels(fleet: Fleet, k: int, most: float) -> Iterator[dict[str, Any]]:
+    pool = fleet.pools[k]
     mine = f'{{pool="{pool.name}"}}'
     rate = most * pool.arrival_rate_per_s
     yield _panel(f"{pool.name}: requests/s", f"fleetopt:requests:rate5m{mine}", "reqps", rate)
-    for promise in fleet.promises.parts:
+    for promise in _seen(fleet, k):
         metric = promise.metric.removesuffix("_s")
         series = f'fleetopt:{metric}_seconds:quantile5m{{pool="{pool.name}",quantile="{promise.quantile:.10g}"}}'
         yield _panel(f"{pool.name}: {promise.label}", series, "s", promise.limit_s)
@@ -195,11 +200,9 @@ def _panels(fleet: Fleet, pool: Pool, most: float) -> Iterator[dict[str, Any]]:
     yield _panel(f"{pool.name}: waiting per replica", f"fleetopt:waiting:mean{mine}", "short", None)
     yield _panel(f"{pool.name}: KV cache in use", f"fleetopt:kv_usage:max{mine}", "percentunit", 0.95)
     yield _panel(f"{pool.name}: replicas", f"fleetopt:replicas:count{mine}", "short", None)
-    for feature, quantity in ((m.INPUT, "input_tokens"), (m.OUTPUT, "output_tokens")):
-        limit = LONGER * pool.law.mean(feature)
-        yield _panel(
-            f"{pool.name}: mean {quantity.replace('_', ' ')}", f"fleetopt:{quantity}:mean30m{mine}", "short", limit
-        )
+    for mean, quantity in _lengths(fleet, k):
+        title = f"{pool.name}: mean {quantity.replace('_', ' ')}"
+        yield _panel(title, f"fleetopt:{quantity}:mean30m{mine}", "short", LONGER * mean)
 
 
 def _panel(title: str, expression: str, unit: str, limit: float | None) -> dict[str, Any]:

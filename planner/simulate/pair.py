@@ -189,7 +189,7 @@ def _run(
     arrives = np.sort(arrives, kind="stable")
     held = (inputs[order] + 1).tolist()
     table = RequestTable(held, (outputs[order] - 1).tolist(), [SUPPLIED] * len(held))
-    pool = _decode_replicas(decode, table)
+    pool = decode_replicas(decode, table)
 
     def look_again(now: float, sent: int) -> bool:
         if now < math.inf:
@@ -212,7 +212,7 @@ def _same_requests(second: Run, first: Run) -> None:
     second.outputs, second.counted, second.rejected = first.outputs, first.counted, first.rejected
 
 
-def _decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedReplica]:
+def decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedReplica]:
     """Fresh replicas that decode what is prefilled elsewhere: of a request the prompt and the first token are there."""
     assert isinstance(decode.iteration, IterationModel)
     return [
@@ -327,7 +327,7 @@ class _Decodes:
         self.calls, self.router = calls, router
         self.moves = transfer_s(np.array(calls.input_tokens, dtype=np.float64)).tolist()
         self.table = RequestTable.live()
-        self.replicas = _decode_replicas(decode, self.table)
+        self.replicas = decode_replicas(decode, self.table)
         self.moving: list[tuple[float, int, int]] = []  # heap of (arrival here [s], attempt, call)
         self.attempts: list[int] = []  # by the order of their arrival
         self.arrived: list[float] = []

@@ -56,7 +56,7 @@ def test_the_threshold_is_where_the_plan_stops_holding() -> None:
     """By evaluating the same fleet a little below and a little above; never above what keeps 95% of the windows."""
     fleet = fleet_of(plan(burst="poisson"))
     (pool,) = fleet.pools
-    rate = largest_rate(fleet, pool, pool.size.replicas)
+    rate = largest_rate(fleet, 0, pool.size.replicas)
     assert fleet.holds(0.99 * rate)
     assert not fleet.holds(1.02 * rate)
     capacity = capacity_of(fleet, 0)
@@ -98,7 +98,7 @@ def test_windows_break_where_another_simulation_says() -> None:
     fleet = fleet_of(plan(routing="random", method="mixed"))
     (pool,) = fleet.pools
     replicas = pool.size.replicas
-    sized = largest_rate(fleet, pool, replicas)
+    sized = largest_rate(fleet, 0, replicas)
     windows = kept_windows(fleet, pool, sized / replicas, pool.capacity_per_s)
     for way, low, high in ((-1.5, 0.8, 1.0), (1.5, 0.0, 0.3)):
         rate = sized * windows.factor * math.exp(way * windows.spread)
@@ -218,6 +218,52 @@ def test_objects_are_valid_for_pools_that_change_and_pools_that_do_not(
         assert document["metadata"]["namespace"] == "serving"
     spec = documents[0]["spec"] if to != "wva" else documents[1]["spec"]
     assert spec.get("triggers" if to == "keda" else "metrics")
+
+
+@cache
+def apart() -> fo.Plan:
+    return fo.plan(
+        workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=6.0, shape="disaggregated", burst="poisson", engine="sglang"
+    )
+
+
+@cache
+def scaled_apart() -> fo.Autoscaling:
+    return fo.autoscale(apart(), hours="servegen-m-small", startup="110s")
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_each_pool_of_prefill_and_decode_has_the_threshold_of_its_promises(k: int) -> None:
+    """At the threshold the fleet keeps what is the pool's, as the plan predicts it, and beyond does not."""
+    fleet = fleet_of(apart())
+    pool = fleet.pools[k]
+    rate = largest_rate(fleet, k, pool.size.replicas) / pool.law.share
+
+    def kept(rate: float) -> bool:
+        # the other pool grows in the plan's proportion
+        counts = [max(1, math.ceil(n * rate / fleet.rate - 1e-9)) for n in fleet.counts]
+        counts[k] = pool.size.replicas
+        found = fleet.predict(rate, counts)
+        own = [p for p in fleet.promises.latency if p.metric == ("ttft_s", "tpot_s")[k]]
+        both = [p for p in fleet.promises.latency if p.metric == "e2e_s"]
+        return all(found[k].held(p.metric, p.quantile) <= p.limit_s for p in own) and all(
+            found[-1].held(p.metric, p.quantile) <= p.limit_s for p in both
+        )
+
+    assert len(fleet.promises.latency) == 3
+    # the largest rate is found to a 250th
+    assert kept(rate / 1.01) and not kept(rate * 1.01)
+
+
+@pytest.mark.parametrize("to", ["hpa", "keda", "wva"])
+def test_objects_of_prefill_and_decode_pools_ask_the_plans_engine(to: str) -> None:
+    found = scaled_apart()
+    assert [p.threshold.pool for p in found.pools] == ["prefill", "decode"]
+    text = render(found, to)
+    assert "vllm:" not in text and (to == "wva" or "sglang:num_requests" in text)
+    for document in yaml.safe_load_all(text):
+        wrong = problems(document)
+        assert not wrong, wrong
 
 
 def test_written_rules_are_read_back() -> None:

@@ -10,11 +10,13 @@ import numpy as np
 import planner as fo
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes import standing_fleet
+from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.prometheus import Series
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.simulate.drive import drive
-from planner.simulate.plan import pool_engines
+from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
+from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import SampledTraffic
 
@@ -103,49 +105,161 @@ def exported(
     first, done = first[order] * slower, done[order] * slower
     times = batch.times_s * slower
     overhead = engines.api_overhead_s
-    values = {
-        "vllm:time_to_first_token_seconds": (first - times + overhead, SECONDS),
-        "vllm:request_time_per_output_token_seconds": (
-            (done - first) / np.maximum(batch.output_tokens - 1, 1),
-            PER_TOKEN,
-        ),
-        "vllm:e2e_request_latency_seconds": (done - times + overhead, SECONDS),
-        "vllm:request_prompt_tokens": (batch.input_tokens, TOKENS),
-        "vllm:request_generation_tokens": (batch.output_tokens, TOKENS),
-    }
-    # the first tenth fills the fleet, after the last arrival it empties
-    span = np.linspace(times[requests // 10], times[-1], points)
+    values = _values(
+        batch.input_tokens, batch.output_tokens, first - times + overhead, done - first, done - times + overhead
+    )
+    found: dict[str, list[Series]] = {}
+    looks = [(t * slower, running, waiting) for t, running, waiting in looks]
+    span = _window(times, points)
+    for who, one in enumerate(replicas):
+        mine = np.flatnonzero(owner == who)
+        labels = {"instance": f"10.0.0.{who}:8000", "model_name": "m"}
+        cache = batch.input_tokens[mine], batch.cached_tokens[mine]
+        own = {name: (samples[mine], bounds) for name, (samples, bounds) in values.items()}
+        seen = [(t, running[who], waiting[who]) for t, running, waiting in looks]
+        _export(found, labels, span, done[mine], cache, own, seen, one.preemptions)
+    return found
+
+
+def exported_pair(
+    plan: fo.Plan,
+    seed: int,
+    requests: int = 20_000,
+    *,
+    rate: float = 1.0,
+    outputs: float = 1.0,
+    slower_prefill: float = 1.0,
+    slower_decode: float = 1.0,
+    cached: float = 1.0,
+    lost_prefill: int = 0,
+    lost_decode: int = 0,
+    points: int = 25,
+) -> dict[str, list[Series]]:
+    """The series of a plan's prefill and decode pools, as engines of such a fleet see their part of every request.
+
+    To a prefill engine every request has one output token; to a decode engine it comes when its KV cache is there, and its
+    first token is the second of the answer.
+    """
+    fleet = fleet_of(plan)
+    assert isinstance(fleet, Disaggregated)
+    law, (prefill, decode) = fleet.pools[0].law, pair_engines(fleet)
+    arrival = fleet.rate * rate
+    traffic = SampledTraffic(
+        law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
+    )
+    batch = next(traffic.batches(np.random.Generator(np.random.PCG64(seed))))
+    router = np.random.Generator(np.random.PCG64([seed, 1]))
+    lists = [x.tolist() for x in (batch.input_tokens, batch.output_tokens, batch.cached_tokens)]
+    span = _window(batch.times_s, points)
     found: dict[str, list[Series]] = {}
 
-    def add(name: str, who: int, at: Any, series: Any, **more: str) -> None:
-        labels = {"instance": f"10.0.0.{who}:8000", "model_name": "m", **more}
-        found.setdefault(name, []).append(Series(labels, START_S + np.asarray(at), np.asarray(series, dtype=float)))
+    def run(replicas: list[Any], at: Any, slower: float) -> tuple[Any, list[tuple[float, list[float], list[float]]]]:
+        owner = np.zeros(requests, dtype=int)
+        for number, one in enumerate(replicas):
+            one.enqueue = _logged(one.enqueue, owner, number)
+        looks: list[tuple[float, list[float], list[float]]] = []
 
-    for who in range(len(replicas)):
-        mine = np.flatnonzero(owner == who)
-        mine = mine[np.argsort(done[mine])]
-        at = np.searchsorted(done[mine], span, side="right")
-        add("vllm:request_success_total", who, span, at)
-        add("vllm:num_preemptions_total", who, span, np.linspace(0, replicas[who].preemptions, points))
-        for name, source in (("queries", batch.input_tokens), ("hits", batch.cached_tokens)):
-            add(f"vllm:prefix_cache_{name}_total", who, span, np.append(0, np.cumsum(source[mine]))[at])
-        for name, (samples, bounds) in values.items():
-            x = samples[mine]
-            add(f"{name}_sum", who, span, np.append(0.0, np.cumsum(x))[at])
-            add(f"{name}_count", who, span, at)
-            for bound in bounds:
-                add(
-                    f"{name}_bucket",
-                    who,
-                    span,
-                    np.append(0, np.cumsum(x <= bound))[at],
-                    le="+Inf" if np.isinf(bound) else str(bound),
-                )
-        kept = [(t * slower, r[who], w[who]) for t, r, w in looks if span[0] <= t * slower <= span[-1]]
-        moments, running, waiting = zip(*kept, strict=True)
-        add("vllm:num_requests_running", who, moments, running)
-        add("vllm:num_requests_waiting", who, moments, waiting)
+        def look(now: float, sent: int) -> bool:
+            if np.isfinite(now):
+                waiting = [float(getattr(r, "waiting", max(r.in_system - 1, 0))) for r in replicas]
+                looks.append((now * slower, [r.in_system - w for r, w in zip(replicas, waiting, strict=True)], waiting))
+            return False
+
+        drive(replicas, (at / slower).tolist(), prefill.routing, router, look=look, every=requests // 240)
+        return owner, looks
+
+    def export(name: str, count: int, owner: Any, at: Any, ended: Any, values: Any, looks: Any) -> None:
+        for who in range(count):
+            mine = np.flatnonzero(owner == who)
+            labels = {"pod": f"fleetopt-{name}-5d9c-{who}", "model_name": "m"}
+            cache = batch.input_tokens[mine], batch.cached_tokens[mine] if name == "prefill" else 0 * mine
+            own = {metric: (samples[mine], bounds) for metric, (samples, bounds) in values.items()}
+            _export(found, labels, span, ended[mine], cache, own, [(t, r[who], w[who]) for t, r, w in looks], 0)
+
+    table = RequestTable(*lists)
+    nodes = [PrefillReplica(table, prefill.iteration) for _ in range(prefill.replicas - lost_prefill)]  # type: ignore[arg-type]
+    owner, looks = run(nodes, batch.times_s, slower_prefill)
+    first = np.array(table.first) * slower_prefill
+    new = batch.input_tokens - batch.cached_tokens
+    alone = prefill.iteration.time(0.0, 0.0, new, new * (batch.cached_tokens + 0.5 * (new + 1.0)))  # type: ignore[union-attr]
+    ttft = first - batch.times_s + prefill.api_overhead_s
+    values = _values(batch.input_tokens, np.ones(requests), ttft, np.zeros(requests), ttft)
+    values["vllm:request_prefill_time_seconds"] = (slower_prefill * alone, SECONDS)
+    export("prefill", len(nodes), owner, batch.times_s, first, values, looks)
+
+    moves = fleet.transfer_s(batch.input_tokens.astype(float))
+    arrives = first + moves
+    order = np.argsort(arrives, kind="stable")
+    table = RequestTable(
+        (batch.input_tokens[order] + 1).tolist(),
+        np.maximum(batch.output_tokens[order] - 1, 1).tolist(),
+        [SUPPLIED] * requests,
+    )
+    engines = decode_replicas(replace(decode, replicas=decode.replicas - lost_decode), table)
+    owner, looks = run(engines, arrives[order], slower_decode)
+    began, done = (np.array(x) * slower_decode for x in (table.first, table.done))
+    values = _values(
+        batch.input_tokens[order],
+        batch.output_tokens[order],
+        began - arrives[order],
+        done - arrives[order],
+        done - arrives[order],
+    )
+    batch = replace(batch, input_tokens=batch.input_tokens[order], cached_tokens=0 * batch.cached_tokens)
+    export("decode", len(engines), owner, arrives[order], done, values, looks)
     return found
+
+
+def _values(inputs: Any, outputs: Any, ttft: Any, decoding: Any, e2e: Any) -> dict[str, tuple[Any, tuple[float, ...]]]:
+    """Histograms: samples and bounds."""
+    return {
+        "vllm:time_to_first_token_seconds": (ttft, SECONDS),
+        "vllm:request_time_per_output_token_seconds": (decoding / np.maximum(outputs - 1, 1), PER_TOKEN),
+        "vllm:e2e_request_latency_seconds": (e2e, SECONDS),
+        "vllm:request_prompt_tokens": (inputs, TOKENS),
+        "vllm:request_generation_tokens": (outputs, TOKENS),
+    }
+
+
+def _window(times: Any, points: int) -> Any:
+    """Moments of scrapes: the first tenth fills the fleet, after the last arrival it empties."""
+    return np.linspace(times[len(times) // 10], times[-1], points)
+
+
+def _export(
+    found: dict[str, list[Series]],
+    labels: dict[str, str],
+    span: Any,
+    done: Any,
+    cache: tuple[Any, Any],
+    values: dict[str, tuple[Any, tuple[float, ...]]],
+    looks: list[tuple[float, float, float]],
+    preemptions: int,
+) -> None:
+    """The series of one replica, from what became of its requests in any order."""
+
+    def add(name: str, at: Any, series: Any, **more: str) -> None:
+        found.setdefault(name, []).append(
+            Series({**labels, **more}, START_S + np.asarray(at), np.asarray(series, dtype=float))
+        )
+
+    order = np.argsort(done)
+    at = np.searchsorted(done[order], span, side="right")
+    add("vllm:request_success_total", span, at)
+    add("vllm:num_preemptions_total", span, np.linspace(0, preemptions, span.size))
+    for name, source in zip(("queries", "hits"), cache, strict=True):
+        add(f"vllm:prefix_cache_{name}_total", span, np.append(0, np.cumsum(source[order]))[at])
+    for name, (samples, bounds) in values.items():
+        x = samples[order]
+        add(f"{name}_sum", span, np.append(0.0, np.cumsum(x))[at])
+        add(f"{name}_count", span, at)
+        for bound in bounds:
+            label = "+Inf" if np.isinf(bound) else str(bound)
+            add(f"{name}_bucket", span, np.append(0, np.cumsum(x <= bound))[at], le=label)
+    kept = [look for look in looks if span[0] <= look[0] <= span[-1]]
+    moments, running, waiting = zip(*kept, strict=True)
+    add("vllm:num_requests_running", moments, running)
+    add("vllm:num_requests_waiting", moments, waiting)
 
 
 def _logged(enqueue: Any, owner: Any, number: int) -> Any:

@@ -22,7 +22,7 @@ from planner.cli.main import app
 from planner.monitor.dialects import DIALECTS
 from planner.monitor.measured import by_pool, dialect_of, measured
 from planner.monitor.prometheus import Series, read_answers, to_file
-from tests.monitor.exporter import exported
+from tests.monitor.exporter import exported, exported_pair
 
 OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
 
@@ -266,7 +266,58 @@ def test_rules_hold_the_plans_numbers(tmp_path: Path) -> None:
         )
 
 
-def test_a_split_fleet_is_refused() -> None:
-    split = fo.plan(workload="azure", rate=20, slo=1.0, shape="disaggregated")
-    with pytest.raises(fo.InputError, match="prefill and decode"):
-        fo.check(split, series())
+@cache
+def apart() -> fo.Plan:
+    return fo.plan(
+        workload="azure", rate=60, slo=0.5, tpot=0.05, shape="disaggregated", burst="poisson", cached_share=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("pool", "component", "drift"),
+    [
+        ("", "", {}),
+        ("decode", "output lengths", {"outputs": 1.3}),
+        ("prefill", "iteration time", {"slower_prefill": 1.2}),
+        ("decode", "iteration time", {"slower_decode": 1.2}),
+        ("prefill", "cache", {"cached": 0.5}),
+        ("decode", "replicas", {"lost_decode": 1}),
+    ],
+)
+def test_a_drift_of_prefill_and_decode_pools_is_named_where_it_is(
+    pool: str, component: str, drift: dict[str, Any]
+) -> None:
+    """The simulated engines see their part of every request; the decode pool's clock stands while KV caches travel."""
+    found = fo.check(apart(), exported_pair(apart(), 31, 6000, **drift))
+    assert [(p, x.component) for p, x in found.moved] == ([(pool, component)] if component else [])
+    prefill, decode = found.pools
+    assert [k.promise.metric for k in prefill.kept] == ["ttft_s"] and [k.promise.metric for k in decode.kept] == [
+        "tpot_s"
+    ]
+    if not component:
+        assert found.state == "kept" and [p.replicas_now for p in found.pools] == [p.replicas for p in apart().pools]
+
+
+def test_twice_the_traffic_of_prefill_and_decode_pools_is_told() -> None:
+    """Beyond the prefill pool's capacity the decode pool gets what comes through."""
+    found = fo.check(apart(), exported_pair(apart(), 32, 6000, rate=2.0))
+    assert ("prefill", "traffic") in [(p, x.component) for p, x in found.moved]
+    rate = found.pools[0].measured.rate_per_s.value
+    planned = fo.plan(
+        workload="azure", rate=rate, slo=0.5, tpot=0.05, shape="disaggregated", burst="poisson", cached_share=0.5
+    )
+    assert found.state == "broken" and found.pools[0].replicas_now == planned.pools[0].replicas
+
+
+def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
+    plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson")
+    text = fo.monitoring_rules(plan)["fleetopt-rules.yaml"]
+    assert "P99 E2E: no engine of this fleet sees" in text
+    prefill, decode = yaml.safe_load(text)["groups"]
+    promised = [
+        {r["labels"]["promise"] for r in group["rules"] if r.get("alert") == "FleetoptPromiseBroken"}
+        for group in (prefill, decode)
+    ]
+    assert promised == [{"P99 TTFT"}, {"P99 TPOT"}]
+    assert not [r for r in prefill["rules"] if "output_tokens" in r["expr"]]
+    assert not [r for r in decode["rules"] if "input_tokens" in r["expr"]]

@@ -30,7 +30,7 @@ from planner.fleet.pool import (
     smallest_pool,
 )
 from planner.fleet.shapes.colocated import standing_engines
-from planner.methods.base import InCopies, PoolModel, Prediction
+from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.burst import PoolArrivals
 from planner.methods.disaggregated import BANDS, BURST_BAND, DecodePool, PrefillPool, burst_bands
 from planner.methods.joint import apart
@@ -272,6 +272,46 @@ class Disaggregated(Fleet):
             bands["ttft_s"] = first.bands["ttft_s"]
             second = replace(second, ttft_s=first.ttft_s, together=apart(self.decode_share))
         return first, second
+
+    def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.size_of`; both pools are sized where a promise is about both."""
+        found = self.sizes(rate_per_s / self.pools[k].law.share, promises)
+        return found if isinstance(found, Shortfall) else found[k]
+
+    def as_engines_see(self) -> Disaggregated:
+        """See :meth:`planner.fleet.fleet.Fleet.as_engines_see`: an engine's clock stands while KV caches travel."""
+        engines = replace(self.question.engines, kv_transfer_base_s=0.0, kv_transfer_gbps=math.inf)
+        fleet = Disaggregated(replace(self.question, engines=engines), self.prefill_option, self.decode_option)
+        return fleet.with_sizes([p.size for p in self.pools], [p.bought for p in self.pools])
+
+    def seen_in(self, k: int) -> tuple[str, ...]:
+        """See :meth:`planner.fleet.fleet.Fleet.seen_in`: no engine sees a request from first to last."""
+        if self.decode is None:
+            return "ttft_s", "e2e_s"
+        return ("tpot_s",) if k > 0 else ("ttft_s",)
+
+    def promises_on(self, k: int) -> tuple[Promise, ...]:
+        """See :meth:`planner.fleet.fleet.Fleet.promises_on`: TTFT is the prefill pool's and TPOT the decode pool's."""
+        others = "ttft_s" if k > 0 else "tpot_s"
+        return tuple(p for p in self.promises.latency if p.metric != others)
+
+    def pool_at(self, k: int, rate_per_s: float, replicas: int, levels: tuple[float, ...]) -> Prediction:
+        """See :meth:`planner.fleet.fleet.Fleet.pool_at`: the other pool matters to promises about both."""
+        if self.decode is None:
+            return self.pair(rate_per_s, replicas, 0, levels)[0]
+        if all(p.metric in ("ttft_s", "tpot_s") for p in self.promises.latency):
+            return super().pool_at(k, rate_per_s, replicas, levels)
+        rate = rate_per_s / self.pools[k].law.share
+        others = max(1, math.ceil(self.counts[1 - k] * rate / self.rate - 1e-9))
+        prefills, decodes = (replicas, others) if k == 0 else (others, replicas)
+        first, second = self.pair(rate, prefills, decodes, levels)
+        assert second is not None
+        if max(first.load, second.load) >= 1.0:
+            return unstable(levels, max(first.load, second.load))
+        if k > 0:
+            return second
+        bands = {**second.bands, "ttft_s": first.bands["ttft_s"]}
+        return replace(first, tpot_s=second.tpot_s, e2e_s=second.e2e_s, bands=bands, together=second.together)
 
     @property
     def _overhead_s(self) -> float:
