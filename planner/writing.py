@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
+import re
+import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +22,9 @@ _ABANDONED_S = 60.0
 
 _IN_PLACE = {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS}
 """No second file can be made or moved there: a file mounted by itself, a folder that may not be changed."""
+
+_STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,6})")
+_NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
 
 
 def write_text(path: str | Path, text: str, inputs: Iterable[str | Path] = ()) -> Path:
@@ -46,9 +53,16 @@ def write_text(path: str | Path, text: str, inputs: Iterable[str | Path] = ()) -
     InputError
         A folder, a missing folder, an input, no permission, a full disk: one line, nothing half-written.
     """
+    return write_bytes(path, (text if text.endswith("\n") else text + "\n").encode("utf-8", "backslashreplace"), inputs)
+
+
+def write_bytes(path: str | Path, data: bytes, inputs: Iterable[str | Path] = ()) -> Path:
+    """The same of bytes, written as they are. See :func:`write_text`."""
     given = Path(path)
-    data = (text if text.endswith("\n") else text + "\n").encode("utf-8", "backslashreplace")
     try:
+        if (stream := _own_stream(given)) is not None:
+            _stream(os.dup(stream), data)
+            return given
         target = Path(os.path.realpath(given.expanduser()))
         _refuse(given, target, inputs)
         if target.exists() and not target.is_file():
@@ -80,9 +94,59 @@ def _refuse(given: Path, target: Path, inputs: Iterable[str | Path]) -> None:
                     raise InputError(f"{given}: is what was read; it would be lost", "Name another file.")
 
 
-def _stream(target: Path, data: bytes) -> None:
-    """To a FIFO or a character device."""
-    with target.open("wb", buffering=0) as file:
+def _own_stream(given: Path) -> int | None:
+    """Number of the stream of this process that a path such as ``/dev/stdout`` means.
+
+    The file a shell sent it to is not replaced: it may hold more, which others append to.
+    """
+    found = _STREAM.fullmatch(str(given))
+    if found is None:
+        return None
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return _NAMED[found[1]] if found[1] else int(found[2])
+
+
+def is_stream(path: str | Path) -> bool:
+    """Whether it is written to as a stream: a FIFO, a device, or what ``/dev/stdout`` stands for."""
+    given = Path(path)
+    return _STREAM.fullmatch(str(given)) is not None or (given.exists() and not given.is_file() and not given.is_dir())
+
+
+def keep_copy(path: str | Path) -> Path | None:
+    """Keep what a file holds under another name before it is written anew.
+
+    Parameters
+    ----------
+    path
+        The file; it need not be there, and of a device or FIFO there is nothing to keep.
+
+    Returns
+    -------
+    Path or None
+        Where its content is as well: its name with ``.old-1``, ``.old-2``, ... after it.
+
+    Raises
+    ------
+    InputError
+        A copy cannot be made.
+    """
+    target = Path(os.path.realpath(path))
+    if is_stream(path) or not target.is_file():
+        return None
+    number = next(n for n in itertools.count(1) if not target.with_name(f"{target.name}.old-{n}").exists())
+    kept = target.with_name(f"{target.name}.old-{number}")
+    try:
+        shutil.copy2(target, kept)
+    except OSError as error:
+        kept.unlink(missing_ok=True)
+        raise InputError(f"{kept}: cannot be written ({error.strerror or error})") from None
+    return kept
+
+
+def _stream(target: Path | int, data: bytes) -> None:
+    """To a FIFO, a character device or an open stream."""
+    with open(target, "wb", buffering=0) as file:
         view = memoryview(data)
         while view:
             view = view[file.write(view) or 0 :]
@@ -90,8 +154,7 @@ def _stream(target: Path, data: bytes) -> None:
 
 def _replace(target: Path, data: bytes) -> None:
     """Write beside the target, then take its place."""
-    _sweep(target.parent)
-    partial = target.with_name(f"{_PREFIX}{os.getpid()}-{time.monotonic_ns():x}{_SUFFIX}")
+    partial = partial_of(target)
     try:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     except OSError as error:
@@ -114,6 +177,12 @@ def _replace(target: Path, data: bytes) -> None:
             _in_place(target, data)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partial_of(target: Path) -> Path:
+    """Name of a file beside the target that is to take its place; those of killed runs are removed."""
+    _sweep(target.parent)
+    return target.with_name(f"{_PREFIX}{os.getpid()}-{time.monotonic_ns():x}{_SUFFIX}")
 
 
 def _in_place(target: Path, data: bytes) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import planner
 from planner.errors import InputError
-from planner.writing import write_text
+from planner.writing import is_stream, keep_copy, write_text
 
 
 def test_a_new_file_obeys_the_umask(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_killed_runs_leave_nothing_for_long(tmp_path: Path) -> None:
     write_text(target, "old\n")
     new = "new " * 20_000
     code = f"""
-from planner.writing import write_text
+from planner.writing import is_stream, keep_copy, write_text
 print('go', flush=True)
 while True:
     write_text({str(target)!r}, 'new ' * 20_000)
@@ -159,3 +159,29 @@ def test_a_command_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
         assert done.returncode == 3 and "is what was read" in done.stderr, done.stderr
     assert (tmp_path / "mine.csv").read_text() == trace
     assert fleetopt(tmp_path, "workload", "list", redirect="2>&-").returncode == 0
+
+
+def test_a_copy_is_kept_of_files_alone(tmp_path: Path) -> None:
+    """What stands under the name stays where it is: a device moved away is gone for every program."""
+    assert keep_copy(tmp_path / "none.yaml") is None and keep_copy("/dev/null") is None
+    fifo, link = tmp_path / "fifo", tmp_path / "link.yaml"
+    os.mkfifo(fifo)
+    assert keep_copy(fifo) is None and is_stream(fifo)
+    link.symlink_to("real.yaml")
+    (tmp_path / "real.yaml").write_text("old")
+    (tmp_path / "real.yaml").chmod(0o604)
+    assert keep_copy(link) == tmp_path / "real.yaml.old-1" and keep_copy(link) == tmp_path / "real.yaml.old-2"
+    assert link.is_symlink() and (tmp_path / "real.yaml").read_text() == "old"
+    assert (tmp_path / "real.yaml.old-2").read_text() == "old"
+    assert stat.S_IMODE((tmp_path / "real.yaml.old-1").stat().st_mode) == 0o604
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_what_a_shell_appends_to_is_kept(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("before\n")
+    code = f"from planner.writing import write_text; print('first'); write_text({name!r}, 'new'); print('last')"
+    with log.open("a") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert log.read_text() == "before\nfirst\nnew\nlast\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["log.txt"]

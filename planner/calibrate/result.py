@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.calibrate.raw import RawPoints, points_path, write_points
-from planner.catalog.profiles import Profile, save_profile, set_aside
+from planner.catalog.profiles import Profile, save_profile
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
+from planner.writing import is_stream, keep_copy
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Fit
@@ -117,16 +118,20 @@ class Calibration:
         Returns
         -------
         tuple of Path
-            Profile, points (where there are any), and the file an older profile was moved to (where there was one).
+            Profile, points (where there are any), and the file that keeps an older profile (where there was one).
         """
         target = Path(path)
         if target.is_dir():
             target = target / f"{self.profile.name}.yaml"
-        kept = set_aside(target)
-        set_aside(points_path(target))
+        kept = keep_copy(target)
         found = [save_profile(self.profile, target)]
-        if self.raw is not None:
-            found.append(write_points(self.raw, points_path(target)))
+        if not is_stream(target):
+            points = points_path(target)
+            keep_copy(points)
+            if self.raw is not None:
+                found.append(write_points(self.raw, points))
+            else:
+                points.unlink(missing_ok=True)
         return (*found, kept) if kept is not None else tuple(found)
 
     def parameters(self) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
@@ -349,24 +348,3 @@ def save_profile(profile: Profile, path: str | Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     write_text(target, text)
     return target
-
-
-def set_aside(path: Path) -> Path | None:
-    """Move a file out of the way of a new one of its name.
-
-    Parameters
-    ----------
-    path
-        The file; it need not be there.
-
-    Returns
-    -------
-    Path or None
-        Where it is now: its name with ``.old-1``, ``.old-2``, ... after it.
-    """
-    if not path.exists():
-        return None
-    number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.old-{n}").exists())
-    aside = path.with_name(f"{path.name}.old-{number}")
-    path.replace(aside)
-    return aside

@@ -17,7 +17,7 @@ from typing import Any
 from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.catalog.profile_files import load_profile, parse_profile, save_profile, set_aside
+from planner.catalog.profile_files import load_profile, parse_profile, save_profile
 from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
 from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
@@ -39,7 +39,6 @@ __all__ = [
     "profile_names",
     "save_profile",
     "served_by",
-    "set_aside",
     "user_directory",
 ]
 

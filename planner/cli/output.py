@@ -67,6 +67,19 @@ def _files_named() -> Iterator[str]:
             yield argument.partition("=")[2] or argument
 
 
+def refuse_named_twice(output: Path) -> None:
+    """Refuse to stream rows over what the command line also names to be read or written.
+
+    Raises
+    ------
+    InputError
+        It does.
+    """
+    place = os.path.realpath(output)
+    if sum(os.path.realpath(name) == place for name in _files_named() if "\0" not in name) > 1:
+        raise InputError(f"{output}: is named for something else as well; it would be lost", "Name another file.")
+
+
 class ClosedStream(io.TextIOBase):
     """Stands in for a standard stream that was closed before the start, which Python leaves as ``None``."""
 

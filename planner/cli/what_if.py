@@ -43,7 +43,7 @@ def what_if(
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
     """
     from planner import api
-    from planner.cli.output import draw, progress_bar, writer
+    from planner.cli.output import draw, progress_bar, refuse_named_twice, writer
     from planner.cores import cores
     from planner.errors import InputError
     from planner.question.files import load_question
@@ -57,6 +57,8 @@ def what_if(
     values: dict[str, Any] = dict(settings)
     if jobs < 0:
         raise InputError(f"--jobs: must be 0 (one for each core) or more, got {jobs}")
+    if stream is not None:
+        refuse_named_twice(stream)
     with progress_bar("planning") as progress:
         result = api.what_if(
             base,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from planner.errors import InputError
 from planner.extras import installing
 from planner.report.charts import Bars, Chart, Lines, ticks
 from planner.report.svg import HEIGHT, LIGHT, ROW, WIDTH
+from planner.writing import write_bytes
 
 DOTS_PER_INCH = 150
 
@@ -40,11 +42,12 @@ def draw(charts: Sequence[Chart], path: Path) -> Path:
         else:
             _bars(chart, panel, colours)
         panel.set_title(chart.title, loc="left", fontsize=10)
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path, dpi=DOTS_PER_INCH)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: the picture cannot be written: {error}") from error
-    return path
+        figure.savefig(drawn, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
+    except ValueError as error:
+        raise InputError(f"{path}: the picture cannot be drawn: {error}") from error
+    return write_bytes(path, drawn.getvalue())
 
 
 def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +12,7 @@ from typing import IO, Any
 
 from planner.errors import InputError
 from planner.extras import installing
+from planner.writing import is_stream, partial_of
 
 GROUP = 200
 """Rows of a group in a Parquet file."""
@@ -48,7 +51,11 @@ class RowFile:
                 self._csv = csv.DictWriter(self._file, self.columns, lineterminator="\n")
                 self._csv.writeheader()
                 return
-            self._beside = path.with_name(f".{path.name}.partial")
+            # through a link to its target; what a killed run leaves is swept away as other partial files are
+            self.path = Path(os.path.realpath(path))
+            if is_stream(path):
+                raise InputError(f"{path}: Parquet cannot be written to a stream", "Name a file, or write .csv.")
+            self._beside = partial_of(self.path)
             self._open_parquet(texts)
         except OSError as error:
             raise self._unwritten(error) from None
@@ -109,6 +116,8 @@ class RowFile:
                 self._write_group()
             self._parquet.close()
             if kind is None:
+                if self.path.exists():
+                    self._beside.chmod(stat.S_IMODE(self.path.stat().st_mode))
                 self._beside.replace(self.path)
             else:
                 self._beside.unlink(missing_ok=True)

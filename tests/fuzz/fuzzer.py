@@ -19,6 +19,7 @@ import random
 import resource
 import select
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -437,6 +438,8 @@ def fault(case: Case) -> str | None:
         return f"exit code {code} without a word"
     if left:
         return f"left behind: {left}"
+    if not all(stat.S_ISCHR(os.stat(device).st_mode) for device in ("/dev/null", "/dev/full")):
+        return "a device is gone"
     if (peak := peak_bytes()) > MOST_BYTES:
         return f"took {peak >> 20} MiB"
     return None
@@ -528,6 +531,11 @@ def main() -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
+    def stopped(*_: object) -> None:
+        show(f"stopped after {len(numbers):,} cases")
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, stopped)
     # what the commands import is not imported again by every copy
     maker = Maker()
     for _, arguments, _ in COMMANDS:

@@ -168,6 +168,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     ),
     "one request in an age, changed to": (["what-if", "plan.yaml", "--set", "rate=4.9e-324"], {}),
     "one request in an age, in bursts": (["simulate", "plan.yaml", "--requests", "200", "--rate", "1e-9"], {}),
+    "a profile for a device": (["profile", "refit", "profile.points.jsonl", "-o", "/dev/null", "--force"], {}),
     "measurements nested deeply": (FROM, {"points.csv": b"[" * 100_000}),
     "measurements of 5,000 digits": (FROM, {"points.csv": b'{"a": ' + b"9" * 5000 + b"}"}),
     "a tab where one of two readers wants none": (
