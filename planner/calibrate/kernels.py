@@ -20,13 +20,49 @@ INT4_GROUP = 128
 ROWS = 16
 """fp8 products want their rows in multiples of this [1]."""
 
+FP4_BLOCK, FP4_STEP = 16, 32
+"""Values of a row that share a scale of 4-bit products, and what rows come in multiples of [values]."""
+
+FP4_BOUNDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
+"""Middles between the sizes that E2M1 has: 0, .5, 1, 1.5, 2, 3, 4 and 6."""
+
 AGREES = {"atol": 3e-2, "rtol": 3e-2}
 
 Product = Callable[[Any], Any]
 """From activations, shape (rows, columns), to products with one weight matrix."""
 
+
+class DeviceFull(CalibrationError):
+    """The device had no memory left to try a kernel: that says nothing of the kernel."""
+
+
 NOT_THERE = (ImportError, RuntimeError, TypeError, NotImplementedError, AttributeError, ValueError, AssertionError)
 """What a kernel that this torch or this device does not have raises."""
+
+
+def device_full(torch: Any, error: BaseException) -> bool:
+    """Whether an error is one of memory; what cuBLAS and Triton allocate fails with messages of their own."""
+    told = str(error).lower()
+    return (
+        isinstance(error, (DeviceFull, torch.cuda.OutOfMemoryError))
+        or "out of memory" in told
+        or "alloc_failed" in told
+    )
+
+
+def refuse_full(torch: Any, error: BaseException, what: str) -> None:
+    """Raise where a kernel was not tried because the device's memory is full.
+
+    Raises
+    ------
+    DeviceFull
+        When `error` says so.
+    """
+    if device_full(torch, error):
+        raise DeviceFull(
+            f"the device ran out of memory while {what} was tried, which says nothing of the kernel",
+            "Free the device (nvidia-smi shows who uses it), or give a larger --tp.",
+        ) from None
 
 
 def wide_product(torch: Any, weight: Any, dtype: Any) -> Product:
@@ -97,6 +133,53 @@ def int4_product(torch: Any, weight: Any, dtype: Any) -> Product:
     return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, INT4_GROUP, scales)
 
 
+def fp4_product(torch: Any, weight: Any, dtype: Any) -> Product:
+    """fp4 (E2M1) with an fp8 scale for every 16 values of a row, weights and activations (NVFP4), two values a byte.
+
+    The scale of a whole matrix, which engines multiply the product by inside their kernel, is a power of two that is divided
+    out of the activations' scales.
+    """
+    rows, columns = weight.shape
+    if columns % FP4_STEP or rows % ROWS:
+        raise ValueError
+    if weight.is_cuda and torch.cuda.get_device_capability(weight.device)[0] < 10:
+        raise NotImplementedError("4-bit matrix units came with compute capability 10")
+    bounds = torch.tensor(FP4_BOUNDS, device=weight.device)
+
+    def narrowed(x: Any, factor: float) -> tuple[Any, Any]:
+        parts = x.float().view(x.shape[0], -1, FP4_BLOCK) * factor
+        scale = (parts.abs().amax(-1) / 6.0).clamp(2.0**-9, 448.0).to(torch.float8_e4m3fn)
+        values = parts / scale.float()[..., None]
+        codes = (torch.bucketize(values.abs(), bounds) + 8 * (values < 0)).to(torch.uint8).view(x.shape)
+        return codes[:, ::2] | codes[:, 1::2] << 4, tiled_scales(torch, scale)
+
+    # scales of both sides end up about as large for activations of size one
+    factor = 2.0 ** round(0.5 * math.log2(1.0 / float(weight.abs().mean().clamp_min(1e-12))))
+    kept, weight_scale = narrowed(weight, factor)
+    kept = kept.contiguous().view(torch.float4_e2m1fn_x2)
+    quantize = torch.compile(narrowed, dynamic=True) if weight.is_cuda else narrowed
+
+    def product(x: Any) -> Any:
+        codes, scale = quantize(_padded(torch, x), 1.0 / factor)
+        return torch._scaled_mm(
+            codes.view(torch.float4_e2m1fn_x2), kept.t(), scale_a=scale, scale_b=weight_scale, out_dtype=dtype
+        )[: x.shape[0]]  # fmt: skip
+
+    return product
+
+
+def tiled_scales(torch: Any, scale: Any) -> Any:
+    """Block scales, shape (rows, blocks), in the order in which cuBLAS reads them: tiles of 128 rows by 4 blocks.
+
+    Within a tile rows 0, 32, 64 and 96 stand side by side, then 1, 33, ... (cuBLAS documentation, "1D block scaling factors
+    layout"); missing rows and blocks are filled.
+    """
+    rows, blocks = scale.shape
+    filled = torch.nn.functional.pad(scale.view(torch.uint8), (0, -blocks % 4, 0, -rows % 128))
+    tiles = filled.view(-1, 4, 32, filled.shape[1] // 4, 4).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(-1).view(torch.float8_e4m3fn)
+
+
 def _padded(torch: Any, x: Any) -> Any:
     return torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % ROWS)) if x.shape[0] % ROWS else x
 
@@ -106,12 +189,17 @@ PRODUCTS = {
     "fp16": (wide_product, "bf16"),
     "fp8": (fp8_product, "fp8 with one scale a matrix"),
     "fp8 blocks": (fp8_block_product, "fp8 with a scale for every 128 x 128 weights"),
+    "fp4": (fp4_product, "fp4 with a scale for every 16 values (NVFP4)"),
     "int4": (
         int4_product,
         "int4 by torch's own kernel; engines have Marlin or Machete, which are faster for many tokens",
     ),
 }
 """Kind of weights -> what makes a product of them, and how a note calls it."""
+
+
+ROUNDING = {"int4": 0.15, "fp4": 0.2}
+"""How far rounding may move a product: by 8% of its size, these by more [1]."""
 
 
 def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Callable[[Any], Product], str]:
@@ -127,7 +215,8 @@ def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Calla
     Raises
     ------
     CalibrationError
-        When this torch or device has no such kernel, or it does not compute the product.
+        When this torch or device has no such kernel, or it does not compute the product; :class:`DeviceFull` when there
+        was no memory to try.
     """
     make, called = PRODUCTS[kind]
     generator = torch.Generator(device=device).manual_seed(0)
@@ -138,18 +227,29 @@ def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Calla
         # rounding of the weights and activations moves a product by some per cent of its size
         off = float((got - wanted).norm() / wanted.norm())
     except NOT_THERE as error:
+        refuse_full(torch, error, f"a matrix product of {kind} weights")
         told = str(error).strip().splitlines()[:1]
         raise CalibrationError(
             f"torch {torch.__version__} has no matrix product of {kind} weights on {_device_name(torch, device)}"
             + (f" ({told[0][:120]})" if told else ""),
             "Measure the model with bf16 weights, another GPU, or a running server: fleetopt calibrate --server URL.",
         ) from None
-    if not off < (0.15 if kind == "int4" else 0.08):
+    if not off < ROUNDING.get(kind, 0.08):
         raise CalibrationError(
             f"torch's product of {kind} weights is {100 * off:.0f}% off the plain one on {_device_name(torch, device)}",
             "Measure a running server instead: fleetopt calibrate --server URL.",
         )
-    return lambda weight: make(torch, weight, dtype), called
+
+    def product_of(weight: Any) -> Product:
+        try:
+            return make(torch, weight, dtype)
+        except ValueError:
+            raise CalibrationError(
+                f"the kernel for {kind} weights takes no matrix of {weight.shape[0]} x {weight.shape[1]}",
+                "Give another --tp, or measure a running server: fleetopt calibrate --server URL.",
+            ) from None
+
+    return product_of, called
 
 
 def _device_name(torch: Any, device: str) -> str:
@@ -218,7 +318,8 @@ def joined_attention(
             joined, decode = find(torch, device, heads)
             if _agrees(torch, device, dtype, heads, joined, decode):
                 return joined, decode, called
-        except NOT_THERE:
+        except NOT_THERE as error:
+            refuse_full(torch, error, called)
             continue
     return None, None, "scaled_dot_product_attention"
 
@@ -337,7 +438,8 @@ def between(torch: Any, device: str, dtype: Any, hidden: int, head: int, inner: 
                 pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else ((got, wanted),)
                 if not all(torch.allclose(a.float(), b.float(), **AGREES) for a, b in pairs):
                     return plain
-    except Exception:  # whatever a compiler that does not work here raises: the plain ones do
+    except Exception as error:  # whatever a compiler that does not work here raises: the plain ones do
+        refuse_full(torch, error, "what stands between the products")
         return plain
     return fast
 

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from planner.calibrate.kernels import (
+    NOT_THERE,
     Joined,
     between,
     joined_attention,
     matrix_kernel,
     plain_attention,
+    refuse_full,
     rotations,
     scale_of,
 )
@@ -56,10 +58,10 @@ def refuse_unsupported(model: ModelSpec) -> None:
         problem = "this layer's projections"
     elif not model.kv_lora_rank and model.value_dim != model.head_dim:
         problem = "values of another size than keys"
-    elif model.weight_dtype not in ("bf16", "fp16", "fp8", "int4"):
+    elif model.weight_dtype not in ("bf16", "fp16", "fp8", "fp4", "int4"):
         problem = f"{model.weight_dtype} weights"
-    elif model.experts and model.weight_dtype == "int4":
-        problem = "experts in int4"
+    elif model.experts and model.weight_dtype in ("int4", "fp4"):
+        problem = f"experts in {model.weight_dtype}"
     elif model.kv_dtype not in ("bf16", "fp16"):
         problem = f"a {model.kv_dtype} KV cache"
     if problem:
@@ -480,7 +482,7 @@ def _grouped_product(torch: Any, device: str, dtype: Any, model: ModelSpec) -> _
     Raises
     ------
     CalibrationError
-        When torch has none here.
+        When torch has none here, or no memory to try it.
     """
     try:
         found = _Grouped(torch, model.weight_dtype == "fp8", dtype)
@@ -493,7 +495,8 @@ def _grouped_product(torch: Any, device: str, dtype: Any, model: ModelSpec) -> _
         if float((got - wanted).norm() / wanted.norm()) < 0.08:
             return found
         told = "it does not compute the product"
-    except (RuntimeError, TypeError, NotImplementedError, AttributeError, ValueError) as error:
+    except NOT_THERE as error:
+        refuse_full(torch, error, f"a grouped product of {model.weight_dtype} experts")
         told = str(error).strip().split("\n")[0][:120]
     raise CalibrationError(
         f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device ({told})",

@@ -20,6 +20,7 @@ import numpy as np
 
 from planner.calibrate.allreduce import allreduce_seconds
 from planner.calibrate.design import designed_batches, expected_duration, measuring_order
+from planner.calibrate.kernels import DeviceFull, device_full, refuse_full
 from planner.calibrate.layers import Layers, refuse_unsupported
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
@@ -160,7 +161,8 @@ class _Device:
             with torch.cuda.graph(graph):
                 all_copies()
             replay = graph.replay
-        except RuntimeError:
+        except RuntimeError as error:
+            refuse_full(torch, error, "the capture of a batch")
             # a kernel that cannot be captured is timed with its launches
             torch.cuda.synchronize()
             self.launched += 1
@@ -193,6 +195,8 @@ def _layers(machine: _Device, model: ModelSpec, tp: int, seed: int) -> Layers:
             return build(False)
         try:
             return build(True)
+        except DeviceFull:
+            raise
         except CalibrationError as error:
             found = build(False)
             found.notes.append(
@@ -329,8 +333,8 @@ def measure(
                 machine.seconds(work.body, copies, budget / len(works)) * work.stand_for / work.built for work in works
             )
             head_s = machine.seconds(head, 1, 0.2 * budget)
-        except RuntimeError as error:
-            if "out of memory" not in str(error):
+        except (RuntimeError, DeviceFull) as error:
+            if not device_full(torch, error):
                 raise
             too_large += 1
             torch.cuda.empty_cache()

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from planner.calibrate.kernels import matrix_kernel, plain_attention
+from planner.calibrate.kernels import DeviceFull, matrix_kernel, plain_attention
 from planner.calibrate.layers import Layers
-from planner.calibrate.microbench import TINY_MODEL
+from planner.calibrate.microbench import TINY_MODEL, _Device, _layers
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
 from planner.hardware import ModelSpec
@@ -260,6 +260,81 @@ def test_block_scales_reach_the_kernel_as_it_wants_them(monkeypatch: pytest.Monk
     seen.clear()
     layers.prepare(DECODES)[0][0].body(0)
     assert seen == 3 * [(16, 256, 384), (16, 256, 256), (16, 256, 1536), (16, 768, 256)]
+
+
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def fp4_values(packed: Any) -> Any:
+    """The values of packed rows: a sign bit and a place among the eight sizes, the lower half byte first."""
+    codes = packed.contiguous().view(torch.uint8)
+    halves = torch.stack((codes & 15, codes >> 4), -1).view(codes.shape[0], -1).long()
+    return E2M1[halves & 7] * (1 - 2 * (halves >> 3))
+
+
+def test_fp4_products_have_half_a_byte_a_weight_and_scales_as_cublas_reads_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scale of a row and block lies where cuBLAS' documentation of its 128 x 4 tiles puts it; the product comes out within
+    what 4 bits round."""
+    seen = []
+
+    def scales(flat: Any, rows: int, blocks: int) -> Any:
+        r, k = torch.arange(rows)[:, None], torch.arange(blocks)[None, :]
+        tile = r // 128 * -(-blocks // 4) + k // 4
+        return flat.float()[tile * 512 + r % 32 * 16 + r % 128 // 32 * 4 + k % 4].repeat_interleave(16, 1)
+
+    def scaled(a: Any, b: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any) -> Any:
+        assert a.dtype == b.dtype == torch.float4_e2m1fn_x2 and a.shape[0] % 16 == 0
+        assert a.is_contiguous() and b.t().is_contiguous()
+        seen.append(b.numel())
+        left, right = fp4_values(a), fp4_values(b.t())
+        left, right = left * scales(scale_a, *left[:, ::16].shape), right * scales(scale_b, *right[:, ::16].shape)
+        return (left @ right.t()).to(out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    layers = layers_of(replace(TINY_MODEL, weight_dtype="fp4"))
+    assert layers.notes == ["matrix products: fp4 with a scale for every 16 values (NVFP4)"]
+    seen.clear()
+    layers.prepare(DECODES)[0][0].body(0)
+    assert seen == 3 * [384 * 256 // 2, 256 * 256 // 2, 2 * 704 * 256 // 2, 704 * 256 // 2]
+    product, _ = matrix_kernel(torch, "cpu", torch.float32, "fp4")
+    weight, x = torch.randn(272, 4096) / 64.0, torch.randn(5, 4096)
+    wanted = x @ weight.t()
+    assert float((product(weight)(x) - wanted).norm() / wanted.norm()) < 0.15
+    with pytest.raises(CalibrationError, match="takes no matrix of 272 x 72"):
+        product(weight[:, :72])
+
+
+def test_without_memory_a_kernel_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the message of torch, of cuBLAS or of Triton, and no other kernel is taken in its place."""
+    for told in (
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate",
+    ):
+
+        def full(*arguments: Any, told: str = told, **options: Any) -> Any:
+            raise torch.cuda.OutOfMemoryError(told) if told.startswith("CUDA out") else RuntimeError(told)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "_scaled_mm", full)
+            with pytest.raises(DeviceFull, match="ran out of memory while a matrix product of fp8 weights was tried"):
+                layers_of(replace(TINY_MODEL, weight_dtype="fp8"))
+            # a family with a scale a block is not measured with one a matrix instead
+            blocks = replace(TINY_MODEL, name="tiny-qwen3", weight_dtype="fp8")
+            with pytest.raises(DeviceFull):
+                _layers(_Device(torch, "cpu"), blocks, 1, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.functional, "grouped_mm", full, raising=False)
+            patch.setattr(torch, "_grouped_mm", full, raising=False)
+            with pytest.raises(DeviceFull, match="grouped product"):
+                layers_of(EXPERTS)
+        with monkeypatch.context() as patch:
+            patch.setitem(
+                sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=full, flash_attn_with_kvcache=full)
+            )
+            with pytest.raises(DeviceFull, match="FlashAttention 2"):
+                layers_of(TINY_MODEL)
 
 
 def test_kernels_that_are_not_there_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

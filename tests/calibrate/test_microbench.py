@@ -34,6 +34,7 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) ->
         ({"sliding_window": 128, "full_attention_layers": 2, "sliding_head_dim": 64}, "sliding-window"),
         ({"weight_dtype": "mxfp4"}, "mxfp4 weights"),
         ({"weight_dtype": "int4", "experts": 8, "experts_per_token": 2}, "experts in int4"),
+        ({"weight_dtype": "fp4", "experts": 8, "experts_per_token": 2}, "experts in fp4"),
         ({"kv_dtype": "fp8"}, "fp8 KV cache"),
     ],
 )
