@@ -101,15 +101,21 @@ def test_prompts_that_come_while_prompts_are_served() -> None:
     rng = np.random.default_rng(2)
     for rate, prompt, begin in ((60.0, 200.0, 3), (20.0, 1000.0, 1), (150.0, 50.0, 8)):
         first = float(cost.prompts_alone(begin * prompt))
-        played = np.zeros(40_000)
+        played, squares = np.zeros(40_000), np.zeros(40_000)
         last = np.full(played.size, first)
         while last.any():
             came = rng.poisson(rate * last)
             last = np.where(came > 0, cost.prompts_alone(prompt * came), 0.0)
             played += last
+            squares += last**2
         more, own = cost.prompts_since(rate, prompt, first)
         assert own == pytest.approx(float(cost.prompts_alone(prompt)))
         assert float(more) == pytest.approx(played.mean(), abs=4 * played.std() / played.size**0.5)
+        # who comes in them meets each for as long as it lasts, and half of it is over on average
+        passed, left = cost.round_met(rate, prompt, first, (np.arange(4000) + 0.5) / 4000)
+        half = 0.5 * squares.sum() / played.sum()
+        assert passed.mean() == pytest.approx(left.mean(), rel=0.01)
+        assert left.mean() == pytest.approx(half, rel=0.02)  # of 40,000 played ones: 0.5%, of the nearest first one: 1%
 
 
 @pytest.mark.parametrize("routing", ["random", "p2c"])

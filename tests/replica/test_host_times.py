@@ -64,8 +64,8 @@ def test_prompts_with_iterations_of_their_own(load: float) -> None:
     traffic = SampledTraffic(np.array([2000.0]), np.array([200.0]), None, Arrival(rate), 4000)
     found = simulate(traffic, PoolEngines(1, iteration, 256, 8192), seeds=1, quantiles=(0.5, 0.99))
     for k, level in enumerate((0.5, 0.99)):
-        # of the closed form: 15% at these loads, longer where many short prompts come together
-        assert at.ttft_s[k] == pytest.approx(found.quantile("ttft_s", level).value, rel=0.18)
+        # of the closed form: 3 and 9% at these loads, beside what one run strays by
+        assert at.ttft_s[k] == pytest.approx(found.quantile("ttft_s", level).value, rel=0.08)
         assert at.tpot_s[k] == pytest.approx(found.quantile("tpot_s", level).value, rel=0.15)
     assert at.tpot_s[0] > shared.predict(rate, quantiles=(0.5,)).tpot_s[0]
 

@@ -274,14 +274,17 @@ def first_token(
     ahead = np.maximum(backlog - room, 0.0)
     if cost.apart:
         there = (backlog > 0) & (backlog <= room)
-        more, own = cost.prompts_since(rate_before, engine.law.mean_prefill, np.maximum(duration - first, 0.0))
+        more, _ = cost.prompts_since(rate_before, engine.law.mean_prefill, np.maximum(duration - first, 0.0))
         into = u[2] * (duration + np.where(there, more, 0.0))
         joins = there & (into < first)
-        rest_of = np.where(into < duration, duration - into, own * (duration + more - into) / np.maximum(more, 1e-300))
+        alone_s = np.maximum(duration - first, 0.0)
+        later_on = np.clip((into - duration) / np.maximum(more, 1e-300), 0.0, 1.0)
+        passed, to_come = cost.round_met(rate_before, engine.law.mean_prefill, alone_s, later_on)
+        rest_of = np.where(into < duration, duration - into, to_come)
         left = np.where(joins, first - into, np.where(there, rest_of, left))
         ahead = np.where(joins, backlog, ahead)
         # beside it are those who came in the same iteration before it
-        since = np.where(joins, into, np.where(into < duration, into - first, own - rest_of))
+        since = np.where(joins, into, np.where(into < duration, into - first, passed))
         before = np.where(there, np.maximum(since, 0.0), before)
     total = ahead + sums(rate_before * before, u[4], u[5], stages) + points.prefill
     passes = np.maximum(np.ceil(total / room), 1.0)

@@ -153,23 +153,53 @@ class BatchCost:
         nodes = np.unique(lam)
         if nodes.size > RATE_NODES:
             nodes = np.linspace(nodes[0], nodes[-1], RATE_NODES)
-        come = np.arange(MOST_TOGETHER + 1)
         more = np.empty((nodes.size, *first.shape))
         for k, one in enumerate(nodes):
-            # where many come to an iteration they are counted in parcels
-            parcel = max(one * own / 4.0, 1.0)
-            time = np.concatenate(([0.0], self.prompts_alone(parcel * prompt * come[1:])))
-            mean = np.maximum(one / parcel * time[1:, None], 1e-12)
-            law = np.exp(come * np.log(mean) - mean - _LOG_FACTORIAL)
-            law[:, -1] += np.maximum(1.0 - law.sum(axis=1), 0.0)
-            after = np.linalg.solve(np.eye(MOST_TOGETHER) - law[:, 1:], law @ time)
-            more[k] = np.interp(first, time[1:], after)
+            time, visits = self._rounds_of_prompts(float(one), prompt)
+            more[k] = np.interp(first, time, visits @ time)
         if nodes.size == 1:
             return more[0], own
         place = np.clip(np.searchsorted(nodes, lam, side="right") - 1, 0, nodes.size - 2)
         share = (lam - nodes[place]) / (nodes[place + 1] - nodes[place])
         low, high = (np.take_along_axis(more, at[None], axis=0)[0] for at in (place, place + 1))
         return low + share * (high - low), own
+
+    def _rounds_of_prompts(self, rate: float, prompt: float) -> tuple[Array, Array]:
+        """Time of an iteration of 1, 2, ... prompts [s], and how many of each follow one of so many, shapes (K,), (K, K)."""
+        come = np.arange(MOST_TOGETHER + 1)
+        # where many come to an iteration they are counted in parcels
+        parcel = max(rate * float(self.prompts_alone(prompt)) / 4.0, 1.0)
+        time: Array = self.prompts_alone(parcel * prompt * come[1:])
+        mean = np.maximum(rate / parcel * time[:, None], 1e-12)
+        law = np.exp(come * np.log(mean) - mean - _LOG_FACTORIAL)
+        law[:, -1] += np.maximum(1.0 - law.sum(axis=1), 0.0)
+        visits = np.linalg.solve(np.eye(MOST_TOGETHER) - law[:, 1:], law[:, 1:]).astype(np.float64)
+        return time, visits
+
+    def round_met(self, rate: Any, prompt: float, first_s: Any, place: Any) -> tuple[Array, Array]:
+        """What has passed and what is left of the iteration of prompts that one meets who comes in :meth:`prompts_since` [s].
+
+        Long ones are met more often than they are: of those that follow, each for as long as it lasts.
+
+        Parameters
+        ----------
+        rate : float or ndarray
+            Arrival rate of the replica [1/s].
+        prompt : float
+            Mean prompt [tokens].
+        first_s : float or ndarray
+            Time of the first iteration of prompts [s].
+        place : ndarray
+            Share of the time that follows it at which one comes, in [0, 1).
+        """
+        time, visits = self._rounds_of_prompts(float(np.mean(rate)), prompt)
+        lasting: Array = visits * time
+        until = np.cumsum(lasting, axis=1) / np.maximum(lasting.sum(axis=1, keepdims=True), 1e-300)
+        row = np.broadcast_to(np.searchsorted(time, first_s).clip(0, time.size - 1), np.shape(place))
+        met = (until[row] <= np.asarray(place)[..., None]).sum(axis=-1).clip(0, time.size - 1)
+        begun = np.where(met > 0, until[row, met - 1], 0.0)
+        inside = np.clip((place - begun) / np.maximum(until[row, met] - begun, 1e-300), 0.0, 1.0)
+        return inside * time[met], (1.0 - inside) * time[met]
 
     def prompts_alone(self, tokens: Any) -> Array:
         """Duration [s] of an iteration of prompts alone."""
