@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -173,6 +174,10 @@ class GpuSpec:
         if not self.gpu_class:
             fast = (self.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S
             object.__setattr__(self, "gpu_class", "sxm" if fast else "workstation")
+
+    def nodes(self, gpus: int) -> int:
+        """Nodes that so many of them lie on [nodes]."""
+        return math.ceil(gpus / self.gpus_per_node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ class PoolScaler:
         Cost of a replica [USD/hour].
     clock
         Replicas held by the hour whatever the metrics say, spares included; empty = none.
+    nodes
+        Nodes that a replica spans.
     """
 
     pool: str
@@ -99,6 +101,7 @@ class PoolScaler:
     outcomes: tuple[Outcome, ...]
     usd_per_replica_hour: float
     clock: tuple[int, ...] = ()
+    nodes: int = 1
 
     def lines(self) -> list[str]:
         """In words."""
@@ -321,7 +324,8 @@ def autoscaling(
             both = np.maximum(alone, clock_counts(held, paths[-1].size, begin.seconds))
             outcomes = (*outcomes, outcome("derived, with the clock", paths[-1], both, capacity, begin.seconds))
         cost = pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought
-        found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost, held))
+        nodes = pool.option.gpu.nodes(pool.option.parallel.gpus)
+        found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost, held, nodes))
     notes = [
         found[0].startup.told,
         f"path: {source}, with the swings of the measured arrivals"

@@ -106,7 +106,11 @@ def _behavior(pool: PoolScaler) -> dict[str, Any]:
 
 
 def _target(found: Autoscaling, pool: PoolScaler) -> dict[str, str]:
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": object_name(pool.pool, found.prefix)}
+    """What `deploy` writes for the pool."""
+    kind = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    if pool.nodes > 1:
+        kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    return {**kind, "name": object_name(pool.pool, found.prefix)}
 
 
 def _milli(value: float) -> str:
@@ -193,7 +197,7 @@ def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, A
         if count > least
     ]
     spec = {
-        "scaleTargetRef": {"name": name},
+        "scaleTargetRef": _target(found, pool),
         "minReplicaCount": least,
         "maxReplicaCount": pool.policy.most,
         "pollingInterval": 15,

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.catalog.kv import weight_bytes
 from planner.deploy.serving import PORT, Serving, ServingPool
+from planner.errors import InputError
 
 GIB = 2**30
 
@@ -99,12 +100,14 @@ def probes(serving: Serving) -> dict[str, Any]:
 
 
 def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """GPUs of a replica, and what its host part needs: a core per GPU and four more, weights once in memory at the limit."""
-    gpus = {gpu_resource(pool): str(pool.gpus)}
-    least = 16 + 4 * pool.gpus
+    """GPUs of a replica on one node, and what its host part needs: a core per GPU and four more, weights once in memory at the
+    limit."""
+    count = pool.gpus_per_node
+    gpus = {gpu_resource(pool): str(count)}
+    least = 16 + 4 * count
     most = least + SHARED_MEMORY_GIB + math.ceil(weight_bytes(serving.model) / GIB)
     return {
-        "requests": {"cpu": str(4 + pool.gpus), "memory": f"{least}Gi", **gpus},
+        "requests": {"cpu": str(4 + count), "memory": f"{least}Gi", **gpus},
         "limits": {"memory": f"{most}Gi", **gpus},
     }
 
@@ -147,11 +150,77 @@ def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> 
     return spec
 
 
+def workload(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The replicas of a pool: a deployment, or groups of pods where a replica spans nodes; `more` labels mark those that answer."""
+    return deployment(serving, pool, more) if pool.nodes == 1 else groups(serving, pool, more)
+
+
+def _rolling(pool: ServingPool) -> dict[str, int]:
+    """A spare replica may be missing while a new one starts; without one a new replica starts first."""
+    return {"maxUnavailable": pool.spares, "maxSurge": 0} if pool.spares else {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def _scraped(serving: Serving) -> dict[str, str]:
+    """Annotations by which Prometheus finds the metrics."""
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(PORT),
+        "prometheus.io/path": serving.engine.metrics_path,
+    }
+
+
+def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Replicas of a pod per node each, which start and end together; the first pod answers, the others follow it.
+
+    Raises
+    ------
+    InputError
+        The engine has no command for a replica on several nodes.
+    """
+    engine = serving.engine
+    if not engine.joins:
+        raise InputError(
+            f"pool {pool.name}: a replica of {pool.gpus} GPUs spans {pool.nodes} nodes, and {engine.title} is started on them "
+            "by a launcher of its own",
+            "Use --to dynamo.",
+        )
+    # the variables are the controller's
+    place = {"nodes": str(pool.nodes), "rank": "$(LWS_WORKER_INDEX)", "leader": "$(LWS_LEADER_ADDRESS)"}
+    joins = [word.format(**place) for word in engine.joins]
+    leader, follower = pod_spec(serving, pool), pod_spec(serving, pool)
+    leader["containers"][0]["args"] += joins
+    started = follower["containers"][0]
+    started["args"] += [*joins, *engine.follows]
+    # what follows answers nobody, and its group ends with it
+    for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle"):
+        del started[name]
+    own = labels(serving, pool)
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": metadata(serving, pool.object, labels=own),
+        "spec": {
+            "replicas": pool.replicas,
+            "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": _rolling(pool)},
+            "leaderWorkerTemplate": {
+                "size": pool.nodes,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": {
+                    "metadata": {"labels": {**own, **(more or {})}, "annotations": _scraped(serving)},
+                    "spec": leader,
+                },
+                "workerTemplate": {
+                    "metadata": {"labels": {**own, "app.kubernetes.io/name": f"{pool.object}-follower"}},
+                    "spec": follower,
+                },
+            },
+        },
+    }
+
+
 def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The replicas of a pool; `more` labels mark its pods."""
     own = labels(serving, pool)
-    # a spare replica may be missing while a new one starts; without one a new replica starts first
-    rolling = {"maxUnavailable": pool.spares, "maxSurge": 0} if pool.spares else {"maxUnavailable": 0, "maxSurge": 1}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -159,16 +228,12 @@ def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | No
         "spec": {
             "replicas": pool.replicas,
             "selector": {"matchLabels": {"app.kubernetes.io/name": pool.object}},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(pool)},
             "progressDeadlineSeconds": math.ceil(max(LEAST_PATIENCE_S, PATIENCE * serving.startup.seconds)) + 300,
             "template": {
                 "metadata": {
                     "labels": {**own, **(more or {})},
-                    "annotations": {
-                        "prometheus.io/scrape": "true",
-                        "prometheus.io/port": str(PORT),
-                        "prometheus.io/path": serving.engine.metrics_path,
-                    },
+                    "annotations": _scraped(serving),
                 },
                 "spec": pod_spec(serving, pool),
             },
@@ -191,14 +256,17 @@ def service(
 
 
 def disruption_budget(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """No more replicas of a pool are taken down at once than are spare; one where none is."""
+    """No more replicas of a pool are taken down at once than are spare; one where none is. Of a group every pod counts."""
+    pods = {"app.kubernetes.io/name": pool.object}
+    if pool.nodes > 1:
+        pods = {"leaderworkerset.sigs.k8s.io/name": pool.object}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(serving, pool.object, labels=labels(serving, pool)),
         "spec": {
             "maxUnavailable": max(1, pool.spares),
-            "selector": {"matchLabels": {"app.kubernetes.io/name": pool.object}},
+            "selector": {"matchLabels": pods},
         },
     }
 

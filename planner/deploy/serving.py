@@ -77,8 +77,8 @@ class ServingPool:
         As the plan calls it; as its objects are called.
     low_tokens, high_tokens
         Requests it serves [tokens].
-    gpu, gpus
-        GPU type, and GPUs of one replica.
+    gpu, gpus, nodes
+        GPU type, GPUs of one replica, and nodes it spans.
     replicas, spares
         Replicas started, and how many of them are redundancy.
     slots
@@ -99,6 +99,7 @@ class ServingPool:
     high_tokens: float
     gpu: GpuSpec
     gpus: int
+    nodes: int
     replicas: int
     spares: int
     slots: int
@@ -107,6 +108,11 @@ class ServingPool:
     role: str
     arrival_rate_per_s: float
     usd_per_hour: float
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a replica on one of its nodes."""
+        return self.gpus // self.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,14 @@ class Serving:
         """Where requests are cut by length [tokens]."""
         return [] if self.split else [p.high_tokens for p in self.pools[:-1]]
 
+    def on_one_node(self, target: str) -> None:
+        """Refuse a replica that spans nodes, for targets that start one node at a time."""
+        if wide := next((p for p in self.pools if p.nodes > 1), None):
+            raise InputError(
+                f"--to {target}: pool {wide.name}: a replica of {wide.gpus} GPUs spans {wide.nodes} nodes",
+                "Use --to k8s, llm-d or dynamo.",
+            )
+
     def colocated(self, target: str) -> None:
         """Refuse a fleet of prefill and decode pools, for targets without a way to pass KV caches on."""
         if self.split:
@@ -218,6 +232,12 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         settings = _settings(entry, one.name)
         device = find_gpu(one.gpu)
         command = start_command(host, weights, settings, one, flags)
+        gpus = _spread(one).gpus
+        nodes = device.nodes(gpus)
+        if gpus % nodes:
+            raise InputError(
+                f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
+            )
         tails = [v["value_s"] for v in entry.get("latency", ()) if v.get("metric") == "e2e_s" and v.get("value_s")]
         pools.append(
             ServingPool(
@@ -226,7 +246,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
                 one.low_tokens,
                 one.high_tokens,
                 device,
-                _spread(one).gpus,
+                gpus,
+                nodes,
                 one.replicas,
                 one.spares,
                 one.slots,
@@ -237,11 +258,6 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
                 float(entry.get("cost_usd_per_hour") or 0.0) / one.replicas,
             )
         )
-        if pools[-1].gpus > device.gpus_per_node:
-            raise InputError(
-                f"pool {one.name}: a replica of {pools[-1].gpus} GPUs spans nodes of {device.gpus_per_node}",
-                "Start it with the engine's own launcher; files for one node at a time are written here.",
-            )
         if settings.get("speculative") and "speculative" not in host.flags:
             notes.append(f"{host.title} is not told to speculate here: {settings['speculative']}")
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:

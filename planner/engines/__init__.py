@@ -65,6 +65,11 @@ class Engine:
         copies together.
     quantizes
         Dtypes its server can turn 16-bit weights into while it loads them.
+    joins
+        What every node's command of a replica on several nodes has; ``{nodes}``, ``{rank}`` and ``{leader}`` stand for their
+        number, the node's place and the first one's address. Nothing = there is no such command.
+    follows
+        What the commands of all nodes but the first have beside.
     """
 
     name: str
@@ -87,6 +92,8 @@ class Engine:
     kv_dtypes: Mapping[str, str] = field(default_factory=dict)
     dp_inside_tp: bool = False
     quantizes: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
 
     def arguments(self, settings: Mapping[str, Any]) -> list[str]:
         """Settings of a pool, as a plan file has them, in the words of its command line.

@@ -42,4 +42,5 @@ ENGINE = Engine(
     always=("--enable-metrics",),
     kv_dtypes={"fp8": "fp8_e4m3"},
     quantizes=("fp8",),
+    joins=("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{leader}:20000"),
 )

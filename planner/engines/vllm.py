@@ -39,4 +39,7 @@ ENGINE = Engine(
     switches=("ep",),
     kv_dtypes={"fp8": "fp8"},
     quantizes=("fp8",),
+    # read in vLLM 0.32: copies of the attention and pipeline stages are laid over the nodes in order
+    joins=("--nnodes", "{nodes}", "--node-rank", "{rank}", "--master-addr", "{leader}"),
+    follows=("--headless",),
 )

@@ -1,4 +1,4 @@
-"""Twelve plans of different kinds, each made once."""
+"""Thirteen plans of different kinds, each made once."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "workstation": {"rate": 5, "slo": 2.0, "gpu": "rtx-6000-ada"},
     "cached": {"rate": 20, "slo": 0.5, "cached_share": 0.6, "routing": "least"},
     "mixture": {"rate": 5, "slo": 2.0, "model": "gpt-oss-120b"},
+    "two nodes": {"rate": 2, "slo": 4.0, "model": "deepseek-v3", "gpu": "h100", "redundancy": 1},
     "split": {"rate": 20, "slo": 1.0, "shape": "disaggregated"},
 }
 

@@ -28,6 +28,7 @@ CUSTOM = {
     "VLLMRuntime",
     "VLLMRouter",
     "DynamoGraphDeployment",
+    "LeaderWorkerSet",
 }
 
 
@@ -61,6 +62,50 @@ def test_a_wrong_object_is_noticed() -> None:
     document = documents(rendered("one pool", "k8s").text)[0]
     document["spec"]["template"]["spec"]["containers"][0]["prots"] = []
     assert problems(document)
+
+
+@pytest.mark.parametrize(("to", "engine"), [("k8s", "vllm"), ("k8s", "sglang"), ("llm-d", "vllm")])
+def test_a_replica_on_two_nodes_is_a_group_of_pods(to: str, engine: str) -> None:
+    """One leader that answers and is found by the router; its follower has the other half of the GPUs and no probes."""
+    pool = plan_of("two nodes").pools[0]
+    found = {d["kind"]: d for d in documents(rendered("two nodes", to, engine=engine).text)}
+    spec = found["LeaderWorkerSet"]["spec"]
+    group = spec["leaderWorkerTemplate"]
+    assert (spec["replicas"], group["size"]) == (pool.replicas, 2)
+    leader, follower = (group[f"{role}Template"]["spec"]["containers"][0] for role in ("leader", "worker"))
+    for one in (leader, follower):
+        line = " ".join(one["args"])
+        assert one["resources"]["limits"]["nvidia.com/gpu"] == str(pool.gpus // pool.replicas // 2) == "8"
+        assert "--nnodes 2 --node-rank $(LWS_WORKER_INDEX)" in line and "$(LWS_LEADER_ADDRESS)" in line
+    assert ("--headless" in follower["args"]) == (engine == "vllm") and "--headless" not in leader["args"]
+    assert "startupProbe" in leader and not [name for name in follower if name.endswith("Probe") or name == "ports"]
+    marks = [group[f"{role}Template"]["metadata"]["labels"] for role in ("leader", "worker")]
+    seen = (
+        found["InferencePool"]["spec"]["selector"]["matchLabels"]
+        if to == "llm-d"
+        else {"app.kubernetes.io/name": "fleetopt-all"}
+    )
+    assert [seen.items() <= labels.items() for labels in marks] == [True, False]
+    budget = found["PodDisruptionBudget"]["spec"]
+    assert budget["maxUnavailable"] == pool.spares == 1
+    if to == "k8s":
+        services = [d for d in documents(rendered("two nodes", to).text) if d["kind"] == "Service"]
+        names = {d["metadata"]["name"] for d in services}
+        # the controller makes one called as the set
+        assert "fleetopt-all-leaders" in names and "fleetopt-all" not in names
+        assert "fleetopt-all-leaders" in rendered("two nodes", to).text.partition("envoy.yaml")[2]
+
+
+def test_where_groups_of_nodes_cannot_be_started_is_told() -> None:
+    for to in ("kserve", "compose", "systemd", "production-stack"):
+        with pytest.raises(fo.InputError, match=rf"--to {to}: pool all: a replica of 16 GPUs spans 2 nodes"):
+            rendered("two nodes", to)
+    with pytest.raises(fo.InputError, match="a launcher of its own"):
+        rendered("two nodes", "k8s", engine="trtllm")
+    (graph, *_) = documents(rendered("two nodes", "dynamo").text)
+    worker = graph["spec"]["components"][1]
+    assert worker["multinode"] == {"nodeCount": 2}
+    assert worker["podTemplate"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
 
 
 @pytest.mark.parametrize("kind", ["one pool", "spare", "groups", "cached"])
@@ -209,7 +254,7 @@ def test_the_picker_scores_what_the_plan_relies_on() -> None:
     assert {"active-request-scorer", "max-score-picker"} <= scorers("groups")
 
 
-@pytest.mark.parametrize("kind", [k for k in PLANS if k != "split"])
+@pytest.mark.parametrize("kind", [k for k in PLANS if k not in ("split", "two nodes")])
 def test_compose_gives_every_replica_gpus_of_its_own(kind: str) -> None:
     (document,) = documents(rendered(kind, "compose").text)
     plan = plan_of(kind)

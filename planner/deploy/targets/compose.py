@@ -15,6 +15,7 @@ from planner.deploy.targets.k8s import ENVOY_IMAGE
 def render(serving: Serving) -> Rendered:
     """One file for all hosts: ``docker compose --profile host1 up``."""
     serving.colocated("compose")
+    serving.on_one_node("compose")
     replicas = placed(serving)
     hosts = 1 + max(r.host for r in replicas)
     services: dict[str, Any] = {r.name: _service(serving, r, hosts) for r in replicas}

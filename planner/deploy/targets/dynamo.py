@@ -165,13 +165,17 @@ def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, 
         del main[name]
     main["volumeMounts"] = [v for v in main["volumeMounts"] if v["name"] != "shm"]
     spec["volumes"] = [v for v in spec["volumes"] if v["name"] != "shm"]
-    return {
+    found = {
         "name": _name(pool),
         "type": "worker" if pool.role == "both" else pool.role,
         "replicas": pool.replicas,
         "sharedMemorySize": f"{k.SHARED_MEMORY_GIB}Gi",
         "podTemplate": {"spec": spec},
     }
+    if pool.nodes > 1:
+        # its operator tells the nodes' engines of each other
+        found["multinode"] = {"nodeCount": pool.nodes}
+    return found
 
 
 def _budget(serving: Serving, pool: ServingPool) -> dict[str, Any]:

@@ -16,14 +16,16 @@ def render(serving: Serving) -> Rendered:
     """All objects as one file."""
     serving.colocated("k8s")
     router = f"{serving.options.name}-router"
-    backends = {p.object: [(p.object, PORT)] for p in serving.pools}
+    # a set of groups has a service of its own name, by which its pods find each other before they are ready
+    services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}
+    backends = {p.object: [(services[p.object], PORT)] for p in serving.pools}
     config = k.to_yaml(envoy(serving, backends))
     documents: list[dict[str, Any]] = []
     for pool in serving.pools:
         documents += [
-            k.deployment(serving, pool),
+            k.workload(serving, pool),
             # headless: Envoy sees every replica; a service of its own address would pick one per connection
-            k.service(serving, pool.object, pool.object, PORT, "http", headless=True),
+            k.service(serving, services[pool.object], pool.object, PORT, "http", headless=True),
             k.disruption_budget(serving, pool),
         ]
     documents += [

@@ -16,6 +16,7 @@ def render(serving: Serving) -> Rendered:
     pools = serving.pools
     if "{model}" not in serving.engine.launch[2:3]:
         raise InputError(f"--to kserve: KServe's template starts vLLM, not {serving.engine.title}", "Use --to k8s.")
+    serving.on_one_node("kserve")
     if serving.split:
         prefill = next(p for p in pools if p.role.startswith("prefill"))
         decode = next((p for p in pools if p is not prefill), prefill)

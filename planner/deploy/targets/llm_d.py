@@ -9,6 +9,7 @@ from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.router import length_notes, picker, picker_notes
 from planner.deploy.serving import PORT, Serving, ServingPool
+from planner.errors import InputError
 
 PICKER_IMAGE = "ghcr.io/llm-d/llm-d-inference-scheduler:latest"
 SIDECAR_IMAGE = "ghcr.io/llm-d/llm-d-routing-sidecar:latest"
@@ -60,9 +61,14 @@ def _deployment(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     if serving.boundaries:
         # the picker filters by prompt: ranges meet at the plan's boundaries
         marks["llm-d.ai/context-length-range"] = f"{pool.low_tokens:.0f}-{pool.high_tokens:.0f}"
-    found = k.deployment(serving, pool, marks)
+    found = k.workload(serving, pool, marks)
     if not serving.split:
         return found
+    if pool.nodes > 1:
+        raise InputError(
+            f"--to llm-d: pool {pool.name}: KV caches between replicas of {pool.nodes} nodes are not written here",
+            "Use --to dynamo.",
+        )
     spec = found["spec"]["template"]["spec"]
     engine = spec["containers"][0]
     engine["args"] += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})]

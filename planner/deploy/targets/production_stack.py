@@ -13,6 +13,7 @@ from planner.errors import InputError
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
     serving.colocated("production-stack")
+    serving.on_one_node("production-stack")
     if "{model}" not in serving.engine.launch[2:3]:
         raise InputError(f"--to production-stack: runs vLLM, not {serving.engine.title}", "Use --to k8s.")
     documents: list[dict[str, Any]] = [_runtime(serving, p) for p in serving.pools]

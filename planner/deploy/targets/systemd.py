@@ -15,6 +15,7 @@ from planner.deploy.serving import PORT, Serving, ServingPool
 def render(serving: Serving) -> Rendered:
     """A folder: units, a file of settings per replica and host, nginx."""
     serving.colocated("systemd")
+    serving.on_one_node("systemd")
     replicas = placed(serving)
     hosts = 1 + max(r.host for r in replicas)
     files = {f"{p.object}@.service": _unit(serving, p) for p in serving.pools}
