@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from planner.promise import Promise
+from planner.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Record):
     """One choice made otherwise.
 
     Parameters
@@ -47,13 +49,9 @@ class Choice:
     promising: bool = False
     limit_s: float | None = None
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"changes": dict(self.changes)}
-
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Record):
     """What the choices that matter would cost, in a fixed order.
 
     Parameters
@@ -74,6 +72,8 @@ class Choices:
     seconds: float
     promise: Promise | None = None
 
+    written: ClassVar[tuple[str, ...]] = ("seconds", "promise", "knee_s", "rows")
+
     @property
     def curve(self) -> tuple[tuple[float, float], ...]:
         """(limit [s], cost [USD/hour]) of the promise varied, tightest first, the plan's own included."""
@@ -86,15 +86,6 @@ class Choices:
     def knee_s(self) -> float | None:
         """The limit at the knee of :attr:`curve` [s]; see :func:`knee`."""
         return knee(self.curve)
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "seconds": self.seconds,
-            "promise": None if self.promise is None else self.promise.to_dict(),
-            "knee_s": self.knee_s,
-            "rows": [c.to_dict() for c in self.rows],
-        }
 
 
 def knee(curve: Sequence[tuple[float, float]]) -> float | None:

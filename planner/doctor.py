@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 from planner._version import __version__
 from planner.errors import FleetOptError
 from planner.notebook import InNotebooks
+from planner.record import Record
 
 GOOD, WORTH_KNOWING, BAD = "good", "worth knowing", "bad"
 
@@ -33,7 +34,7 @@ SLOW_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One thing looked at: what, how it is (``good``, ``worth knowing`` or ``bad``), and in words."""
 
     what: str
@@ -53,6 +54,9 @@ class Checkup(InNotebooks):
 
     findings: tuple[Finding, ...]
 
+    document: ClassVar[str] = "fleetopt-checkup"
+    written: ClassVar[tuple[str, ...]] = ("well", "findings")
+
     def __repr__(self) -> str:
         return f"<Checkup: {'well' if self.well else 'not well'}, {len(self.findings)} findings>"
 
@@ -63,17 +67,7 @@ class Checkup(InNotebooks):
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per finding."""
-        return [{"what": f.what, "state": f.state, "told": f.told} for f in self.findings]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-checkup",
-            "version": __version__,
-            "well": self.well,
-            "findings": self.to_rows(),
-        }
+        return [f.to_dict() for f in self.findings]
 
 
 def checkup() -> Checkup:

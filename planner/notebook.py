@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from planner.errors import InputError
+from planner.record import Record
 
 MOST_ROWS = 48
 """Rows shown at most; :meth:`InNotebooks.to_frame` has them all."""
@@ -31,7 +32,7 @@ class Picture:
         return self.svg
 
 
-class InNotebooks:
+class InNotebooks(Record):
     """A result with rows, as notebooks show it."""
 
     __slots__ = ()

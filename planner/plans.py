@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from planner.choices import Choices
 from planner.hardware import Parallelism
 from planner.notebook import InNotebooks
 from planner.promise import Promise, Slo
+from planner.record import Record, json_number
 from planner.remarks import Remark
 
 HOURS_PER_YEAR = 8760.0
 """Hours of a year as the FleetOpt paper and most price sheets count them."""
 
-PLAN_SCHEMA_VERSION = 1
-"""Version of the JSON and YAML form of a plan."""
+POOL_COLUMNS = (
+    "low_tokens", "high_tokens", "gamma", "share", "arrival_rate_per_s", "gpu", "tp", "replicas", "gpus", "slots", "load",
+    "slot_occupancy",
+)  # fmt: skip
+"""What a table of pools says of each, before its latencies."""
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyValue:
+class LatencyValue(Record):
     """One predicted latency quantile and how far to trust it.
 
     Parameters
@@ -63,25 +67,14 @@ class LatencyValue:
         """Limit minus prediction [s]."""
         return None if self.limit_s is None else self.limit_s - self.value_s
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "metric": self.metric,
-            "quantile": self.quantile,
-            "value_s": json_number(self.value_s),
-            "low_s": json_number(self.low_s),
-            "high_s": json_number(self.high_s),
-            "limit_s": self.limit_s,
-            **(
-                {}
-                if self.share is None
-                else {"share": self.share, "share_low": self.share_low, "share_high": self.share_high}
-            ),
-        }
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; shares are there of a joint promise only."""
+        values = Record.to_dict(self)
+        return values if self.share is not None else {k: v for k, v in values.items() if not k.startswith("share")}
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(Record):
     """How the engines of a pool are to be started, in the words of vLLM, each with its reason.
 
     Parameters
@@ -118,26 +111,15 @@ class EngineSettings:
     speculative: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "max_model_len": self.max_model_len,
-            "max_num_seqs": self.max_num_seqs,
-            "max_num_batched_tokens": self.max_num_batched_tokens,
-            "tensor_parallel_size": self.tensor_parallel_size,
-            "pipeline_parallel_size": self.pipeline_parallel_size,
-            "data_parallel_size": self.data_parallel_size,
-            "expert_parallel_size": self.expert_parallel_size,
-            "speculative": self.speculative,
-            "gpu_memory_utilization": self.gpu_memory_utilization,
-            "kv_cache_dtype": self.kv_cache_dtype,
-            "batching": self.batching,
-            "reasons": dict(self.reasons),
-        }
+    written: ClassVar[tuple[str, ...]] = (
+        "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "pipeline_parallel_size",
+        "data_parallel_size", "expert_parallel_size", "speculative", "gpu_memory_utilization", "kv_cache_dtype", "batching",
+        "reasons",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class PoolPlan:
+class PoolPlan(Record):
     """One pool of a plan: who is served there, by what, and how well.
 
     Parameters
@@ -224,6 +206,14 @@ class PoolPlan:
     dp: int = 1
     ep: int = 1
 
+    written: ClassVar[tuple[str, ...]] = (
+        "name", "low_tokens", "high_tokens", "gamma", "share", "compressed_share", "arrival_rate_per_s", "mean_input_tokens",
+        "mean_output_tokens", "gpu", "tp", "pp", "dp", "ep", "profile", "provenance", "replicas", "replicas_low",
+        "replicas_high", "spares", "gpus", "slots", "kv_tokens", "capacity_per_s", "load", "stability_margin",
+        "slot_occupancy", "wait_probability", "overflow_probability", "preemptions_per_1000", "latency", "binding", "reason",
+        "cost_usd_per_hour", "settings", "warnings",
+    )  # fmt: skip
+
     @property
     def parallel(self) -> Parallelism:
         """How a replica spreads the model."""
@@ -246,50 +236,9 @@ class PoolPlan:
                 return value.value_s
         return None
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "name": self.name,
-            "low_tokens": self.low_tokens,
-            "high_tokens": self.high_tokens,
-            "gamma": self.gamma,
-            "share": self.share,
-            "compressed_share": self.compressed_share,
-            "arrival_rate_per_s": self.arrival_rate_per_s,
-            "mean_input_tokens": self.mean_input_tokens,
-            "mean_output_tokens": self.mean_output_tokens,
-            "gpu": self.gpu,
-            "tp": self.tp,
-            "pp": self.pp,
-            "dp": self.dp,
-            "ep": self.ep,
-            "profile": self.profile,
-            "provenance": self.provenance,
-            "replicas": self.replicas,
-            "replicas_low": self.replicas_low,
-            "replicas_high": self.replicas_high,
-            "spares": self.spares,
-            "gpus": self.gpus,
-            "slots": self.slots,
-            "kv_tokens": json_number(self.kv_tokens),
-            "capacity_per_s": json_number(self.capacity_per_s),
-            "load": self.load,
-            "stability_margin": self.stability_margin,
-            "slot_occupancy": self.slot_occupancy,
-            "wait_probability": self.wait_probability,
-            "overflow_probability": self.overflow_probability,
-            "preemptions_per_1000": self.preemptions_per_1000,
-            "latency": [v.to_dict() for v in self.latency],
-            "binding": self.binding,
-            "reason": None if self.reason is None else self.reason.to_dict(),
-            "cost_usd_per_hour": self.cost_usd_per_hour,
-            "settings": self.settings.to_dict(),
-            "warnings": list(self.warnings),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class SearchReport:
+class SearchReport(Record):
     """What was searched and what is left unproven.
 
     Parameters
@@ -312,19 +261,9 @@ class SearchReport:
     gap_usd_per_hour: float
     description: str
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "candidates": self.candidates,
-            "examined": self.examined,
-            "lower_bound_usd_per_hour": self.lower_bound_usd_per_hour,
-            "gap_usd_per_hour": self.gap_usd_per_hour,
-            "description": self.description,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Record):
     """The fleet of another shape, for comparison.
 
     Parameters
@@ -341,23 +280,16 @@ class Alternative:
     pools: tuple[PoolPlan, ...]
     reason: str | None = None
 
+    written: ClassVar[tuple[str, ...]] = ("shape", "cost_usd_per_hour", "pools", "reason")
+
     @property
     def cost_usd_per_hour(self) -> float | None:
         """Cost of the fleet [USD/hour]; ``None`` without pools."""
         return math.fsum(p.cost_usd_per_hour for p in self.pools) if self.pools else None
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "shape": self.shape,
-            "cost_usd_per_hour": self.cost_usd_per_hour,
-            "pools": [p.to_dict() for p in self.pools],
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Oracle:
+class Oracle(Record):
     """The cheapest fleet of a gateway that knows output lengths and rewrites prompts, beside a plan that asks for neither.
 
     Parameters
@@ -384,18 +316,14 @@ class Oracle:
     p_c: float | None
     pools: tuple[PoolPlan, ...] = ()
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "cost_usd_per_hour": self.cost_usd_per_hour,
-            "saving": self.saving,
-            "boundary_tokens": self.boundary_tokens,
-            "gamma": self.gamma,
-            "compressed_share": self.compressed_share,
-            "p_c": self.p_c,
-            "guess": not self.pools,
-            "pools": [p.to_dict() for p in self.pools],
-        }
+    written: ClassVar[tuple[str, ...]] = (
+        "cost_usd_per_hour", "saving", "boundary_tokens", "gamma", "compressed_share", "p_c", "guess", "pools",
+    )  # fmt: skip
+
+    @property
+    def guess(self) -> bool:
+        """Whether it is a guess: no fleet was sized."""
+        return not self.pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +395,13 @@ class Plan(InNotebooks):
     compression: Mapping[str, object] | None = None
     scheduler: Mapping[str, object] | None = None
 
+    document: ClassVar[str] = "fleetopt-plan"
+    written: ClassVar[tuple[str, ...]] = (
+        "inputs", "workload", "slo", "arrival_rate_per_s", "method", "replicas", "gpus", "cost_usd_per_hour",
+        "cost_usd_per_year", "cost_usd_per_million_tokens", "baseline_cost_usd_per_hour", "saving", "shape", "alternatives",
+        "chance", "oracle", "pools", "baseline", "search", "assumptions", "warnings", "notes", "explanation", "remarks",
+        "choices", "caches", "overload", "compression", "scheduler",
+    )  # fmt: skip
     shown: ClassVar[tuple[str, ...]] = (
         "shape", "pool", "gpu", "tp", "replicas", "gpus", "share", "load", "ttft_p99_s", "tpot_p99_s", "cost_usd_per_hour",
     )  # fmt: skip
@@ -512,43 +447,6 @@ class Plan(InNotebooks):
         base = self.baseline_cost_usd_per_hour
         return 0.0 if not base else 1.0 - self.cost_usd_per_hour / base
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready; the contract of ``--format json``, with its version."""
-        return {
-            "schema_version": PLAN_SCHEMA_VERSION,
-            "kind": "fleetopt-plan",
-            "version": self.version,
-            "inputs": dict(self.inputs),
-            "workload": dict(self.workload),
-            "slo": self.slo.to_dict(),
-            "arrival_rate_per_s": self.arrival_rate_per_s,
-            "method": self.method,
-            "replicas": self.replicas,
-            "gpus": self.gpus,
-            "cost_usd_per_hour": self.cost_usd_per_hour,
-            "cost_usd_per_year": self.cost_usd_per_year,
-            "cost_usd_per_million_tokens": json_number(self.cost_usd_per_million_tokens),
-            "baseline_cost_usd_per_hour": self.baseline_cost_usd_per_hour,
-            "saving": self.saving,
-            "shape": self.shape,
-            "alternatives": [a.to_dict() for a in self.alternatives],
-            "chance": self.chance,
-            "oracle": None if self.oracle is None else self.oracle.to_dict(),
-            "pools": [p.to_dict() for p in self.pools],
-            "baseline": None if self.baseline is None else [p.to_dict() for p in self.baseline],
-            "search": self.search.to_dict(),
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-            "notes": list(self.notes),
-            "explanation": list(self.explanation),
-            "remarks": {kind: [r.to_dict() for r in of_kind] for kind, of_kind in self.remarks.items()},
-            "choices": None if self.choices is None else self.choices.to_dict(),
-            "caches": self.caches,
-            "overload": self.overload,
-            "compression": self.compression,
-            "scheduler": self.scheduler,
-        }
-
     def to_rows(self) -> list[dict[str, object]]:
         """One flat row per pool, for CSV and data frames; with a column `shape` when shapes were compared."""
         rows = []
@@ -556,33 +454,10 @@ class Plan(InNotebooks):
         listed += [(a.shape, p) for a in self.alternatives for p in a.pools]
         for shape, pool in listed:
             row: dict[str, object] = {"shape": shape} if self.alternatives else {}
-            row |= {
-                "pool": pool.name,
-                "low_tokens": pool.low_tokens,
-                "high_tokens": pool.high_tokens,
-                "gamma": pool.gamma,
-                "share": pool.share,
-                "arrival_rate_per_s": pool.arrival_rate_per_s,
-                "gpu": pool.gpu,
-                "tp": pool.tp,
-                "replicas": pool.replicas,
-                "gpus": pool.gpus,
-                "slots": pool.slots,
-                "load": pool.load,
-                "slot_occupancy": pool.slot_occupancy,
-            }
+            row |= {"pool": pool.name, **{name: getattr(pool, name) for name in POOL_COLUMNS}}
             for value in pool.latency:
                 row[value.column] = json_number(value.value_s if value.share is None else value.share)
             row["cost_usd_per_hour"] = pool.cost_usd_per_hour
             row["binding"] = pool.binding
             rows.append(row)
         return rows
-
-
-def json_number(value: float) -> float | None:
-    """`value`, or ``None`` where JSON has no number for it (inf, nan).
-
-    >>> json_number(1.5), json_number(float("inf"))
-    (1.5, None)
-    """
-    return value if math.isfinite(value) else None

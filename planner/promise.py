@@ -171,9 +171,8 @@ class Promise:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        if self.kind == GOODPUT:
-            return {"metric": GOODPUT, "limits_s": self.limits, "quantile": self.quantile, "scope": self.scope}
-        return {"metric": self.metric, "limit_s": self.limit_s, "quantile": self.quantile, "scope": self.scope}
+        limit = {"limits_s": self.limits} if self.kind == GOODPUT else {"limit_s": self.limit_s}
+        return {"metric": self.metric, **limit, "quantile": self.quantile, "scope": self.scope}
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.record import Record
 from planner.units import format_count, format_duration, format_percent, format_usd
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Record):
     """One finding.
 
     Parameters
@@ -27,10 +28,6 @@ class Remark:
 
     def __str__(self) -> str:
         return _WRITER.format(SENTENCES[self.code], **self.values)
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {"code": self.code, "values": dict(self.values)}
 
 
 class _Writer(string.Formatter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import exclusive_slots
 from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
+from planner.record import Record
 
 FloatArray = NDArray[np.float64]
 
@@ -27,7 +28,7 @@ heavy tails; mixed 1%)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
+class Batching(Record):
     """Which batching to run, and the settings of exclusive batching.
 
     Parameters
@@ -68,25 +69,13 @@ class Batching:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    written: ClassVar[tuple[str, ...]] = (
+        "schema_version", "about", "verdict", "certainty", "reason", "to_run", "exclusive", "mixed", "crossover",
+        "parameters", "assumptions", "warnings",
+    )  # fmt: skip
+
     def __repr__(self) -> str:
         return f"<Batching: {self.verdict} ({self.certainty})>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "about": dict(self.about),
-            "verdict": self.verdict,
-            "certainty": self.certainty,
-            "reason": self.reason,
-            "to_run": self.to_run,
-            "exclusive": dict(self.exclusive),
-            "mixed": dict(self.mixed),
-            "crossover": dict(self.crossover),
-            "parameters": dict(self.parameters),
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-        }
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per kind of batching."""

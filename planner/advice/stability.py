@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
 from planner.queueing.mixed.replica import MixedReplica
+from planner.record import Record
 
 _BINDING = {
     "budget": "tokens per iteration",
@@ -24,7 +25,7 @@ ENGINE_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Record):
     """One statement about the largest sustainable rate.
 
     Parameters
@@ -51,7 +52,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Stability:
+class Stability(Record):
     """Can this fleet keep up, and how is that known?
 
     Parameters
@@ -99,46 +100,17 @@ class Stability:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    written: ClassVar[tuple[str, ...]] = (
+        "schema_version", "about", "replicas", "verdict", "certificate", "slack", "stable_within_band", "bounds", "burst",
+        "busy_sequences", "time_to_overload_s", "growth_per_s", "recovery_s_per_s", "assumptions", "warnings",
+    )  # fmt: skip
+
     def __repr__(self) -> str:
         return f"<Stability: {self.verdict}, {self.certificate}>"
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what is infinite is null."""
-        return {
-            "schema_version": 1,
-            "about": dict(self.about),
-            "replicas": self.replicas,
-            "verdict": self.verdict,
-            "certificate": self.certificate,
-            "slack": _finite(self.slack),
-            "stable_within_band": self.stable_within_band,
-            "bounds": self.to_rows(),
-            "burst": self.burst,
-            "busy_sequences": self.busy_sequences,
-            "time_to_overload_s": _finite(self.time_to_overload_s),
-            "growth_per_s": self.growth_per_s,
-            "recovery_s_per_s": _finite(self.recovery_s_per_s),
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-        }
-
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per bound."""
-        return [
-            {
-                "name": b.name,
-                "kind": b.kind,
-                "replica_per_s": _finite(b.replica_per_s),
-                "fleet_per_s": _finite(b.fleet_per_s),
-                "load": _finite(b.load),
-                "because": b.because,
-            }
-            for b in self.bounds
-        ]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+        return [b.to_dict() for b in self.bounds]
 
 
 def stability(replica: SchedulerReplica, replicas: int | None = None, burst: float = 2.0) -> Stability:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
+from planner.record import Record, json_number
 
 FloatArray = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ _LENGTHS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class WaitSettings:
+class WaitSettings(Record):
     """Thresholds of WAIT (output lengths known) and Nested WAIT (not known) for one replica.
 
     Parameters
@@ -67,36 +68,17 @@ class WaitSettings:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    written: ClassVar[tuple[str, ...]] = (
+        "schema_version", "about", "replicas", "d0_s", "d1_s_per_token", "form_error", "equilibrium", "types",
+        "memory_tokens", "fits", "nested", "verdict", "reason", "assumptions", "warnings",
+    )  # fmt: skip
+
     def __repr__(self) -> str:
         return f"<WaitSettings: {self.verdict}, {len(self.types)} output classes>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "about": dict(self.about),
-            "replicas": self.replicas,
-            "d0_s": self.d0_s,
-            "d1_s_per_token": self.d1_s_per_token,
-            "form_error": self.form_error,
-            "equilibrium": dict(self.equilibrium),
-            "types": [dict(t) for t in self.types],
-            "memory_tokens": self.memory_tokens,
-            "fits": self.fits,
-            "nested": self.nested,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-        }
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per output class."""
         return [dict(t) for t in self.types]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _work(replica: SchedulerReplica) -> FloatArray:
@@ -207,9 +189,9 @@ def wait_settings(
                 "output_tokens": o + 1.0,
                 "rate_per_s": lam,
                 "threshold": found.n[j] if bounds else None,
-                "queue_mean_at_most": _finite(bounds[j].queue) if bounds else None,
-                "ttft_mean_at_most_s": _finite(bounds[j].ttft_s) if bounds else None,
-                "latency_mean_at_most_s": _finite(bounds[j].latency_s) if bounds else None,
+                "queue_mean_at_most": json_number(bounds[j].queue) if bounds else None,
+                "ttft_mean_at_most_s": json_number(bounds[j].ttft_s) if bounds else None,
+                "latency_mean_at_most_s": json_number(bounds[j].latency_s) if bounds else None,
             }
         )
     design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
@@ -232,7 +214,7 @@ def wait_settings(
             "ends": list(design.ends),
             "thresholds": list(design.thresholds.n),
             "iteration_s": design.thresholds.dT,
-            "memory_tokens": _finite(design.memory),
+            "memory_tokens": json_number(design.memory),
             "fits": design.memory <= C,
             "horizon_s": horizon_s,
             "delta": delta,
@@ -244,14 +226,14 @@ def wait_settings(
         d1_s_per_token=d1,
         form_error=derived.form_error,
         equilibrium={
-            "memory_tokens": _finite(fluid_state.M),
-            "iteration_s": _finite(fluid_state.dT),
+            "memory_tokens": json_number(fluid_state.M),
+            "iteration_s": json_number(fluid_state.dT),
             "slack": fluid_state.slack,
-            "load_scale": _finite(scale),
+            "load_scale": json_number(scale),
             "output_tokens_per_s": rate * replica.mean_decodes,
         },
         types=tuple(table),
-        memory_tokens=_finite(found.M_pi),
+        memory_tokens=json_number(found.M_pi),
         fits=found.stable and found.fits,
         nested=nested_row,
         verdict=verdict,

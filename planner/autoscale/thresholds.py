@@ -12,7 +12,7 @@ from planner.autoscale.windows import AS_SIZED, Windows, kept_windows
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
 from planner.methods.base import Prediction
-from planner.plans import json_number
+from planner.record import Record
 from planner.workload import pools as m
 
 UTILIZATION = "utilization"
@@ -78,7 +78,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Record):
     """The load of one replica at which the first promise of its pool is about to break.
 
     Parameters
@@ -106,14 +106,6 @@ class Threshold:
     waiting: float
     kv_usage: float
     load: float
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            name: json_number(v) if isinstance(v, float) else v
-            for name in self.__slots__
-            for v in (getattr(self, name),)
-        }
 
 
 def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:

@@ -16,6 +16,7 @@ from planner.errors import CalibrationError
 from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
+from planner.record import Record
 
 FloatArray = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ _OFF = -60.0  # log of a parameter that is switched off
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Record):
     """What the measured points cover; outside of it the model extrapolates."""
 
     decodes: tuple[float, float]
@@ -105,15 +106,6 @@ class Range:
             for value, (low, high), what in checks
             if value > high * 1.001 or 0.0 < value < low * 0.999
         ]
-
-    def to_dict(self) -> dict[str, list[float]]:
-        """JSON-ready."""
-        return {
-            "decodes": list(self.decodes),
-            "context": list(self.context),
-            "prefill_tokens": list(self.prefill_tokens),
-            "tokens": list(self.tokens),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.record import Record
 from planner.shard import shard
 
 GIB = 2.0**30
@@ -221,7 +222,7 @@ def overhead_bytes(
 
 
 @dataclass(frozen=True, slots=True)
-class KvCapacity:
+class KvCapacity(Record):
     """KV cache of one replica and where the rest of the memory went (bytes are per GPU).
 
     Parameters
@@ -255,10 +256,6 @@ class KvCapacity:
     def blocks(self) -> int:
         """Blocks of 16 tokens."""
         return self.tokens // BLOCK_TOKENS
-
-    def to_dict(self) -> dict[str, float]:
-        """JSON-ready."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def kv_capacity(

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from planner._version import __version__
 from planner.compress.extract import CompressorSettings, compress
 from planner.compress.fidelity import TfidfCosine, rouge_l_recall
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import TokenCounter
 from planner.errors import InputError
+from planner.record import Record
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Longest line of a prompt file [bytes]."""
@@ -50,7 +50,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class CategoryResult:
+class CategoryResult(Record):
     """One category's borderline prompts.
 
     Parameters
@@ -73,30 +73,30 @@ class CategoryResult:
     tfidf_cosine: Mapping[str, float] = field(default_factory=dict)
     latency_s: Mapping[str, float] = field(default_factory=dict)
 
+    written: ClassVar[tuple[str, ...]] = (
+        "requests", "compressed", "p_c", "p_c_low", "p_c_high", "reasons", "reduction", "rouge_l_recall", "tfidf_cosine",
+        "latency_s",
+    )  # fmt: skip
+    renamed: ClassVar[Mapping[str, str]] = {"reasons": "left_alone"}
+
     @property
     def p_c(self) -> float:
         """Share of the borderline prompts that were compressed."""
         return self.compressed / self.requests if self.requests else math.nan
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        low, high = wilson_interval(self.compressed, self.requests)
-        return {
-            "requests": self.requests,
-            "compressed": self.compressed,
-            "p_c": self.p_c if self.requests else None,
-            "p_c_low": low,
-            "p_c_high": high,
-            "left_alone": dict(self.reasons),
-            "reduction": dict(self.reduction),
-            "rouge_l_recall": dict(self.rouge_l_recall),
-            "tfidf_cosine": dict(self.tfidf_cosine),
-            "latency_s": dict(self.latency_s),
-        }
+    @property
+    def p_c_low(self) -> float:
+        """Lower end of its 95% interval."""
+        return wilson_interval(self.compressed, self.requests)[0]
+
+    @property
+    def p_c_high(self) -> float:
+        """Upper end of it."""
+        return wilson_interval(self.compressed, self.requests)[1]
 
 
 @dataclass(frozen=True, slots=True)
-class CompressionMeasurement:
+class CompressionMeasurement(Record):
     """What `fleetopt compress measure` found; a table that a plan can read.
 
     Parameters
@@ -120,41 +120,18 @@ class CompressionMeasurement:
     categories: Mapping[str, CategoryResult]
     counted_by: str
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-compression",
-            "version": __version__,
-            "boundary": self.boundary,
-            "gamma": self.gamma,
-            "prompts": self.prompts,
-            "counted_by": self.counted_by,
-            "total": self.total.to_dict(),
-            "categories": {k: v.to_dict() for k, v in self.categories.items()},
-        }
+    document: ClassVar[str] = "fleetopt-compression"
+    written: ClassVar[tuple[str, ...]] = ("boundary", "gamma", "prompts", "counted_by", "total", "categories")
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per category, the total last."""
         rows = []
         for name, result in [*self.categories.items(), ("all", self.total)]:
-            low, high = wilson_interval(result.compressed, result.requests)
-            rows.append(
-                {
-                    "category": name,
-                    "borderline": result.requests,
-                    "compressed": result.compressed,
-                    "p_c": result.p_c if result.requests else None,
-                    "p_c_low": low,
-                    "p_c_high": high,
-                    "reduction_mean": result.reduction.get("mean"),
-                    "rouge_l_recall_mean": result.rouge_l_recall.get("mean"),
-                    "tfidf_cosine_mean": result.tfidf_cosine.get("mean"),
-                    "latency_p50_s": result.latency_s.get("p50"),
-                    "latency_p95_s": result.latency_s.get("p95"),
-                    "latency_p99_s": result.latency_s.get("p99"),
-                }
-            )
+            of = result.to_dict()
+            row = {"category": name, "borderline": of["requests"]}
+            row |= {key: of[key] for key in ("compressed", "p_c", "p_c_low", "p_c_high")}
+            row |= {f"{key}_mean": of[key].get("mean") for key in ("reduction", "rouge_l_recall", "tfidf_cosine")}
+            rows.append(row | {f"latency_{q}_s": of["latency_s"].get(q) for q in ("p50", "p95", "p99")})
         return rows
 
 

@@ -9,9 +9,9 @@ from planner.fleet.caches import sessions_of
 from planner.fleet.pool import Pool
 from planner.methods.disaggregated import PrefillPool
 from planner.methods.overload import door_of, overload_row, overload_table, overloaded_prefill, overloaded_replica
-from planner.plans import json_number
 from planner.question.compiled import Clients, Promises
 from planner.queueing.overload import Door, OverloadedReplica
+from planner.record import json_number
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.record import Record
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class Derived(Record):
     """Parameters of one paper's form.
 
     Parameters
@@ -54,21 +55,10 @@ class Derived:
     not_identified: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    renamed: ClassVar[Mapping[str, str]] = {"intervals": "intervals_90"}
+
     def __getitem__(self, name: str) -> float:
         return self.values[name]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "form": self.form,
-            "values": dict(self.values),
-            "units": dict(self.units),
-            "covers": {k: list(v) for k, v in self.covers.items()},
-            "form_error": self.form_error,
-            "intervals_90": {k: list(v) for k, v in self.intervals.items()},
-            "not_identified": list(self.not_identified),
-            "notes": list(self.notes),
-        }
 
 
 def with_uncertainty(

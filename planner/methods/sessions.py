@@ -8,15 +8,16 @@ much memory they leave: :class:`SessionPool` asks the latency method again and a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.methods.base import PoolModel, Prediction, unstable
 from planner.queueing.reuse import CacheLaw, SessionTable
+from planner.record import Record
 from planner.routing import Routing
 from planner.workload.pools import PoolLaw, features
 from planner.workload.sessions import Sessions
@@ -65,7 +66,7 @@ class PrefixCache:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheState:
+class CacheState(Record):
     """What the caches of a pool do at one rate and number of replicas.
 
     Parameters
@@ -86,15 +87,7 @@ class CacheState:
     sessions: float
     pinned_tokens: float
 
-    def to_dict(self) -> dict[str, float]:
-        """JSON-ready."""
-        return {
-            "cached_share": self.share,
-            "host_share": self.host_share,
-            "busy_s": self.busy_s,
-            "sessions": self.sessions,
-            "pinned_tokens": self.pinned_tokens,
-        }
+    renamed: ClassVar[Mapping[str, str]] = {"share": "cached_share"}
 
 
 class SessionPool(PoolModel):

@@ -19,11 +19,11 @@ from planner.methods.joint import frechet
 from planner.monitor.measured import Measured, Promised, by_pool, dialect_of, measured
 from planner.monitor.prometheus import Series
 from planner.notebook import InNotebooks
-from planner.plans import json_number
 from planner.promise import Promise
 from planner.question.compiled import compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
+from planner.record import json_number
 from planner.routing import ROUTINGS, Routing
 from planner.simulate.statistics import Estimate
 from planner.units import format_count, format_percent

@@ -11,7 +11,7 @@ from typing import Any
 from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
 from planner.kept import once
-from planner.plans import PLAN_SCHEMA_VERSION, Plan
+from planner.plans import Plan
 from planner.question.options import PlanInputs, canonical
 from planner.workload.workload import Workload
 
@@ -206,9 +206,9 @@ def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
 
 def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     version = data.get("schema_version")
-    if version != PLAN_SCHEMA_VERSION:
+    if version != Plan.schema_version:
         raise InputError(
-            f"{source}: schema_version {version!r}; this version of fleetopt reads {PLAN_SCHEMA_VERSION}",
+            f"{source}: schema_version {version!r}; this version of fleetopt reads {Plan.schema_version}",
             "Plan again with this version.",
         )
     problems: list[str] = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import ClassVar
 
-from planner._version import __version__
+from planner.record import Record
 
 Row = tuple[str, str, str, str, str, str]
 """Quantity, reading, printed, ours, verdict, reason: a :class:`Finding` before it knows its paper."""
@@ -24,7 +25,7 @@ VERDICTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One printed number beside ours.
 
     Parameters
@@ -51,13 +52,9 @@ class Finding:
     verdict: str
     reason: str
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Reproduction:
+class Reproduction(Record):
     """Printed numbers beside ours, and why they differ.
 
     Parameters
@@ -70,6 +67,20 @@ class Reproduction:
 
     papers: tuple[str, ...]
     findings: tuple[Finding, ...]
+
+    document: ClassVar[str] = "fleetopt-reproduction"
+    written: ClassVar[tuple[str, ...]] = ("papers", "verdicts", "numbers", "counts", "by_paper", "to_rows")
+    renamed: ClassVar[Mapping[str, str]] = {"to_rows": "rows"}
+    verdicts: ClassVar[Mapping[str, str]] = VERDICTS
+
+    @property
+    def numbers(self) -> int:
+        """How many printed numbers were compared."""
+        return len(self.best())
+
+    def by_paper(self) -> dict[str, dict[str, int]]:
+        """Printed numbers by verdict, paper by paper."""
+        return {paper: self.counts(paper) for paper in self.papers}
 
     def best(self) -> dict[tuple[str, str], str]:
         """Paper and quantity -> the best verdict of its readings."""
@@ -91,20 +102,6 @@ class Reproduction:
     def to_rows(self) -> list[dict[str, object]]:
         """One row per finding."""
         return [f.to_dict() for f in self.findings]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-reproduction",
-            "version": __version__,
-            "papers": list(self.papers),
-            "verdicts": dict(VERDICTS),
-            "numbers": len(self.best()),
-            "counts": self.counts(),
-            "by_paper": {paper: self.counts(paper) for paper in self.papers},
-            "rows": self.to_rows(),
-        }
 
 
 def compare(printed: float, ours: float, decimals: int, assumed: bool = False) -> str:

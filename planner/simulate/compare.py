@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from planner._version import __version__
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.record import Record
 from planner.simulate.arrivals import Arrival, arrival_times
 from planner.simulate.durations import Canonical
 from planner.simulate.engine import Request
@@ -79,7 +79,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Comparison:
+class Comparison(Record):
     """Rows of (policy, rate) with the statistics of :data:`COLUMNS`.
 
     Parameters
@@ -103,25 +103,15 @@ class Comparison:
     parameters: dict[str, dict[str, object]] = field(default_factory=dict)
     about: str = ""
 
+    document: ClassVar[str] = "fleetopt-policy-comparison"
+    written: ClassVar[tuple[str, ...]] = ("requests", "seeds", "complete", "parameters", "rows")
+
     def __repr__(self) -> str:
         return f"<Comparison: {len(self.rows)} rows, {self.requests} requests each>"
 
     def to_rows(self) -> list[dict[str, object]]:
         """The rows."""
         return self.rows
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-policy-comparison",
-            "version": __version__,
-            "requests": self.requests,
-            "seeds": list(self.seeds),
-            "complete": self.complete,
-            "parameters": self.parameters,
-            "rows": self.rows,
-        }
 
 
 def compare_policies(

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
-from planner._version import __version__
 from planner.errors import InputError
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
@@ -21,6 +21,7 @@ from planner.methods.occupancy import iteration_times
 from planner.methods.sessions import SessionPool
 from planner.promise import GOODPUT
 from planner.queueing.reuse import found_share
+from planner.record import Record
 from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
 from planner.simulate.clients import ClientRules
@@ -58,7 +59,7 @@ CROWDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Record):
     """Every promise of a fleet against its simulation.
 
     Parameters
@@ -78,6 +79,10 @@ class Verification:
     arrival_rate_per_s: float
     warnings: tuple[str, ...] = field(default=())
 
+    document: ClassVar[str] = "fleetopt-verification"
+    written: ClassVar[tuple[str, ...]] = ("verdict", "arrival_rate_per_s", "checks", "results", "warnings")
+    renamed: ClassVar[Mapping[str, str]] = {"results": "pools"}
+
     def __repr__(self) -> str:
         return f"<Verification: {self.verdict}, {len(self.checks)} promises at {self.arrival_rate_per_s:g} requests/s>"
 
@@ -90,19 +95,6 @@ class Verification:
     def to_rows(self) -> list[dict[str, object]]:
         """One row per promise."""
         return [c.to_dict() for c in self.checks]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-verification",
-            "version": __version__,
-            "verdict": self.verdict,
-            "arrival_rate_per_s": self.arrival_rate_per_s,
-            "checks": self.to_rows(),
-            "pools": {name: result.to_dict() for name, result in self.results.items()},
-            "warnings": list(self.warnings),
-        }
 
 
 @dataclass(frozen=True, slots=True)

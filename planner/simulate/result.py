@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from planner.record import Record
 from planner.simulate.statistics import Estimate, batch_means, enough_for, range_of_runs
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationResult:
+class SimulationResult(Record):
     """What a simulated pool did, with 95% intervals from batch means.
 
     Parameters
@@ -115,15 +116,3 @@ class SimulationResult:
         found = estimate([s.within(limits) for s in self.samples])
         measured = sum(s.ttft_s.size for s in self.samples)
         return replace(found, enough=found.enough and enough_for(share, measured))
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-
-        def plain(value: object) -> object:
-            if isinstance(value, Estimate):
-                return value.to_dict()
-            if isinstance(value, Mapping):
-                return {q if isinstance(q, str) else f"{q:.10g}": plain(e) for q, e in value.items()}
-            return list(value) if isinstance(value, tuple) else value
-
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.compare}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+
+from planner.record import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +21,7 @@ EXCEEDANCES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Record):
     """A simulated value with its 95% confidence interval.
 
     Parameters
@@ -36,6 +38,8 @@ class Estimate:
     half_width: float
     enough: bool = True
 
+    renamed: ClassVar[Mapping[str, str]] = {"half_width": "ci95"}
+
     @property
     def low(self) -> float:
         """Lower end of the interval."""
@@ -45,15 +49,6 @@ class Estimate:
     def high(self) -> float:
         """Upper end of the interval."""
         return self.value + self.half_width
-
-    def to_dict(self) -> dict[str, float | bool | None]:
-        """JSON-ready."""
-        finite = math.isfinite(self.half_width)
-        return {
-            "value": self.value if math.isfinite(self.value) else None,
-            "ci95": self.half_width if finite else None,
-            "enough": self.enough,
-        }
 
 
 def student_t(degrees: int, level: float = 0.95) -> float:

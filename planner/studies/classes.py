@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
@@ -15,6 +14,7 @@ from planner.promise import Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import PlanInputs
 from planner.queueing.reuse import own_tokens
+from planner.record import Record
 from planner.workload.combine import mix
 from planner.workload.workload import Workload
 
@@ -45,7 +45,7 @@ class RequestClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
+class Grouping(Record):
     """One way to put classes on pools.
 
     Parameters
@@ -62,6 +62,9 @@ class Grouping:
     cost_usd_per_hour: float | None
     reason: str | None = None
 
+    written: ClassVar[tuple[str, ...]] = ("label", "cost_usd_per_hour", "reason")
+    renamed: ClassVar[Mapping[str, str]] = {"label": "grouping"}
+
     @property
     def label(self) -> str:
         """``"paying + free | batch"``."""
@@ -69,7 +72,7 @@ class Grouping:
 
 
 @dataclass(frozen=True, slots=True)
-class TieredPlan:
+class TieredPlan(Record):
     """The cheapest grouping of classes, a plan per group.
 
     Parameters
@@ -86,6 +89,9 @@ class TieredPlan:
     plans: tuple[Plan, ...]
     groupings: tuple[Grouping, ...]
     assumptions: tuple[str, ...]
+
+    document: ClassVar[str] = "fleetopt-tiers"
+    written: ClassVar[tuple[str, ...]] = ("gpus", "cost_usd_per_hour", "groups", "groupings", "assumptions")
 
     def __repr__(self) -> str:
         return f"<TieredPlan: {' | '.join(map(' + '.join, self.groups))}, ${self.cost_usd_per_hour:,.2f}/hour>"
@@ -108,24 +114,11 @@ class TieredPlan:
             for row in plan.to_rows()
         ]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-tiers",
-            "version": __version__,
-            "gpus": self.gpus,
-            "cost_usd_per_hour": self.cost_usd_per_hour,
-            "groups": [
-                {"classes": list(group), "plan": plan.to_dict()}
-                for group, plan in zip(self.groups, self.plans, strict=True)
-            ],
-            "groupings": [
-                {"grouping": g.label, "cost_usd_per_hour": g.cost_usd_per_hour, "reason": g.reason}
-                for g in self.groupings
-            ],
-            "assumptions": list(self.assumptions),
-        }
+        pairs = zip(self.groups, self.plans, strict=True)
+        groups = [{"classes": [*group], "plan": plan.to_dict()} for group, plan in pairs]
+        return {**Record.to_dict(self), "groups": groups}
 
 
 def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:

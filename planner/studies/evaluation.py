@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from planner._version import __version__
 from planner.fleet.fleet import Fleet, Verdict
 from planner.notebook import InNotebooks
-from planner.plans import json_number
 from planner.promise import PROMISE_METRICS
+from planner.record import json_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ class Evaluation(InNotebooks):
     rates_per_s: tuple[float, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
     levels: tuple[float, ...]
+
+    document: ClassVar[str] = "fleetopt-evaluation"
+    written: ClassVar[tuple[str, ...]] = ("inputs", "capacity_per_s", "holds", "to_rows")
+    renamed: ClassVar[Mapping[str, str]] = {"to_rows": "rows"}
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates_per_s)
@@ -81,18 +85,6 @@ class Evaluation(InNotebooks):
                 out["broken"] = "; ".join(b.label for b in v.broken) or None
                 rows.append(out)
         return rows
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-evaluation",
-            "version": __version__,
-            "inputs": dict(self.inputs),
-            "capacity_per_s": json_number(self.capacity_per_s),
-            "holds": self.holds,
-            "rows": self.to_rows(),
-        }
 
 
 def evaluation_of(fleet: Fleet, rates: Sequence[float]) -> Evaluation:

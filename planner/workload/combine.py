@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.path import Path
 from planner.workload.workload import Provenance, Workload
@@ -245,7 +246,7 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Record):
     """How far one workload is from another.
 
     Parameters
@@ -272,10 +273,6 @@ class Drift:
     mean_output: float
     mean_iterations: float
     rate: float | None
-
-    def to_dict(self) -> dict[str, float | None]:
-        """JSON-ready."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
     def to_rows(self) -> list[dict[str, float | None]]:
         """One row."""

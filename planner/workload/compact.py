@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from planner.errors import InputError
+from planner.record import Record
 from planner.workload.law import distinct
 from planner.workload.workload import Workload
 
@@ -292,7 +293,7 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionError:
+class CompactionError(Record):
     """Largest relative error of a compaction on what plans depend on, over all pools of at least 0.5% of the requests.
 
     Parameters
@@ -315,14 +316,14 @@ class CompactionError:
     prefill_p99: float
     rows: int
 
+    written: ClassVar[tuple[str, ...]] = (
+        "mean_iterations", "scv_iterations", "cdf", "band", "prefill_p99", "rows", "worst",
+    )  # fmt: skip
+
     @property
     def worst(self) -> float:
         """The largest of them [1]."""
         return max(self.mean_iterations, self.scv_iterations, self.cdf, self.band, self.prefill_p99)
-
-    def to_dict(self) -> dict[str, float]:
-        """JSON-ready."""
-        return {**asdict(self), "worst": self.worst}
 
 
 def compaction_error(original: Workload, compacted: Workload) -> CompactionError:

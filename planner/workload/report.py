@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from planner.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(Record):
     """Account of one import.
 
     Parameters
@@ -43,15 +46,10 @@ class ImportReport:
     rate_per_s: float | None = None
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            **asdict(self),
-            "dropped": dict(self.dropped),
-            "unreadable_examples": list(self.unreadable_examples),
-            "notes": list(self.notes),
-        }
+    written: ClassVar[tuple[str, ...]] = (
+        "schema_version", "path", "format", "rows_read", "requests", "dropped", "unreadable", "unreadable_examples",
+        "span_s", "rate_per_s", "notes",
+    )  # fmt: skip
 
     def lines(self) -> list[str]:
         """The account in sentences, for people.

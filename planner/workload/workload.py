@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.queueing.order import ranked
+from planner.record import Record
 from planner.workload.arrivals import Arrivals
 from planner.workload.law import PiecewiseLaw, distinct
 from planner.workload.path import Path as TrafficPath
@@ -32,7 +33,7 @@ COLUMNS = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "wei
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Record):
     """Where a workload came from and what was assumed about it.
 
     Parameters
@@ -58,10 +59,6 @@ class Provenance:
     notes: tuple[str, ...] = ()
     length_split: str | None = None
     exact: bool = True
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {**asdict(self), "notes": list(self.notes)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

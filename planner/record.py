@@ -1,0 +1,55 @@
+"""How records become dictionaries: field by field, in one way for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from planner._version import __version__
+
+
+class Record:
+    """A dataclass that writes itself."""
+
+    __slots__ = ()
+
+    schema_version: ClassVar[int] = 1
+    """Version of the JSON and YAML form of results."""
+
+    document: ClassVar[str] = ""
+    """What a file of it is called in ``kind``; empty = it has no head, being part of another record for the most part."""
+
+    written: ClassVar[tuple[str, ...]] = ()
+    """Fields, properties and methods whose values are written, in this order; empty = every field that ``repr`` shows."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Those that are written under another name -> that name."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        head = {"schema_version": self.schema_version, "kind": self.document, "version": __version__}
+        names = self.written or [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type]
+        values = {self.renamed.get(name, name): getattr(self, name) for name in names}
+        return (head if self.document else {}) | {k: plain(v() if callable(v) else v) for k, v in values.items()}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: records and mappings as dictionaries, tuples as lists, ``None`` for numbers it has not."""
+    if isinstance(value, float):
+        return json_number(value)
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else f"{key:.10g}": plain(one) for key, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(one) for one in value]
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def json_number(value: float) -> float | None:
+    """`value`, or ``None`` where JSON has no number for it (inf, nan).
+
+    >>> json_number(1.5), json_number(float("inf"))
+    (1.5, None)
+    """
+    return value if math.isfinite(value) else None
