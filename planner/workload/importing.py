@@ -174,7 +174,7 @@ def read_trace(
 ) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of a file as collected, or a workload when the file holds a distribution."""
     source = Source(resolve_workload(path), progress)
-    form = _choose(source, input_format)
+    form = _choose(source, input_format, options.columns)
     found = (read_bulk(source, form, options) if source.size >= LARGE_BYTES else None) or form.read(source, options)
     if options.where and not (isinstance(found, TraceBuilder) and found.selects):
         raise InputError(
@@ -185,7 +185,7 @@ def read_trace(
     return found
 
 
-def _choose(source: Source, input_format: str | None) -> Format:
+def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]) -> Format:
     from planner.workload.formats.registry import format_names, formats
 
     if input_format is not None:
@@ -198,7 +198,7 @@ def _choose(source: Source, input_format: str | None) -> Format:
         return known[input_format]
     head = source.head()
     for candidate in formats(head.kind):
-        if candidate.recognise(head):
+        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.fields is not None):
             return candidate
     if "fleetopt-plan" in head.text[:1000]:
         raise InputError(

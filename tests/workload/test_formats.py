@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, ReadOptions
+from planner.workload.formats.base import Clock, ReadOptions, parse_count
 from planner.workload.formats.registry import format_names, formats
 from planner.workload.importing import import_files, read_workload
 from planner.workload.source import Source
@@ -462,3 +462,33 @@ def test_requests_are_selected_by_a_column_or_a_path(tmp_path: Path) -> None:
         import_files([(None, totals)], ReadOptions(where={"model": "a"}))
     with pytest.raises(InputError, match="no columns to select requests by"):
         import_files([(None, "azure")], ReadOptions(where={"category": "code"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("a.tsv", "ts\tin\tout\tteam\n10\t100\t20\tred\n11\t300\t25\tblue\n", {"input": "in", "output": "out", "category": "team"}),
+        ("a.csv", "ts;Prompt Tokens;out\n10;\"1,100\";20\n11;300;25\n", {"output": "out"}),
+        ("a.jsonl", '{"u": {"in": 100, "out": 20}}\n{"u": {"in": 300, "out": 25}}\n', {"input": "u.in", "output": "u.out"}),
+    ],
+)  # fmt: skip
+def test_columns_that_are_named_need_no_format(name: str, text: str, columns: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    workload, report = read_workload(tmp_path / name, columns=columns)
+    assert report.format == "generic" and report.requests == 2
+    assert sorted(workload.input_tokens) == ([300.0, 1100.0] if name == "a.csv" else [100.0, 300.0])
+
+
+def test_a_column_that_is_missing_is_told_with_those_there(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pyarrow.table({"p": [1, 2], "c": [3, 4]}), tmp_path / "a.parquet"
+    )
+    with pytest.raises(InputError, match="among p, c"):
+        read_workload(tmp_path / "a.parquet", columns={"input": "p", "output": "x"})
+
+
+@pytest.mark.parametrize("text", ["1,20", "0,120", ",120", "1,204.5", "-1,204", "1,2045"])
+def test_what_only_looks_like_thousands(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a count|could not convert"):
+        parse_count(text)

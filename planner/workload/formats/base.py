@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -145,23 +146,27 @@ class Format:
     fields: CsvColumns | None = None
 
 
+_GROUPED = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+"""Thousands apart by commas; no count has decimals that it could be."""
+
+
 def parse_count(value: object) -> int:
-    """A number of tokens as traces write it: 374, "374", 374.0.
+    """A number of tokens as traces write it: 374, "374", 374.0; as spreadsheets do, "1,204".
 
     Raises
     ------
     ValueError
         Negative, fractional, not finite, not a number.
 
-    >>> parse_count("374"), parse_count(12.0)
-    (374, 12)
+    >>> parse_count("374"), parse_count(12.0), parse_count("1,204")
+    (374, 12, 1204)
     """
     if isinstance(value, str):
         text = value.strip()
         if text.isascii() and text.isdigit() and len(text) <= 10:
             number: float = int(text)
         else:
-            number = float(text)
+            number = float(text.replace(",", "") if _GROUPED.fullmatch(text) else text)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         number = value
     else:

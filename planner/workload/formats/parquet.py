@@ -38,8 +38,9 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         )
     }
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
-    names = [str(c) for c in file.schema_arrow.names if normal_name(c) in known]
-    read_rows(builder, source.name, names, _rows(source, file, names), options, FIELDS)
+    there = [str(c) for c in file.schema_arrow.names]
+    names = [c for c in there if normal_name(c) in known]
+    read_rows(builder, source.name, names, _rows(source, file, names), options, FIELDS, there=there)
     return builder
 
 

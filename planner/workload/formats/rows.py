@@ -121,8 +121,9 @@ def read_rows(
     options: ReadOptions,
     names: CsvColumns,
     drop: Drop | None = None,
+    there: Sequence[str] = (),
 ) -> None:
-    """Add rows of equal columns to `builder`; `where` names the header in messages.
+    """Add rows of equal columns to `builder`; `where` names the header in messages, `there` all columns where some are not read.
 
     Raises
     ------
@@ -130,6 +131,7 @@ def read_rows(
         A column that is missing or there twice.
     """
     place = _finder(where, header)
+    among = ", ".join(h.strip() for h in there or header)
 
     def index(role: str, candidates: Sequence[str], needed: bool) -> int | None:
         own = options.columns.get(role)
@@ -137,7 +139,7 @@ def read_rows(
         if found is None and (own or needed):
             wanted = own or " or ".join(candidates[:3])
             raise InputError(
-                f"{where}: no column {wanted!r} ({role}) among {', '.join(h.strip() for h in header)}",
+                f"{where}: no column {wanted!r} ({role}) among {among}",
                 f"Name it: --map {role}=COLUMN.",
             )
         return found
@@ -162,7 +164,7 @@ def read_rows(
         return value.strip() if isinstance(value, str) else value
 
     if missing := [name for name in options.where if place(name) is None]:
-        raise InputError(f"{where}: no column {missing[0]!r} (--where) among {', '.join(h.strip() for h in header)}")
+        raise InputError(f"{where}: no column {missing[0]!r} (--where) among {among}")
     builder.selects = True
     for line, row in rows:
         if options.where and (why := options.others(cell)) is not None:
