@@ -6,6 +6,7 @@ The options in the signatures of :func:`plan` and :func:`schedule` are written f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -1412,6 +1413,8 @@ def metrics(
 
     place = str(prometheus)
     if not place.startswith(("http://", "https://")):
+        if re.fullmatch(r"[\w.-]+:\d+(/.*)?", place) and not Path(place).exists():
+            raise InputError(f"{place}: no such file", f"An address begins with its scheme: http://{place}.")
         return read_answers(place)
     return read_server(place, queries(), parse_duration(window, "--window"), selector, api_key)
 

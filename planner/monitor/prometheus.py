@@ -37,6 +37,7 @@ QUERY_S = 60.0
 """Longest wait for an answer [s]."""
 
 _SELECTOR = re.compile(r"[^{}]*")
+_SAMPLES = re.compile(r"\s*(# (HELP|TYPE) \w|[A-Za-z_:][\w:]*(\{[^\n]*\})? [-+.\dNI])")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +60,9 @@ class Answers:
         data = answer.get("data", answer) if isinstance(answer, dict) else None
         result = data.get("result") if isinstance(data, dict) else None
         if not isinstance(result, list):
-            raise InputError(f"{where}: not the answer of a Prometheus query")
+            told = answer.get("error") if isinstance(answer, dict) else None
+            said = f": the server said {printable(str(told)[:200])!r}" if told else ""
+            raise InputError(f"{where}: not the answer of a Prometheus query{said}")
         if len(result) > MOST_SERIES:
             raise InputError(
                 f"{where}: {len(result):,} series, at most {MOST_SERIES:,} are read", "Narrow it: --selector."
@@ -93,6 +96,12 @@ def read_answers(path: str) -> dict[str, list[Series]]:
         Not such a file.
     """
     text = read_text(path)
+    if _SAMPLES.match(text):
+        raise InputError(
+            f"{printable(path)}: counters of one moment, as a server shows them at /metrics; a fleet is checked over time",
+            "Give a Prometheus server that scrapes it, or its answers to range queries (--save keeps them). "
+            "Lengths alone: fleetopt workload import reads this page.",
+        )
     document = parse_file(text if text.lstrip().startswith("{") else f'{{"answers": {text}}}', printable(path))
     found = Answers()
     inner = document.get("answers", document) if isinstance(document, dict) else document

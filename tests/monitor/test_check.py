@@ -321,3 +321,23 @@ def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
     assert promised == [{"P99 TTFT"}, {"P99 TPOT"}]
     assert not [r for r in prefill["rules"] if "output_tokens" in r["expr"]]
     assert not [r for r in decode["rules"] if "input_tokens" in r["expr"]]
+
+
+def test_an_address_without_its_scheme() -> None:
+    with pytest.raises(fo.InputError, match="no such file") as caught:
+        fo.metrics("prometheus.internal:9090")
+    assert caught.value.hint == "An address begins with its scheme: http://prometheus.internal:9090."
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"status": "error", "error": "parse error at 3"}', "the server said 'parse error at 3'"),
+        ("# HELP vllm:prompt_tokens_total x\nvllm:prompt_tokens_total 3\n", "counters of one moment"),
+        ('vllm:prompt_tokens_total{a="b"} 3\n', "counters of one moment"),
+    ],
+)
+def test_files_of_something_else(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises(fo.InputError, match=told):
+        fo.metrics(tmp_path / "a.txt")
