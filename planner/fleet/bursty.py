@@ -136,8 +136,9 @@ class BurstySearch:
             _, k, needed = heapq.heappop(waiting)
             gpu = problem.options[k].gpu.name
             most = math.inf if math.isinf(below) else problem.options[k].price.most_below(below)
-            # one replica of the cheapest so far leaves no room for another of its type; steps of small pools say little
-            allowed = MOST_RIVALS if most > FEW_REPLICAS else 2 * MOST_RIVALS
+            # one replica of the cheapest so far leaves no room for another of its type; steps of small pools say little,
+            # also where bursts make large ones of them
+            allowed = MOST_RIVALS if min(most, needed) > FEW_REPLICAS else 2 * MOST_RIVALS
             if most < 1 or (tried >= allowed and (gpu in types or most > FEW_REPLICAS)):
                 continue
             if needed * factor > most * (1.0 + RIVAL):

@@ -117,9 +117,22 @@ def test_weights_and_kv_of_another_dtype(azure: Workload) -> None:
         ({"workload": "azure", "model": "llama-3.1-70b", "rate": 20.0, "tpot": "40ms"}, {"tp": 8}),
         ({"workload": "azure-code", "model": "qwen3-32b", "rate": 100.0, "slo": 2.0}, {"tp": 1}),
         ({"workload": "azure-code", "model": "llama-3.1-70b", "rate": 100.0, "slo": 2.0}, {"token_budget": 512}),
+        (
+            {
+                "workload": "azure-code",
+                "gpu": "l4",
+                "rate": 2.3,
+                "ttft": 1.904,
+                "tpot": 0.133,
+                "pools": 1,
+                "utilization_cap": 0.81,
+            },
+            {"tp": 2, "token_budget": 512},
+        ),
     ],
 )
 def test_what_the_search_once_missed(question, fixed):
     """A cut that frees an engine for short requests, an engine that only a split had been sized with, one that a guess had put
-    last, and a split that only bursts make cheaper than one pool."""
+    last, a split that only bursts make cheaper than one pool, and an engine among many rivals of a pool that is small under
+    Poisson arrivals and seven times as large under bursts."""
     assert fo.plan(**question).cost_usd_per_hour <= fo.plan(**question, **fixed).cost_usd_per_hour * 1.0001
