@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
@@ -29,157 +27,125 @@ FILES = "Files"
 
 def calibrate(
     gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", "-g", help="GPU the measurements are of; checked on this machine.", rich_help_panel=SOURCE),
+        str | None, opt.told("GPU the measurements are of; checked on this machine.", "--gpu", "-g", panel=SOURCE)
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model", "-m", help="Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
-            rich_help_panel=SOURCE,
+        opt.told(
+            "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
+            "--model",
+            "-m",
+            panel=SOURCE,
         ),
     ] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="GPUs per replica. Default 1.", rich_help_panel=SOURCE)] = None,
+    tp: Annotated[int | None, opt.told("GPUs per replica. Default 1.", panel=SOURCE)] = None,
     server: Annotated[
-        str | None,
-        typer.Option("--server", help="Address of an OpenAI-compatible server: http://host:8000.", rich_help_panel=SERVER),
+        str | None, opt.told("Address of an OpenAI-compatible server: http://host:8000.", panel=SERVER)
     ] = None,
     served_model: Annotated[
         str | None,
-        typer.Option(
-            "--served-model-name", help="The server's name for the model, where --model is another. Default: what it serves.",
-            rich_help_panel=SERVER,
+        opt.told(
+            "The server's name for the model, where --model is another. Default: what it serves.",
+            "--served-model-name",
+            panel=SERVER,
         ),
     ] = None,
     launch: Annotated[
         bool,
-        typer.Option(
-            "--launch", help="Start the engine here with the flags of the plan given by --for, measure it, stop it.",
-            rich_help_panel=LAUNCH,
+        opt.told(
+            "Start the engine here with the flags of the plan given by --for, measure it, stop it.",
+            "--launch",
+            panel=LAUNCH,
         ),
     ] = False,
     engine: Annotated[
-        str | None,
-        typer.Option("--engine", help="vllm or sglang: the one to start, or the one that runs.", rich_help_panel=LAUNCH),
+        str | None, opt.told("vllm or sglang: the one to start, or the one that runs.", panel=LAUNCH)
     ] = None,
-    engine_command: Annotated[
-        str,
-        typer.Option("--engine-command", help="How it is started here: /path/to/venv/bin/vllm.", rich_help_panel=LAUNCH),
-    ] = "",
-    engine_args: Annotated[
-        str,
-        typer.Option("--engine-args", help="Further flags of the engine, in quotes.", rich_help_panel=LAUNCH),
-    ] = "",
+    engine_command: Annotated[str, opt.told("How it is started here: /path/to/venv/bin/vllm.", panel=LAUNCH)] = "",
+    engine_args: Annotated[str, opt.told("Further flags of the engine, in quotes.", panel=LAUNCH)] = "",
     pool: Annotated[
-        str | None,
-        typer.Option("--pool", help="Pool of the plan whose engine is measured, where it has several.", rich_help_panel=LAUNCH),
+        str | None, opt.told("Pool of the plan whose engine is measured, where it has several.", panel=LAUNCH)
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option(
+        opt.told(
+            "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of "
+            "iterations or server points. Repeat.",
             "--from",
-            help="File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or "
-            "server points. Repeat.",
-            rich_help_panel=FILES,
+            panel=FILES,
         ),
     ] = None,
     select: Annotated[
-        list[str] | None,
-        typer.Option("--select", help="Only CSV rows with column=value, e.g. role=fit. Repeat.", rich_help_panel=FILES),
+        list[str] | None, opt.told("Only CSV rows with column=value, e.g. role=fit. Repeat.", panel=FILES)
     ] = None,
-    isl: Annotated[
-        float | None, typer.Option("--isl", help="Mean prompt length, where a file does not say it.", rich_help_panel=FILES)
-    ] = None,
-    osl: Annotated[
-        float | None, typer.Option("--osl", help="Mean answer length, where a file does not say it.", rich_help_panel=FILES)
-    ] = None,
+    isl: Annotated[float | None, opt.told("Mean prompt length, where a file does not say it.", panel=FILES)] = None,
+    osl: Annotated[float | None, opt.told("Mean answer length, where a file does not say it.", panel=FILES)] = None,
     concurrency: Annotated[
         float | None,
-        typer.Option(
-            "--concurrency", rich_help_panel=FILES,
-            help="Requests in flight, or sequences a full server runs at once, where a file does not say it.",
+        opt.told(
+            "Requests in flight, or sequences a full server runs at once, where a file does not say it.", panel=FILES
         ),
     ] = None,
-    source: Annotated[
-        str,
-        typer.Option("--source", help="Where the files come from, with licence; kept in the profile.", rich_help_panel=FILES),
-    ] = "",
-    device: Annotated[
-        str, typer.Option("--device", help="cuda, or cpu to try the whole path without a GPU.", rich_help_panel=MACHINE)
-    ] = "cuda",
+    source: Annotated[str, opt.told("Where the files come from, with licence; kept in the profile.", panel=FILES)] = "",
+    device: Annotated[str, opt.told("cuda, or cpu to try the whole path without a GPU.", panel=MACHINE)] = "cuda",
     points: Annotated[
         int | None,
-        typer.Option(
-            "--points", min=1, rich_help_panel=MACHINE,
-            help="Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
+        opt.told(
+            "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
+            panel=MACHINE,
+            min=1,
         ),
     ] = None,
     max_seconds: Annotated[
-        str | None,
-        typer.Option("--max-seconds", help="Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server."),
+        str | None, opt.told("Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.")
     ] = None,
-    max_requests: Annotated[
-        int, typer.Option("--max-requests", min=1, help="Most requests sent to the server.", rich_help_panel=SERVER)
-    ] = 1000,
-    max_concurrency: Annotated[
-        int, typer.Option("--max-concurrency", min=1, help="Most requests in flight.", rich_help_panel=SERVER)
-    ] = 32,
+    max_requests: Annotated[int, opt.told("Most requests sent to the server.", panel=SERVER, min=1)] = 1000,
+    max_concurrency: Annotated[int, opt.told("Most requests in flight.", panel=SERVER, min=1)] = 32,
     for_plan: Annotated[
-        Path | None,
-        typer.Option("--for", help="Plan file: measure where that plan will run, not within --max-*.", rich_help_panel=SERVER),
+        Path | None, opt.told("Plan file: measure where that plan will run, not within --max-*.", "--for", panel=SERVER)
     ] = None,
-    max_input: Annotated[
-        int, typer.Option("--max-input", min=1, help="Longest prompt, tokens.", rich_help_panel=SERVER)
-    ] = 4096,
-    max_output: Annotated[
-        int, typer.Option("--max-output", min=1, help="Longest answer, tokens.", rich_help_panel=SERVER)
-    ] = 256,
+    max_input: Annotated[int, opt.told("Longest prompt, tokens.", panel=SERVER, min=1)] = 4096,
+    max_output: Annotated[int, opt.told("Longest answer, tokens.", panel=SERVER, min=1)] = 256,
     api_key_env: Annotated[
-        str, typer.Option("--api-key-env", help="Environment variable with the server's key.", rich_help_panel=SERVER)
+        str, opt.told("Environment variable with the server's key.", panel=SERVER)
     ] = "OPENAI_API_KEY",
     start_wait: Annotated[
         str | None,
-        typer.Option(
-            "--start-wait", help="How long to wait for a server that is starting. Default 30 s, 15 min with --launch.",
-            rich_help_panel=SERVER,
-        ),
+        opt.told("How long to wait for a server that is starting. Default 30 s, 15 min with --launch.", panel=SERVER),
     ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", help="Longest silence of a request.", rich_help_panel=SERVER)
-    ] = "60s",
+    timeout: Annotated[str, opt.told("Longest silence of a request.", panel=SERVER)] = "60s",
     scheduling: Annotated[
         str | None,
-        typer.Option(
-            "--scheduling", help="mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the "
+        opt.told(
+            "mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the "
             "engine's, or what predicts left-out lengths better.",
-            rich_help_panel=SERVER,
+            panel=SERVER,
         ),
     ] = None,
     token_budget: Annotated[
         int | None,
-        typer.Option(
-            "--token-budget", min=1, help="The server's tokens per iteration. Default: what it says, or what fits best.",
-            rich_help_panel=SERVER,
-        ),
+        opt.told("The server's tokens per iteration. Default: what it says, or what fits best.", panel=SERVER, min=1),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write a profile that fails its checks; measure a GPU that was not named.")
+        bool, opt.told("Write a profile that fails its checks; measure a GPU that was not named.", "--force")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured or sent, and stop.")] = False,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the profile.", rich_help_panel=opt.OUTPUT)] = None,
+    dry_run: Annotated[bool, opt.told("Print what would be measured or sent, and stop.", "--dry-run")] = False,
+    name: Annotated[str | None, opt.told("Name of the profile.", panel=opt.OUTPUT)] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", help="Profile file, or a folder. Default: your profile folder, where `plan` finds it.",
-            rich_help_panel=opt.OUTPUT,
+        opt.told(
+            "Profile file, or a folder. Default: your profile folder, where `plan` finds it.",
+            "-o",
+            "--output",
+            panel=opt.OUTPUT,
         ),
     ] = None,
-    write: Annotated[bool, typer.Option("--write/--no-write", help="Write the profile.", rich_help_panel=opt.OUTPUT)] = True,
+    write: Annotated[bool, opt.told("Write the profile.", "--write/--no-write", panel=opt.OUTPUT)] = True,
     plot: opt.Plot = None,
     output_format: Annotated[
-        str, typer.Option("--format", "-f", help="Of the report: table, json, yaml, csv or markdown.", rich_help_panel=opt.OUTPUT)
+        str, opt.told("Of the report: table, json, yaml, csv or markdown.", "--format", "-f", panel=opt.OUTPUT)
     ] = "table",
-) -> None:  # fmt: skip
+) -> None:
     """Measure how long an iteration takes and write a profile for `plan`.
 
     On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model

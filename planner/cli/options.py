@@ -34,9 +34,9 @@ REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_
 """Options of the commands that look at one kind of replica."""
 
 
-def told(help: str, *flags: str, panel: str | None = None, envvar: str | None = None) -> Any:
-    """An option of the command's own: what help says, its flags, where help shows it, the variable that presets it."""
-    return typer.Option(*flags, help=help, rich_help_panel=panel, envvar=envvar)
+def told(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+    """An option of the command's own: what help says, its flags, where help shows it, and what else typer knows."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
 def _format(of: str = "") -> Any:
@@ -49,12 +49,7 @@ PlanFormat = Annotated[str | None, _format("plan")]
 ScheduleFormat = Annotated[str | None, _format("schedule")]
 OutputFile = Annotated[
     Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        help="Write to this file instead of stdout, after success, atomically.",
-        rich_help_panel=OUTPUT,
-    ),
+    told("Write to this file instead of stdout, after success, atomically.", "-o", "--output", panel=OUTPUT),
 ]
 
 
@@ -67,12 +62,7 @@ def _picture(path: Path | None) -> Path | None:
 
 Plot = Annotated[
     Path | None,
-    typer.Option(
-        "--plot",
-        help="Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).",
-        rich_help_panel=OUTPUT,
-        callback=_picture,
-    ),
+    told("Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).", panel=OUTPUT, callback=_picture),
 ]
 
 Command = TypeVar("Command", bound=Callable[..., None])
