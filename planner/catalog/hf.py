@@ -7,140 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.documents import parse_json, read_text
+from planner.documents import load_document, parse_json, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
-_UNTIED: Mapping[str, Any] = {"tie_word_embeddings": False}
-_GATED_DELTA: Mapping[str, Any] = {"tie_word_embeddings": False, "attn_output_gate": True, "full_attention_interval": 4}
-_INDEXED: Mapping[str, Any] = {"tie_word_embeddings": False, "latent": True}
+_KNOWN = load_document(Path(__file__).with_name("families.yaml"))
 
-FAMILIES: Mapping[str, Mapping[str, Any]] = {
-    # what a config.json of the family may leave out because the library's class has a default for it; `latent` marks
-    # families whose attention cannot do without kv_lora_rank, `mlp_matrices` 2 those whose MLPs are not gated
-    "apertus": {"tie_word_embeddings": False, "mlp_matrices": 2},
-    "cohere2": {"tie_word_embeddings": True, "sliding_window": 4096, "sliding_window_pattern": 4},
-    "deepseek_v2": {"tie_word_embeddings": False, "latent": True},
-    "deepseek_v3": {"tie_word_embeddings": False, "latent": True},
-    "deepseek_v32": _INDEXED,
-    "dots1": _UNTIED,
-    "ernie4_5": {"tie_word_embeddings": True},
-    "ernie4_5_moe": {"tie_word_embeddings": True, "moe_layer_start_index": 1, "moe_num_shared_experts": 2},
-    "exaone4": {"tie_word_embeddings": False, "sliding_window": 4096},
-    "gemma2": {"tie_word_embeddings": True, "head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
-    "gemma3_text": {
-        "tie_word_embeddings": True,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-        "sliding_window": 4096,
-        "sliding_window_pattern": 6,
-    },
-    "gemma4_text": {"tie_word_embeddings": True, "sliding_window_pattern": 6, "attention_k_eq_v": False},
-    "glm4": _UNTIED,
-    "glm4_moe": _UNTIED,
-    "glm4_moe_lite": {"tie_word_embeddings": False, "latent": True},
-    "glm_moe_dsa": _INDEXED,
-    "gpt_oss": {"tie_word_embeddings": False, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
-    "granite": _UNTIED,
-    "granitemoe": _UNTIED,
-    "granitemoehybrid": {"tie_word_embeddings": True},
-    "hunyuan_v1_dense": {"tie_word_embeddings": True},
-    "internlm2": _UNTIED,
-    "kimi_k2": {"tie_word_embeddings": False, "latent": True},
-    "kimi_linear": {"tie_word_embeddings": False, "latent": True},
-    "llama": _UNTIED,
-    "llama4_text": {"tie_word_embeddings": False, "head_dim": 128, "shared_experts": 1},
-    "mimo": _UNTIED,
-    "mimo_v2_flash": _UNTIED,
-    "minimax_m2": _UNTIED,
-    "minimax_m3": _UNTIED,
-    "mistral4": {"tie_word_embeddings": False, "latent": True},
-    "ministral": _UNTIED,
-    "ministral3": _UNTIED,
-    "mistral": _UNTIED,
-    "mixtral": {"tie_word_embeddings": False, "sliding_window": None},
-    "nemotron": {"tie_word_embeddings": False, "mlp_matrices": 2},
-    "nemotron_h": {"tie_word_embeddings": False, "mlp_matrices": 2},
-    "olmo2": _UNTIED,
-    "olmo3": {"tie_word_embeddings": False, "sliding_window": 4096, "sliding_window_pattern": 4},
-    "olmoe": _UNTIED,
-    "phi3": _UNTIED,
-    "phimoe": _UNTIED,
-    "qwen2": {"tie_word_embeddings": False, "use_sliding_window": False},
-    "qwen2_5_vl_text": {"tie_word_embeddings": False, "use_sliding_window": False},
-    "qwen2_moe": {"tie_word_embeddings": False, "use_sliding_window": False},
-    "qwen3": {"tie_word_embeddings": False, "use_sliding_window": False, "head_dim": 128},
-    "qwen3_5_moe_text": _GATED_DELTA,
-    "qwen3_5_text": _GATED_DELTA,
-    "qwen3_moe": {"tie_word_embeddings": False, "use_sliding_window": False, "head_dim": 128},
-    "qwen3_next": _GATED_DELTA,
-    "qwen3_vl_moe_text": {"tie_word_embeddings": False, "head_dim": 128},
-    "qwen3_vl_text": {"tie_word_embeddings": False, "head_dim": 128},
-    "seed_oss": {"tie_word_embeddings": False, "head_dim": 128},
-    "smollm3": {"tie_word_embeddings": True, "use_sliding_window": False},
-}
+FAMILIES: Mapping[str, Mapping[str, Any]] = _KNOWN["families"]
 """Model types this reader knows, with the defaults of their configuration class."""
 
-NOT_MODELLED: Mapping[str, str] = {
-    "bailing_moe_linear": "its linear attention's weights and states",
-    "deepseek_v4": "its cache compressed by layer (compress_ratios), grouped output projections and hyper-connections",
-    "falcon_h1": "attention and state-space heads side by side in one layer",
-    "gemma3n_text": "per-layer embeddings and shared KV layers",
-    "jamba": "Mamba-1 state-space layers",
-    "lfm2": "short convolutions in place of attention",
-    "lfm2_moe": "short convolutions in place of attention",
-    "longcat_flash": "experts that compute nothing and two attentions per layer",
-    "minimax": "lightning attention",
-    "mllama": "cross-attention to the image",
-    "nemotron-nas": "blocks that differ from layer to layer (block_configs)",
-    "step3p5": "another number of query heads in its sliding-window layers",
-    "step3p7": "another number of query heads in its sliding-window layers",
-    "zamba2": "attention blocks shared between layers",
-}
+NOT_MODELLED: Mapping[str, str] = _KNOWN["not_modelled"]
 """Model types that are known and refused, with what the arithmetic here lacks for them."""
 
-# where the text model of a multimodal configuration says nothing of its own type, or goes by the outer one
-_TEXT_OF = {
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "kimi_k25": "kimi_k2",
-    "kimi_k3": "kimi_linear",
-    "llama4": "llama4_text",
-    "minimax_m3_vl": "minimax_m3",
-    "mistral3": "mistral",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
-}
-
+_TEXT_OF: Mapping[str, str] = _KNOWN["text_of"]
+_KINDS: Mapping[str, str] = _KNOWN["kinds"]
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
-
-_KINDS = {
-    # what configurations call a layer -> the kind of mixer it has; "mlp" and "moe" have none
-    "full_attention": "full",
-    "attention": "full",
-    "global": "full",
-    "full": "full",
-    "deepseek_sparse_attention": "full",
-    "*": "full",
-    "sliding_attention": "sliding",
-    "local": "sliding",
-    # the engines keep every token of a chunked layer: local chunks within a hybrid cache are off by default in vLLM
-    "chunked_attention": "full",
-    "linear_attention": "state",
-    "mamba": "state",
-    "mamba2": "state",
-    "M": "state",
-    "mlp": "mlp",
-    "-": "mlp",
-    "moe": "moe",
-    "E": "moe",
-}
 
 _STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 

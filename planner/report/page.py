@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 
 from planner.plans import Plan
 from planner.report import pictures
@@ -20,32 +21,8 @@ STYLE = (
     + f":root:has(#other:checked){{{DARK}}}"
     + f"@media (prefers-color-scheme:dark){{:root:has(#other:checked){{{LIGHT}}}}}"
     + STROKES
-    + """
-html{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:66rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem;line-height:1.25}
-h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--rule)}
-.answer{font-size:1.3rem;font-weight:600;margin:.4rem 0}
-.other{float:right;font-size:.85rem;color:var(--soft);cursor:pointer}
-table{border-collapse:collapse;margin:.7rem 0;font-size:.8rem;display:block;overflow-x:auto}
-th{white-space:normal;vertical-align:bottom}
-th,td{padding:.25rem .4rem;border-bottom:1px solid var(--rule);text-align:right}
-td{white-space:nowrap}
-tbody tr:hover{background:var(--rule)}
-.l{text-align:left}
-svg{width:100%;height:auto}
-.legend{font-size:.85rem;color:var(--soft);margin:.2rem 0}
-.key{margin-right:1.2rem}.key::before{content:"\\25A0 "}
-.key.a::before{color:var(--a)}.key.b::before{color:var(--b)}.key.c::before{color:var(--c)}
-.key.limit::before{content:"- - ";color:var(--bad)}
-summary{cursor:pointer;color:var(--soft);font-size:.85rem}
-code,pre{font:.85rem ui-monospace,monospace;white-space:pre-wrap}
-.warning{border-left:4px solid var(--bad);padding-left:.7rem}
-footer{color:var(--soft);font-size:.85rem;margin-top:3rem}
-figure{margin:1rem 0}
-@media print{body{margin:0;max-width:none}table{display:table;font-size:.65rem}td{white-space:normal}
-h2{break-after:avoid}figure{break-inside:avoid}.other{display:none}}
-"""
+    + "\n"
+    + Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 )
 
 
