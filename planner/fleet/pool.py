@@ -14,7 +14,7 @@ from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.burst import PoolArrivals
 from planner.methods.sessions import PrefixCache, SessionPool
-from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps
+from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps, steps_per_token
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.remarks import Remark
@@ -269,7 +269,7 @@ def _by_method(
     arrivals = replace(arrivals, requests=in_steps.requests, _found={})
     inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
     inner.joint = bool(question.promises.joint)
-    return InSteps(inner, speculation.tokens_per_step)
+    return InSteps(inner, steps_per_token(law, speculation))
 
 
 def _with_caches(

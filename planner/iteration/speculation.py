@@ -67,11 +67,15 @@ class Speculation:
         return 1.0 + float(np.cumprod(self.acceptance).sum())
 
     @property
+    def _squared_tokens(self) -> float:
+        """E[X^2] of steps of X tokens, from P(X >= j) [tokens^2]."""
+        reached = np.concatenate(([1.0], np.cumprod(self.acceptance)))
+        return float(reached @ (2.0 * np.arange(1, reached.size + 1) - 1.0))
+
+    @property
     def overshoot(self) -> float:
         """Mean tokens the last step of a request is past its end, (E[X^2]/E[X] - 1)/2 for steps of X tokens [tokens]."""
-        reached = np.concatenate(([1.0], np.cumprod(self.acceptance)))
-        second = float(reached @ (2.0 * np.arange(1, reached.size + 1) - 1.0))  # E[X^2] from P(X >= j)
-        return 0.5 * (second / self.tokens_per_step - 1.0)
+        return 0.5 * (self._squared_tokens / self.tokens_per_step - 1.0)
 
     def steps(self, decodes: ArrayLike) -> NDArray[np.float64]:
         """Steps for so many tokens after the first, at least one where there is any.
@@ -81,6 +85,22 @@ class Speculation:
         """
         d = np.asarray(decodes, dtype=np.float64)
         return np.where(d > 0.0, np.maximum((d + self.overshoot) / self.tokens_per_step, 1.0), 0.0)
+
+    def steps_sd(self, decodes: ArrayLike) -> NDArray[np.float64]:
+        """Standard deviation of the steps for so many tokens: of D tokens sqrt(D Var[X]/E[X]^3), as of any renewal process.
+
+        >>> Speculation("mtp", 1, (0.8,)).steps_sd([0.0, 180.0]).round(2).tolist()
+        [0.0, 2.22]
+        """
+        u = self.tokens_per_step
+        variance = max(self._squared_tokens - u**2, 0.0) / u**3
+        return np.sqrt(np.maximum(np.asarray(decodes, dtype=np.float64), 0.0) * variance)
+
+    def draw_steps(self, decodes: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Steps that requests with so many tokens after the first took, drawn: normal between the fewest and one a token."""
+        d = np.asarray(decodes, dtype=np.float64)
+        drawn = np.rint(self.steps(d) + self.steps_sd(d) * rng.standard_normal(d.shape))
+        return np.clip(drawn, np.ceil(d / (1.0 + self.draft_tokens)), d).astype(np.int64)
 
     def vllm_config(self) -> str:
         """As vLLM's ``--speculative-config`` takes it; the draft's checkpoint is the reader's to name.

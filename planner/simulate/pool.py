@@ -115,14 +115,18 @@ def simulate(
 
 
 def in_steps(
-    engines: PoolEngines, inputs: NDArray[Any], outputs: NDArray[Any], cached: NDArray[Any]
+    engines: PoolEngines,
+    inputs: NDArray[Any],
+    outputs: NDArray[Any],
+    cached: NDArray[Any],
+    rng: np.random.Generator,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Lengths as the replicas count them: tokens, or what a step of speculative decoding yields."""
     if engines.speculation is None:
         return inputs, outputs, cached
     unit = engines.tokens_per_step
     inputs = np.maximum(np.rint(inputs / unit), 1.0).astype(np.int64)
-    steps = np.rint(engines.speculation.steps(outputs - 1.0)).astype(np.int64)
+    steps = engines.speculation.draw_steps(outputs - 1.0, rng)
     return inputs, steps + 1, np.minimum(np.rint(cached / unit).astype(np.int64), inputs - 1)
 
 
@@ -137,6 +141,7 @@ def _run(
     """One seed."""
     table, run = RequestTable.live(), Run()
     pool = engines.build(table)
+    accepting = np.random.Generator(np.random.PCG64([seed, 1]))
 
     def arrivals() -> Iterator[float]:
         for batch in traffic.batches(np.random.Generator(np.random.PCG64(seed))):
@@ -145,7 +150,7 @@ def _run(
             run.rejected += held.size - kept.times_s.size
             if engines.rules.rule_exact and kept.cached_tokens.any():
                 raise InputError("the policies preset has no prefix cache; use mixed or paged")
-            lengths = in_steps(engines, kept.input_tokens, kept.output_tokens, kept.cached_tokens)
+            lengths = in_steps(engines, kept.input_tokens, kept.output_tokens, kept.cached_tokens, accepting)
             table.add(run.sent, *(column.tolist() for column in lengths))
             run.extend(kept)
             yield from kept.times_s.tolist()

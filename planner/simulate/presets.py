@@ -121,8 +121,8 @@ class PoolEngines:
         Tokens that begin every longer prompt and are kept once by mixed and paged; the traffic says what of a prompt is found
         [tokens].
     speculation
-        How they speculate; every step then yields the mean number of tokens, not a random one. `iteration` is that of such
-        steps.
+        How they speculate; how many steps a request takes is drawn, and its steps then yield equally many tokens. `iteration`
+        is that of steps of the mean number.
     """
 
     replicas: int
