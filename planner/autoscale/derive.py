@@ -26,6 +26,7 @@ from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
 from planner.deploy.startup import Startup
+from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.notebook import InNotebooks
@@ -332,8 +333,10 @@ def autoscaling(
         if arrivals and arrivals.dispersion
         else f"path: {source}, without swings (no arrivals measured)",
     ]
-    if fleet.linked:
-        notes.append("windows of prefill and decode pools are taken to break where the promises about all requests do")
+    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
+        notes.append(
+            "windows of pools whose prompts come back are taken to break where the promises about all requests do"
+        )
     engine = fleet.pools[0].option.profile.engine
     return Autoscaling(model, prefix, source, tuple(found), engine, tuple(notes))
 

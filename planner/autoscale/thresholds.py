@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.autoscale.windows import AS_SIZED, Windows, kept_windows
 from planner.errors import InfeasibleError
+from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.methods.base import Prediction
 from planner.record import Record
@@ -138,13 +139,25 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     some = rates > 0.0
     found = Capacity(numbers[some].astype(float), rates[some], spares, fleet.promises.min_replicas + spares, most)
-    if fleet.linked:
+    if fleet.linked and sessions_of(pool) is not None:
         return found
-    replicas = pool.size.replicas
-    each = found.rate_per_s(replicas) / replicas
-    windows = kept_windows(fleet, pool, each, pool.capacity_per_s)
-    held = min(1.0, windows.factor * math.exp(-windows.spread * SURE))
-    return replace(found, rates_per_s=held * found.rates_per_s, windows=replace(windows, factor=windows.factor / held))
+    replicas, least = pool.size.replicas, int(found.replicas[0])
+
+    def held_by(n: int) -> tuple[Windows, float]:
+        windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s)
+        return windows, min(1.0, windows.factor * math.exp(-windows.spread * SURE))
+
+    windows, held = held_by(replicas)
+    by_number = np.full(found.replicas.size, held)
+    full = fleet.promises.utilization_cap * pool.model.capacity_per_s
+    if least < replicas and found.rate_per_s(least) >= 0.99 * full * least:
+        # where sizes are fixed by the cap they do not say how much less few replicas bear
+        share = np.log(found.replicas / least) / math.log(replicas / least)
+        few = held_by(least)[1]
+        by_number = few + np.minimum(share, 1.0) * (held - few)
+    return replace(
+        found, rates_per_s=by_number * found.rates_per_s, windows=replace(windows, factor=windows.factor / held)
+    )
 
 
 def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:

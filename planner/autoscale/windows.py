@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ import numpy as np
 from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, swings, variances
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
+from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.simulate.arrivals import Arrival, arrival_times
 from planner.simulate.drive import drive
-from planner.simulate.plan import pool_engines
+from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas, iteration_of
+from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.tables import RequestTable
 from planner.workload.arrivals import Arrivals
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 MOST_REPLICAS = 4
 """Replicas that are simulated: a larger pool's share of bursts is sent to so many."""
@@ -42,6 +46,9 @@ ABOUT = 2.0
 
 SPREADS = (0.02, 0.3)
 """Least and most standard deviation of the logarithm of the rate at which a window breaks that is thought possible [1]."""
+
+LAW_LEVELS = (*((k + 0.5) / 20.0 for k in range(19)), 0.96, 0.98, 0.99, 0.995, 0.999)
+"""Levels between which a law that is drawn from is taken as linear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,7 @@ def arrivals_along(rates: Floats, arrivals: Arrivals | None, rng: np.random.Gene
     return np.asarray(times[np.isfinite(times)])
 
 
-def kept_windows(fleet: Fleet, pool: Pool, sized_per_s: float, top_per_s: float, seed: int = 1) -> Windows:
+def kept_windows(fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, seed: int = 1) -> Windows:
     """Simulate windows of rates about what a replica is sized for, and find where they break.
 
     A promise about all requests is broken by a few busy minutes in many; a promise about windows loses those windows alone,
@@ -126,8 +133,11 @@ def kept_windows(fleet: Fleet, pool: Pool, sized_per_s: float, top_per_s: float,
 
     Parameters
     ----------
-    fleet, pool
-        A pool of the fleet whose requests one engine serves from first to last.
+    fleet, k
+        The fleet and which of its pools. What the other of a prefill and a decode pool adds to a latency is drawn from what is
+        predicted of it at the plan's rate.
+    replicas
+        Replicas of it: the fewer, the more bursts each gets.
     sized_per_s
         Rate that a replica of this pool is sized for [1/s].
     top_per_s
@@ -137,13 +147,13 @@ def kept_windows(fleet: Fleet, pool: Pool, sized_per_s: float, top_per_s: float,
     """
     rng = np.random.Generator(np.random.PCG64([seed, 300]))
     few = int(np.clip(MOST_IN_WINDOW / (WINDOW_S * sized_per_s), 1, MOST_REPLICAS))
-    replicas = min(pool.size.replicas, few)
+    some = min(replicas, few)
     top = top_per_s / sized_per_s
     low, high = LADDER[0], max(min(LADDER[1], 1.1 * top), 1.1)
     log_rates, kept = np.empty(0), np.empty(0, dtype=bool)
     for fewest, most in ROUNDS:
-        count = int(np.clip(REQUESTS / (WINDOW_S * replicas * sized_per_s * math.sqrt(low * high)), fewest, most))
-        more = _walk(fleet, pool, replicas, sized_per_s * np.geomspace(low, high, count), rng)
+        count = int(np.clip(REQUESTS / (WINDOW_S * some * sized_per_s * math.sqrt(low * high)), fewest, most))
+        more = _walk(fleet, k, (some, replicas), sized_per_s * np.geomspace(low, high, count), rng)
         log_rates = np.append(log_rates, np.log(more[0] / sized_per_s))
         kept = np.append(kept, more[1])
         found = _fit(log_rates, kept)
@@ -153,38 +163,89 @@ def kept_windows(fleet: Fleet, pool: Pool, sized_per_s: float, top_per_s: float,
 
 
 def _walk(
-    fleet: Fleet, pool: Pool, replicas: int, means: Floats, rng: np.random.Generator
+    fleet: Fleet, k: int, some: tuple[int, int], means: Floats, rng: np.random.Generator
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Windows of these mean rates per replica, one after the other, with swings: the rates that came [1/s], and which were kept."""
-    steps = round(WINDOW_S / STEP_S)
+    """Windows of these mean rates per replica, one after the other, with swings, to some replicas of so many: the rates that came
+    [1/s], and which were kept."""
+    pool, steps = fleet.pools[k], round(WINDOW_S / STEP_S)
+    replicas, of = some
     # the first one fills the replicas, and is not counted
     mean = replicas * np.repeat(np.concatenate((means[:1], means)), steps)
     # as the swings of the whole fleet are at its rate
     whole, arrivals = fleet.question.traffic.rate_per_s, fleet.question.traffic.arrivals
     rates = mean * swings(np.full(mean.size, whole), arrivals, rng) / whole
-    times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / pool.size.replicas)
+    times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / of)
     law = pool.law
-    engines = replace(pool_engines(fleet, pool), replicas=replicas * pool.option.copies)
     rows = rng.choice(law.weight.size, size=times.size, p=law.weight / law.weight.sum())
     inputs = np.maximum(1, np.round(law.input_tokens[rows])).astype(int)
     outputs = np.maximum(1, np.round(law.output_tokens[rows])).astype(int)
     cached = np.minimum(np.floor(law.cached_share[rows] * inputs), inputs - 1).astype(int)
-    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
-    drive(engines.build(table), times.tolist(), engines.routing, rng)
-    first, last = np.array(table.first), np.array(table.done)
-    values = {
-        "ttft_s": first - times + engines.api_overhead_s,
-        "tpot_s": (last - first) / np.maximum(outputs - 1, 1),
-        "e2e_s": last - times + engines.api_overhead_s,
-    }
+    lengths = inputs, outputs, cached
+    if isinstance(fleet, Disaggregated):
+        values = _apart(fleet, k, replicas * pool.option.copies, times, lengths, rng)
+    else:
+        values = _together(fleet, pool, replicas * pool.option.copies, times, lengths, rng)
     good = np.ones(means.size, dtype=bool)
     window = (times // WINDOW_S).astype(int) - 1
     came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
-    for promise in fleet.promises.latency:
+    for promise in fleet.promises_on(k):
         inside = np.all([values[metric] <= limit for metric, limit in promise.limits.items()], axis=0)
         hits = np.bincount(window[window >= 0], inside[window >= 0], minlength=means.size)[: means.size]
         good &= hits >= promise.quantile * came
     return rates.reshape(-1, steps).mean(axis=1)[1:] / replicas, good
+
+
+def _together(
+    fleet: Fleet, pool: Pool, replicas: int, times: Floats, lengths: Sequence[Ints], rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Latencies of requests that one engine serves from first to last [s]."""
+    engines = replace(pool_engines(fleet, pool), replicas=replicas)
+    table = RequestTable(*(x.tolist() for x in lengths))
+    drive(engines.build(table), times.tolist(), engines.routing, rng)
+    first, last = np.array(table.first), np.array(table.done)
+    return {
+        "ttft_s": first - times + engines.api_overhead_s,
+        "tpot_s": (last - first) / np.maximum(lengths[1] - 1, 1),
+        "e2e_s": last - times + engines.api_overhead_s,
+    }
+
+
+def _apart(
+    fleet: Disaggregated, k: int, replicas: int, times: Floats, lengths: Sequence[Ints], rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Latencies of requests of which the prefill (0) or the decode pool (1) is simulated [s]."""
+    inputs, outputs, cached = lengths
+    prefill, decode = pair_engines(fleet)
+    steps = np.maximum(outputs - 1, 1)
+    if k == 0:
+        table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
+        nodes = [PrefillReplica(table, iteration_of(prefill)) for _ in range(replicas)]
+        drive(nodes, times.tolist(), prefill.routing, rng)
+        ttft = np.array(table.first) - times + prefill.api_overhead_s
+        tpot = _drawn(fleet, 1, "tpot_s", times.size, rng) if len(fleet.pools) > 1 else np.zeros(times.size)
+    else:
+        moves = fleet.transfer_s(inputs.astype(float))
+        order = np.argsort(times + moves, kind="stable")
+        table = RequestTable((inputs[order] + 1).tolist(), steps[order].tolist(), [SUPPLIED] * times.size)
+        drive(
+            decode_replicas(replace(decode, replicas=replicas), table),
+            (times + moves)[order].tolist(),
+            decode.routing,
+            rng,
+            decode.slots,
+        )
+        last = np.empty(times.size)
+        last[order] = np.array(table.done)
+        tpot = (last - times) / steps
+        ttft = _drawn(fleet, 0, "ttft_s", times.size, rng)
+    return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + np.where(outputs > 1, steps * tpot, 0.0)}
+
+
+def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.Generator) -> Floats:
+    """What the k-th pool adds at the plan's rate, drawn from the law predicted of it, shape (size,) [s]."""
+    pool = fleet.pools[k]
+    found = pool.model.predict(pool.arrival_rate_per_s, pool.size.replicas, LAW_LEVELS)
+    return np.asarray(np.interp(rng.random(size), LAW_LEVELS, getattr(found, metric)))
 
 
 def _fit(log_rate: Floats, kept: NDArray[np.bool_]) -> Windows:

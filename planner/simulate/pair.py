@@ -212,12 +212,17 @@ def _same_requests(second: Run, first: Run) -> None:
     second.outputs, second.counted, second.rejected = first.outputs, first.counted, first.rejected
 
 
+def iteration_of(engines: PoolEngines) -> IterationModel:
+    """The iteration-time model of engines that have one."""
+    assert isinstance(engines.iteration, IterationModel)
+    return engines.iteration
+
+
 def decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedReplica]:
     """Fresh replicas that decode what is prefilled elsewhere: of a request the prompt and the first token are there."""
-    assert isinstance(decode.iteration, IterationModel)
     return [
         MixedReplica(
-            table, decode.iteration, decode.slots, math.inf, decode.kv_tokens, shared_prefix=decode.shared_prefix
+            table, iteration_of(decode), decode.slots, math.inf, decode.kv_tokens, shared_prefix=decode.shared_prefix
         )
         for _ in range(decode.replicas)
     ]
@@ -225,8 +230,7 @@ def decode_replicas(decode: PoolEngines, table: RequestTable) -> list[MixedRepli
 
 def _prefilled(run: Run, table: RequestTable, prefill: PoolEngines, router: np.random.Generator, every: int) -> None:
     """First tokens of all requests, where everybody waits."""
-    assert isinstance(prefill.iteration, IterationModel)
-    nodes = [PrefillReplica(table, prefill.iteration) for _ in range(prefill.replicas)]
+    nodes = [PrefillReplica(table, iteration_of(prefill)) for _ in range(prefill.replicas)]
 
     def look(now: float, sent: int) -> bool:
         if now < math.inf:

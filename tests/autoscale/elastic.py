@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from planner.autoscale.backtest import LAG_S
 from planner.autoscale.path import STEP_S, WINDOW_S
 from planner.autoscale.windows import arrivals_along
 from planner.fleet.fleet import Fleet
-from planner.simulate.plan import pool_engines
+from planner.fleet.shapes.disaggregated import Disaggregated
+from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
+from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.tables import RequestTable
 
 Decide = Callable[[int, float, dict[str, float]], int]
@@ -26,12 +28,42 @@ WARM_UP_S = 600.0
 
 @dataclass
 class Served:
-    """What came out: share of the windows within every promise, paid replica-hours, and each window."""
+    """What came out: share of the windows within every promise, paid replica-hours by pool, and each window."""
 
     within: float
     windows: int
     replica_hours: float
     kept: tuple[bool, ...] = ()
+    by_pool: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """One pool's scaler: who decides, replicas at first, and the window of its metrics [s]."""
+
+    decide: Decide
+    first: int
+    window_s: float
+
+
+class Prefills(PrefillReplica):
+    """A prefill replica that counts as the others do."""
+
+    def __init__(self, table: RequestTable, model: Any) -> None:
+        super().__init__(table, model)
+        self.sent = 0
+
+    @property
+    def waiting(self) -> int:
+        return max(self.in_system - 1, 0)
+
+    @property
+    def completed(self) -> int:
+        return self.sent - self.in_system
+
+    def enqueue(self, request: int, time: float) -> None:
+        self.sent += 1
+        super().enqueue(request, time)
 
 
 def simulate_elastic(
@@ -40,34 +72,109 @@ def simulate_elastic(
     """Serve a path; replicas start `startup_s` after they are asked for, and one that leaves finishes what it has, paid."""
     (pool,) = fleet.pools
     rng = np.random.Generator(np.random.PCG64(seed))
-    law, engines = pool.law, pool_engines(fleet, pool)
-    routing = fleet.question.routing
+    engines = pool_engines(fleet, pool)
+    times, inputs, outputs, cached = _requests(fleet, rates, rng)
+    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
+    own = Scaled(decide, first, rate_window_s)
+    paid_s = _stage(lambda: engines.build(table)[0], times, len(rates), fleet, own, startup_s, rng)
+    first_token, last = np.array(table.first), np.array(table.done)
+    values = {
+        "ttft_s": first_token - times + engines.api_overhead_s,
+        "tpot_s": (last - first_token) / np.maximum(outputs - 1, 1),
+        "e2e_s": last - times + engines.api_overhead_s,
+    }
+    return _served(fleet, values, times, len(rates), [paid_s])
+
+
+def simulate_elastic_pair(
+    fleet: Disaggregated, rates: Any, scaled: tuple[Scaled, Scaled], startup_s: float, seed: int
+) -> Served:
+    """The same of prefill and decode replicas, each scaled by its own rule: what the first have done goes on to the others."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    prefill, decode = pair_engines(fleet)
+    times, inputs, outputs, cached = _requests(fleet, rates, rng)
+    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
+    paid = [_stage(lambda: Prefills(table, prefill.iteration), times, len(rates), fleet, scaled[0], startup_s, rng)]
+    first_token = np.array(table.first)
+    moving = np.flatnonzero(outputs > 1)
+    arrives = first_token[moving] + fleet.transfer_s(inputs[moving].astype(float))
+    order = moving[np.argsort(arrives, kind="stable")]
+    after = RequestTable((inputs[order] + 1).tolist(), (outputs[order] - 1).tolist(), [SUPPLIED] * order.size)
+    one = replace(decode, replicas=1)
+    paid.append(
+        _stage(lambda: decode_replicas(one, after)[0], np.sort(arrives), len(rates), fleet, scaled[1], startup_s, rng)
+    )
+    last = first_token.copy()
+    last[order] = np.array(after.done)
+    values = {
+        "ttft_s": first_token - times + prefill.api_overhead_s,
+        "tpot_s": np.where(outputs > 1, (last - first_token) / np.maximum(outputs - 1, 1), 0.0),
+        "e2e_s": last - times + prefill.api_overhead_s,
+    }
+    return _served(fleet, values, times, len(rates), paid)
+
+
+def _requests(fleet: Fleet, rates: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any]:
+    """Times [s], prompts, answers and cached tokens of the requests along a path."""
+    law = fleet.pools[0].law
     times = arrivals_along(rates, fleet.question.traffic.arrivals, rng)
-    total = times.size
-    counts = np.histogram(times, np.arange(len(rates) + 1) * STEP_S)[0]
-    rows = rng.choice(law.weight.size, size=total, p=law.weight / law.weight.sum())
+    rows = rng.choice(law.weight.size, size=times.size, p=law.weight / law.weight.sum())
     inputs = np.maximum(1, np.round(law.input_tokens[rows])).astype(int)
     outputs = np.maximum(1, np.round(law.output_tokens[rows])).astype(int)
     cached = np.minimum(np.floor(law.cached_share[rows] * inputs), inputs - 1).astype(int)
-    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
+    return times, inputs, outputs, cached
+
+
+def _stage(
+    build: Callable[[], Any],
+    times: Any,
+    steps: int,
+    fleet: Fleet,
+    scaled: Scaled,
+    startup_s: float,
+    rng: np.random.Generator,
+) -> float:
+    """Serve arrivals in order with replicas that come and go; what was paid for after the warm-up [s]."""
+    routing = fleet.question.routing
+    counts = np.histogram(times, np.arange(steps + 1) * STEP_S)[0]
 
     def fresh(ready: float) -> list[Any]:
-        return [engines.build(table)[0], ready]
+        return [build(), ready]
 
-    serving = [fresh(0.0) for _ in range(first)]
+    serving = [fresh(0.0) for _ in range(scaled.first)]
     leaving: list[list[Any]] = []
     paid_s, sent = 0.0, 0
     done: list[int] = []
     busy: list[float] = []
+
+    def send(number: int, at: float, ready: list[Any]) -> None:
+        if routing.least:
+            few = (
+                ready
+                if routing.candidates is None or len(ready) <= routing.candidates
+                else [ready[int(k)] for k in rng.choice(len(ready), routing.candidates, replace=False)]
+            )
+            for r in few:
+                if r.now <= at and not r.asleep:
+                    r.run(at)
+            least = min(r.in_system for r in few)
+            tied = [r for r in few if r.in_system == least]
+            chosen = tied[int(rng.integers(len(tied)))]
+        else:
+            chosen = ready[int(rng.integers(len(ready)))]
+            if chosen.now <= at and not chosen.asleep:
+                chosen.run(at)
+        chosen.enqueue(number, at)
+
     for step, count in enumerate(counts):
         begin = step * STEP_S
-        lag, window = round(LAG_S / STEP_S), round(rate_window_s / STEP_S)
+        lag, window = round(LAG_S / STEP_S), round(scaled.window_s / STEP_S)
         seen = done[max(0, len(done) - lag - window) : max(0, len(done) - lag)]
         metrics = {}
         if seen and begin >= 0.5 * WARM_UP_S:
             metrics["requests"] = sum(seen) / (len(seen) * STEP_S)
             metrics["running"] = float(np.mean(busy[-window:]))
-        wanted = decide(step, begin, metrics)
+        wanted = scaled.decide(step, begin, metrics)
         while len(serving) < wanted:
             serving.append(fresh(begin + startup_s))
         while len(serving) > wanted:
@@ -76,23 +183,7 @@ def simulate_elastic(
         ready = [r for r, at in serving if at <= begin] or [serving[0][0]]
         before = sum(r.completed for r, _ in serving + leaving)
         for number, at in enumerate(times[sent : sent + count].tolist(), sent):
-            if routing.least:
-                few = (
-                    ready
-                    if routing.candidates is None or len(ready) <= routing.candidates
-                    else [ready[int(k)] for k in rng.choice(len(ready), routing.candidates, replace=False)]
-                )
-                for r in few:
-                    if r.now <= at and not r.asleep:
-                        r.run(at)
-                least = min(r.in_system for r in few)
-                tied = [r for r in few if r.in_system == least]
-                chosen = tied[int(rng.integers(len(tied)))]
-            else:
-                chosen = ready[int(rng.integers(len(ready)))]
-                if chosen.now <= at and not chosen.asleep:
-                    chosen.run(at)
-            chosen.enqueue(number, at)
+            send(number, at, ready)
         sent += count
         end = begin + STEP_S
         for r, _ in serving + leaving:
@@ -103,18 +194,21 @@ def simulate_elastic(
         leaving = [pair for pair in leaving if pair[0].in_system > 0]
         if begin >= WARM_UP_S:
             paid_s += STEP_S * (len(serving) + len(leaving))
+    # what comes after the path: the last of what was sent on
+    for number, at in enumerate(times[sent:].tolist(), sent):
+        send(number, at, [r for r, _ in serving])
     for r, _ in serving + leaving:
         r.run(math.inf)
-    first_token, last = np.array(table.first), np.array(table.done)
-    values = {
-        "ttft_s": first_token - times + engines.api_overhead_s,
-        "tpot_s": (last - first_token) / np.maximum(outputs - 1, 1),
-        "e2e_s": last - times + engines.api_overhead_s,
-    }
+    return paid_s
+
+
+def _served(fleet: Fleet, values: Mapping[str, Any], times: Any, steps: int, paid_s: list[float]) -> Served:
+    """The windows after the warm-up that kept every promise."""
     window = (times // WINDOW_S).astype(int)
     kept = []
-    for k in range(int(WARM_UP_S // WINDOW_S), int(len(rates) * STEP_S // WINDOW_S)):
+    for k in range(int(WARM_UP_S // WINDOW_S), int(steps * STEP_S // WINDOW_S)):
         mine = window == k
         if mine.any():
             kept.append(all((values[p.metric][mine] <= p.limit_s).mean() >= p.quantile for p in fleet.promises.latency))
-    return Served(float(np.mean(kept)), len(kept), paid_s / 3600.0, tuple(kept))
+    hours = tuple(paid / 3600.0 for paid in paid_s)
+    return Served(float(np.mean(kept)), len(kept), sum(hours), tuple(kept), hours)

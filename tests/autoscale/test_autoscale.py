@@ -99,7 +99,7 @@ def test_windows_break_where_another_simulation_says() -> None:
     (pool,) = fleet.pools
     replicas = pool.size.replicas
     sized = largest_rate(fleet, 0, replicas)
-    windows = kept_windows(fleet, pool, sized / replicas, pool.capacity_per_s)
+    windows = kept_windows(fleet, 0, replicas, sized / replicas, pool.capacity_per_s)
     for way, low, high in ((-1.5, 0.8, 1.0), (1.5, 0.0, 0.3)):
         rate = sized * windows.factor * math.exp(way * windows.spread)
         steps = round(5400.0 / STEP_S)
