@@ -42,10 +42,7 @@ def _boundary(overview: Overview) -> Figure:
         if cut.cost_usd_per_hour is not None:
             by_gamma.setdefault(cut.gamma, []).append((cut.boundary_tokens, HOURS_PER_MONTH * cut.cost_usd_per_hour))
     alone = len(by_gamma) < 2
-    drawn = [
-        Line("cost" if alone else f"gamma {gamma:g}", points, "abc"[k % 3])
-        for k, (gamma, points) in enumerate(by_gamma.items())
-    ]
+    drawn = _each({"cost" if alone else f"gamma {gamma:g}": points for gamma, points in by_gamma.items()})
     title = f"Where requests are cut: cost a month by boundary{'' if alone else ' and gamma'}"
     picture = Lines(
         title, drawn, "boundary, tokens", "$/month", format_count, _money,
@@ -99,17 +96,9 @@ def _latency_by_rate(overview: Overview) -> list[Figure]:
         title = (
             f"{f'Requests within all limits ({promise.told})' if joint else promise.label} of this fleet at other rates"
         )
-        drawn = [
-            Line(f"pool {name}" if len(by_pool) > 1 else promise.label, p, "abc"[k % 3])
-            for k, (name, p) in enumerate(by_pool.items())
-        ]
-        drawn.append(
-            Line(
-                f"promise {told(limit)}",
-                [(min(rates), limit), (max(rates), limit)],
-                "limit",
-            )
-        )
+        alone = len(by_pool) == 1
+        drawn = _each({promise.label if alone else f"pool {name}": points for name, points in by_pool.items()})
+        drawn.append(Line(f"promise {told(limit)}", [(min(rates), limit), (max(rates), limit)], "limit"))
         picture = Lines(
             title, drawn, "requests/s", promise.label, format_count, told,
             marks=_rates_marked(overview), log_y=not joint,
@@ -144,17 +133,8 @@ def _spread(plan: Plan) -> Figure:
                 if v.metric == metric:
                     worst[v.quantile] = max(worst.get(v.quantile, 0.0), v.value_s)
                     limit = "" if v.limit_s is None else format_duration(v.limit_s)
-                    cells.append(
-                        [
-                            pool.name,
-                            names[metric],
-                            format_percent(v.quantile),
-                            format_duration(v.value_s),
-                            format_duration(v.low_s),
-                            format_duration(v.high_s),
-                            limit,
-                        ]
-                    )
+                    times = map(format_duration, (v.value_s, v.low_s, v.high_s))
+                    cells.append([pool.name, names[metric], format_percent(v.quantile), *times, limit])
         if worst:
             drawn.append(Line(names[metric], [(100.0 * q, s) for q, s in sorted(worst.items())], style))
     ends = [x for line in drawn for x, _ in line.points]
@@ -192,13 +172,8 @@ def _day(schedule: Schedule) -> Figure:
     hours = range(schedule.hours)
     replicas = [sum(p.replicas[h] for p in schedule.pools) for h in hours]
     drawn = [Line("replicas", [*((float(h), float(n)) for h, n in zip(hours, replicas, strict=True))], "a", steps=True)]
-    drawn.append(
-        Line(
-            "fleet that never changes",
-            [(0.0, float(max(replicas))), (float(schedule.hours - 1), float(max(replicas)))],
-            "limit",
-        )
-    )
+    most = float(max(replicas))
+    drawn.append(Line("fleet that never changes", [(0.0, most), (float(schedule.hours - 1), most)], "limit"))
     title = "Replicas by hour, if the fleet follows the traffic"
     picture = Lines(title, drawn, "hour", "replicas", lambda x: f"{x:g}", format_count, whole=True)
     costs = [sum(p.cost_usd[h] for p in schedule.pools) for h in hours]
@@ -252,30 +227,30 @@ def _of_plan(plan: Plan) -> list[Chart]:
     return [*([curve[1]] if curve is not None else []), _spread(plan)[1]]
 
 
-def _of_rows(rows: Sequence[Mapping[str, Any]], x: str, columns: Sequence[str], by: str, title: str) -> list[Chart]:
-    """A chart for each column over a number, a line for each value of another column."""
-    found: list[Chart] = []
-    for column in columns:
-        kept = [r for r in rows if isinstance(r.get(column), (int, float)) and math.isfinite(r[column])]
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for r in kept:
-            lines.setdefault(str(r.get(by, "")), []).append((float(r[x]), float(r[column])))
-        drawn = [Line(name or label(column), sorted(p), "abc"[k % 3]) for k, (name, p) in enumerate(lines.items())]
-        if drawn:
-            time = column.endswith("_s") and not column.endswith("_per_s")
-            text = format_duration if time else format_count
-            name = label(column)
-            whole = f"{name[:1].upper()}{name[1:]} {title}"
-            found.append(Lines(whole, drawn, label(x), name, format_count, text, log_y=time))
-    return found
+def _each(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:
+    """A line for every name, in three styles by turns."""
+    return [Line(name, of_one, "abc"[k % 3]) for k, (name, of_one) in enumerate(points.items())]
 
 
 def _of_evaluation(result: Any) -> list[Chart]:
-    """Every latency at its highest level, and the load, over the rate."""
+    """Every latency at its highest level, and the load, over the rate; a line for each pool."""
     rows = result.to_rows()
     latencies = [c for c in rows[0] if c.endswith("_s") and any(c.startswith(m) for m in ("ttft_", "tpot_", "e2e_"))]
     last = {c.partition("_p")[0]: c for c in latencies}
-    return _of_rows(rows, "rate_per_s", [*last.values(), "load"], "pool", "of this fleet by rate")
+    found: list[Chart] = []
+    for column in [*last.values(), "load"]:
+        kept = [r for r in rows if isinstance(r.get(column), (int, float)) and math.isfinite(r[column])]
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for r in kept:
+            lines.setdefault(str(r["pool"]), []).append((float(r["rate_per_s"]), float(r[column])))
+        if lines:
+            time = column.endswith("_s") and not column.endswith("_per_s")
+            text = format_duration if time else format_count
+            name = label(column)
+            title = f"{name[:1].upper()}{name[1:]} of this fleet by rate"
+            drawn = _each({pool: sorted(points) for pool, points in lines.items()})
+            found.append(Lines(title, drawn, label("rate_per_s"), name, format_count, text, log_y=time))
+    return found
 
 
 def _of_sweep(result: Any) -> list[Chart]:
@@ -294,7 +269,7 @@ def _of_sweep(result: Any) -> list[Chart]:
         if r.get("cost_usd_per_hour") is not None:
             name = ", ".join(f"{n} {r.get(n)}" for n in others) or "cost"
             lines.setdefault(name, []).append((float(str(r[number])), HOURS_PER_MONTH * float(r["cost_usd_per_hour"])))
-    drawn = [Line(name, sorted(points), "abc"[k % 3]) for k, (name, points) in enumerate(lines.items())]
+    drawn = _each({name: sorted(points) for name, points in lines.items()})
     along = "requests/s" if number == "rate" else label(number)
     return [Lines(f"Cost by {along}", drawn, along, "$/month", format_count, _money)] if drawn else []
 

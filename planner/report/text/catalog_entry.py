@@ -50,68 +50,35 @@ class CatalogEntry:
 
 def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
     """A GPU with the source of every number and the offer a plan takes."""
-    stated = spec.sources
-    sheet = stated.get("flops_per_s", "")
+    sheet = spec.sources.get("flops_per_s", "")
+
+    def fact(name: str, shown: str, source: str | None = None) -> tuple[str, object, str, str]:
+        return name, getattr(spec, name), shown, spec.sources.get(name, "") if source is None else source
+
     rates = [
         (f"{dtype}_flops_per_s", value, f"{value / 1e12:,.4g} TFLOPS dense", sheet)
         for dtype, value in spec.flops_per_s.items()
     ]
-    link, across = spec.link_bytes_per_s, spec.node_link_bytes_per_s
-    price = spec.price_usd_per_hour
-    return CatalogEntry(
-        "gpu",
-        spec.name,
-        [
-            ("memory_bytes", spec.memory_bytes, format_bytes(spec.memory_bytes), stated.get("memory_bytes", "")),
-            (
-                "bandwidth_bytes_per_s",
-                spec.bandwidth_bytes_per_s,
-                f"{format_bytes(spec.bandwidth_bytes_per_s)}/s",
-                stated.get("bandwidth_bytes_per_s", ""),
-            ),
-            *rates,
-            (
-                "link_bytes_per_s",
-                link,
-                "-" if link is None else f"{format_bytes(link)}/s each way",
-                stated.get("link_bytes_per_s", ""),
-            ),
-            (
-                "node_link_bytes_per_s",
-                across,
-                "50 GB/s" if across is None else f"{format_bytes(across)}/s",
-                "assumed: 400 Gbit/s per GPU" if across is None else sheet,
-            ),
-            (
-                "pair_bytes_per_s",
-                spec.pair_bytes_per_s,
-                f"{format_bytes(spec.pair_bytes_per_s)}/s" if spec.pair_bytes_per_s else "-",
-                "catalog: bridge between two GPUs",
-            ),
-            (
-                "power_w",
-                spec.power_w,
-                f"{spec.power_w:,.0f} W" if spec.power_w else "-",
-                "catalog: power limit of the board",
-            ),
-            (
-                "gpus_per_node",
-                spec.gpus_per_node,
-                f"{spec.gpus_per_node}",
-                "catalog: largest tensor-parallel group of one node",
-            ),
-            ("sm_count", spec.sm_count, format_count(spec.sm_count) if spec.sm_count else "-", sheet),
-            ("gpu_class", spec.gpu_class, spec.gpu_class, "by form factor, memory and link"),
-            ("attention_kernel", spec.attention_kernel, spec.attention_kernel or "-", "by compute capability"),
-            (
-                "price_usd_per_hour",
-                price,
-                "-" if price is None else f"${price:.4g} per GPU and hour",
-                "no offer known: give --price" if offer is None else f"{offer.describe()}; {offer.source}",
-            ),
-        ],
-        spec.aliases,
-    )
+    link, across, pair = spec.link_bytes_per_s, spec.node_link_bytes_per_s, spec.pair_bytes_per_s
+    network = ("50 GB/s", "assumed: 400 Gbit/s per GPU") if across is None else (f"{format_bytes(across)}/s", sheet)
+    power = f"{spec.power_w:,.0f} W" if spec.power_w else "-"
+    price = "-" if spec.price_usd_per_hour is None else f"${spec.price_usd_per_hour:.4g} per GPU and hour"
+    bought = "no offer known: give --price" if offer is None else f"{offer.describe()}; {offer.source}"
+    facts = [
+        fact("memory_bytes", format_bytes(spec.memory_bytes)),
+        fact("bandwidth_bytes_per_s", f"{format_bytes(spec.bandwidth_bytes_per_s)}/s"),
+        *rates,
+        fact("link_bytes_per_s", "-" if link is None else f"{format_bytes(link)}/s each way"),
+        fact("node_link_bytes_per_s", *network),
+        fact("pair_bytes_per_s", f"{format_bytes(pair)}/s" if pair else "-", "catalog: bridge between two GPUs"),
+        fact("power_w", power, "catalog: power limit of the board"),
+        fact("gpus_per_node", f"{spec.gpus_per_node}", "catalog: largest tensor-parallel group of one node"),
+        fact("sm_count", format_count(spec.sm_count) if spec.sm_count else "-", sheet),
+        fact("gpu_class", spec.gpu_class, "by form factor, memory and link"),
+        fact("attention_kernel", spec.attention_kernel or "-", "by compute capability"),
+        fact("price_usd_per_hour", price, bought),
+    ]
+    return CatalogEntry("gpu", spec.name, facts, spec.aliases)
 
 
 def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> CatalogEntry:
