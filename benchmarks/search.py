@@ -1,7 +1,6 @@
-"""Time of the fleet search and of sweeps over a fixed fleet, and of the same question put to `vllm-sr-sim`.
+"""Time of the fleet search and of sweeps over a fixed fleet.
 
-Run by hand: ``python benchmarks/search.py [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Medians of one run; machines are shared, so read
-the ratios. The peer is started as its command; its start-up is part of its time, as ours is in the last row.
+Run by hand: ``python benchmarks/search.py``. Medians of one run; machines are shared, so read the ratios.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -69,18 +66,6 @@ def main() -> None:
         start = time.perf_counter()
         fo.evaluate(plan, rates, workload=azure)
         print(f"| 10,000 evaluations of a fixed fleet, {method} | | {time.perf_counter() - start:.2f} |", flush=True)
-    ours = median_s(
-        lambda: subprocess.run(
-            [sys.executable, "-m", "planner.cli.main", "plan", "--cdf", "azure", "--slo", "0.5", "--rate", "100"],
-            check=True, capture_output=True,
-        )
-    )  # fmt: skip
-    print(f"| `fleetopt plan`, cold, 100 requests/s | | {ours:.2f} |")
-    if len(sys.argv) > 2:
-        peer = [sys.argv[1], "optimize", "--cdf", sys.argv[2], "--lam", "100", "--slo", "500", "--gpu-short", "h100"]
-        peer += ["--gpu-long", "h100", "--b-short", "4096"]
-        theirs = median_s(lambda: subprocess.run(peer, check=True, capture_output=True))
-        print(f"| `{' '.join(['vllm-sr-sim', *peer[1:]])}`, cold | | {theirs:.2f} ({theirs / ours:.1f} times ours) |")
 
 
 if __name__ == "__main__":
