@@ -387,6 +387,7 @@ def smallest_pool(
         elif calm is not None:
             return quick
     # so near a limit the number is read from one prediction where a rough one is wanted
+    n = max(model.near(n), floor)
     near = rough * (LEAST_SLOPE if slope is None else slope)
     slope = USUAL_SLOPE if slope is None else slope
     width = max(rough, 0.0 if guide is None else 1.0 / ROUGH)
@@ -425,6 +426,8 @@ def smallest_pool(
         if not high:
             # ever larger steps upwards, however flat the latency is
             n, climbed = min(max(n, low + 2 * (low - climbed)), beyond), low
+        if max(low, floor - 1) < (quicker := model.near(n)) < (high or beyond):
+            n = quicker
     missed = broken(trials[low][0], latency)
     assert missed is not None
     why = Remark("promise", {"promise": missed.label})

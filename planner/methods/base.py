@@ -137,6 +137,39 @@ class Prediction:
         return Joint.of(self.together or apart(), self.quantiles, quantiles, limits)
 
 
+def between(low: Prediction, high: Prediction, part: float, load: float) -> Prediction:
+    """What lies `part` of the way from one prediction to another [1], at a load [1]: every number in proportion.
+
+    >>> a, b = (Prediction((0.5,), (x,), (x,), (x,), 0.5, 0.1, 1.0, 0.0) for x in (1.0, 2.0))
+    >>> between(a, b, 0.25, 0.6).ttft_s
+    (1.25,)
+    """
+
+    def of(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+        return tuple(a + part * (b - a) for a, b in zip(one, other, strict=True))
+
+    together = None
+    if low.together is not None and high.together is not None:
+        together = low.together.beside(high.together, part)
+    return replace(
+        low,
+        **{name: of(getattr(low, name), getattr(high, name)) for name in ("ttft_s", "tpot_s", "e2e_s")},
+        **{
+            name: getattr(low, name) + part * (getattr(high, name) - getattr(low, name))
+            for name in ("slot_occupancy", "mean_running", "wait_probability")
+        },
+        load=load,
+        bands={
+            name: tuple((x, y) for x, y in (of(a, b) for a, b in zip(pairs, high.bands[name], strict=True)))
+            for name, pairs in low.bands.items()
+        },
+        margins={name: of(factors, high.margins[name]) for name, factors in low.margins.items()},
+        warnings=tuple(dict.fromkeys((*low.warnings, *high.warnings))),
+        reliable=low.reliable and high.reliable,
+        together=together,
+    )
+
+
 def same_band(quantiles: tuple[float, ...], low: float, high: float) -> tuple[tuple[float, float], ...]:
     """One band for every level."""
     return ((low, high),) * len(quantiles)
@@ -169,6 +202,10 @@ class PoolModel:
     def guide(self) -> PoolModel | None:
         """A quicker, rougher model whose answer says where to look for this one's; ``None`` where there is none."""
         return None
+
+    def near(self, replicas: int) -> int:
+        """A number of replicas near one that is predicted as quickly as any."""
+        return replicas
 
     def grown(self, growth: str) -> PoolModel | None:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.methods.base import Method, PoolModel, Prediction, unstable
-from planner.methods.burst import IDLE_LOAD, Burst, PoolArrivals, held_back, path_band, replica_rates
+from planner.methods.base import Method, PoolModel, Prediction, between, unstable
+from planner.methods.burst import FEW_REQUESTS, IDLE_LOAD, Burst, PoolArrivals, followed_sizes, held_back, path_band, replica_rates
 from planner.methods.joint import Together
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.held_back import with_limit
@@ -111,7 +111,7 @@ class MixedPool(PoolModel):
         """See :class:`planner.methods.base.PoolModel`."""
         key = (arrival_rate_per_s, replicas, quantiles)
         if key not in self._followed:
-            self._followed[key] = self._along_path(*key)
+            self._followed[key] = self._between_paths(*key)
         if (along := self._followed[key]) is not None:
             return along
         calm, at = self._calm(arrival_rate_per_s, replicas, quantiles)
@@ -119,6 +119,26 @@ class MixedPool(PoolModel):
         if at is None or not burst.present or calm.load < IDLE_LOAD:
             return calm
         return self._with_bursts(calm, at, arrival_rate_per_s, replicas, burst)
+
+    def _between_paths(
+        self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]
+    ) -> Prediction | None:
+        """The prediction between those of two paths; ``None`` where there is none."""
+        found, sizes = [], followed_sizes(replicas)
+        if self.arrivals.most == FEW_REQUESTS:
+            # a rough look
+            return self._along_path(arrival_rate_per_s, replicas, quantiles)
+        for n in sizes:
+            key = (arrival_rate_per_s, n, quantiles)
+            if key not in self._followed:
+                self._followed[key] = self._along_path(*key)
+            found.append(self._followed[key])
+        low, high = found
+        if low is None or high is None or low is high:
+            # a smaller pool may be beyond its capacity
+            return high if low is high else self._along_path(arrival_rate_per_s, replicas, quantiles)
+        part = math.log(replicas / sizes[0]) / math.log(sizes[1] / sizes[0])
+        return between(low, high, part, arrival_rate_per_s / (replicas * self._capacity))
 
     def _along_path(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction | None:
         """Run the pool along the path of its own requests; ``None`` where there is none."""
@@ -213,6 +233,11 @@ class MixedPool(PoolModel):
         if self._guide is None and fewer is not None and fewer.arrivals is not None:
             self._guide = self._arriving(fewer)
         return self._guide
+
+    def near(self, replicas: int) -> int:
+        """See :class:`planner.methods.base.PoolModel`: one of which the path is followed."""
+        sizes = (replicas,) if self.arrivals.most == FEW_REQUESTS else followed_sizes(replicas)
+        return min(sizes, key=lambda n: abs(n - replicas))
 
     def grown(self, growth: str) -> MixedPool:
         """See :class:`planner.methods.base.PoolModel`; what is known of Poisson arrivals stays known."""

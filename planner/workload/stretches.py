@@ -94,6 +94,9 @@ GOLDEN = 0.6180339887498949
 CROWDS = (16.0, 64.0)
 """Flash crowds followed at least and at most."""
 
+FEWEST_CROWDS, OF_A_CROWD = 4.0, 2048.0
+"""Of a rough look at least; and requests wanted in all from which on each crowd more counts."""
+
 MOMENTS = 512
 """Moments at which a crowd may come, of which those followed are chosen."""
 
@@ -528,7 +531,9 @@ def _crowds(
     draw = crowd % draws
     low = ((crowd + 0.5) * GOLDEN % 1.0 * (laid.bins - width)).astype(np.int64)
     brings = np.cumsum(laid.overlaid(work_s), axis=1)
-    crowd, weight = _stratified(brings[draw, low + width - 1] - brings[draw, low], float(np.clip(most / kept, *CROWDS)))
+    fewest = min(max(most / OF_A_CROWD, FEWEST_CROWDS), CROWDS[0])
+    number = float(np.clip(most / kept, fewest, CROWDS[1]))
+    crowd, weight = _stratified(brings[draw, low + width - 1] - brings[draw, low], number)
     draw, low = draw[crowd], low[crowd]
     times, rows, run, keys = _requests(trace.times_s, laid, draw, low, low + width, keep, even)
     times, inside = surge.around(times - (low * step)[run], before_s)

@@ -200,6 +200,7 @@ class Colocated(Fleet):
         if not self._keeps(pool, size, n, slow):
             # one more trial, far enough for the slow end in most cases
             far = math.ceil(n * slow * slow) + 1
+            far = max(pool.model.near(far), n + 1)
             rougher = pool.model.guide() if self.aside and size.trials else None
             more = (rougher or pool.model).predict(pool.arrival_rate_per_s, far, self.levels)
             values = tuple(more.held(p.metric, p.quantile) for p in self.promises.latency)
