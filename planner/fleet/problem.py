@@ -307,7 +307,7 @@ class FleetProblem(SearchGrid):
         return over <= 0.0
 
     def _excess(self, model: PoolModel, rate: float, replicas: int) -> float:
-        """Logarithm of the worst promise's value over its limit: where that says it as surely, of a number predicted more quickly."""
+        """Logarithm of the worst promise's value over its limit; of a number predicted more quickly where that says it too."""
         for n in (model.near(replicas), replicas):
             over = excess_of(evaluate_pool(model, rate, n, self.levels), self.promises)
             if n == replicas or (n > replicas and over > 0.0) or (n < replicas and over <= 0.0):

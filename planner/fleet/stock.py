@@ -26,6 +26,15 @@ LOOKS, MORE_LOOKS = 12, 0.1
 MOST_ASKED = 36
 """Pools asked before it is believed that none fits."""
 
+ENOUGH_ASKED = 3
+"""Pools alike asked before the guesses of the others are corrected by the least that these were too low."""
+
+MOST_KNOWN = 72
+"""Pools asked in all: the fleet is then of those."""
+
+ONE_POOLS = 4
+"""Engines tried for a single pool where nothing else was found."""
+
 STEPS = 20
 """Predictions along the path at most."""
 
@@ -77,6 +86,9 @@ class BurstyStock:
         self._needed = np.where(
             np.isfinite(self._needed), np.minimum(self._needed, BEYOND * np.maximum(self._by_load, 1.0)), math.inf
         )
+        self._guessed = self._needed.copy()
+        # (whether of the shortest requests, of the longest, GPU): by how much guesses were too low
+        self._too_low: dict[tuple[bool, bool, str], list[float]] = {}
         self.steps = 0
         for key in [*calm.sized()]:
             self._ask(*key)
@@ -99,7 +111,10 @@ class BurstyStock:
     def solve(self) -> tuple[tuple[int, ...], list[Pool]] | None:
         """States and pools of the cheapest fleet found; ``None`` where none fits."""
         while True:
-            found = self._cheapest(self._replicas())
+            most = int(self._asked.sum()) >= MOST_KNOWN
+            found = self._cheapest(
+                np.where(self._asked | self._empty, self._replicas(), math.inf) if most else self._replicas()
+            )
             if found is None and int(self._asked.sum()) < MOST_ASKED:
                 # guesses may be too high: as few as the load takes
                 found = self._cheapest(np.where(self._asked, self._replicas(), self._by_load))
@@ -116,13 +131,26 @@ class BurstyStock:
                     self._ask(i, j, k)
         found = self._cheapest(np.where(self._done, self._replicas(), math.inf))
         if found is None:
-            return None
+            one = self._one_pool()
+            return None if one is None else ((0, len(self.problem.states) - 1), [one])
         pools = []
         for i, j, k in self._edges(found):
             pool = self.problem.candidate(i, j, k, float(self._high[k, i, j]))
             assert pool is not None
             pools.append(pool)
         return (0, *(state for state, _ in found)), pools
+
+    def _one_pool(self) -> Pool | None:
+        """A single pool that the stock holds, of the engines thought to be cheapest; ``None`` where those tried do not fit."""
+        top, stock = len(self.problem.states) - 1, self.problem.stock
+        number = (self._replicas() + self._spares)[:, 0, top]
+        room = np.array([stock.get(kind, math.inf) for kind in self.kinds])
+        costs = np.where(number * self._gpus[:, 0, 0] <= room, number * self._price[:, 0, 0], math.inf)
+        for k in np.argsort(costs, kind="stable")[:ONE_POOLS].tolist():
+            pool = self.problem.candidate(0, top, k, float(number[k])) if costs[k] < math.inf else None
+            if pool is not None and self.problem.fits((pool,)):
+                return pool
+        return None
 
     def _edges(self, path: Labelled) -> list[tuple[int, int, int]]:
         """Lower state, upper state and option of every pool of a path that serves anybody."""
@@ -158,10 +186,19 @@ class BurstyStock:
         bands = np.equal(at, at[i])[:, None] & np.equal(at, at[j])[None, :]
         self._needed[self._same[k][:, None, None] & bands & ~self._asked] *= found / guess
         self._needed[k, i, j] = found
+        self._learn(i, j, k, found)
         # neither the load nor what the hardware takes depends on bursts
         by_load = self.problem.rate * law.share / (self.problem.kept.utilization_cap * model.capacity_per_s)
         least = max(by_load * (1.0 - 1e-9), float(self.problem.least_replicas(self.problem.options[k], law.moments)))
         self._low[k, i, j] = self._floor[k, i, j] = math.ceil(least) - 1.0
+
+    def _learn(self, i: int, j: int, k: int, found: float) -> None:
+        """Raise the guesses of pools alike on the same GPU by the least they were too low, once enough are known."""
+        ratios = self._too_low.setdefault((i == 0, j == len(self.problem.states) - 1, self.kinds[k]), [])
+        ratios.append(found / float(self._guessed[k, i, j]))
+        if len(ratios) >= ENOUGH_ASKED and min(ratios) > 1.0:
+            alike = self._same[k][:, None, None] & self._alike(i, j) & ~self._asked & np.isfinite(self._needed)
+            self._needed[alike] = np.maximum(self._needed[alike], min(ratios) * self._guessed[alike])
 
     def _at_once(self, i: int, j: int, k: int, law: PoolLaw, setup: ReplicaSetup, model: PoolModel) -> float | None:
         """Replicas under Poisson arrivals: from one prediction where that is near, ``None`` where no number does."""

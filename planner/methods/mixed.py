@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, between, unstable
-from planner.methods.burst import FEW_REQUESTS, IDLE_LOAD, Burst, PoolArrivals, followed_sizes, held_back, path_band, replica_rates
+from planner.methods.burst import (
+    FEW_REQUESTS,
+    IDLE_LOAD,
+    Burst,
+    PoolArrivals,
+    followed_sizes,
+    held_back,
+    path_band,
+    replica_rates,
+)
 from planner.methods.joint import Together
 from planner.queueing.bursts import BurstSequence, rising
 from planner.queueing.held_back import with_limit

@@ -139,6 +139,15 @@ def test_under_bursts_too(seeds: list[int]) -> None:
         assert fo.evaluate(plan).holds, seed
 
 
+@pytest.mark.long
+def test_types_that_are_not_short_always_serve() -> None:
+    # many small pools look cheaper than they are, each of which has to be looked at
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "rate": 311.9, "ttft": 1.695}
+    plan = fo.plan("azure-conv", gpu=["h200", "rtx-pro-6000", "b200"], inventory={"b200": 5}, **asked)
+    assert plan.cost_usd_per_hour <= fo.plan("azure-conv", gpu="rtx-pro-6000", **asked).cost_usd_per_hour
+    assert fo.evaluate(plan).holds
+
+
 QUICK = [seed for seed in range(40) if seed % 10 != 8 or seed < 10]
 """Without most of the questions that follow mixed batches: every fleet of those takes half a minute to size."""
 
