@@ -145,22 +145,26 @@ def between(low: Prediction, high: Prediction, part: float, load: float) -> Pred
     (1.25,)
     """
 
+    def at(one: float, other: float) -> float:
+        return one + part * (other - one)
+
     def of(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-        return tuple(a + part * (b - a) for a, b in zip(one, other, strict=True))
+        return tuple(at(a, b) for a, b in zip(one, other, strict=True))
 
     together = None
     if low.together is not None and high.together is not None:
         together = low.together.beside(high.together, part)
     return replace(
         low,
-        **{name: of(getattr(low, name), getattr(high, name)) for name in ("ttft_s", "tpot_s", "e2e_s")},
-        **{
-            name: getattr(low, name) + part * (getattr(high, name) - getattr(low, name))
-            for name in ("slot_occupancy", "mean_running", "wait_probability")
-        },
+        ttft_s=of(low.ttft_s, high.ttft_s),
+        tpot_s=of(low.tpot_s, high.tpot_s),
+        e2e_s=of(low.e2e_s, high.e2e_s),
         load=load,
+        slot_occupancy=at(low.slot_occupancy, high.slot_occupancy),
+        mean_running=at(low.mean_running, high.mean_running),
+        wait_probability=at(low.wait_probability, high.wait_probability),
         bands={
-            name: tuple((x, y) for x, y in (of(a, b) for a, b in zip(pairs, high.bands[name], strict=True)))
+            name: tuple((at(a[0], b[0]), at(a[1], b[1])) for a, b in zip(pairs, high.bands[name], strict=True))
             for name, pairs in low.bands.items()
         },
         margins={name: of(factors, high.margins[name]) for name, factors in low.margins.items()},

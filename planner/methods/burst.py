@@ -375,8 +375,6 @@ def followed_sizes(replicas: int) -> tuple[int, int]:
 
     >>> followed_sizes(20), followed_sizes(100), followed_sizes(512)
     ((20, 20), (97, 104), (512, 512))
-    >>> followed_sizes(20), followed_sizes(100), followed_sizes(512)
-    ((20, 20), (98, 105), (512, 512))
     """
     if replicas <= EACH:
         return replicas, replicas
