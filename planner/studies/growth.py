@@ -6,11 +6,12 @@ import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from planner._version import __version__
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.notebook import InNotebooks
+from planner.record import Record
 from planner.studies.schedule import needs_of
 
 DAY_S = 86400.0
@@ -88,6 +89,8 @@ class Growth(InNotebooks):
     rate_per_s: float
     months: tuple[Month, ...]
 
+    document: ClassVar[str] = "fleetopt-growth"
+
     def __repr__(self) -> str:
         last = self.months[-1]
         return f"<Growth: {sum(self.gpus.values())} to {sum(last.gpus.values())} GPUs in {len(self.months)} months>"
@@ -96,22 +99,13 @@ class Growth(InNotebooks):
         """One row per month."""
         return [month.to_row() for month in self.months]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-growth",
-            "version": __version__,
-            "inputs": dict(self.inputs),
-            "monthly_growth": self.monthly_growth,
-            "lead_time_s": self.lead_time_s,
-            "gpus": dict(self.gpus),
-            "rate_per_s": self.rate_per_s,
-            "months": [
-                {**m.to_row(), "gpus": dict(m.gpus), "order": dict(m.new_gpus), "replicas": list(m.replicas)}
-                for m in self.months
-            ],
-        }
+        months = [
+            {**m.to_row(), "gpus": dict(m.gpus), "order": dict(m.new_gpus), "replicas": list(m.replicas)}
+            for m in self.months
+        ]
+        return {**Record.to_dict(self), "months": months}
 
 
 def growth_of(

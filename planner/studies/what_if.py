@@ -9,9 +9,8 @@ from concurrent.futures import Executor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.kept import keeping
@@ -20,6 +19,7 @@ from planner.plans import Plan
 from planner.promise import GOODPUT, Promise
 from planner.question.files import SavedPool, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.record import Record
 from planner.studies.journal import Journal, key_of
 from planner.studies.rows import RowFile
 from planner.workload.workload import Workload
@@ -101,6 +101,9 @@ class Sweep(InNotebooks):
     base: PlanInputs
     points: tuple[SweepPoint, ...]
 
+    document: ClassVar[str] = "fleetopt-what-if"
+    written: ClassVar[tuple[str, ...]] = ("base",)
+
     def __repr__(self) -> str:
         return f"<Sweep: {len(self.points)} points, {sum(bool(p.to_row()['feasible']) for p in self.points)} feasible>"
 
@@ -113,22 +116,13 @@ class Sweep(InNotebooks):
         changed = dict.fromkeys(name for p in self.points for name in p.changes)
         return [{**changed, **p.to_row()} for p in self.points]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-ready: base, and for each point its changes and plan or reason."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-what-if",
-            "version": __version__,
-            "base": self.base.to_dict(),
-            "points": [
-                {
-                    "changes": {k: _plain(v) for k, v in p.changes.items()},
-                    "plan": p.document(),
-                    "reason": p.error,
-                }
-                for p in self.points
-            ],
-        }
+        points = [
+            {"changes": {k: _plain(v) for k, v in p.changes.items()}, "plan": p.document(), "reason": p.error}
+            for p in self.points
+        ]
+        return {**Record.to_dict(self), "points": points}
 
 
 def _plain(value: Any) -> Any:
