@@ -70,10 +70,12 @@ def engine_in_steps(
     )
 
 
-LEVELS = (0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99, 0.995)
-"""At which the time of a step is asked for, to be mixed with the number of steps."""
+LEVELS = (0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99, 0.999)
+"""At which the time of a step is asked for, to be mixed with the number of steps: always these, so that a quantile is the same
+whichever others are asked for."""
 
-GROUPS, DRAWS = 8, 64
+GROUPS, DRAWS, STEP_DRAWS = 8, 32, 256
+"""Lengths, numbers of steps of each, and times of a step that are mixed."""
 
 
 def steps_per_token(law: PoolLaw, speculation: Speculation) -> NDArray[np.float64]:
@@ -130,8 +132,8 @@ class InSteps(PoolModel):
         asked = tuple(sorted({*quantiles, *LEVELS}))
         found = self.one.predict(arrival_rate_per_s, replicas, asked)
         levels = np.array(asked)
-        scores = np.array([NormalDist().inv_cdf(q) for q in asked])
-        step_s = np.interp(normal_scores(DRAWS), scores, found.tpot_s)
+        scores = np.array([NormalDist().inv_cdf(q) for q in LEVELS])
+        step_s = np.interp(normal_scores(STEP_DRAWS), scores, np.array(found.tpot_s)[np.searchsorted(levels, LEVELS)])
         if not np.isfinite(step_s).all():
             tpot = np.full(len(quantiles), np.inf)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from planner.catalog.profiles import estimated_profile
 from planner.errors import InputError
 from planner.hardware import Parallelism
 from planner.iteration.speculation import Speculation
+from planner.methods.base import PoolModel, Prediction
+from planner.methods.speculation import InSteps
 from planner.queueing.mixed.replica import MixedReplica
 from planner.replica.speculation import draft_of, speculating
 
@@ -81,6 +84,27 @@ def test_steps_of_requests_are_drawn_as_steps_one_by_one_would_add_up() -> None:
     assert drawn.std() == pytest.approx(played.std(), rel=0.05)  # renewal theory is of many steps, here are 25
     assert np.quantile(drawn, 0.99) == pytest.approx(np.quantile(played, 0.99), abs=1.0)
     assert speculation.draw_steps(np.array([0.0, 1.0]), rng).tolist() == [0, 1]
+
+
+class LognormalSteps(PoolModel):
+    """A pool whose steps take 20 ms in the median, a third more or less."""
+
+    capacity_per_s = 1.0
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        times = tuple(0.02 * math.exp(0.3 * NormalDist().inv_cdf(q)) for q in quantiles)
+        return Prediction(quantiles, times, times, times, 0.5, 0.5, 1.0, 0.0)
+
+
+def test_times_of_steps_and_their_number_are_mixed() -> None:
+    """Against drawing both; and a quantile is the same whichever others are asked for."""
+    pool = InSteps(LognormalSteps(), np.array([0.3, 0.6]))
+    rng = np.random.default_rng(6)
+    drawn = 0.02 * np.exp(0.3 * rng.standard_normal(400_000)) * rng.choice([0.3, 0.6], 400_000)
+    found = pool.predict(0.5, 1, (0.1, 0.5, 0.99))
+    assert found.tpot_s == pytest.approx(np.quantile(drawn, (0.1, 0.5, 0.99)), rel=0.015)
+    assert found.ttft_s[1] == pytest.approx(0.02) and found.quantiles == (0.1, 0.5, 0.99)
+    assert pool.predict(0.5, 1, (0.5,)).tpot_s[0] == found.tpot_s[1]
 
 
 @pytest.mark.parametrize("acceptance", ["0.8", "0.3"])
