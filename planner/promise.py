@@ -171,8 +171,10 @@ class Promise:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        limit = {"limits_s": self.limits} if self.kind == GOODPUT else {"limit_s": self.limit_s}
-        return {"metric": self.metric, **limit, "quantile": self.quantile, "scope": self.scope}
+        metric, limit = (
+            (GOODPUT, {"limits_s": self.limits}) if self.kind == GOODPUT else (self.metric, {"limit_s": self.limit_s})
+        )
+        return {"metric": metric, **limit, "quantile": self.quantile, "scope": self.scope}
 
 
 @dataclass(frozen=True, slots=True, init=False)
