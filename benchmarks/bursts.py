@@ -1,8 +1,8 @@
 """Latency predicted along the path of real traffic against the simulator's replay of the same requests.
 
-Run by hand, in pieces: ``python benchmarks/bursts.py RAW_FOLDER RESULTS.json [chosen|others|days]`` replays what is not yet in the
-results and writes docs/accuracy/bursts.md from all of them; without a set it only writes. Every request is replayed with its own
-time and lengths; above the trace's own rate as shifted copies, whose shifts the prediction does not know.
+Run by hand, in pieces: ``python benchmarks/bursts.py RAW_FOLDER RESULTS.json [chosen|others|days|fresh]`` replays what is not
+yet in the results and writes docs/accuracy/bursts.md from all of them; without a set it only writes. Every request is replayed with
+its own time and lengths; above the trace's own rate as shifted copies, whose shifts the prediction does not know.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from make_days import days
+from make_days import SERVICES, days
 
 from planner.catalog import gpu, model, profile
 from planner.iteration.model import IterationModel
@@ -46,8 +46,16 @@ OTHERS = (
     ("l40s", 12, 0.6), ("a100-80gb", 4, 0.55), ("a100-80gb", 10, 0.8),
 )  # fmt: skip
 DAYS = (("h100", 2, 0.4), ("l40s", 4, 0.5))
-SETS = {"chosen": (CHOSEN, 0, 2, 4), "others": (OTHERS, 1, 102, 4), "days": (DAYS, 0, 2, 3)}
+FRESH = (("h100", 2, 0.5), ("h100", 3, 0.6))
+SETS = {
+    "chosen": (CHOSEN, 0, 2, 4),
+    "others": (OTHERS, 1, 102, 4),
+    "days": (DAYS, 0, 2, 3),
+    "fresh": (FRESH, 2, 502, 2),
+}
 """Cases, the first token budget's turn, the first seed, and replays of each case at least."""
+FRESH_SEED = 100
+"""First seed of the days of set ``fresh``."""
 MOST_REPLAYED, KNOWN = 600_000, 0.07
 """More replays are added, up to so many requests in all and ten replays, or as many as that is, while the standard error of their
 mean P99 TTFT is above this share of it."""
@@ -165,6 +173,7 @@ TITLES = {
     "chosen": "Replays the method was chosen on",
     "others": "Replays with other seeds, loads, GPU types and numbers of replicas, partly in view when the method was chosen",
     "days": "Days: ServeGen's rates by ten minutes, filled with Azure's minutes (`benchmarks/make_days.py`)",
+    "fresh": "The same with other seeds, sizes and budgets, made after everything was chosen",
 }
 
 HEAD = """# Bursts: prediction along the path against a replay of the same requests
@@ -174,7 +183,7 @@ time and lengths, on replicas of Llama-3.1-8B (roofline estimate). Predicted fro
 and tokens per second and the law of lengths. At higher rates both lay shifted copies over each other; the prediction is for the
 mean over draws of the shifts, the truth the mean of several replays, each with shifts of its own, whose spread stands beside it: a
 single hour's P99 is no better known than that. Prediction over simulation - 1, negative = optimistic.
-Made by `python benchmarks/bursts.py RAW_FOLDER RESULTS.json [chosen|others|days]`.
+Made by `python benchmarks/bursts.py RAW_FOLDER RESULTS.json [chosen|others|days|fresh]`.
 """
 
 
@@ -186,9 +195,12 @@ def main() -> None:
     laws = {name: Law(w) for name, w in traces(raw).items()}
     if "days" in wanted or any(k.startswith("days") for k in results):
         laws |= {name: Law(w) for name, w in days(raw, DAY_RATE).items()}
+    if "fresh" in wanted or any(k.startswith("fresh") for k in results):
+        laws |= {f"{name}-fresh": Law(w) for name, w in days(raw, DAY_RATE, FRESH_SEED).items()}
     for which in wanted:
         for name, law in laws.items():
-            if (name in ("both", "conversation", "code")) == (which != "days"):
+            made = "fresh" if name.endswith("-fresh") else "days" if name in SERVICES else None
+            if made == (which if which in ("days", "fresh") else None):
                 replays(which, name, law, results, save)
     text = [HEAD]
     for which, title in TITLES.items():

@@ -56,15 +56,15 @@ def day(minutes: Trace, by_interval: np.ndarray, seed: int) -> Trace:
     return Trace(moments, minutes.input_tokens[which], minutes.output_tokens[which], minutes.category[which])
 
 
-def days(raw: Path, mean_rate_per_s: float = 1.0) -> dict[str, Workload]:
-    """A day of each service at this mean rate [1/s]."""
+def days(raw: Path, mean_rate_per_s: float = 1.0, first_seed: int = 0) -> dict[str, Workload]:
+    """A day of each service at this mean rate [1/s], filled with seeds from the first on."""
     both, _ = import_files(
         [("conv", raw / "azure_conv_2023.csv"), ("code", raw / "azure_code_2023.csv")], ReadOptions()
     )
     minutes = both.trace()
     assert minutes is not None
     made = {}
-    for seed, service in enumerate(SERVICES):
+    for seed, service in enumerate(SERVICES, first_seed):
         wanted = rates(raw.parent / "arrivals" / f"servegen_{service}_rate10min.csv")
         trace = day(minutes, wanted * mean_rate_per_s / wanted.mean(), seed)
         made[service] = Workload.from_arrays(

@@ -280,10 +280,10 @@ class PoolPath:
             (values.size * np.append(np.linspace(0.0, 0.8, 201)[1:], np.linspace(0.8, 1.0, 601)[1:])).astype(np.int64)
         )
         ends = ends[ends > 0]
-        cell = np.searchsorted(ends, np.arange(values.size), side="right") * classes + kind
+        cell = np.repeat(np.arange(ends.size), np.diff(ends, prepend=0)) * classes + kind
         below = np.cumsum(np.bincount(cell, weight, ends.size * classes).reshape(ends.size, classes), axis=0)
         of_draw = below @ (shares / np.maximum(below[-1], 1e-300)).T
-        found = np.array([np.interp(levels * column[-1], column, values[ends - 1]) for column in of_draw.T])
+        found = _inverse(of_draw, values[ends - 1], levels)
         calm, busy = quantiles_of(found, (0.05, 0.95))
         return np.stack((calm, found.mean(axis=0), busy))
 
@@ -343,6 +343,21 @@ class Burst:
 @lru_cache(maxsize=64)
 def _variances(dispersion: tuple[tuple[float, float], ...], rate: float) -> tuple[tuple[float, float], ...]:
     return tuple(rate_variances(dispersion, rate))
+
+
+def _inverse(
+    below: NDArray[np.float64], values: NDArray[np.float64], levels: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Where columns that ascend pass shares of their last, linear between `values`; shape (columns, levels)."""
+    column, found = np.arange(below.shape[1]), []
+    for level in levels.tolist():
+        wanted = level * below[-1]
+        above = np.minimum(np.sum(below < wanted, axis=0), values.size - 1)
+        under = np.maximum(above - 1, 0)
+        low, high = below[under, column], below[above, column]
+        part = np.clip((wanted - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        found.append(values[under] + part * (values[above] - values[under]))
+    return np.stack(found, axis=1)
 
 
 def path_band(

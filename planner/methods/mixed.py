@@ -49,7 +49,7 @@ PATH_BANDS = {"ttft_s": (-0.17, 0.14), "tpot_s": (-0.08, 0.08), "e2e_s": (-0.06,
 
 PATH_TTFT_MARGIN = 1.05
 """Factor on a TTFT along the path when it is held against a promise: less than a standard deviation of what a prediction for given
-traffic is off (8%; the 95% end would be 1.17), as counts of replicas are closest to those that replays need. That hours of the
+traffic is off (8%; the 95% end would be 1.13), as counts of replicas are closest to those that replays need. That hours of the
 same traffic differ by far more (docs/accuracy/bursts.md) is in the band, not here: the promise is held against the mean hour."""
 
 PATH_WAITING_MARGIN = 1.4

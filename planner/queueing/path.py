@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
@@ -33,13 +34,16 @@ Array = NDArray[np.float64]
 Cost = Callable[..., Array]
 """Duration of iterations [s] by decodes, sum of their contexts [tokens], prefill tokens and query-key pairs."""
 
-ROUNDS = 5
-"""Most rounds of substitution between waits, decodes and shared iterations; three at least. More are asked for by pools that are
-full for minutes only, whose waits are far beyond any promise."""
+ROUNDS = 6
+"""Most rounds of substitution between waits, decodes and shared iterations; three at least, as times per output token are a round
+behind. What they leave open against forty (`benchmarks/path_rounds.py`) is in docs/speed.md."""
 
-SETTLED = 0.025
-"""Change of the times to first token that is still to come, over their mean, at which they end [1]: mostly after three, later where
-slots or memory are short."""
+SETTLED = 0.02
+"""Change of the times to first token and per output token of a stretch that is still to come, over their mean, at which they end
+[1]: mostly after three, later where it is nearly full or slots or memory are short."""
+
+FEWER = 0.9
+"""Share of the requests below which those of the stretches that are not settled go on alone [1]."""
 
 APART_S = 1e6
 """Replicas (and blocks of a sampled path) are laid one after another on one time axis, this far apart [s]."""
@@ -111,6 +115,12 @@ class PathRequests:
         """Number of requests."""
         return int(self.times.size)
 
+    @property
+    def decode_context(self) -> float:
+        """Mean context of a decode step [tokens]."""
+        # no product of vectors: a library that gives it several threads waits for them on a busy machine
+        return float(np.sum(self.steps * self.context)) / max(float(self.steps.sum()), 1e-300)
+
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> PathRequests:
         """The requests at `rows`."""
         return PathRequests(
@@ -154,7 +164,7 @@ class Followed:
     @property
     def wait_probability(self) -> float:
         """Share of the requests that waited for a slot or for memory [1]."""
-        return float(self.weight @ (self.waited > 0.0) / self.weight.sum())
+        return float(self.weight[self.waited > 0.0].sum() / self.weight.sum())
 
     def values(self, metric: str) -> tuple[Array, Array, NDArray[np.int64]]:
         """Values of ``"ttft_s"``, ``"tpot_s"`` or ``"e2e_s"`` [s] in order, their weights, and whose they are."""
@@ -322,15 +332,15 @@ def _mean_decodes(requests: PathRequests, rate: float, cost: Cost, budget: float
     """Mean decodes of a replica and its mean iteration [s] at a rate [1/s], by Little's law."""
     steps, tokens = float(requests.steps.mean()), float(requests.tokens.mean())
     pairs = float(requests.pairs.mean()) / tokens
-    context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
-    duration = float(cost(1.0, context, 0.0, 0.0))
+    context = requests.decode_context
+    duration = least = float(cost(1.0, context, 0.0, 0.0))
     decodes = 0.0
     for _ in range(30):
         decodes = min(rate * steps * duration, 0.9 * budget)
         prefill = min(rate * tokens * duration, budget - decodes)
-        duration = max(
-            float(cost(decodes, decodes * context, prefill, prefill * pairs)), float(cost(1.0, context, 0.0, 0.0))
-        )
+        before, duration = duration, max(float(cost(decodes, decodes * context, prefill, prefill * pairs)), least)
+        if abs(duration - before) < 1e-9 * duration:
+            break
     return decodes, duration
 
 
@@ -342,7 +352,7 @@ def prefill_work(requests: PathRequests, rate: float, cost: Cost, budget: float)
 
 def _prefill_work(requests: PathRequests, decodes: float, cost: Cost, budget: float) -> tuple[Array, Array]:
     """The same beside a number of decodes, and the iterations it fills [1]."""
-    context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
+    context = requests.decode_context
     batch = np.minimum(requests.tokens, max(budget - decodes, 1.0))
     iterations = requests.tokens / batch
     return iterations * cost(decodes, decodes * context, batch, batch * requests.pairs / requests.tokens), iterations
@@ -382,7 +392,7 @@ def follow_path(
     # blocks of a sampled path lie apart, so that none starts with the backlog of another
     times = requests.times + APART_S * 1e-2 * requests.block
     seconds = max(float(np.sum(np.diff(requests.times)[np.diff(requests.block) == 0])), 1e-9)
-    context = float(requests.steps @ requests.context) / max(float(requests.steps.sum()), 1e-300)
+    context = requests.decode_context
     decodes, _ = _mean_decodes(requests, requests.size / seconds / replicas, cost, budget)
     alone = float(cost(max(decodes, 1.0), max(decodes, 1.0) * context, 0.0, 0.0))
     if replicas > 1 and candidates != 1:
@@ -488,24 +498,70 @@ class _Queue:
         self._left_context = 0.0
 
     def settle(self, decodes: float, context: float, duration: float) -> None:
-        """Rounds of substitution from the steady number of decodes."""
+        """Rounds of substitution from the steady number of decodes, in the end of the stretches alone that are not settled."""
         if self.part.level.any():
             self._start_with(decodes, context, duration)
         n = np.full(self.arrived.size, decodes)
-        held = n * context
-        before = 0.0
+        going, held = self, n * context
+        rows = np.arange(n.size)
+        # who waits together is known before decodes are looked at
+        self._wait(n, held)
+        before = was = np.zeros((2, 1))
         for k in range(ROUNDS):
-            first = self.first
-            begun, ended = self._round(n, held)
-            change = float(np.sum(np.abs(self.first - first)))
-            # changes shrink by about the same share every round
-            if k > 1 and change * change <= SETTLED * before * float(np.sum(self.first - self.arrived)):
+            first, end = going.first, going.end
+            begun, ended = going._round(n, held)
+            if k == ROUNDS - 1:
+                # what has not settled goes up and down around where it leads
+                going.first, going.end = 0.5 * (first + going.first), 0.5 * (end + going.end)
+            if going is not self:
+                self._take_over(going, rows)
+            if k == ROUNDS - 1:
                 break
-            before = change
-            n, held = self._running(begun, ended)
+            n, held = going._running(begun, ended)
+            stretch = np.cumsum(going._first_of) - 1
+            stays = (going.end - going.first) / np.maximum(going.part.steps, 1.0)
+            found = np.stack((going.first - going.arrived, stays))
+            change = np.array([np.bincount(stretch, x) for x in np.abs(found - was)])
+            if k > 1:
+                # changes shrink by about the same share every round
+                level = np.array([np.bincount(stretch, x) for x in found])
+                open_ = np.any(change * change > SETTLED * before * level, axis=0)
+                kept = np.flatnonzero(open_[stretch])
+                if not kept.size:
+                    break
+                if kept.size < FEWER * rows.size:
+                    rows, n, held, found, change = rows[kept], n[kept], held[kept], found[:, kept], change[:, open_]
+                    going = going._of(kept)
+            before, was = change, found
+
+    def _of(self, rows: NDArray[np.int64]) -> _Queue:
+        """The same of some stretches, where they stand."""
+        found = copy(self)
+        found.part = self.part.take(rows)
+        found._served = np.concatenate(([0.0], np.cumsum(found.part.tokens)))
+        rowwise = "arrived admitted begin first end _last _place _first_of _density _left"
+        for name in rowwise.split():
+            setattr(found, name, getattr(self, name)[rows])
+        return found
+
+    def _take_over(self, other: _Queue, rows: NDArray[np.int64]) -> None:
+        """What some stretches have come to."""
+        self.admitted = self.admitted.copy() if self.admitted is self.arrived else self.admitted
+        for name in ("admitted", "begin", "first", "end"):
+            getattr(self, name)[rows] = getattr(other, name)
 
     def _round(self, n: Array, held: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Waits, first tokens and ends given the decodes each prompt is served beside; see :meth:`_decode`."""
+        work, iterations = self._wait(n, held)
+        decode = self.cost(np.maximum(n, 1.0), np.maximum(held, 1.0), 0.0, 0.0)
+        # an arrival at a replica that only decodes waits for the end of the iteration under way
+        idle = np.flatnonzero(self.begin <= self.admitted + 1e-9)
+        self._last[idle] -= self._place[idle] * decode[idle] * np.expm1(-n[idle])
+        self.first = self.begin + self._last
+        return self._decode(self.begin, work, iterations, decode)
+
+    def _wait(self, n: Array, held: Array) -> tuple[Array, Array]:
+        """When prompts begin and end given the decodes beside them; how long each keeps its replica [s], and iterations of it."""
         part, cost = self.part, self.cost
         room = np.maximum(self.budget - n, 1.0)
         whole = np.ceil(part.tokens / room) - 1.0
@@ -530,14 +586,10 @@ class _Queue:
         self._admit(n, held, work)
         steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.admitted, prepend=self.admitted[0])
         sums = np.cumsum(steps)
-        begin = self.begin = self.admitted + (sums - np.minimum.accumulate(sums))
-        decode = cost(np.maximum(n, 1.0), np.maximum(held, 1.0), 0.0, 0.0)
-        # an arrival at a replica that only decodes waits for the end of the iteration under way
+        self.begin = self.admitted + (sums - np.minimum.accumulate(sums))
         self._last = before + last
-        idle = np.flatnonzero(begin <= self.admitted + 1e-9)
-        self._last[idle] -= self._place[idle] * decode[idle] * np.expm1(-n[idle])
-        self.first = begin + self._last
-        return self._decode(begin, work, iterations, decode)
+        self.first = self.begin + self._last
+        return work, iterations
 
     def _decode(
         self, begin: Array, work: Array, iterations: Array, decode: Array
@@ -575,7 +627,8 @@ class _Queue:
         if not (crowded or self._crowded):
             return
         self._crowded = True
-        stay = self.end - self.begin
+        # none is known before the first round
+        stay = np.maximum(self.end - self.begin, 0.0)
         rows = np.flatnonzero(self._full_stretches(work, stay))
         self.admitted = self.arrived.copy()
         self.admitted[rows] = self._in_turn(rows, work, stay)
