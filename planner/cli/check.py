@@ -18,7 +18,7 @@ def check(
             "Address of a Prometheus server, or a file of its answers to range queries (JSON).", "--prometheus", "-p"
         ),
     ] = None,
-    window: Annotated[str, opt.told("How far back to look, 10min to 14 days.")] = "1h",
+    window: Annotated[str, opt.told("How far back to look, 1min to 14 days.")] = "1h",
     selector: Annotated[str, opt.told("Label matchers of the fleet's series: 'namespace=\"serving\"'.")] = "",
     name: Annotated[str, opt.told("Objects of the fleet are called NAME-POOL, as `deploy` names them.")] = "fleetopt",
     api_key_env: Annotated[str | None, opt.told("Environment variable with a bearer token for the server.")] = None,
