@@ -150,8 +150,8 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     windows, held = held_by(replicas)
     by_number = np.full(found.replicas.size, held)
     full = fleet.promises.utilization_cap * pool.model.capacity_per_s
-    if least < replicas and found.rate_per_s(least) >= 0.99 * full * least:
-        # where sizes are fixed by the cap they do not say how much less few replicas bear
+    if fleet.linked and least < replicas and found.rate_per_s(least) >= 0.99 * full * least:
+        # where sizes are fixed by the cap they do not say how much less few replicas bear; other pools kept their windows without
         share = np.log(found.replicas / least) / math.log(replicas / least)
         few = held_by(least)[1]
         by_number = few + np.minimum(share, 1.0) * (held - few)
