@@ -80,6 +80,8 @@ class InfeasibleError(FleetOptError):
         What the best fleet achieves of it, idle [s].
     choices
         What would make it possible and at what price (:class:`planner.choices.Choices`), where that was asked for.
+    idle
+        Whether replicas with nothing to do break that promise, so that no gateway helps.
     """
 
     exit_code = 4
@@ -96,6 +98,7 @@ class InfeasibleError(FleetOptError):
         self.relaxations = tuple(relaxations)
         self.promise, self.best_s = promise, best_s
         self.choices: Any = None
+        self.idle = False
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

@@ -206,6 +206,8 @@ def _cheapest_routing(question: CompiledQuestion) -> Plan:
             solved = find_shape(question.search.shape).solve(routed)
         except InfeasibleError as error:
             errors.append(error)
+            if error.idle:
+                break
             continue
         plans[name] = assemble(routed, solved, question.search.shape)
         if fleet is None or solved.fleet.cost_usd_per_hour < fleet.cost_usd_per_hour:

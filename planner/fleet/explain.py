@@ -46,7 +46,9 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
         )
     worst = best or min(shortfalls, key=_EXCESS)
-    return unkept(worst, "", idle, list(_helps(problem, worst.promise)))
+    error = unkept(worst, "", idle, list(_helps(problem, worst.promise)))
+    error.idle = best is not None
+    return error
 
 
 def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:

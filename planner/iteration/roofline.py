@@ -296,7 +296,7 @@ def roofline(
     >>> m = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, full_attention_layers=32)
     >>> p = roofline(h100, m)
     >>> [float(f"{v:.2g}") for v in (p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9)]
-    [1.9, 4.9, 16.0, 7.3, 4.9, 48.0, 0.53]
+    [1.9, 4.9, 16.0, 7.4, 4.9, 48.0, 0.53]
     """
     spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
     if spread.tp > gpu.gpus_per_node:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.burst import IDLE_LOAD
 from planner.queueing.reuse import CacheLaw, SessionTable
 from planner.record import Record
 from planner.routing import Routing
@@ -129,6 +130,7 @@ class SessionPool(PoolModel):
         self._calls = _Representatives(sessions, sessions.output_tokens if answers is None else answers)
         self._known: dict[tuple[float, int], tuple[PoolModel, CacheState, FloatArray]] = {}
         self._capacities: dict[int, float] = {}
+        self._cold: float | None = None
         self._laws: dict[tuple[float, int, float], PoolLaw] = {}
 
     def routed(self, routing: Routing) -> SessionPool:
@@ -250,8 +252,7 @@ class SessionPool(PoolModel):
             )
             return self.found(rate, replicas, running / rate)[0].capacity_per_s
 
-        nothing = np.zeros_like(self._calls.input)
-        none = self._build(self._law(nothing, nothing, nothing, nothing, 0.0)[0], self.cache.kv_tokens).capacity_per_s
+        none = self._cold_capacity()
         low, high = none, at(none)
         # one rate's answer is another's guess: what is found changes slowly with the rate
         for _ in range(MOST_STEPS):
@@ -261,6 +262,14 @@ class SessionPool(PoolModel):
             reached = at(middle)
             low, high = (middle, min(high, reached)) if reached > middle else (max(low, reached), middle)
         return low
+
+    def _cold_capacity(self) -> float:
+        """Largest stable rate of a replica whose cache finds nothing [1/s]."""
+        if self._cold is None:
+            nothing = np.zeros_like(self._calls.input)
+            law = self._law(nothing, nothing, nothing, nothing, 0.0)[0]
+            self._cold = self._build(law, self.cache.kv_tokens).capacity_per_s
+        return self._cold
 
     def left_at(self, arrival_rate_per_s: float, replicas: int) -> tuple[PoolLaw, PoolModel, FloatArray]:
         """The pool as its caches leave it at a rate of the pool [1/s]: its requests, its model, and how long what each request
@@ -307,7 +316,9 @@ class SessionPool(PoolModel):
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
-        load = arrival_rate_per_s / (replicas * self.capacity_at(replicas))
+        load = arrival_rate_per_s / (replicas * self._cold_capacity())
+        if load > IDLE_LOAD:
+            load = arrival_rate_per_s / (replicas * self.capacity_at(replicas))
         if load >= 1.0:
             return unstable(quantiles, load)
         inner, _, host = self._settled(arrival_rate_per_s, replicas, quantiles)
