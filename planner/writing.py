@@ -131,8 +131,12 @@ def keep_copy(path: str | Path) -> Path | None:
     InputError
         A copy cannot be made.
     """
-    target = Path(os.path.realpath(path))
-    if is_stream(path) or not target.is_file():
+    try:
+        target = Path(os.path.realpath(path))
+        if is_stream(path) or not target.is_file():
+            return None
+    except (OSError, ValueError):
+        # no name of a file: writing to it says so
         return None
     number = next(n for n in itertools.count(1) if not target.with_name(f"{target.name}.old-{n}").exists())
     kept = target.with_name(f"{target.name}.old-{number}")

@@ -164,6 +164,7 @@ def test_a_command_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
 def test_a_copy_is_kept_of_files_alone(tmp_path: Path) -> None:
     """What stands under the name stays where it is: a device moved away is gone for every program."""
     assert keep_copy(tmp_path / "none.yaml") is None and keep_copy("/dev/null") is None
+    assert keep_copy("half\ud800") is None and keep_copy("none\x00") is None
     fifo, link = tmp_path / "fifo", tmp_path / "link.yaml"
     os.mkfifo(fifo)
     assert keep_copy(fifo) is None and is_stream(fifo)

@@ -70,6 +70,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
     "merges blown up": (PLAN, {"config.yaml": MERGES.encode()}),
     "nested lists": (PLAN, {"config.yaml": b"rate: " + b"[" * 20000}),
     "nested objects": (["model", "show", "model.json"], {"model.json": b'{"a":' * 20000}),
+    "a profile named by half a character": (
+        ["profile", "refit", "profile.points.jsonl", "-o", "\ud800", "--force"],
+        {},
+    ),
     "packed zeros": (SHOW, {"mine.csv": gzip.compress(bytes(300_000_000))}),
     "a list for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: [1, 2]").encode()}),
     "a date for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: 2024-01-01").encode()}),
