@@ -38,7 +38,8 @@ def cheapest_holding(needed: Sequence[int], dwell_hours: int, startup_hours: flo
     peak_at = int(np.argmax(needed))
     need = np.roll(np.asarray(needed, dtype=np.int64), -peak_at)
     peak = int(need[0])
-    dwell = max(1, dwell_hours)
+    # longer than all hours is for ever, however much longer
+    dwell = min(max(1, dwell_hours), hours + 1)
     values = np.unique(need)
     index = np.searchsorted(values, need)
     # what it takes to step from one count (row) to another (column)

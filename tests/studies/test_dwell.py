@@ -46,6 +46,7 @@ def test_without_dwell_and_startup_the_need_itself(needed: list[int]) -> None:
 
 def test_longer_than_the_period_never_changes() -> None:
     assert cheapest_holding([1, 4, 2], 24, 0.0) == (4, 4, 4)
+    assert cheapest_holding([1, 3, 1], int(1.7e308), 0.5) == (3, 3, 3)
 
 
 @pytest.mark.parametrize("startup", [0.0, 0.25, 1.0, 1.5, 30.0])
