@@ -383,10 +383,11 @@ class _Representatives:
 
     def rows(self, law: CacheLaw, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of each call: tokens found where all is found, mean tokens found else, probability that all is found."""
-        if not weight.size:
+        used = np.flatnonzero(weight > 1e-9)
+        if not used.size:
+            # also where calls are dealt to so many replicas that none comes back to its own
             nothing = np.zeros(self.input.size)
             return nothing, nothing, nothing
-        used = np.flatnonzero(weight > 1e-9)
         gap, cached, share = self.gap[used], self.cached[used], weight[used][:, None]
         known = np.isfinite(gap)
         gap = np.where(known, gap, law.gaps_s[-1])

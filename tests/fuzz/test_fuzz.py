@@ -75,6 +75,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         {},
     ),
     "replicas kept for ever": (["cost", "plan.yaml", "--hours", "hours.csv", "--dwell", "1.7976931348623157e308"], {}),
+    "sessions on replicas beyond number": (
+        ["plan", "--cdf", "hashes.jsonl", "--method", "occupancy", "--slo", "20", "--no-options", "--rate", "1e20"],
+        {},
+    ),
     "packed zeros": (SHOW, {"mine.csv": gzip.compress(bytes(300_000_000))}),
     "a list for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: [1, 2]").encode()}),
     "a date for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: 2024-01-01").encode()}),
