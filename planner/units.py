@@ -58,7 +58,14 @@ def parse_duration(text: str | float, name: str = "duration") -> float:
     >>> parse_duration("500ms"), parse_duration("2h"), parse_duration(0.25)
     (0.5, 7200.0, 0.25)
     """
-    return _parse(text, _SECONDS, "a duration", name, "0.5, 500ms, 20s or 2h")
+    seconds = _parse(text, _SECONDS, "a duration", name, "0.5, 500ms, 20s or 2h")
+    if MOST_SECONDS < abs(seconds) < math.inf:
+        raise InputError(f"{name}: {seconds:g} s is longer than 30,000 years")
+    return seconds
+
+
+MOST_SECONDS = 1e12
+"""Durations beyond are refused: squared, they are no numbers any more [s]."""
 
 
 def parse_bytes(text: str | float, name: str = "size") -> float:
