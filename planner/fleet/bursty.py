@@ -172,6 +172,9 @@ class BurstySearch:
                 continue
             if (found := self._sized_as(i, j, k, most)) is not None and found.cost_usd_per_hour < below:
                 best, below = found, found.cost_usd_per_hour
+                if found.size.replicas > FEW_REPLICAS:
+                    # the guess may be too low for others by no more than it was for this one
+                    factor = min(factor, max(found.size.needed / needed, 1.0))
         best = self._of_other_groups(i, j, best, below)
         if best is not None:
             problem.known.cheapest[i, j] = best
