@@ -34,6 +34,10 @@ STEP = 0.05
 """Relative change of lengths by which the share of a request's time is told apart [1]."""
 
 
+MOST_OF_ENERGY = 1e9
+"""Largest PUE, price [USD/kWh] and carbon intensity [g/kWh] that are taken for what they say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spot:
     """How much may run on capacity that can be taken away.
@@ -297,12 +301,15 @@ def costs_of(
     Raises
     ------
     InputError
-        A PUE below 1, a price or an intensity below 0.
+        A PUE below 1, a price or an intensity below 0; any beyond :data:`MOST_OF_ENERGY`.
     """
-    problems = [] if pue >= 1.0 and math.isfinite(pue) else [f"pue: must be 1 or more, got {pue:.10g}"]
+    problems = (
+        [] if 1.0 <= pue <= MOST_OF_ENERGY else [f"pue: must lie between 1 and {MOST_OF_ENERGY:g}, got {pue:.10g}"]
+    )
     for name, value in (("kwh_price", usd_per_kwh), ("co2", co2_g_per_kwh)):
-        if value is not None and not (value >= 0.0 and math.isfinite(value)):
-            problems.append(f"{name}: must not be negative, got {value:.10g}")
+        if value is not None and not 0.0 <= value <= MOST_OF_ENERGY:
+            wrong = "must not be negative" if value < 0.0 else f"must lie between 0 and {MOST_OF_ENERGY:g}"
+            problems.append(f"{name}: {wrong}, got {value:.10g}")
     if problems:
         raise InputError.from_problems(problems)
     told = [*notes]

@@ -93,6 +93,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         ],
         {},
     ),
+    "electricity beyond price": (
+        ["cost", "plan.yaml", "--hours", "hours.csv", "--kwh-price", "1.7976931348623157e308"],
+        {},
+    ),
     "packed zeros": (SHOW, {"mine.csv": gzip.compress(bytes(300_000_000))}),
     "a list for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: [1, 2]").encode()}),
     "a date for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: 2024-01-01").encode()}),
