@@ -1373,12 +1373,16 @@ def autoscale(
     by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
     seconds = None if startup is None else parse_duration(startup, "--startup")
+    if seconds is not None and not 0.0 <= seconds <= 86_400.0:
+        raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
     own = policies_of([Path(p) for p in policy], [(p.name, object_name(p.name, name)) for p in built.pools])
     return autoscaling(
         built,
         rates,
         by_hour.source,
-        lambda pool: Startup(seconds, {}) if seconds else estimated_startup(pool.option.model, cached=False),
+        lambda pool: (
+            Startup(seconds, {}) if seconds is not None else estimated_startup(pool.option.model, cached=False)
+        ),
         repository(inputs.model) or inputs.model,
         name,
         own,

@@ -96,7 +96,7 @@ def run_policy(
     for _ in range(3):
         scaler = Scaler(policy, scaler.decide(0.0, _seen(policy, start, scaler.replicas, running, tokens)))
     paid = np.empty(rates.size, dtype=np.int64)
-    delay = round(startup_s / STEP_S)
+    delay = max(1, round(startup_s / STEP_S))
     for k in range(rates.size):
         end = k - late
         begin = max(0, end - first)

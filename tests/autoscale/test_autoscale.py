@@ -349,3 +349,14 @@ def test_the_command_judges_a_users_rule(tmp_path: Path) -> None:
     rule.write_text("a: b")
     with pytest.raises(fo.InputError, match="holds no HorizontalPodAutoscaler"):
         fo.autoscale(written, hours="servegen-m-small", policy=[rule])
+
+
+@pytest.mark.parametrize("startup", ["-5s", "2e5s"])
+def test_start_up_times_that_cannot_be(startup: str) -> None:
+    with pytest.raises(fo.InputError, match="--startup: must lie between 0 and a day"):
+        fo.autoscale(plan(burst="poisson"), startup=startup)
+
+
+def test_replicas_that_serve_at_once_are_not_estimated() -> None:
+    (pool,) = fo.autoscale(plan(burst="poisson"), startup=0).pools
+    assert pool.startup.seconds == 0.0
