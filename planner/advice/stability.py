@@ -11,6 +11,7 @@ import numpy as np
 from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
 from planner.queueing.mixed.replica import MixedReplica
+from planner.queueing.mixed.throughput import MaxThroughput
 from planner.record import Record
 
 _BINDING = {
@@ -134,21 +135,59 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
     if limit.per_s <= 0.0 and replicas is None:
         raise InputError("no number of replicas sustains this workload: its longest prompt does not fit into KV memory")
     count = replicas or max(1, math.ceil(rate / (UTILIZATION * limit.per_s)))
+    bounds = _bounds(replica, count, limit)
+    engine = bounds[0]
+    verdict, deciding, sure, text = _verdict(engine, bounds[-1], rate, replica.profile.band)
+    busy = _busy(replica, rate / count, limit.per_s)
+    growth = max(0.0, burst * rate - engine.fleet_per_s)
+    if engine.load >= 1.0:
+        until = 0.0
+    elif growth == 0.0:
+        until = math.inf
+    else:
+        until = count * max(0.0, replica.slots - busy) / growth
+    spare = engine.fleet_per_s - rate
+    warnings = list(replica.warnings)
+    if not sure:
+        band = replica.profile.band
+        warnings.append(
+            f"the verdict depends on the profile: iteration times may be off by {band:.0%}, which moves the limit to "
+            f"{engine.fleet_per_s / (1 + band):,.4g}..{engine.fleet_per_s / max(1 - band, 0.05):,.4g} requests/s"
+        )
+    return Stability(
+        about=replica.describe(),
+        replicas=count,
+        verdict=verdict,
+        certificate=text,
+        slack=1.0 - engine.load,
+        stable_within_band=sure,
+        bounds=tuple(sorted(bounds, key=lambda b: b is not deciding)),
+        burst=burst,
+        busy_sequences=busy,
+        time_to_overload_s=until,
+        growth_per_s=growth,
+        recovery_s_per_s=growth / spare if spare > 0.0 else math.inf,
+        assumptions=replica.assumptions(),
+        warnings=tuple(warnings),
+    )
+
+
+def _bounds(replica: SchedulerReplica, count: int, limit: MaxThroughput) -> list[Bound]:
+    """The engine's own limit first, then what separate batches reach, and last what no scheduler exceeds."""
 
     def bound(name: str, kind: str, per_s: float, because: str) -> Bound:
         fleet = count * per_s
-        return Bound(name, kind, per_s, fleet, rate / fleet if fleet > 0.0 else math.inf, because)
+        return Bound(name, kind, per_s, fleet, replica.rate_per_s / fleet if fleet > 0.0 else math.inf, because)
 
-    engine = bound(
-        f"engine, mixed batching, {replica.token_budget:,} tokens per iteration",
-        "engine",
-        limit.per_s,
-        f"bound by {_BINDING[limit.binding]}; within {ENGINE_ERROR:.0%} of simulation for these iteration times",
-    )
     chunk, batch, work = _best_separate(replica)
     tile = max(1, replica.profile.iteration.tau)
     bounds = [
-        engine,
+        bound(
+            f"engine, mixed batching, {replica.token_budget:,} tokens per iteration",
+            "engine",
+            limit.per_s,
+            f"bound by {_BINDING[limit.binding]}; within {ENGINE_ERROR:.0%} of simulation for these iteration times",
+        ),
         bound(
             f"separate batches, chunks of {chunk:,}",
             "achieved",
@@ -171,62 +210,28 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
         1.0 / _least_work(replica),
         "work no scheduler can avoid: every token's compute and attention, and weights read once per KV-load of decodes",
     )
-    bounds.append(hard)
-    slack = 1.0 - engine.load
+    return [*bounds, hard]
+
+
+def _verdict(engine: Bound, hard: Bound, rate: float, band: float) -> tuple[str, Bound, bool, str]:
+    """Verdict, the bound that decides, whether it holds all over the profile's band, and the certificate."""
     if hard.load > 1.0:
-        verdict, deciding = "impossible", hard
-    elif engine.load < 1.0:
-        verdict, deciding = "stable", engine
-    else:
-        verdict, deciding = "unstable", engine
-    band = replica.profile.band
-    if verdict == "stable":
-        sure = engine.load * (1.0 + band) * (1.0 + ENGINE_ERROR) < 1.0
-        text = f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain; slack {slack:.1%}"
-    elif verdict == "unstable":
-        sure = engine.load * (1.0 - band) > 1.0 + ENGINE_ERROR
-        text = (
-            f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain "
-            f"({engine.fleet_per_s:,.4g}/s); the queue grows by {rate - engine.fleet_per_s:,.3g} requests/s"
-        )
-    else:
-        sure = hard.load * (1.0 - band) > 1.0
         text = (
             f"{rate:,.4g} requests/s are {hard.load:.1%} of the limit of any scheduler on this memory "
             f"({hard.fleet_per_s:,.4g}/s): proven overload"
         )
-    busy = _busy(replica, rate / count, limit.per_s)
-    peak = burst * rate
-    growth = max(0.0, peak - engine.fleet_per_s)
-    if engine.load >= 1.0:
-        until = 0.0
-    elif growth == 0.0:
-        until = math.inf
-    else:
-        until = count * max(0.0, replica.slots - busy) / growth
-    spare = engine.fleet_per_s - rate
-    warnings = list(replica.warnings)
-    if not sure:
-        warnings.append(
-            f"the verdict depends on the profile: iteration times may be off by {band:.0%}, which moves the limit to "
-            f"{engine.fleet_per_s / (1 + band):,.4g}..{engine.fleet_per_s / max(1 - band, 0.05):,.4g} requests/s"
+        return "impossible", hard, hard.load * (1.0 - band) > 1.0, text
+    if engine.load < 1.0:
+        sure = engine.load * (1.0 + band) * (1.0 + ENGINE_ERROR) < 1.0
+        text = (
+            f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain; slack {1.0 - engine.load:.1%}"
         )
-    return Stability(
-        about=replica.describe(),
-        replicas=count,
-        verdict=verdict,
-        certificate=text,
-        slack=slack,
-        stable_within_band=sure,
-        bounds=tuple(sorted(bounds, key=lambda b: b is not deciding)),
-        burst=burst,
-        busy_sequences=busy,
-        time_to_overload_s=until,
-        growth_per_s=growth,
-        recovery_s_per_s=growth / spare if spare > 0.0 else math.inf,
-        assumptions=replica.assumptions(),
-        warnings=tuple(warnings),
+        return "stable", engine, sure, text
+    text = (
+        f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain "
+        f"({engine.fleet_per_s:,.4g}/s); the queue grows by {rate - engine.fleet_per_s:,.3g} requests/s"
     )
+    return "unstable", engine, engine.load * (1.0 - band) > 1.0 + ENGINE_ERROR, text
 
 
 def mixed_replica(replica: SchedulerReplica) -> MixedReplica:

@@ -164,35 +164,12 @@ def wait_settings(
     total = [(_round(rate), work, 0)]
     fluid_state, scale = fluid.fluid_equilibrium(total, d0, d1), fluid.load_scale_max(total, d0, d1, C)
 
-    def rows(classes: int) -> list[tuple[float, float, float]]:
-        return [(_round(rate * share), _round(l), _round(o)) for share, l, o in _classes(replica, classes)]
-
-    own, found = rows(1), fluid.wait_min_thresholds(rows(1), d0, d1, C=C)
-    for classes in (types,) if types is not None else (4, 3, 2):
-        more = rows(classes)
-        finer = fluid.wait_min_thresholds(more, d0, d1, C=C)
-        if types is not None or (finer.stable and finer.fits):
-            own, found = more, finer
-            break
+    own, found = _classes_that_fit(replica, rate, types, d0, d1)
     warnings = list(replica.warnings)
     if derived.form_error > 0.2:
         warnings.append(
             f"d0 + d1 M strays up to {derived.form_error:.0%} from the iteration model (measured: 35% median): compare "
             "schedulers with it, do not promise latencies"
-        )
-    table = []
-    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else None
-    for j, (lam, l, o) in enumerate(own):
-        table.append(
-            {
-                "input_tokens": l,
-                "output_tokens": o + 1.0,
-                "rate_per_s": lam,
-                "threshold": found.n[j] if bounds else None,
-                "queue_mean_at_most": json_number(bounds[j].queue) if bounds else None,
-                "ttft_mean_at_most_s": json_number(bounds[j].ttft_s) if bounds else None,
-                "latency_mean_at_most_s": json_number(bounds[j].latency_s) if bounds else None,
-            }
         )
     design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
     if not found.stable:
@@ -232,7 +209,7 @@ def wait_settings(
             "load_scale": json_number(scale),
             "output_tokens_per_s": rate * replica.mean_decodes,
         },
-        types=tuple(table),
+        types=_rows(own, found, d0, d1),
         memory_tokens=json_number(found.M_pi),
         fits=found.stable and found.fits,
         nested=nested_row,
@@ -247,9 +224,49 @@ def wait_settings(
     )
 
 
+_Class = tuple[float, float, float]
+"""Rate [1/s], input [tokens] and decode iterations of a class of outputs."""
+
+
+def _classes_that_fit(
+    replica: SchedulerReplica, rate: float, types: int | None, d0: float, d1: float
+) -> tuple[list[_Class], fluid.WaitThresholds]:
+    """The classes and their thresholds: as many as asked for, or the most that are stable and fit into memory."""
+
+    def with_thresholds(count: int) -> tuple[list[_Class], fluid.WaitThresholds]:
+        rows = [(_round(rate * share), _round(l), _round(o)) for share, l, o in _classes(replica, count)]
+        return rows, fluid.wait_min_thresholds(rows, d0, d1, C=replica.kv_tokens)
+
+    if types is not None:
+        return with_thresholds(types)
+    for count in (4, 3, 2):
+        own, found = with_thresholds(count)
+        if found.stable and found.fits:
+            return own, found
+    return with_thresholds(1)
+
+
+def _rows(own: list[_Class], found: fluid.WaitThresholds, d0: float, d1: float) -> tuple[dict[str, Any], ...]:
+    """A row per class; thresholds and bounds where the queue is stable."""
+    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else None
+    return tuple(
+        {
+            "input_tokens": l,
+            "output_tokens": o + 1.0,
+            "rate_per_s": lam,
+            "threshold": found.n[j] if bounds else None,
+            "queue_mean_at_most": json_number(bounds[j].queue) if bounds else None,
+            "ttft_mean_at_most_s": json_number(bounds[j].ttft_s) if bounds else None,
+            "latency_mean_at_most_s": json_number(bounds[j].latency_s) if bounds else None,
+        }
+        for j, (lam, l, o) in enumerate(own)
+    )
+
+
 def _nested(
     replica: SchedulerReplica, rate: float, d0: float, d1: float, segments: int | None, horizon: float, delta: float
 ) -> nested.NestedDesign | None:
+    """Segments of Nested WAIT with the least memory; the lengths at the quantiles of the outputs may end one."""
     weight, decodes = replica.workload.weight, np.maximum(1.0, np.ceil(replica.decodes))
     order = np.argsort(decodes, kind="stable")
     cumulative = np.cumsum(weight[order])

@@ -488,71 +488,14 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     InputError
         No rate is known; a cached share of a category the workload does not have.
     """
-    asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
-    told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
-    workload, changes = shaped(inputs, workload)
-    if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
-        raise InputError(
-            f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
-            f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
-        )
-    if rate_per_s is not None:
-        rate = rate_per_s
-    else:
-        rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None), workload)
-    if not is_rate(rate):
-        raise InputError(f"rate: {RATE_RULE}, got {rate!r}")
-    prefix, assumed = _shared_prefix(inputs, workload)
-    own = inputs.rate is None and rate_per_s is None
-    traffic = Traffic(
-        workload,
-        rate,
-        own,
-        inputs.cached_share,
-        inputs.burst != "poisson",
-        inputs.growth,
-        _chance(inputs, workload),
-        "total" if inputs.compress else inputs.route_on,
-        (*told, *changes, *assumed),
-        inputs.max_output,
-        inputs.prefix_cache == "on",
-        shared_prefix=prefix,
-        sending=_sending(inputs, workload),
-    )
+    traffic = _traffic(inputs, workload, rate_per_s)
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
     routing = ("sticky" if open_routing else DEFAULT_ROUTING) if inputs.routing == "auto" else inputs.routing
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
         promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
-        engines=Engines(
-            gpu=inputs.gpu,
-            model=inputs.model,
-            weights=inputs.weights,
-            kv_dtype=inputs.kv_dtype,
-            like=inputs.like,
-            tp=inputs.tp,
-            tp_options=inputs.tp_options,
-            pp=inputs.pp,
-            dp=inputs.dp,
-            ep=inputs.ep,
-            speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
-            engine=inputs.engine,
-            api_overhead_s=inputs.api_overhead,
-            request_s=inputs.request_time,
-            profile=inputs.profile,
-            kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
-            token_budget=inputs.token_budget,
-            max_num_seqs=inputs.max_num_seqs,
-            max_model_len=inputs.max_model_len,
-            chunk=inputs.chunk,
-            memory_utilization=inputs.memory_utilization,
-            kv_transfer_gbps=inputs.kv_transfer_gbps,
-            kv_transfer_base_s=inputs.kv_transfer_base,
-            session_ttl_s=inputs.session_ttl,
-            offload_gib=inputs.offload,
-            offload_gbps=inputs.offload_gbps,
-        ),
+        engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,
             inputs.price,
@@ -574,4 +517,70 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.retries,
             inputs.retry_after,
         ),
+    )
+
+
+def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
+    """What is sent: the workload as the options shape it, at the rate asked about or the option's."""
+    asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
+    told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
+    workload, changes = shaped(inputs, workload)
+    if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
+        raise InputError(
+            f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",
+            f"Categories: {', '.join(c for c in workload.categories if c) or 'none'}.",
+        )
+    if rate_per_s is not None:
+        rate = rate_per_s
+    else:
+        rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None), workload)
+    if not is_rate(rate):
+        raise InputError(f"rate: {RATE_RULE}, got {rate!r}")
+    prefix, assumed = _shared_prefix(inputs, workload)
+    return Traffic(
+        workload,
+        rate,
+        inputs.rate is None and rate_per_s is None,
+        inputs.cached_share,
+        inputs.burst != "poisson",
+        inputs.growth,
+        _chance(inputs, workload),
+        "total" if inputs.compress else inputs.route_on,
+        (*told, *changes, *assumed),
+        inputs.max_output,
+        inputs.prefix_cache == "on",
+        shared_prefix=prefix,
+        sending=_sending(inputs, workload),
+    )
+
+
+def _engines(inputs: PlanInputs) -> Engines:
+    """What may serve, as far as the options fix it."""
+    return Engines(
+        gpu=inputs.gpu,
+        model=inputs.model,
+        weights=inputs.weights,
+        kv_dtype=inputs.kv_dtype,
+        like=inputs.like,
+        tp=inputs.tp,
+        tp_options=inputs.tp_options,
+        pp=inputs.pp,
+        dp=inputs.dp,
+        ep=inputs.ep,
+        speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
+        engine=inputs.engine,
+        api_overhead_s=inputs.api_overhead,
+        request_s=inputs.request_time,
+        profile=inputs.profile,
+        kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
+        token_budget=inputs.token_budget,
+        max_num_seqs=inputs.max_num_seqs,
+        max_model_len=inputs.max_model_len,
+        chunk=inputs.chunk,
+        memory_utilization=inputs.memory_utilization,
+        kv_transfer_gbps=inputs.kv_transfer_gbps,
+        kv_transfer_base_s=inputs.kv_transfer_base,
+        session_ttl_s=inputs.session_ttl,
+        offload_gib=inputs.offload,
+        offload_gbps=inputs.offload_gbps,
     )

@@ -115,52 +115,24 @@ def result_of(
     quantiles: Sequence[float],
 ) -> SimulationResult:
     """The runs of all seeds together, with intervals."""
-    saturated, whole = traffic.saturated, traffic.whole
-    estimate = range_of_runs if whole else batch_means
-    warnings: list[str] = []
-    samples: list[Sample] = []
-    rates: list[NDArray[np.float64]] = []
-    busy: list[NDArray[np.float64]] = []
-    running: list[NDArray[np.float64]] = []
-    unstable, short_warm_up = 0, False
-    for run in runs:
-        low, high, settled = _window(run, saturated, whole)
-        short_warm_up |= not settled
-        window = slice(low, high)
-        finished = ~np.isnan(run.done[window]) & run.counted[window]
-        arrived, first, done = (x[window][finished] for x in (run.times, run.first, run.done))
-        outputs = run.outputs[window][finished]
-        several = outputs > 1
-        samples.append(
-            Sample(
-                first - arrived + engines.api_overhead_s,
-                ((done - first)[several]) / (outputs[several] - 1),
-                done - arrived + engines.api_overhead_s,
-            )
-        )
-        unstable += run.stopped or (not whole and _backlog_grows(run, saturated))
-        start, end = (run.times[low], run.times[high - 1]) if high > low else (0.0, 0.0)
-        if saturated:
-            start, end = _middle_of_completions(run.done)
-        edges = np.linspace(start, end, 11)
-        if end > start:
-            counts = np.diff(np.searchsorted(np.sort(run.done[~np.isnan(run.done)]), edges))
-            rates.append(counts / np.diff(edges))
-        for series, column in ((busy, 1), (running, 2)):
-            series.append(_rates_between_marks(run.marks, column, start, end) / engines.replicas)
+    estimate = range_of_runs if traffic.whole else batch_means
+    seen = [_measured(run, engines, traffic) for run in runs]
+    samples = [m.sample for m in seen]
+    unstable = sum(m.unstable for m in seen)
     stable = unstable * 2 < len(runs) or unstable == 0
     sent = sum(r.times.size + r.rejected for r in runs)
     rejected = sum(r.rejected for r in runs)
     completed = sum(int(np.sum(~np.isnan(r.done))) for r in runs)
-    measured = sum(s.ttft_s.size for s in samples)
+    warnings: list[str] = []
     if not stable:
         warnings.append(
             "unstable: the backlog grows as long as requests arrive, so the quantiles only tell how long the run was"
         )
     if rejected:
         warnings.append(f"{rejected:,} of {sent:,} requests can never fit into a replica's KV memory and were rejected")
-    if short_warm_up and stable:
+    if stable and not all(m.settled for m in seen):
         warnings.append("the run is short against the time requests stay: the beginning may still be felt")
+    measured = sum(s.ttft_s.size for s in samples)
     for q in quantiles:
         if not estimate([s.ttft_s for s in samples], q).enough:
             warnings.append(too_short(q, measured))
@@ -168,9 +140,8 @@ def result_of(
         name: {float(q): estimate([getattr(s, name) for s in samples], q) for q in quantiles}
         for name in ("ttft_s", "tpot_s", "e2e_s")
     }
-    mean_running = mean_of_batches(np.concatenate(running))
-    spans = [float(r.times[-1] - r.times[0]) for r in runs if r.times.size > 1]
-    total_span = sum(spans)
+    mean_running = mean_of_batches(np.concatenate([m.running for m in seen]))
+    total_span = sum(float(r.times[-1] - r.times[0]) for r in runs if r.times.size > 1)
     return SimulationResult(
         ttft_s=tables["ttft_s"],
         tpot_s=tables["tpot_s"],
@@ -178,9 +149,9 @@ def result_of(
         ttft_mean_s=estimate([s.ttft_s for s in samples]),
         tpot_mean_s=estimate([s.tpot_s for s in samples]),
         e2e_mean_s=estimate([s.e2e_s for s in samples]),
-        throughput_per_s=mean_of_batches(np.concatenate(rates) if rates else np.empty(0)),
+        throughput_per_s=mean_of_batches(np.concatenate([m.rates for m in seen])),
         arrival_rate_per_s=sum(r.times.size - 1 for r in runs) / total_span if total_span > 0.0 else None,
-        busy_fraction=mean_of_batches(np.minimum(np.concatenate(busy), 1.0)),
+        busy_fraction=mean_of_batches(np.minimum(np.concatenate([m.busy for m in seen]), 1.0)),
         mean_running=mean_running,
         slot_occupancy=mean_running.value / engines.slots if math.isfinite(engines.slots) else None,
         preemptions_per_request=sum(r.preemptions for r in runs) / max(sent - rejected, 1),
@@ -196,8 +167,52 @@ def result_of(
         seeds=seeds,
         requests=traffic.requests,
         warnings=tuple(dict.fromkeys(warnings)),
-        whole=whole,
+        whole=traffic.whole,
         samples=tuple(samples),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What one run shows between its warm-up and its end; rates and shares in ten parts of that time."""
+
+    sample: Sample
+    rates: NDArray[np.float64]  # completions [1/s]; none in a window without length
+    busy: NDArray[np.float64]
+    running: NDArray[np.float64]
+    unstable: bool
+    settled: bool
+
+
+def _measured(run: Run, engines: PoolEngines, traffic: Traffic) -> _Measured:
+    """The requests of a run that count, and what the replicas did meanwhile."""
+    saturated, whole = traffic.saturated, traffic.whole
+    low, high, settled = _window(run, saturated, whole)
+    window = slice(low, high)
+    finished = ~np.isnan(run.done[window]) & run.counted[window]
+    arrived, first, done = (x[window][finished] for x in (run.times, run.first, run.done))
+    outputs = run.outputs[window][finished]
+    several = outputs > 1
+    start, end = (run.times[low], run.times[high - 1]) if high > low else (0.0, 0.0)
+    if saturated:
+        start, end = _middle_of_completions(run.done)
+    rates = np.empty(0)
+    if end > start:
+        edges = np.linspace(start, end, 11)
+        counts = np.diff(np.searchsorted(np.sort(run.done[~np.isnan(run.done)]), edges))
+        rates = counts / np.diff(edges)
+    busy, running = (_rates_between_marks(run.marks, k, start, end) / engines.replicas for k in (1, 2))
+    return _Measured(
+        Sample(
+            first - arrived + engines.api_overhead_s,
+            ((done - first)[several]) / (outputs[several] - 1),
+            done - arrived + engines.api_overhead_s,
+        ),
+        rates,
+        busy,
+        running,
+        bool(run.stopped or (not whole and _backlog_grows(run, saturated))),
+        settled,
     )
 
 

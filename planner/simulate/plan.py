@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
@@ -333,15 +333,33 @@ def verify_fleet(
     question, load = fleet.question, (load or Load()).beside(fleet.question.traffic.sending)
     if not is_rate(arrival_rate_per_s):
         raise InputError(f"rate: {RATE_RULE}, got {arrival_rate_per_s!r}")
-    checks: list[Check] = []
-    results: dict[str, SimulationResult] = {}
     warnings: list[str] = []
     if find_method(question.method).free_prefill and preset is None:
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
     source = FleetTraffic(fleet, workload, arrival_rate_per_s, load)
-    asked = [
+    runs = _Runs(fleet, source, preset, seeds, max_requests, progress)
+    asked = _asked(fleet, arrival_rate_per_s)
+    together = (
+        [(asked, partial(runs.pair, fleet, [pool.name for pool in asked]))]
+        if isinstance(fleet, Disaggregated)
+        else [([asked[k]], partial(runs.single, k)) for k in range(len(asked))]
+    )
+    checks: list[Check] = []
+    results: dict[str, SimulationResult] = {}
+    for pools, simulated in together:
+        found, verdicts = verify_pools(pools, simulated, requests, max_requests)
+        checks += verdicts
+        results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
+    for name, result in results.items():
+        warnings += [f"pool {name}: {w}" for w in result.warnings]
+    return Verification((*checks, *_fleet_wide(fleet, results)), results, arrival_rate_per_s, tuple(warnings))
+
+
+def _asked(fleet: Fleet, rate_per_s: float) -> list[Asked]:
+    """The promises of every pool beside what the closed form predicts of it."""
+    return [
         Asked(
             pool.name,
             [p for p in fleet.own_promises if set(p.limits) <= set(fleet.metrics(k))],
@@ -349,94 +367,15 @@ def verify_fleet(
                 (p.metric, p.quantile): found.prediction.share(p)
                 if p.kind == GOODPUT
                 else found.prediction.value(p.metric, p.quantile)
-                for p in question.promises.latency
+                for p in fleet.question.promises.latency
             },
         )
-        for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(arrival_rate_per_s), strict=True))
+        for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(rate_per_s), strict=True))
     ]
 
-    clients = question.clients
-    rules = ClientRules(
-        clients.max_queue, clients.max_queued_tokens, clients.timeout_s, clients.retries, clients.retry_after_s
-    )
 
-    def tell(name: str) -> Callable[[float], None] | None:
-        return None if progress is None else partial(progress, name)
-
-    def pair(fleet: Disaggregated, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
-        if preset is not None or load.in_flight < math.inf:
-            raise InputError(
-                "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
-            )
-        first, second = pair_engines(fleet)
-        # a trace that is replayed has requests of its own
-        coming_back = None
-        if load.trace is None and question.traffic.sessions is not None and isinstance(fleet.prefill, SessionPool):
-            coming_back = ComingBack(question.traffic.sessions, arrival_rate_per_s, fleet.prefill.cache)
-        if coming_back is not None and load.surge is not None:
-            raise InputError("surge: not together with sessions")
-        found = simulate_pair(
-            source.of(0, requests, max_requests) if coming_back is None else source.drawn(0, requests),
-            first,
-            second,
-            fleet.transfer_s,
-            seeds=seeds,
-            quantiles=quantiles,
-            max_requests=max_requests,
-            rules=rules if clients.stated else None,
-            coming_back=coming_back,
-            progress=tell(asked[-1].name),
-        )
-        return found[: len(asked)]
-
-    def single(k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
-        # a trace that is replayed has requests of its own
-        sessions = source.laws[k].sessions() if load.trace is None else None
-        if sessions is not None or clients.stated:
-            return [with_clients(k, sessions, requests, quantiles)]
-        result = simulate(
-            source.of(k, requests, max_requests),
-            pool_engines(fleet, fleet.pools[k], preset),
-            seeds=seeds,
-            quantiles=quantiles,
-            max_requests=max_requests,
-            in_flight=max(load.in_flight * source.laws[k].share, 1.0),
-            progress=tell(asked[k].name),
-        )
-        return [result]
-
-    def with_clients(k: int, sessions: Sessions | None, requests: int, quantiles: Sequence[float]) -> SimulationResult:
-        if load.in_flight < math.inf or load.surge is not None:
-            raise InputError("in_flight, surge: not together with sessions or limited queues")
-        pool = fleet.pools[k]
-        rate = arrival_rate_per_s * source.laws[k].share
-        cached = sessions_of(pool)
-        # a session is followed from call to call: the trace's own times are those of its calls
-        traffic = source.drawn(k, requests) if sessions is not None else source.of(k, requests, max_requests)
-        return simulate_clients(
-            traffic,
-            pool_engines(fleet, pool, preset),
-            rules,
-            sessions,
-            rate,
-            requests=requests,
-            cache=cached.cache if cached else None,
-            seeds=seeds,
-            quantiles=quantiles,
-            progress=tell(asked[k].name),
-        )
-
-    together = (
-        [(asked, partial(pair, fleet))]
-        if isinstance(fleet, Disaggregated)
-        else [([asked[k]], partial(single, k)) for k in range(len(asked))]
-    )
-    for pools, simulated in together:
-        found, verdicts = verify_pools(pools, simulated, requests, max_requests)
-        checks += verdicts
-        results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
-    for name, result in results.items():
-        warnings += [f"pool {name}: {w}" for w in result.warnings]
+def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterator[Check]:
+    """Promises about all requests of the fleet, from the runs of its pools."""
     shares = [pool.law.share for pool in fleet.pools]
     stable = all(r.stable for r in results.values())
     for promise in fleet.shared_promises:
@@ -445,5 +384,94 @@ def verify_fleet(
             outcome, reason = judge_share(estimate, promise.quantile, stable)
         else:
             outcome, reason = judge(estimate, promise.limit_s, stable)
-        checks.append(Check("fleet", promise, None, estimate, outcome, reason))
-    return Verification(tuple(checks), results, arrival_rate_per_s, tuple(warnings))
+        yield Check("fleet", promise, None, estimate, outcome, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Simulates pools of a fleet with as many requests as it is asked for."""
+
+    fleet: Fleet
+    source: FleetTraffic
+    preset: str | None
+    seeds: int | Sequence[int]
+    max_requests: int
+    progress: Callable[[str, float], None] | None
+
+    def _tell(self, name: str) -> Callable[[float], None] | None:
+        return None if self.progress is None else partial(self.progress, name)
+
+    def _rules(self) -> ClientRules:
+        c = self.fleet.question.clients
+        return ClientRules(c.max_queue, c.max_queued_tokens, c.timeout_s, c.retries, c.retry_after_s)
+
+    def pair(
+        self, fleet: Disaggregated, names: Sequence[str], requests: int, quantiles: Sequence[float]
+    ) -> Sequence[SimulationResult]:
+        """The prefill and the decode pool, between which every request moves."""
+        load, question = self.source.load, fleet.question
+        if self.preset is not None or load.in_flight < math.inf:
+            raise InputError(
+                "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
+            )
+        first, second = pair_engines(fleet)
+        # a trace that is replayed has requests of its own
+        coming_back = None
+        if load.trace is None and question.traffic.sessions is not None and isinstance(fleet.prefill, SessionPool):
+            coming_back = ComingBack(question.traffic.sessions, self.source.rate_per_s, fleet.prefill.cache)
+        if coming_back is not None and load.surge is not None:
+            raise InputError("surge: not together with sessions")
+        found = simulate_pair(
+            self.source.of(0, requests, self.max_requests) if coming_back is None else self.source.drawn(0, requests),
+            first,
+            second,
+            fleet.transfer_s,
+            seeds=self.seeds,
+            quantiles=quantiles,
+            max_requests=self.max_requests,
+            rules=self._rules() if question.clients.stated else None,
+            coming_back=coming_back,
+            progress=self._tell(names[-1]),
+        )
+        return found[: len(names)]
+
+    def single(self, k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+        """The k-th pool of a colocated fleet."""
+        source, pool = self.source, self.fleet.pools[k]
+        # a trace that is replayed has requests of its own
+        sessions = source.laws[k].sessions() if source.load.trace is None else None
+        if sessions is not None or self.fleet.question.clients.stated:
+            return [self._with_clients(k, sessions, requests, quantiles)]
+        result = simulate(
+            source.of(k, requests, self.max_requests),
+            pool_engines(self.fleet, pool, self.preset),
+            seeds=self.seeds,
+            quantiles=quantiles,
+            max_requests=self.max_requests,
+            in_flight=max(source.load.in_flight * source.laws[k].share, 1.0),
+            progress=self._tell(pool.name),
+        )
+        return [result]
+
+    def _with_clients(
+        self, k: int, sessions: Sessions | None, requests: int, quantiles: Sequence[float]
+    ) -> SimulationResult:
+        """The k-th pool where clients give up, retry, or come back with the answer they got."""
+        source, pool = self.source, self.fleet.pools[k]
+        if source.load.in_flight < math.inf or source.load.surge is not None:
+            raise InputError("in_flight, surge: not together with sessions or limited queues")
+        cached = sessions_of(pool)
+        # a session is followed from call to call: the trace's own times are those of its calls
+        traffic = source.drawn(k, requests) if sessions is not None else source.of(k, requests, self.max_requests)
+        return simulate_clients(
+            traffic,
+            pool_engines(self.fleet, pool, self.preset),
+            self._rules(),
+            sessions,
+            source.rate_per_s * source.laws[k].share,
+            requests=requests,
+            cache=cached.cache if cached else None,
+            seeds=self.seeds,
+            quantiles=quantiles,
+            progress=self._tell(pool.name),
+        )
