@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.fleet.pool import CLEAR, Pool, evaluate_pool, excess_of
+from planner.fleet.pool import CLEAR, Pool, evaluate_pool, excess_of, looked_at
 from planner.methods.base import Prediction, unstable
 from planner.promise import Promise
 
@@ -128,7 +128,7 @@ def at_slow_end(pool: Pool, promises: Sequence[Promise], levels: tuple[float, ..
         found = evaluate_pool(rougher, rate, n, levels)
         if excess_of(found, promises) > CLEAR:
             return slow, found
-    return slow, evaluate_pool(model, rate, n, levels)
+    return slow, looked_at(model, rate, n, promises, levels)
 
 
 def _below(z: float) -> float:

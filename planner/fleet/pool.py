@@ -45,6 +45,9 @@ CLEAR = math.log(1.6)
 """Logarithm of a guide's latency over its limit from which it is believed: quantiles of 4,096 requests are seldom further above
 those of many more."""
 
+JAMMED = 2.0 * CLEAR
+"""The same where a number of replicas is not looked at again."""
+
 USUAL_SLOPE, LEAST_SLOPE = 1.5, 0.5
 """Fall of the logarithm of a latency with that of the replicas where nothing better is known, and a cautious one."""
 
@@ -366,7 +369,7 @@ def smallest_pool(
     def excess(n: int) -> float:
         """Logarithm of the worst promise's value over its limit: positive = broken."""
         if n not in trials:
-            prediction = model.predict(arrival_rate_per_s, n, levels)
+            prediction = looked_at(model, arrival_rate_per_s, n, latency, levels)
             trials[n] = (prediction, excess_of(prediction, latency))
         return trials[n][1]
 
@@ -510,7 +513,7 @@ def smallest_near(
 
     def missed(n: int) -> Promise | None:
         if n not in known:
-            prediction = evaluate_pool(model, rate, n, levels)
+            prediction = looked_at(model, rate, n, promises.latency, levels)
             known[n] = prediction, broken(prediction, promises.latency)
         return known[n][1]
 
@@ -567,6 +570,24 @@ def evaluate_pool(model: PoolModel, arrival_rate_per_s: float, replicas: int, le
     """The prediction at a given size, unstable included."""
     load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
     return unstable(levels, load) if load >= 1.0 else model.predict(arrival_rate_per_s, replicas, levels)
+
+
+def looked_at(
+    model: PoolModel, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], levels: tuple[float, ...]
+) -> Prediction:
+    """The prediction at a given size; its guide's where it takes long and that is far beyond a promise."""
+    found = jammed(model, arrival_rate_per_s, replicas, promises, levels)
+    return evaluate_pool(model, arrival_rate_per_s, replicas, levels) if found is None else found
+
+
+def jammed(
+    model: PoolModel, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], levels: tuple[float, ...]
+) -> Prediction | None:
+    """What the guide predicts where it is far beyond a promise, as queues outlast the bursts that make them; ``None`` else."""
+    if not promises or not model.takes_long(arrival_rate_per_s, replicas) or (guide := model.guide()) is None:
+        return None
+    found = evaluate_pool(guide, arrival_rate_per_s, replicas, levels)
+    return found if excess_of(found, promises) > JAMMED else None
 
 
 def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:

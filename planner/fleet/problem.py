@@ -24,6 +24,7 @@ from planner.fleet.pool import (
     evaluate_pool,
     excess_of,
     gpus_by_type,
+    looked_at,
     replica_for,
     smallest_pool,
     when_idle,
@@ -309,7 +310,7 @@ class FleetProblem(SearchGrid):
     def _excess(self, model: PoolModel, rate: float, replicas: int) -> float:
         """Logarithm of the worst promise's value over its limit; of a number predicted more quickly where that says it too."""
         for n in (model.near(replicas), replicas):
-            over = excess_of(evaluate_pool(model, rate, n, self.levels), self.promises)
+            over = excess_of(looked_at(model, rate, n, self.promises, self.levels), self.promises)
             if n == replicas or (n > replicas and over > 0.0) or (n < replicas and over <= 0.0):
                 break
         return over
@@ -325,7 +326,7 @@ class FleetProblem(SearchGrid):
         if needed < self.least_replicas(self.options[k], law.moments):
             return math.inf
         self.evaluations += 1
-        return excess_of(evaluate_pool(model, rate, max(1, needed), self.levels), self.promises)
+        return excess_of(looked_at(model, rate, max(1, needed), self.promises, self.levels), self.promises)
 
     def looks_broken(self, model: PoolModel, rate: float, replicas: int) -> bool:
         """Whether a rough look is enough to say no: worth it where that is far quicker, or a replica less a large step."""

@@ -94,7 +94,8 @@ def explained_size(fleet: Fleet, k: int) -> str:
     fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
     missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
     if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):
-        return line + f" With {n - 1:,} the pool could not keep up."
+        bursts = "" if fewer[0].load >= 1.0 else " with its bursts"
+        return line + f" With {n - 1:,} the pool could not keep up{bursts}."
     if missed:
         worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
         value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)

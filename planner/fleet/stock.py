@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.fleet.pool import CLEAR, USUAL_SLOPE, Pool, evaluate_pool, excess_of
+from planner.fleet.pool import CLEAR, USUAL_SLOPE, Pool, evaluate_pool, excess_of, looked_at
 from planner.fleet.search import Labelled, cheapest_within
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class BurstyStock:
 
     def _off(self, model: PoolModel, rate: float, n: int) -> float:
         """Logarithm of the factor by which a number of replicas is thought to be too small."""
-        prediction = evaluate_pool(model, rate, n, self.problem.levels)
+        prediction = looked_at(model, rate, n, self.problem.promises, self.problem.levels)
         return excess_of(prediction, self.problem.promises) / USUAL_SLOPE
 
     def _step(self, i: int, j: int, k: int) -> None:

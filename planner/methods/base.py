@@ -211,6 +211,10 @@ class PoolModel:
         """A number of replicas near one that is predicted as quickly as any."""
         return replicas
 
+    def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """Whether a prediction takes far longer than usual, as queues outlast the bursts that make them."""
+        return False
+
     def grown(self, growth: str) -> PoolModel | None:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
@@ -252,6 +256,10 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         quick = self.one.guide()
         return None if quick is None else InCopies(quick, self.copies)
+
+    def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """See :class:`PoolModel`."""
+        return self.one.takes_long(arrival_rate_per_s, replicas * self.copies)
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""

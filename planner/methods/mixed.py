@@ -18,6 +18,7 @@ from planner.methods.burst import (
     IDLE_LOAD,
     Burst,
     PoolArrivals,
+    PoolPath,
     followed_sizes,
     held_back,
     path_band,
@@ -54,6 +55,9 @@ same traffic differ by far more (docs/accuracy/bursts.md) is in the band, not he
 
 PATH_WAITING_MARGIN = 1.4
 """The same where requests wait for slots or memory: the 95% end."""
+
+LONG = 2.5
+"""Requests of a path over those usually followed from which on it takes long."""
 
 BURST_LOADS = np.array([0.04, 0.1, 0.18, 0.3, 0.45, 0.62, 0.78, 0.92])
 """Loads of a replica at which its waits behind bursts are tabulated."""
@@ -108,6 +112,7 @@ class MixedPool(PoolModel):
         self._guide: MixedPool | None = None
         self._tables: dict[float, FloatArray] = {}
         self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
+        self._drawn: dict[tuple[float, int], PoolPath | None] = {}
         self._known: dict[tuple[float, int, tuple[float, ...]], tuple[Prediction, MixedPrediction | None]] = {}
         self._sequences: dict[tuple[tuple[float, float], ...], BurstSequence] = {}
 
@@ -151,45 +156,22 @@ class MixedPool(PoolModel):
 
     def _along_path(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction | None:
         """Run the pool along the path of its own requests; ``None`` where there is none."""
-        load = arrival_rate_per_s / (replicas * self._capacity)
-        if load >= 1.0 or load < IDLE_LOAD:
-            return None
-        # a batch is counted in units of what a decode brings into it
-        rows, time = self._iteration.rows, self._iteration.time
-        budget = self.token_budget / rows
-
-        def cost(n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray) -> FloatArray:
-            return np.asarray(time(n, kv, rows * new, pairs))
-
-        def counted(own: PathRequests) -> PathRequests:
-            return replace(own, tokens=own.tokens / rows)
-
-        rate = arrival_rate_per_s / replicas
-
-        def work_s(own: PathRequests) -> FloatArray:
-            return prefill_work(counted(own), rate, cost, budget)
-
-        path = self.arrivals.path(
-            arrival_rate_per_s,
-            replicas,
-            self.routing.by_rate_per_replica,
-            work_s,
-            lambda own: self._whole_work(counted(own)),
-            self.law.mean(m.DECODE) * self._usual_iteration(rate),
-        )
+        path = self._path(arrival_rate_per_s, replicas)
+        del self._drawn[arrival_rate_per_s, replicas]
         if path is None:
             return None
+        load = arrival_rate_per_s / (replicas * self._capacity)
         follow = partial(
             follow_path,
-            cost=cost,
+            cost=self._cost,
             replicas=path.followed,
             candidates=self.routing.candidates,
             in_turn=self.routing.in_turn,
-            budget=budget,
+            budget=self.token_budget / self._iteration.rows,
             slots=self.slots,
             kv_tokens=self.kv_tokens,
         )
-        run = with_limit(counted(path.requests), path.in_flight, follow)
+        run = with_limit(self._counted(path.requests), path.in_flight, follow)
         ttft = path.typical(run, quantiles) + self.api_overhead_s
         e2e = path.hours(run, "e2e_s", quantiles)[1] + self.api_overhead_s
         tpot = path.hours(run, "tpot_s", quantiles)[1]
@@ -213,6 +195,45 @@ class MixedPool(PoolModel):
             reliable=settled,
             together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
         )
+
+    def _path(self, arrival_rate_per_s: float, replicas: int) -> PoolPath | None:
+        """The requests that stand for the pool's, kept until they are followed; ``None`` where there are none."""
+        key = (arrival_rate_per_s, replicas)
+        if key not in self._drawn:
+            load, rate = arrival_rate_per_s / (replicas * self._capacity), arrival_rate_per_s / replicas
+            self._drawn[key] = (
+                None
+                if load >= 1.0 or load < IDLE_LOAD
+                else self.arrivals.path(
+                    arrival_rate_per_s,
+                    replicas,
+                    self.routing.by_rate_per_replica,
+                    lambda own: prefill_work(
+                        self._counted(own), rate, self._cost, self.token_budget / self._iteration.rows
+                    ),
+                    lambda own: self._whole_work(self._counted(own)),
+                    self.law.mean(m.DECODE) * self._usual_iteration(rate),
+                )
+            )
+        return self._drawn[key]
+
+    def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """See :class:`planner.methods.base.PoolModel`: the path is then begun long before each of its stretches."""
+        known = {n for rate, n, _ in self._followed if rate == arrival_rate_per_s}
+        for n in {*followed_sizes(replicas)} - known:
+            path = self._path(arrival_rate_per_s, n)
+            if path is not None and path.requests.size > LONG * self.arrivals.most:
+                self._drawn.clear()
+                return True
+        return False
+
+    def _counted(self, own: PathRequests) -> PathRequests:
+        """Requests whose tokens are in units of what a decode brings into a batch."""
+        return replace(own, tokens=own.tokens / self._iteration.rows)
+
+    def _cost(self, n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray) -> FloatArray:
+        """Duration of iterations [s], prefill in the same units."""
+        return np.asarray(self._iteration.time(n, kv, self._iteration.rows * new, pairs))
 
     def _whole_work(self, own: PathRequests) -> FloatArray:
         """How long each request keeps a saturated replica busy [s], shape (requests,): iterations are full of prompts and decodes.
@@ -255,7 +276,7 @@ class MixedPool(PoolModel):
     def _arriving(self, arrivals: PoolArrivals) -> MixedPool:
         """The same replicas under other arrivals."""
         other = copy(self)
-        other.arrivals, other._guide, other._tables, other._followed = arrivals, None, {}, {}
+        other.arrivals, other._guide, other._tables, other._followed, other._drawn = arrivals, None, {}, {}, {}
         return other
 
     def _calm(

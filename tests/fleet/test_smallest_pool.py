@@ -86,3 +86,24 @@ def test_an_exact_multiple_of_the_capacity_is_not_rounded_up() -> None:
     size = smallest_pool(Curve(10.0, 1e-6, 0.1), 85.0, TTFT)
     assert isinstance(size, PoolSize)
     assert size.replicas == 10
+
+
+class Jam(Curve):
+    """A curve that takes long to follow above a load of a half, with a guide that is off by a fifth."""
+
+    def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        return arrival_rate_per_s > 0.5 * replicas * self.capacity
+
+    def guide(self) -> PoolModel:
+        return Curve(self.capacity, 0.8 * self.idle, self.power)
+
+
+@pytest.mark.parametrize("start", [9, 20, None])
+def test_what_takes_long_and_is_far_beyond_a_promise_is_not_followed(start: float | None) -> None:
+    jam, plain = Jam(1.0, 0.5, 6.0), Curve(1.0, 0.5, 6.0)
+    size, expected = smallest_pool(jam, 7.0, TTFT, start=start), smallest_pool(plain, 7.0, TTFT, start=start)
+    assert isinstance(size, PoolSize) and isinstance(expected, PoolSize)
+    assert size.replicas == expected.replicas
+    assert size.prediction == expected.prediction
+    # up to 13 replicas only the guide was asked: nobody followed 0.5 / (1 - load)^6 s there
+    assert all(n >= 14 or values == (pytest.approx(0.8 * jam.at(7.0, int(n))),) for n, values in size.trials)

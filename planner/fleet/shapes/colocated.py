@@ -23,6 +23,8 @@ from planner.fleet.pool import (
     Shortfall,
     broken,
     evaluate_pool,
+    jammed,
+    looked_at,
     replica_for,
     smallest_near,
     smallest_pool,
@@ -32,7 +34,7 @@ from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
 from planner.fleet.solve import solve
 from planner.fleet.speculation import speculation_remark
 from planner.methods import find_method
-from planner.methods.base import PoolModel, Prediction
+from planner.methods.base import PoolModel, Prediction, unstable
 from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
@@ -87,7 +89,10 @@ class Colocated(Fleet):
     def with_one_fewer(self, k: int) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
         pool = self.pools[k]
-        return [evaluate_pool(pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1, self.levels)]
+        asked = pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1
+        if jammed(*asked, self.promises.latency, self.levels) is not None:
+            return [unstable(self.levels, asked[1] / (asked[2] * pool.model.capacity_at(asked[2])))]
+        return [evaluate_pool(*asked, self.levels)]
 
     def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size`."""
@@ -178,7 +183,8 @@ class Colocated(Fleet):
             slow, slower = at_slow_end(pool, self.promises.latency, self.levels)
             found = slower if slow >= traffic else None
             if found is None or broken(found, self.promises.latency) is not None:
-                found = evaluate_pool(pool.model, pool.arrival_rate_per_s * traffic, n, self.levels)
+                at = pool.arrival_rate_per_s * traffic
+                found = looked_at(pool.model, at, n, self.promises.latency, self.levels)
             self._borne[key] = broken(found, self.promises.latency) is None
         return self._borne[key]
 
