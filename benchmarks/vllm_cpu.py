@@ -295,7 +295,11 @@ def measure(folder: Path, seconds: float, short: bool, priority: str) -> None:
                         if (runs / name).exists():
                             continue
                         rate = None if share is None else share * capacity(runs, law)
-                        count = SATURATING // (2 if short else 1) if rate is None else max(30, round((20.0 if short else RUN_S[share]) * rate))
+                        count = (
+                            SATURATING // (2 if short else 1)
+                            if rate is None
+                            else max(30, round((20.0 if short else RUN_S[share]) * rate))
+                        )
                         speed, taken, before = machine_speed(), stolen(), time.monotonic()
                         bench.run(name, law, count, rate, 1000 * seed + round(100 * (share or 0.0)))
                         lost, passed = (after - begun for after, begun in zip(stolen(), taken, strict=True))

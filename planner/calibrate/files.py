@@ -13,7 +13,7 @@ import numpy as np
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.load_generators import Assumed, is_mlperf, mlperf_point, recognised
 from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.raw import parse_points
+from planner.calibrate.raw import UNKNOWN_GPU, parse_points
 from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
 from planner.documents import read_text
 from planner.errors import InputError
@@ -139,6 +139,8 @@ def read_measurements(
             named = tuple(
                 str(raw.header.get(k) or "") for k in ("model", "gpu", "engine", "engine_version", "weight_dtype")
             )
+            if named[1] == UNKNOWN_GPU:
+                named = (named[0], "", *named[2:])
             if raw.kind == "server":
                 servers.setdefault((*named, str(raw.header.get("tp") or "")), []).extend(raw.server_points())
             else:

@@ -201,7 +201,7 @@ def launched(launch: Launch, *, environment: Mapping[str, str] | None = None) ->
     if shutil.which(line[0]) is None:
         raise CalibrationError(
             f"{launch.engine.title} is not installed here: there is no {line[0]!r}",
-            "Install it, or say how it is started here: --engine-command '/path/to/venv/bin/vllm'.",
+            f"Install it, or say how it is started here: --engine-command '/path/to/venv/bin/{line[0]}'.",
         )
     handle, name = tempfile.mkstemp(prefix=f"fleetopt-{launch.engine.name}-", suffix=".log")
     log = Path(name)

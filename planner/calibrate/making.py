@@ -136,7 +136,7 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
             "decodes": fit.covered["decodes"],
             "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1]),
         },
-        api_overhead_s=round((overhead + fit.request_s) if overhead is not None else 0.0, 6),
+        api_overhead_s=round(overhead or 0.0, 6),
         request_s=round(fit.request_s, 6),
         settings=settings,
         notes=tuple(notes),

@@ -22,6 +22,9 @@ from planner.writing import write_text
 SCHEMA = "fleetopt-points/1"
 KINDS = ("server", "iterations")
 
+UNKNOWN_GPU = "unknown-gpu"
+"""What profile and points of a server say whose GPU nobody named."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawPoints:

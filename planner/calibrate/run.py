@@ -16,6 +16,7 @@ from planner.calibrate.making import (
     profile_of_server,
     same_device,
 )
+from planner.calibrate.raw import UNKNOWN_GPU
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
@@ -220,7 +221,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     tp = raw.header.get("tp", 1)
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
         raise InputError(f"{raw.name}:1: tp must be a whole number >= 1, got {tp!r}")
-    gpu_name, model_name = text["gpu"] or "unknown-gpu", text["model"] or "unknown-model"
+    gpu_name, model_name = text["gpu"] or UNKNOWN_GPU, text["model"] or "unknown-model"
     prior_of = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
     shown = prior_of[1] if prior_of is not None else ModelSpec(model_name, 1, 1, 1, 1, 1, 1, 1, 1)
     details: dict[str, Any] = {
@@ -598,7 +599,7 @@ def calibrate_server(
     shown = network or ModelSpec(server.model, 1, 1, 1, 1, 1, 1, 1, 1)
     notes = _notes(live, facts, results, failures)
     profile = profile_of_server(
-        fit, spec.name if spec is not None else "unknown-gpu", replace(shown, name=shown.name), tp,
+        fit, spec.name if spec is not None else UNKNOWN_GPU, replace(shown, name=shown.name), tp,
         facts.engine or "server", engine_version=facts.version, kv_tokens=facts.kv_tokens, command=command,
         source=f"measured on a live server serving {server.model}", automatic=prior is not None, notes=notes,
     )  # fmt: skip

@@ -170,7 +170,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         if not found.api_overhead_s:
             wake_s = wake_s or known.wake_s
         elif isinstance(idle_s := found.settings.get("api_overhead_idle_s"), float):
-            wake_s = max(idle_s + found.request_s - overhead, 0.0)
+            wake_s = max(idle_s - overhead, 0.0)
         # how it runs prompts was found with the rest, where it was
         scheduling = found.settings.get("scheduling")
         apart = known.apart if scheduling is None else scheduling == "exclusive"

@@ -59,7 +59,7 @@ def calibrate(
         ),
     ] = False,
     engine: Annotated[
-        str | None, opt.told("vllm or sglang: the one to start, or the one that runs.", panel=LAUNCH)
+        str | None, opt.told("vllm, sglang or trtllm: the one to start, or the one that runs.", panel=LAUNCH)
     ] = None,
     engine_command: Annotated[str, opt.told("How it is started here: /path/to/venv/bin/vllm.", panel=LAUNCH)] = "",
     engine_args: Annotated[str, opt.told("Further flags of the engine, in quotes.", panel=LAUNCH)] = "",

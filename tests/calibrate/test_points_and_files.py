@@ -11,6 +11,8 @@ import pytest
 from planner.calibrate.files import read_measurements
 from planner.calibrate.load_generators import Assumed
 from planner.calibrate.points import Batch, Points
+from planner.calibrate.raw import RawPoints, write_points
+from planner.calibrate.run import calibrate
 from planner.errors import InputError
 
 HEADER = "gpu,model,tp,n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms"
@@ -253,6 +255,15 @@ def test_deep_results_are_refused(tmp_path: Path) -> None:
     path.write_text('{"a":' * 100_000)
     with pytest.raises(InputError):
         read_measurements([path])
+
+
+def test_points_of_a_gpu_nobody_named_are_those_of_the_gpu_that_is_named_now(tmp_path: Path) -> None:
+    row = {"input_tokens": 512.0, "output_tokens": 128.0, "concurrency": 8.0, "tpot_s": 0.012}
+    raw = RawPoints("server", {"gpu": "unknown-gpu", "model": "llama-3.1-8b", "engine": "vllm", "tp": 1}, [row])
+    path = write_points(raw, tmp_path / "x.points.jsonl")
+    assert calibrate(files=[path], gpu="h100").only.profile.gpu == "h100-80gb"
+    with pytest.raises(InputError, match="do not say what the server ran"):
+        calibrate(files=[path])
 
 
 def test_shared_servers(shared_data: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 import planner as fo
 from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, closed_loop_tpot, log_parameters, loop_times
 from planner.calibrate.files import read_measurements
+from planner.calibrate.making import profile_of_server
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit, server_limits
 from planner.catalog import gpu, model
-from planner.catalog.profiles import profile, save_profile
+from planner.catalog.profiles import profile, save_profile, served_by
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
@@ -262,3 +263,22 @@ def test_prompts_waited_for_are_not_met_again(scheduling: str) -> None:
     # of the 30 some are met in any loop while waiting: the share of its life that a request waits, of all 63
     expected = 30 - 63 * 31 * prompt_s / (31 * prompt_s + 200 * 0.012)
     assert fewer == pytest.approx(expected, rel=0.25)
+
+
+def test_a_first_token_waits_once_for_the_host(tmp_path: Path) -> None:
+    """A server alone: overhead, the host's work on the request, an iteration with its prompt; the plan's TTFT is their sum."""
+    truth = {"overhead": 9e-3, "request": 6e-3}
+    theta = log_parameters(TRUTH, truth["request"], truth["overhead"])[None]
+    asked = [ServerPoint(i, o, level, 1.0) for i, o in SHAPES for level in (1, 8, 32)]
+    tpot, ttft = loop_times(theta, Loads(asked, measured=False), Rules())
+    measured = [replace(p, tpot_s=float(a), ttft_s=float(b)) for p, a, b in zip(asked, tpot[0], ttft[0], strict=True)]
+    h100, llama = gpu("h100"), model("llama-3.1-8b")
+    fit = fit_server(measured, roofline(h100, llama), scheduling="mixed", token_budget=8192, steady=True)
+    made = served_by(profile_of_server(fit, h100.name, llama, 1, "vllm", source="made up"))
+    assert made.api_overhead_s + made.request_s == pytest.approx(sum(truth.values()), rel=0.1)
+    assert made.wake_s == pytest.approx(0.0, abs=1e-3)
+    path = str(save_profile(made, tmp_path / "x.yaml"))
+    plan = fo.plan(isl=1024, osl=64, rate=0.01, ttft=1.0, isl_spread=0, osl_spread=0, profile=path, pools=1)
+    wanted = sum(truth.values()) + TRUTH.time(0, 0, 1024, 1024 * 1025 / 2)
+    found = next(v for v in plan.pools[0].latency if (v.metric, v.quantile) == ("ttft_s", 0.99))
+    assert found.value_s == pytest.approx(wanted, rel=0.05)
