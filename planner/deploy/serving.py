@@ -226,38 +226,11 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         model = model.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
     weights, flags = _weights(asked, model, host, options)
     shape = next(s for s in map(find_shape, reversed(list(shape_names()))) if s.stands(saved))
-    split = shape.divides_roles
     pools = []
     for entry, one in zip(entries, saved, strict=True):
         settings = _settings(entry, one.name)
-        device = find_gpu(one.gpu)
         command = start_command(host, weights, settings, one, flags)
-        gpus = _spread(one).gpus
-        nodes = device.nodes(gpus)
-        if gpus % nodes:
-            raise InputError(
-                f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
-            )
-        tails = [v["value_s"] for v in entry.get("latency", ()) if v.get("metric") == "e2e_s" and v.get("value_s")]
-        pools.append(
-            ServingPool(
-                one.name,
-                object_name(one.name, options.name),
-                one.low_tokens,
-                one.high_tokens,
-                device,
-                gpus,
-                nodes,
-                one.replicas,
-                one.spares,
-                one.slots,
-                command,
-                max(30.0, math.ceil(1.5 * max(tails, default=60.0))),
-                one.name if split else "both",
-                float(entry.get("arrival_rate_per_s") or 0.0),
-                float(entry.get("cost_usd_per_hour") or 0.0) / one.replicas,
-            )
-        )
+        pools.append(_serving_pool(entry, one, command, shape.divides_roles, options))
         if settings.get("speculative") and "speculative" not in host.flags:
             notes.append(f"{host.title} is not told to speculate here: {settings['speculative']}")
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
@@ -281,6 +254,37 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         float(plan.get("workload", {}).get("mean_output_tokens") or 0.0),
         startup,
         tuple(notes),
+    )
+
+
+def _serving_pool(
+    entry: Mapping[str, Any], one: SavedPool, command: tuple[str, ...], divided: bool, options: DeployOptions
+) -> ServingPool:
+    """One pool of the plan: its replicas, the nodes of each, and how long it takes to finish what it has begun."""
+    device = find_gpu(one.gpu)
+    gpus = _spread(one).gpus
+    nodes = device.nodes(gpus)
+    if gpus % nodes:
+        raise InputError(
+            f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
+        )
+    tails = [v["value_s"] for v in entry.get("latency", ()) if v.get("metric") == "e2e_s" and v.get("value_s")]
+    return ServingPool(
+        one.name,
+        object_name(one.name, options.name),
+        one.low_tokens,
+        one.high_tokens,
+        device,
+        gpus,
+        nodes,
+        one.replicas,
+        one.spares,
+        one.slots,
+        command,
+        max(30.0, math.ceil(1.5 * max(tails, default=60.0))),
+        one.name if divided else "both",
+        float(entry.get("arrival_rate_per_s") or 0.0),
+        float(entry.get("cost_usd_per_hour") or 0.0) / one.replicas,
     )
 
 

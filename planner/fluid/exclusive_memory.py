@@ -12,6 +12,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import NormalDist
@@ -479,16 +480,9 @@ def exclusive_slots(
         raise ValueError(f"eps must lie in (0, 1), got {eps!r}")
     if not 0.0 < theta <= 1.0:
         raise ValueError(f"theta must lie in (0, 1], got {theta!r}")
-    L, O = np.asarray(inputs, dtype=np.float64).ravel(), np.asarray(outputs, dtype=np.float64).ravel()
-    w = np.ones(L.size) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
-    if not (L.size == O.size == w.size > 0 and np.all(np.isfinite(L)) and np.all(np.isfinite(O))):
-        raise ValueError("inputs, outputs and weights must be finite and of equal, positive size")
-    if np.any(L < 0.0) or np.any(O <= 0.0) or np.any(w < 0.0) or not w.sum() > 0.0:
-        raise ValueError("inputs must be >= 0, outputs > 0, weights >= 0 and not all 0")
-    keep = w > 0.0
-    L, O, w = L[keep], np.ceil(O[keep]), w[keep] / w.sum()
     if phases is not None and phases < 1:
         raise ValueError(f"phases must be >= 1, got {phases!r}")
+    L, O, w = _requests(inputs, outputs, weights)
     T = _phase_length(O, w, theta)
     longest = float((L + O).max())
     laws = {T: _PhaseLaw(L, O, w, T)}
@@ -521,17 +515,35 @@ def exclusive_slots(
                 laws[length] = _PhaseLaw(L, O, w, length)
         return laws[length].share_above(N, C)
 
-    if share(1) > risk:
-        return ExclusiveSlots(0, share(1), T, mean, tuple(guards))
+    N = _largest(lambda slots: share(slots) <= risk)
+    return ExclusiveSlots(N, share(max(N, 1)), T, mean, tuple(guards))
+
+
+def _requests(inputs: Any, outputs: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Prompts, outputs in whole tokens and weights that sum to 1, of the requests that have any weight."""
+    L, O = np.asarray(inputs, dtype=np.float64).ravel(), np.asarray(outputs, dtype=np.float64).ravel()
+    w = np.ones(L.size) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
+    if not (L.size == O.size == w.size > 0 and np.all(np.isfinite(L)) and np.all(np.isfinite(O))):
+        raise ValueError("inputs, outputs and weights must be finite and of equal, positive size")
+    if np.any(L < 0.0) or np.any(O <= 0.0) or np.any(w < 0.0) or not w.sum() > 0.0:
+        raise ValueError("inputs must be >= 0, outputs > 0, weights >= 0 and not all 0")
+    keep = w > 0.0
+    return L[keep], np.ceil(O[keep]), w[keep] / w.sum()
+
+
+def _largest(holds: Callable[[int], bool]) -> int:
+    """Largest N that holds [1]; 0 where one does not. What holds is not monotone where slots are few: the end is looked at."""
+    if not holds(1):
+        return 0
     low, high = 1, 2
-    while share(high) <= risk:
+    while holds(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if share(middle) <= risk else (low, middle)
-    while share(low) > risk:
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    while not holds(low):
         low -= 1
-    return ExclusiveSlots(low, share(low), T, mean, tuple(guards))
+    return low
 
 
 def _lumps(O: Any, w: Any) -> tuple[float, float]:

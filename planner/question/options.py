@@ -483,21 +483,7 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         except InputError as error:
             problems += _placed(error, place, key)
     written = {key: values.pop(key) for key in _WRITTEN_PROMISES if key in values}
-    promises = list(values.get("promises", ()))
-    level, scope = written.get("quantile", 0.99), written.get("scope", "pool")
-    for key in _LIMITS:
-        limits = written.get(key, ())
-        for limit in limits.promises if isinstance(limits, Slo) else limits:
-            try:
-                metric = "ttft" if key == "slo" else key
-                if isinstance(limit, Promise):
-                    promises.append(limit)
-                elif key == "goodput":
-                    promises.append(parse_goodput(limit, level, scope))
-                else:
-                    promises.append(parse_promise(limit, metric, level, scope))
-            except InputError as error:
-                problems += _placed(error, given[key][0], key)
+    promises = [*values.get("promises", ()), *_promises(written, given, problems)]
     if promises:
         values["promises"] = tuple(promises)
     lengths = {key: values.pop(key) for key in _WRITTEN_LENGTHS if key in values}
@@ -520,6 +506,25 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         hints = {hint for _, hint in problems if hint}
         raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
+
+
+def _promises(
+    written: Mapping[str, Any], given: Mapping[str, tuple[str, Any]], problems: list[tuple[str, str | None]]
+) -> Iterator[Promise]:
+    """The promises of the options that write one; what is wrong with others is added to `problems`."""
+    level, scope = written.get("quantile", 0.99), written.get("scope", "pool")
+    for key in _LIMITS:
+        limits = written.get(key, ())
+        for limit in limits.promises if isinstance(limits, Slo) else limits:
+            try:
+                if isinstance(limit, Promise):
+                    yield limit
+                elif key == "goodput":
+                    yield parse_goodput(limit, level, scope)
+                else:
+                    yield parse_promise(limit, "ttft" if key == "slo" else key, level, scope)
+            except InputError as error:
+                problems += _placed(error, given[key][0], key)
 
 
 def _synthetic(lengths: Mapping[str, Any], beside: str | None, before: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -405,30 +405,32 @@ def deterministic_wait(
         return float(weight @ waits) + float(gammainc(float(count), mean))
 
     p_wait = tail(0.0)
+    levels = 1.0 - np.ravel(np.asarray(quantiles, dtype=np.float64))
+    step = 2.0 / (c * log_radius) + 1e-3
+    waits = np.array([_exceeded(tail, level, step) if level < p_wait else 0.0 for level in levels])
     # E[L] counts who waits at an epoch; by Little it is lambda E[W]
-    mean_wait = mean_queue / a
-    out = np.zeros(np.size(quantiles))
-    for i, q in enumerate(np.ravel(np.asarray(quantiles, dtype=np.float64))):
-        target = 1.0 - q
-        if p_wait <= target:
-            continue
-        bottom, top = 0.0, 2.0 / (c * log_radius) + 1e-3
-        while tail(top) > target:
-            bottom, top = top, 2.0 * top
-        f_bottom, f_top = np.log(tail(bottom) / target), np.log(max(tail(top), 1e-300) / target)
-        side = 0
-        for _ in range(80):  # the Illinois rule on ln P(W > x)
-            at = bottom + (top - bottom) * f_bottom / (f_bottom - f_top)
-            if not bottom < at < top:
-                at = 0.5 * (bottom + top)
-            f = np.log(max(tail(at), 1e-300) / target)
-            if abs(f) < 1e-11 or top - bottom < 1e-13 * top:
-                break
-            if f > 0.0:
-                bottom, f_bottom = at, f
-                f_top, side = (0.5 * f_top if side > 0 else f_top), 1
-            else:
-                top, f_top = at, f
-                f_bottom, side = (0.5 * f_bottom if side < 0 else f_bottom), -1
-        out[i] = at
-    return p_wait, mean_wait, out
+    return p_wait, mean_queue / a, waits
+
+
+def _exceeded(tail: Callable[[float], float], level: float, step: float) -> float:
+    """Time x with tail(x) = level, by the Illinois rule on its logarithm; looked for first within `step`."""
+    bottom, top = 0.0, step
+    while tail(top) > level:
+        bottom, top = top, 2.0 * top
+    at = top
+    f_bottom, f_top = np.log(tail(bottom) / level), np.log(max(tail(top), 1e-300) / level)
+    side = 0
+    for _ in range(80):
+        at = bottom + (top - bottom) * f_bottom / (f_bottom - f_top)
+        if not bottom < at < top:
+            at = 0.5 * (bottom + top)
+        f = np.log(max(tail(at), 1e-300) / level)
+        if abs(f) < 1e-11 or top - bottom < 1e-13 * top:
+            break
+        if f > 0.0:
+            bottom, f_bottom = at, f
+            f_top, side = (0.5 * f_top if side > 0 else f_top), 1
+        else:
+            top, f_top = at, f
+            f_bottom, side = (0.5 * f_bottom if side < 0 else f_bottom), -1
+    return at

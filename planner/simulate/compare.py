@@ -114,6 +114,18 @@ class Comparison(Record):
         return self.rows
 
 
+def _check_asked(policies: Sequence[str], rates_per_s: Sequence[float], parameters: Mapping[str, object]) -> None:
+    """Known policies at rates that can be; parameters of those alone."""
+    for name in policies:
+        find_policy(name)
+    if not policies or not rates_per_s:
+        raise InputError("policies and rates: at least one of each is needed")
+    if bad := [r for r in rates_per_s if not is_rate(r)]:
+        raise InputError(f"rates: {RATE_RULE}, got {bad[0]!r}")
+    if unknown := [k for k in parameters if k not in policies]:
+        raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")
+
+
 def compare_policies(
     policies: Sequence[str],
     rates_per_s: Sequence[float],
@@ -161,16 +173,8 @@ def compare_policies(
     Comparison
         Interrupted by Ctrl-C it holds the rows finished so far and ``complete`` is False.
     """
-    setting = setting or Setting()
-    for name in policies:
-        find_policy(name)
-    if not policies or not rates_per_s:
-        raise InputError("policies and rates: at least one of each is needed")
-    if bad := [r for r in rates_per_s if not is_rate(r)]:
-        raise InputError(f"rates: {RATE_RULE}, got {bad[0]!r}")
-    given = dict(parameters or {})
-    if unknown := [k for k in given if k not in policies]:
-        raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")
+    setting, given = setting or Setting(), dict(parameters or {})
+    _check_asked(policies, rates_per_s, given)
     inputs, outputs = whole_tokens(input_tokens, "input_tokens"), whole_tokens(output_tokens, "output_tokens")
     seed_list = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
     if not seed_list or requests < 10:

@@ -22,7 +22,7 @@ from planner.methods.sessions import PrefixCache
 from planner.replica.engine import UNLIMITED_BUDGET
 from planner.routing import find_routing
 from planner.simulate.answered import account
-from planner.simulate.clients import Calls, ClientRules, run_clients, session_calls, soonest
+from planner.simulate.clients import Calls, ClientRules, ClientRun, run_clients, session_calls, soonest
 from planner.simulate.drive import drive
 from planner.simulate.fast import MixedReplica
 from planner.simulate.measure import Run, result_of
@@ -296,14 +296,7 @@ def _together(
         progress=progress,
         onward=onward,
     )
-    columns = found.columns()
-    lost = np.zeros(columns["call"].size, dtype=bool)
-    lost[found.rejected] = lost[found.given_up] = True
-    through = np.flatnonzero(~lost)
-    first.rejected += int(lost.sum())
-    first.times, first.first, first.done = (columns[name][through] for name in ("sent_s", "first_s", "done_s"))
-    first.outputs = np.array(calls.output_tokens, dtype=np.int32)[columns["call"][through].astype(np.int64)]
-    first.counted = np.ones(through.size, dtype=np.bool_)
+    _answered(first, found, calls)
     end = float(np.nanmax(first.done, initial=span)) if until == math.inf else span
     first.marks = [(0.0, 0.0, 0.0), (end, found.busy_s, found.resident_s)]
     _same_requests(second, first)
@@ -312,6 +305,18 @@ def _together(
     second.started = onward.started()
     second.preemptions = sum(r.preemptions for r in pool)
     return first, second, account(found, calls, span)
+
+
+def _answered(first: Run, found: ClientRun, calls: Calls) -> None:
+    """Into the first pool's run, the requests that went through: neither refused nor given up."""
+    columns = found.columns()
+    lost = np.zeros(columns["call"].size, dtype=bool)
+    lost[found.rejected] = lost[found.given_up] = True
+    through = np.flatnonzero(~lost)
+    first.rejected += int(lost.sum())
+    first.times, first.first, first.done = (columns[name][through] for name in ("sent_s", "first_s", "done_s"))
+    first.outputs = np.array(calls.output_tokens, dtype=np.int32)[columns["call"][through].astype(np.int64)]
+    first.counted = np.ones(through.size, dtype=np.bool_)
 
 
 class _Decodes:

@@ -66,6 +66,10 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
             return None
 
 
+_Field = tuple[str, str, str]
+"""Expression, type and name of a column."""
+
+
 class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
@@ -110,7 +114,7 @@ class _Table:
         described = engine.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
         return cls(relation, [row[0] for row in described], [row[1] for row in described])
 
-    def field(self, candidates: Sequence[str], *, later: bool = False) -> tuple[str, str, str] | None:
+    def field(self, candidates: Sequence[str], *, later: bool = False) -> _Field | None:
         """Expression, type and name of the first of these fields in a file; of JSON lines in its first record, or `later`."""
         if self.first is not None:
             path, _ = found_at(self.first, tuple(candidates))
@@ -123,7 +127,7 @@ class _Table:
                 return _quoted(column[0], '"'), column[1], column[0]
         return None
 
-    def as_number(self, column: tuple[str, str, str]) -> tuple[str, str, str]:
+    def as_number(self, column: _Field) -> _Field:
         """A field of JSON lines read as a number at once, where the first record has one: as text first takes twice as long."""
         expression, _, path = column
         value = None if self.first is None else self.first.get(path)
@@ -153,7 +157,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     fields: CsvColumns = form.fields  # type: ignore[assignment]
     own = options.columns
 
-    def of(role: str, known: Sequence[str], later: bool = False) -> tuple[str, str, str] | None:
+    def of(role: str, known: Sequence[str], later: bool = False) -> _Field | None:
         return table.field((own[role],) if role in own else known, later=later)
 
     sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
@@ -175,39 +179,21 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit))
     builder.selects = True
 
-    keep: list[str] = []
-    for name, found, value in wanted:
-        assert found is not None
-        here = f"trim(coalesce(CAST({found[0]} AS VARCHAR), '')) = {_quoted(value, chr(39))}"
-        others = engine.execute(
-            f"SELECT count(*) FROM {table.relation} WHERE NOT ({here})" + "".join(f" AND {k}" for k in keep)
-        ).fetchone()[0]
-        if others:
-            builder.dropped[f"not {name}={value}"] += others
-        keep.append(here)
-    where = f" WHERE {' AND '.join(keep)}" if keep else ""
-
+    relation = table.relation + _where(engine, table, wanted, builder)
     columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:
         if builder.clock.unit is None:
             builder.clock.unit = unit_of(time[2])
-        first = engine.execute(f"SELECT {time[0]} FROM {table.relation}{where} LIMIT 1").fetchone()
+        first = engine.execute(f"SELECT {time[0]} FROM {relation} LIMIT 1").fetchone()
         seconds = None if first is None else _seconds(builder.clock, time[0], time[1], first[0])
         if seconds is None:
             return None
         columns.append(seconds)
     names: list[str] = []
     if label is not None:
-        text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
-        rows = f"SELECT {text} AS label FROM {table.relation}{where} LIMIT"
-        # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
-        for limit in (_FIRST_LABELS, "ALL"):
-            names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit})").fetchall()]
-            arrays = _arrays(engine, [*columns, _numbered(label, text, names)], f"{table.relation}{where}")
-            if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
-                break
+        names, arrays = _with_labels(engine, columns, label, relation)
     else:
-        arrays = _arrays(engine, columns, f"{table.relation}{where}")
+        arrays = _arrays(engine, columns, relation)
     if not arrays:
         return None
     some = int(np.count_nonzero(arrays[0] | arrays[1]))
@@ -228,6 +214,38 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     return builder
 
 
+def _where(engine: Any, table: _Table, wanted: Sequence[tuple[str, _Field | None, str]], builder: TraceBuilder) -> str:
+    """The clause that keeps the rows asked for; how many each condition drops is counted."""
+    keep: list[str] = []
+    for name, found, value in wanted:
+        assert found is not None
+        here = f"trim(coalesce(CAST({found[0]} AS VARCHAR), '')) = {_quoted(value, chr(39))}"
+        others = engine.execute(
+            f"SELECT count(*) FROM {table.relation} WHERE NOT ({here})" + "".join(f" AND {k}" for k in keep)
+        ).fetchone()[0]
+        if others:
+            builder.dropped[f"not {name}={value}"] += others
+        keep.append(here)
+    return f" WHERE {' AND '.join(keep)}" if keep else ""
+
+
+def _with_labels(
+    engine: Any, columns: Sequence[str], label: _Field, relation: str
+) -> tuple[list[str], list[np.ndarray]]:
+    """Categories, and the columns with the number of each row's category behind them."""
+    names: list[str] = []
+    arrays: list[np.ndarray] = []
+    text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
+    rows = f"SELECT {text} AS label FROM {relation} LIMIT"
+    # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
+    for limit in (_FIRST_LABELS, "ALL"):
+        names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit})").fetchall()]
+        arrays = _arrays(engine, [*columns, _numbered(label, text, names)], relation)
+        if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
+            break
+    return names, arrays
+
+
 def _arrays(engine: Any, columns: Sequence[str], relation: str) -> list[np.ndarray]:
     """The columns of a relation; none where a value is missing."""
     query = ", ".join(f"{expression} AS c{k}" for k, expression in enumerate(columns))
@@ -244,7 +262,7 @@ def _packed(kind: str, values: Any) -> array[Any]:
     return packed
 
 
-def _count(column: tuple[str, str, str]) -> str:
+def _count(column: _Field) -> str:
     """A whole number of tokens, NULL where it is none."""
     whole = column[1] in _WHOLE
     number = column[0] if whole else _number(column)
@@ -252,16 +270,16 @@ def _count(column: tuple[str, str, str]) -> str:
     return f"CASE WHEN ({number}) BETWEEN 0 AND {MAX_TOKENS}{cut} THEN CAST({number} AS INTEGER) END"
 
 
-def _number(column: tuple[str, str, str]) -> str:
+def _number(column: _Field) -> str:
     return column[0] if column[1] in (*_WHOLE, "DOUBLE") else f"try_cast({column[0]} AS DOUBLE)"
 
 
-def _difference(total: tuple[str, str, str], part: tuple[str, str, str]) -> tuple[str, str, str]:
+def _difference(total: _Field, part: _Field) -> _Field:
     """The rest of a total as a column."""
     return f"({_number(total)} - {_number(part)})", "DOUBLE", total[2]
 
 
-def _numbered(label: tuple[str, str, str], text: str, names: Sequence[str]) -> str:
+def _numbered(label: _Field, text: str, names: Sequence[str]) -> str:
     """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
     if not names:
         return "-1"

@@ -212,27 +212,8 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
     )
 
 
-def workload_from_traces(
-    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None, keep_requests: bool = True
-) -> tuple[Workload, list[ImportReport]]:
-    """One workload of the requests of one or more traces (superposed in time where all have absolute times).
-
-    Parameters
-    ----------
-    traces
-        As readers collected them; category names are kept.
-    options
-        Leave to drop bad rows.
-    name
-        Name of the workload; ``None`` = of the first file.
-    keep_requests
-        As in :func:`import_files`; without them the traces are used up.
-
-    Raises
-    ------
-    InputError
-        More than 0.1% unreadable rows, or no request at all; every file's problems at once.
-    """
+def _usable(traces: Sequence[TraceBuilder], options: ReadOptions) -> None:
+    """Every trace holds a request and hardly any row that cannot be read, or an InputError with all that is wrong."""
     problems: list[str] = []
     hint = None
     for trace in traces:
@@ -254,6 +235,29 @@ def workload_from_traces(
             problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems"
         )
 
+
+def workload_from_traces(
+    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None, keep_requests: bool = True
+) -> tuple[Workload, list[ImportReport]]:
+    """One workload of the requests of one or more traces (superposed in time where all have absolute times).
+
+    Parameters
+    ----------
+    traces
+        As readers collected them; category names are kept.
+    options
+        Leave to drop bad rows.
+    name
+        Name of the workload; ``None`` = of the first file.
+    keep_requests
+        As in :func:`import_files`; without them the traces are used up.
+
+    Raises
+    ------
+    InputError
+        More than 0.1% unreadable rows, or no request at all; every file's problems at once.
+    """
+    _usable(traces, options)
     title = name or Path(traces[0].path).name.split(".")[0]
     names = (
         sorted({c for trace in traces for c in trace.categories} - {""}) if any(t.categories for t in traces) else []

@@ -184,23 +184,8 @@ class Workload:
         lowers = totals if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
         weights = np.full(rows, 1.0 / max(rows, 1)) if weight is None else np.array(weight, dtype=np.float64).ravel()
         index, names = _category_index(category, categories, rows)
-        problems = []
-        if rows == 0:
-            problems.append(f"{name}: a workload needs at least one request")
         columns = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals, "weight": weights}
-        for label, column in {**columns, "lower_tokens": lowers, "category": index}.items():
-            if column.size != rows:
-                problems.append(f"{name}: {label} has {column.size} values, input_tokens {rows}")
-            # of millions of rows two numbers tell; NaN is neither
-            elif rows and not (column.min() >= 0 and column.max() < np.inf):
-                problems.append(f"{name}: {label} must be finite and not negative")
-        if index.size and int(index.max()) >= len(names):
-            problems.append(f"{name}: category index {int(index.max())} has no name")
-        if not problems and not weights.sum() > 0.0:
-            problems.append(f"{name}: the weights sum to zero")
-        if not problems and np.any(lowers > totals):
-            problems.append(f"{name}: lower_tokens must not exceed total_tokens")
-        if problems:
+        if problems := _wrong({**columns, "lower_tokens": lowers, "category": index}, len(names), name):
             raise InputError.from_problems(problems)
 
         exact = lowers is totals or bool(np.array_equal(lowers, totals))
@@ -750,6 +735,26 @@ class Workload:
             self._cache[key] = PiecewiseLaw.of(lowers, totals, self.weight[own])
         cached: PiecewiseLaw = self._cache[key]
         return cached
+
+
+def _wrong(columns: Mapping[str, np.ndarray], names: int, name: str) -> list[str]:
+    """What keeps columns from being a workload with so many names of categories."""
+    rows = columns["input_tokens"].size
+    problems = [] if rows else [f"{name}: a workload needs at least one request"]
+    for label, column in columns.items():
+        if column.size != rows:
+            problems.append(f"{name}: {label} has {column.size} values, input_tokens {rows}")
+        # of millions of rows two numbers tell; NaN is neither
+        elif rows and not (column.min() >= 0 and column.max() < np.inf):
+            problems.append(f"{name}: {label} must be finite and not negative")
+    index = columns["category"]
+    if index.size and int(index.max()) >= names:
+        problems.append(f"{name}: category index {int(index.max())} has no name")
+    if not problems and not columns["weight"].sum() > 0.0:
+        problems.append(f"{name}: the weights sum to zero")
+    if not problems and np.any(columns["lower_tokens"] > columns["total_tokens"]):
+        problems.append(f"{name}: lower_tokens must not exceed total_tokens")
+    return problems
 
 
 def _category_index(

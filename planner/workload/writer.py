@@ -11,6 +11,7 @@ import numpy as np
 from planner.workload.sessions import MOST_CALLS
 
 if TYPE_CHECKING:
+    from planner.workload.arrivals import Arrivals
     from planner.workload.workload import Workload
 
 
@@ -19,22 +20,9 @@ def _number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def metadata_lines(workload: Workload) -> list[str]:
-    """The ``# key: value`` lines, in one form whatever alias they were read from."""
-    from_source = workload.provenance
-    arrivals = workload.arrivals
-    lines = ["fleetopt-workload: 1", f"name: {workload.name}"]
-    if from_source.source:
-        lines.append(f"source: {from_source.source}")
-    if from_source.licence:
-        lines.append(f"licence: {from_source.licence}")
-    if from_source.requests is not None:
-        lines.append(f"requests: {from_source.requests}")
-    if not from_source.exact:
-        lines.append("cdf: P(total <= tokens); rows with equal tokens are one bin, linear inside it")
-        lines.append("weight: of a row, cdf minus cdf of the row above; its point is (input_tokens, output_tokens)")
-    if from_source.length_split:
-        lines.append(f"length_split: {from_source.length_split}")
+def _arrival_lines(arrivals: Arrivals) -> list[str]:
+    """How requests came, as far as it is known."""
+    lines = []
     if arrivals.rate_per_s is not None:
         lines.append(f"arrival_rate_per_s: {arrivals.rate_per_s:.10g}")
     if arrivals.scv is not None:
@@ -49,6 +37,25 @@ def metadata_lines(workload: Workload) -> list[str]:
         lines.append("hourly_profile: " + " ".join(f"{x:g}" for x in arrivals.hourly_profile))
     if arrivals.assumed is not None:
         lines.append(f"arrivals: {arrivals.assumed}")
+    return lines
+
+
+def metadata_lines(workload: Workload) -> list[str]:
+    """The ``# key: value`` lines, in one form whatever alias they were read from."""
+    from_source = workload.provenance
+    lines = ["fleetopt-workload: 1", f"name: {workload.name}"]
+    if from_source.source:
+        lines.append(f"source: {from_source.source}")
+    if from_source.licence:
+        lines.append(f"licence: {from_source.licence}")
+    if from_source.requests is not None:
+        lines.append(f"requests: {from_source.requests}")
+    if not from_source.exact:
+        lines.append("cdf: P(total <= tokens); rows with equal tokens are one bin, linear inside it")
+        lines.append("weight: of a row, cdf minus cdf of the row above; its point is (input_tokens, output_tokens)")
+    if from_source.length_split:
+        lines.append(f"length_split: {from_source.length_split}")
+    lines += _arrival_lines(workload.arrivals)
     known = {n: p for n, p in zip(workload.categories, workload.compressible, strict=True) if p is not None and n}
     if known:
         lines.append("compressible: " + " ".join(f"{name}={p:g}" for name, p in known.items()))

@@ -95,6 +95,24 @@ def _read_rows(source: Source, meta: Metadata) -> _Rows:
     return rows
 
 
+_Shares = dict[str, float | None] | list[float | None]
+
+
+def _categories(
+    rows: _Rows, meta: Metadata, options: ReadOptions, compressible: dict[str, float | None], count: int
+) -> tuple[list[str] | None, _Shares | None, list[str]]:
+    """Categories of the rows, what is compressible of each, and what was assumed for it."""
+    if options.category is not None:
+        return [options.category] * count, {k: v for k, v in compressible.items() if k == options.category}, []
+    if rows.names:
+        return rows.names, compressible, []
+    if abs(sum(meta.shares.values()) - 1.0) >= 0.01:
+        return None, None, []
+    # no column says which request is of which category: the share of the whole has to do for every band
+    share = sum(part * (meta.categories[label] or 0.0) for label, part in meta.shares.items())
+    return None, [share], [f"rows carry no category: a compressible share of {share:.3g} is assumed at every length"]
+
+
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
     """The whole file, or all its problems at once."""
     path = source.name
@@ -126,23 +144,14 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     weight = np.diff(cdf / cdf[-1], prepend=0.0)
     lower = lower_edges(tokens)
     split: str | None = meta.text("length_split") or None
-    notes = list(meta.notes)
     if rows.width == 2:
         (inputs, outputs, tokens, lower, weight), split = split_totals(path, tokens, lower, weight, given)
     else:
         inputs, outputs = np.array(rows.columns[2]), np.array(rows.columns[3])
         if np.allclose(inputs + outputs, tokens, rtol=0.0, atol=1e-9):
             lower = tokens.copy()
-    category = rows.names or None
-    if options.category is not None:
-        category = [options.category] * weight.size
-        compressible = {k: v for k, v in compressible.items() if k == options.category}
-    known: dict[str, float | None] | list[float | None] | None = compressible if category is not None else None
-    if category is None and abs(sum(meta.shares.values()) - 1.0) < 0.01:
-        # no column says which request is of which category: the share of the whole has to do for every band
-        share = sum(part * (meta.categories[label] or 0.0) for label, part in meta.shares.items())
-        known = [share]
-        notes.append(f"rows carry no category: a compressible share of {share:.3g} is assumed at every length")
+    category, known, assumed = _categories(rows, meta, options, compressible, weight.size)
+    notes = [*meta.notes, *assumed]
     workload = Workload.from_arrays(
         inputs,
         outputs,

@@ -277,63 +277,71 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
     _mention_encoding(source, builder)
 
 
-def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
-    """Elements of one array, or one or more objects, decoded from a growing window of the text."""
-    decoder = json.JSONDecoder()
-    with source.open_chunks() as chunks:
-        buffer, position, line, ended = "", 0, 1, False
-        array_open: bool | None = None
+class _Window:
+    """A growing window of a text, in which JSON elements are decoded one after the other."""
 
-        def more() -> bool:
-            nonlocal buffer, position, ended
-            parts = [buffer[position:]]
-            size = 0
-            # doubling keeps the work of decoding a long element again linear
-            target = max(1 << 16, len(parts[0]))
-            for text in chunks:
-                parts.append(text)
-                size += len(text)
-                if size >= target:
-                    break
-            else:
-                ended = True
-            buffer, position = "".join(parts), 0
-            return size > 0
+    def __init__(self, name: str, chunks: Iterator[str]) -> None:
+        self.name, self.chunks = name, chunks
+        self.decoder = json.JSONDecoder()
+        self.buffer, self.position, self.line, self.ended = "", 0, 1, False
 
-        more()
+    def more(self) -> bool:
+        """Read on; whether there was anything."""
+        parts = [self.buffer[self.position :]]
+        size = 0
+        # doubling keeps the work of decoding a long element again linear
+        target = max(1 << 16, len(parts[0]))
+        for text in self.chunks:
+            parts.append(text)
+            size += len(text)
+            if size >= target:
+                break
+        else:
+            self.ended = True
+        self.buffer, self.position = "".join(parts), 0
+        return size > 0
+
+    def mark(self) -> str:
+        """The first character that is neither blank nor a comma; empty at the end of the text."""
         while True:
-            while True:
-                start = position
-                while position < len(buffer) and buffer[position] in " \t\r\n,\ufeff":
-                    position += 1
-                line += buffer.count("\n", start, position)
-                if position < len(buffer) or not more():
-                    break
-            if position >= len(buffer):
-                if array_open:
-                    raise InputError(f"{source.name}:{line}: the JSON array does not end: a truncated file?")
-                return
-            if array_open is None:
-                array_open = buffer[position] == "["
-                if array_open:
-                    position += 1
-                    continue
-            if array_open and buffer[position] == "]":
-                return
-            while True:
-                try:
-                    record, end = decoder.raw_decode(buffer, position)
-                    if end == len(buffer) and not ended and more():
-                        continue  # a number or word may go on in the next part
-                    break
-                except (ValueError, RecursionError) as error:
-                    if ended or not more():
-                        at = line + buffer.count("\n", position, getattr(error, "pos", position))
-                        message = getattr(error, "msg", "nested too deeply")
-                        raise InputError(f"{source.name}:{at}: not valid JSON: {message}") from error
-            yield line, record
-            line += buffer.count("\n", position, end)
-            position = end
+            start = self.position
+            while self.position < len(self.buffer) and self.buffer[self.position] in " \t\r\n,\ufeff":
+                self.position += 1
+            self.line += self.buffer.count("\n", start, self.position)
+            if self.position < len(self.buffer):
+                return self.buffer[self.position]
+            if not self.more():
+                return ""
+
+    def element(self) -> Any:
+        """The element that begins here."""
+
+        while True:
+            try:
+                record, end = self.decoder.raw_decode(self.buffer, self.position)
+                if end == len(self.buffer) and not self.ended and self.more():
+                    continue  # a number or word may go on in the next part
+                break
+            except (ValueError, RecursionError) as error:
+                if self.ended or not self.more():
+                    at = self.line + self.buffer.count("\n", self.position, getattr(error, "pos", self.position))
+                    message = getattr(error, "msg", "nested too deeply")
+                    raise InputError(f"{self.name}:{at}: not valid JSON: {message}") from error
+        self.line += self.buffer.count("\n", self.position, end)
+        self.position = end
+        return record
+
+
+def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
+    """Elements of one array, or one or more objects, with the lines they begin on."""
+    with source.open_chunks() as chunks:
+        window = _Window(source.name, chunks)
+        in_array = window.mark() == "["
+        window.position += in_array
+        while (mark := window.mark()) and not (in_array and mark == "]"):
+            yield window.line, window.element()
+        if in_array and not mark:
+            raise InputError(f"{source.name}:{window.line}: the JSON array does not end: a truncated file?")
 
 
 def read_json_records(

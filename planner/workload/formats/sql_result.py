@@ -28,8 +28,11 @@ def _recognise(head: Head) -> bool:
     return set(_NAMES) <= set(head.columns)
 
 
-def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
-    """The workload, or all problems at once."""
+_Rows = list[tuple[float, ...]]
+
+
+def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
+    """Cells of lengths, their labels, and seconds; or all problems at once."""
     laws: list[tuple[float, ...]] = []
     seconds: list[tuple[float, ...]] = []
     labels: list[str] = []
@@ -60,6 +63,12 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if problems:
         shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
         raise InputError.from_problems(shown)
+    return laws, labels, seconds
+
+
+def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    """The workload, its lengths and its seconds held against each other."""
+    laws, labels, seconds = _rows(source)
     cells_of = np.array(laws)
     requests = float(cells_of[:, 1].sum())
     came = np.array(seconds).reshape(-1, 6)
