@@ -7,7 +7,7 @@ said, and nothing stands in for it unsaid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -310,7 +310,7 @@ def joined_attention(
         Query heads, KV heads and size of a head on this GPU.
     """
     for find, called in (
-        (_flash3, "FlashAttention 3"),
+        (_flash3, FLASH_3),
         (_torch_varlen, "torch varlen_attn"),
         (_flash2, "FlashAttention 2"),
     ):
@@ -322,6 +322,24 @@ def joined_attention(
             refuse_full(torch, error, called)
             continue
     return None, None, "scaled_dot_product_attention"
+
+
+FLASH_3 = "FlashAttention 3"
+OF_ENGINES: Mapping[int, tuple[str, str]] = {
+    9: (FLASH_3, "flash_attn_interface, not installed here"),
+    10: ("TensorRT-LLM's kernels, by FlashInfer", "faster, not timed here: measure a server"),
+}
+"""What vLLM and SGLang take on Hopper and on Blackwell's modules, by compute capability, and what to say of it."""
+
+
+def other_attention(capability: int, used: str) -> str:
+    """What to add where engines have another kernel on this GPU than the one that is timed; nothing where they have not.
+
+    >>> other_attention(8, "FlashAttention 2"), other_attention(9, "torch varlen_attn")
+    ('', '; engines have FlashAttention 3 on this GPU (flash_attn_interface, not installed here)')
+    """
+    wanted, told = OF_ENGINES.get(capability, (used, ""))
+    return "" if wanted == used else f"; engines have {wanted} on this GPU ({told})"
 
 
 def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:

@@ -19,6 +19,7 @@ from planner.calibrate.kernels import (
     between,
     joined_attention,
     matrix_kernel,
+    other_attention,
     plain_attention,
     refuse_full,
     rotations,
@@ -156,11 +157,8 @@ class Layers:
         if not self.latent:
             self.joined, self.decode, attention = joined_attention(torch, device, dtype, heads)
         self.attention_note = f"attention: {attention}"
-        hopper = device == "cuda" and torch.cuda.get_device_capability(0)[0] == 9
-        if hopper and not self.latent and attention != "FlashAttention 3":
-            self.attention_note += (
-                "; engines have FlashAttention 3 on this GPU (flash_attn_interface, not installed here)"
-            )
+        if device == "cuda" and not self.latent:
+            self.attention_note += other_attention(torch.cuda.get_device_capability(0)[0], attention)
         if self.joined is None and not self.latent:
             self.attention_note += "; decodes and prompts of a mixed batch as two kernels"
         self.counts = _kinds(model)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from planner.calibrate.kernels import DeviceFull, matrix_kernel, plain_attention
+from planner.calibrate.kernels import DeviceFull, matrix_kernel, other_attention, plain_attention
 from planner.calibrate.layers import Layers
 from planner.calibrate.microbench import TINY_MODEL, _Device, _layers
 from planner.calibrate.points import Batch
@@ -227,6 +227,13 @@ def test_flash_attention_3_takes_decodes_alone_and_mixed_batches_whole(monkeypat
             for made in (layers, plain)
         ]
         assert torch.allclose(*both, atol=1e-4)
+
+
+def test_what_engines_have_instead_is_said() -> None:
+    assert "FlashInfer" in other_attention(10, "torch varlen_attn") and "server" in other_attention(
+        10, "torch varlen_attn"
+    )
+    assert not other_attention(9, "FlashAttention 3") and not other_attention(12, "FlashAttention 2")
 
 
 def test_what_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
