@@ -20,10 +20,6 @@ every GPU type."""
 RIVAL = 0.15
 """Share by which an option may look dearer under Poisson arrivals and still be tried under bursts."""
 
-LOW_LOAD = 0.35
-"""Load of a pool below which a promise close to what an idle replica takes decides: guesses say little of other groups of GPUs,
-for which it may be less close, and one engine of every group is tried."""
-
 NEAR_MOST = 1.25
 """Replicas that are known to do over those thought to: up to this the search goes down from the former."""
 
@@ -175,32 +171,9 @@ class BurstySearch:
                 if found.size.replicas > FEW_REPLICAS:
                     # the guess may be too low for others by no more than it was for this one
                     factor = min(factor, max(found.size.needed / needed, 1.0))
-        best = self._of_other_groups(i, j, best, below)
+        best = problem.of_other_groups(i, j, best, below, lambda k, most: self._sized_as(i, j, k, most))
         if best is not None:
             problem.known.cheapest[i, j] = best
-        return best
-
-    def _of_other_groups(self, i: int, j: int, best: Pool | None, below: float) -> Pool | None:
-        """That pool, or a cheaper one of another GPU type or group where its replicas have little to do."""
-        problem = self.problem
-        if best is None or best.arrival_rate_per_s > LOW_LOAD * best.size.replicas * best.capacity_per_s:
-            return best
-        tried = {
-            (problem.options[k].gpu.name, str(problem.options[k].parallel))
-            for a, b, k in problem.known.pools
-            if (a, b) == (i, j)
-        }
-        for k in sorted(range(len(problem.options)), key=lambda k: float(problem.needs[k, i, j])):
-            option = problem.options[k]
-            group = option.gpu.name, str(option.parallel)
-            most = option.price.most_below(below)
-            if group in tried or most < 1 or problem.build(i, j, k) is None or problem.capacity_bound(i, j, k) >= below:
-                continue
-            tried.add(group)
-            if not problem.keeps_with(i, j, k, int(most), calmly=False):
-                continue
-            if (found := self._sized_as(i, j, k, most)) is not None and found.cost_usd_per_hour < below:
-                best, below = found, found.cost_usd_per_hour
         return best
 
     def _expected(self, i: int, j: int, k: int, first: int) -> float:

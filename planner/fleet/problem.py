@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -57,6 +57,10 @@ STEEP = 4.0
 
 TRIFLE = 0.002
 """Share of the cost that a search which knows numbers only roughly does not look for: large pools are sized to twice as much."""
+
+LOW_LOAD = 0.35
+"""Load of a pool below which a promise close to what an idle replica takes decides: guesses say little of other groups of GPUs,
+for which it may be less close, and one engine of every group is tried."""
 
 FEW_STEPS = 24
 """Up to this many replicas in a pool, sizes are ruled out one by one before the pool is sized."""
@@ -285,6 +289,34 @@ class FleetProblem(SearchGrid):
             found = self.candidate(i, j, k, most)
             if found is not None and found.cost_usd_per_hour < least:
                 best, own = found, k
+        if best is None or not guided or self.rough:
+            return best
+        return self.of_other_groups(i, j, best, best.cost_usd_per_hour, lambda k, most: self.candidate(i, j, k, most))
+
+    def of_other_groups(
+        self, i: int, j: int, best: Pool | None, below: float, size: Callable[[int, int], Pool | None]
+    ) -> Pool | None:
+        """That pool, or a cheaper one of another GPU type or group where its replicas have little to do.
+
+        `size` gives the pool of an option of which a number of replicas is known to do.
+        """
+        if best is None or best.arrival_rate_per_s > LOW_LOAD * best.size.replicas * best.capacity_per_s:
+            return best
+        tried = {
+            (self.options[k].gpu.name, str(self.options[k].parallel))
+            for a, b, k in self.known.pools
+            if (a, b) == (i, j)
+        }
+        for k in sorted(range(len(self.options)), key=lambda k: float(self.needs[k, i, j])):
+            option = self.options[k]
+            group, most = (option.gpu.name, str(option.parallel)), option.price.most_below(below)
+            if group in tried or most < 1 or self.capacity_bound(i, j, k) >= below:
+                continue
+            tried.add(group)
+            if not self.keeps_with(i, j, k, most, calmly=False):
+                continue
+            if (found := size(k, most)) is not None and found.cost_usd_per_hour < below:
+                best, below = found, found.cost_usd_per_hour
         return best
 
     def keeps_with(self, i: int, j: int, k: int, replicas: int, calmly: bool = True) -> bool:
