@@ -354,14 +354,7 @@ def smallest_pool(
     """
     levels = promises.levels() if levels is None else levels
     latency, least = promises.latency, max(least, promises.min_replicas)
-    capacity = model.capacity_at(max(1, math.ceil(start or least)))
-    by_cap = _enough(arrival_rate_per_s, promises, capacity)
-    while by_cap > 1 and arrival_rate_per_s <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
-        by_cap -= 1
-    while arrival_rate_per_s > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
-        by_cap = max(by_cap + 1, _enough(arrival_rate_per_s, promises, model.capacity_at(by_cap)))
-    capacity = model.capacity_at(by_cap)
-    fewest = 1.0 if math.isinf(capacity) else arrival_rate_per_s / (promises.utilization_cap * capacity)
+    by_cap, fewest = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
     floor = max(by_cap, least)
     beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
     trials: dict[int, tuple[Prediction, float]] = {}
@@ -373,14 +366,13 @@ def smallest_pool(
             trials[n] = (prediction, excess_of(prediction, latency))
         return trials[n][1]
 
-    n = floor
     calm = model.without_bursts()
     guide = model.guide() if calm is None else calm
+    n = floor
     if start is not None:
         n = max(math.ceil(start), floor)
         fewer = _roughly(model, arrival_rate_per_s, promises, least, levels, n, slope) if rough == 0.0 else None
-        if fewer is not None:
-            n = fewer.replicas
+        n = n if fewer is None else fewer.replicas
     elif guide is not None and (calm is None or rough == 0.0):
         quick = smallest_pool(guide, arrival_rate_per_s, promises, least, levels, rough=GUIDED)
         if isinstance(quick, PoolSize):
@@ -411,9 +403,7 @@ def smallest_pool(
                 if (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
                     return idle
             if n >= beyond:
-                missed = broken(trials[n][0], latency)
-                assert missed is not None
-                return Shortfall(missed, trials[n][0].held(missed.metric, missed.quantile))
+                return _shortfall(trials[n][0], latency)
             low, stale = n, min(stale, 0) - 1
         if abs(excess(n)) <= near:
             needed = n * math.exp(excess(n) / slope)
@@ -431,12 +421,34 @@ def smallest_pool(
             n, climbed = min(max(n, low + 2 * (low - climbed)), beyond), low
         if max(low, floor - 1) < (quicker := model.near(n)) < (high or beyond):
             n = quicker
-    missed = broken(trials[low][0], latency)
-    assert missed is not None
-    why = Remark("promise", {"promise": missed.label})
+    why = Remark("promise", {"promise": _missed(trials[low][0], latency).label})
     needed = _between_sizes(low, high, trials[low][1], trials[high][1])
     number = high if rough == 0.0 else min(max(math.ceil(needed), low + 1), high)
     return PoolSize(number, trials[high][0], why, _tried(trials, latency), needed)
+
+
+def _missed(prediction: Prediction, promises: Sequence[Promise]) -> Promise:
+    """The promise missed by the largest factor, where one is."""
+    missed = broken(prediction, promises)
+    assert missed is not None
+    return missed
+
+
+def _shortfall(prediction: Prediction, promises: Sequence[Promise]) -> Shortfall:
+    """How far the most replicas tried are from their promises."""
+    missed = _missed(prediction, promises)
+    return Shortfall(missed, prediction.held(missed.metric, missed.quantile))
+
+
+def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> tuple[int, float]:
+    """Fewest replicas within the utilization cap, and how many of them the load alone takes; `about` so many are thought of."""
+    by_cap = _enough(rate, promises, model.capacity_at(about))
+    while by_cap > 1 and rate <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
+        by_cap -= 1
+    while rate > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
+        by_cap = max(by_cap + 1, _enough(rate, promises, model.capacity_at(by_cap)))
+    capacity = model.capacity_at(by_cap)
+    return by_cap, 1.0 if math.isinf(capacity) else rate / (promises.utilization_cap * capacity)
 
 
 def _fall(excess: Callable[[int], float], tried: Sequence[int]) -> float | None:

@@ -63,6 +63,30 @@ def tail_at(prediction: Prediction, promise: Promise) -> float:
     return float(math.exp((1.0 - part) * math.log(survival[k - 1]) + part * math.log(survival[k])))
 
 
+def _largest(holds: Callable[[int], bool], low: int) -> int:
+    """Largest n from `low` on that holds, which `low` is taken to do."""
+    step = 1
+    while holds(low + step):
+        low += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if holds(low + step):
+            low += step
+    return low
+
+
+def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Smallest n from `low` to `high` that holds, which `high` does."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
 def cheapest_allocation(
     pools: Sequence[ScopedPool],
     promises: Sequence[Promise],
@@ -110,16 +134,7 @@ def cheapest_allocation(
         pool = pools[k]
         if math.isinf(best_cost):
             return max(4 * pool.least, pool.least + 64)
-        n = pool.least
-        step = 1
-        while spent + pool.cost(n + step) < best_cost:
-            n += step
-            step *= 2
-        while step > 1:
-            step //= 2
-            if spent + pool.cost(n + step) < best_cost:
-                n += step
-        return n
+        return _largest(lambda n: spent + pool.cost(n) < best_cost, pool.least)
 
     def descend(depth: int, chosen: dict[int, int], spent: float, tails: np.ndarray) -> None:
         nonlocal best_cost, best
@@ -129,18 +144,13 @@ def cheapest_allocation(
         if spent + pool.cost(pool.least) + rest >= best_cost:
             return
         if depth == len(order) - 1:
-            low, high = pool.least, ceiling(k, spent)
-            if np.any(tails + look(k, high)[1] > allowed):
+            most = ceiling(k, spent)
+            if np.any(tails + look(k, most)[1] > allowed):
                 return
-            while low < high:
-                middle = (low + high) // 2
-                if np.all(tails + look(k, middle)[1] <= allowed):
-                    high = middle
-                else:
-                    low = middle + 1
-            cost = spent + pool.cost(high)
+            enough = _smallest(lambda n: bool(np.all(tails + look(k, n)[1] <= allowed)), pool.least, most)
+            cost = spent + pool.cost(enough)
             if cost < best_cost:
-                best_cost, best = cost, {**chosen, k: high}
+                best_cost, best = cost, {**chosen, k: enough}
             return
         previous = math.inf
         for n in range(pool.least, ceiling(k, spent + rest) + 1):

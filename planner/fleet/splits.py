@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,31 +73,32 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
         trifle=problem.trifle,
     )
     search.consider((0, top))
-    if search.guide is not None and one is not None and one.bought > FEW_REPLICAS:
-        # the guess must not be alone in saying that one pool is best: size its favourite split
-        others = search.guide.copy()
-        others[0, top] = np.inf
-        _, path = cheapest_path(others, problem.search.pools)
-        if path is not None:
-            search.consider(path)
-        if one.bought >= MANY_REPLICAS and one.size.binding.code == "utilization_cap":
-            for path in _freed_splits(problem, one):
-                search.consider(path)
+    for path in _beside_one_pool(problem, one, search.guide):
+        search.consider(path)
     outcome = search.run()
     rivals: tuple[tuple[int, ...], ...] = ()
     if keep_rivals:
         rivals = _rival_splits(search.bounds if search.guide is None else search.guide, problem.search.pools)
-    pools: list[Pool] = []
-    if outcome.path is not None:
-        for i, j in zip(outcome.path, outcome.path[1:], strict=False):
-            found = None if problem.is_empty(i, j) else problem.best(i, j)
-            if found is not None:
-                pools.append(found)
+    bands = itertools.pairwise(outcome.path or ())
+    pools = [found for i, j in bands if not problem.is_empty(i, j) and (found := problem.best(i, j)) is not None]
     if len(pools) > 1 and limit is not None and (merged := merged_pool(problem, pools, outcome.cost)) is not None:
         one, pools = merged, [merged]
         cost = merged.cost_usd_per_hour
         outcome = replace(outcome, path=(0, top), cost=cost, lower_bound=min(outcome.lower_bound, cost))
     return Found(tuple(pools), one, outcome, problem.fleets(), rival_splits=rivals)
+
+
+def _beside_one_pool(problem: FleetProblem, one: Pool | None, guide: FloatArray | None) -> Iterator[tuple[int, ...]]:
+    """Splits to size even where the guess says that one pool is best: it must not be alone in saying so."""
+    if guide is None or one is None or one.bought <= FEW_REPLICAS:
+        return
+    others = guide.copy()
+    others[0, len(others) - 1] = np.inf
+    _, path = cheapest_path(others, problem.search.pools)
+    if path is not None:
+        yield path
+    if one.bought >= MANY_REPLICAS and one.size.binding.code == "utilization_cap":
+        yield from _freed_splits(problem, one)
 
 
 def _rival_splits(costs: FloatArray, most_pools: int) -> tuple[tuple[int, ...], ...]:
