@@ -31,7 +31,10 @@ _JSON_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]', re.DOTALL)
 """Strings, so that brackets in them do not count, and brackets."""
 
 LONGEST_NUMBER = 40
-"""Digits of a number; beyond 1e30 nothing can be counted, paid or measured."""
+"""Digits of a number."""
+
+LARGEST_NUMBER = 1e18
+"""Beyond it nothing can be counted, paid or measured."""
 
 
 def printable(text: str, longest: int = 120) -> str:
@@ -320,8 +323,8 @@ def _check_values(data: Any, source: str, infinite: bool = False) -> None:
         elif isinstance(value, bool) or value is None:
             continue
         elif isinstance(value, (int, float)):
-            if not abs(value) <= 1e30 and not (infinite and isinstance(value, float)):
-                shown = "a number beyond 1e30" if isinstance(value, int) else f"{value}"
+            if not abs(value) <= LARGEST_NUMBER and not (infinite and value in (math.inf, -math.inf)):
+                shown = f"a number beyond {LARGEST_NUMBER:g}" if isinstance(value, int) else f"{value}"
                 problems.append(f"{place}{shown} is not a number that can be used")
         elif isinstance(value, (Mapping, list)):
             if id(value) in seen:

@@ -7,10 +7,10 @@ import re
 
 from planner.errors import InputError
 
-LEAST_RATE = 1e-9
-"""No rate of requests asked about is smaller [1/s]: beyond it the arithmetic ends before the question means anything."""
+LEAST_RATE, MOST_RATE = 1e-9, 1e12
+"""No rate of requests asked about is smaller or larger [1/s]: the arithmetic would end before the question means anything."""
 
-RATE_RULE = f"must be a positive number, at least {LEAST_RATE:g} requests/s (one in 32 years)"
+RATE_RULE = f"must be a positive number, at least {LEAST_RATE:g} requests/s (one in 32 years), at most {MOST_RATE:g}"
 """What :func:`is_rate` asks, in words."""
 
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
@@ -39,8 +39,23 @@ def _parse(text: str | float, table: dict[str, float], what: str, name: str, exa
             raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")
         value = float(match.group(1)) * table[unit]
     if not math.isfinite(value):
-        raise InputError(f"{name}: {text!r} is not finite", f"Write it as {example}.")
+        raise InputError(f"{name}: {str(text)[:40]!r} is not finite", f"Write it as {example}.")
+    if not is_measurable(value):
+        raise InputError(f"{name}: {text!r} is beyond anything that is counted or measured ({LEAST:g} to {MOST:g})")
     return value
+
+
+LEAST, MOST = 1e-15, 1e15
+"""Sizes of numbers people give, zero aside: what others come to by squares and quotients stays a number."""
+
+
+def is_measurable(value: float) -> bool:
+    """Whether a number is zero or of a size that things have.
+
+    >>> is_measurable(-2.5), is_measurable(0.0), is_measurable(4.9e-324), is_measurable(math.nan)
+    (True, True, False, False)
+    """
+    return value == 0.0 or LEAST <= abs(value) <= MOST
 
 
 def is_rate(per_s: float) -> bool:
@@ -49,7 +64,7 @@ def is_rate(per_s: float) -> bool:
     >>> is_rate(40.0), is_rate(4.9e-324), is_rate(math.inf)
     (True, False, False)
     """
-    return LEAST_RATE <= per_s < math.inf
+    return LEAST_RATE <= per_s <= MOST_RATE
 
 
 def parse_duration(text: str | float, name: str = "duration") -> float:
@@ -59,7 +74,7 @@ def parse_duration(text: str | float, name: str = "duration") -> float:
     (0.5, 7200.0, 0.25)
     """
     seconds = _parse(text, _SECONDS, "a duration", name, "0.5, 500ms, 20s or 2h")
-    if MOST_SECONDS < abs(seconds) < math.inf:
+    if abs(seconds) > MOST_SECONDS:
         raise InputError(f"{name}: {seconds:g} s is longer than 30,000 years")
     return seconds
 

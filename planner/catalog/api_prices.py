@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from planner.documents import load_document, printable
 from planner.errors import InputError, did_you_mean
+from planner.units import MOST
 
 FloatArray = NDArray[np.float64]
 
@@ -173,6 +174,6 @@ def _tiers(value: Any, place: str) -> Tiers | None:
 
 def _positive(value: Any, place: str) -> float:
     """A number that is not negative."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1e30:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= MOST:
         raise InputError(f"{place}: expected a price, got {printable(str(value))!r}")
     return float(value)

@@ -77,6 +77,10 @@ def _quantization_beside(path: Path) -> dict[str, Any]:
     return {"quant_method": "modelopt", **found}
 
 
+_MOST = 10**9
+"""No dimension of a model is larger."""
+
+
 class _Reader:
     """Collects every problem of one file before it complains."""
 
@@ -118,7 +122,12 @@ class _Reader:
             value = self.values.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0 or value < least:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not least <= value <= _MOST
+                or value % 1 != 0
+            ):
                 self.problems.append(f"{self.prefix}{key}: expected a whole number >= {least}, got {value!r}")
                 return max(least, default or 1)
             return int(value)

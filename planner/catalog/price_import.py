@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from planner.catalog.prices import COLUMNS, Offer, parse_offers
 from planner.documents import missing
 from planner.errors import InputError
 from planner.hardware import GpuSpec
+from planner.units import LEAST, MOST
 
 GIB = 2.0**30
 
@@ -183,7 +183,7 @@ def _positive(text: str | None, name: str) -> float | None:
         value = float(text)
     except ValueError:
         raise ValueError(f"{name}: expected a number, got {text!r}") from None
-    return value if value > 0.0 and not math.isinf(value) else None
+    return value if LEAST <= value <= MOST else None
 
 
 def _skypilot(row: Mapping[str, str]) -> Iterator[_Entry]:

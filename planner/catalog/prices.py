@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.units import LEAST, MOST
 from planner.writing import write_text
 
 COLUMNS = ("gpu", "vendor", "region", "term", "usd_per_gpu_hour", "date", "source")
@@ -170,7 +171,7 @@ def _problems(cell: dict[str, str], known: set[str]) -> list[str]:
         price = float(cell["usd_per_gpu_hour"])
     except ValueError:
         price = math.nan
-    if not 0.0 < price < math.inf:
+    if not LEAST <= price <= MOST:
         found.append(f"usd_per_gpu_hour: expected a positive number, got {cell['usd_per_gpu_hour']!r}")
     try:
         Day.fromisoformat(cell["date"])

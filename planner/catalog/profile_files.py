@@ -13,11 +13,15 @@ from planner.documents import parse_yaml, read_text, yaml_loader
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.units import MOST
 from planner.writing import write_text
 
 PROVENANCES = ("measured", "fitted", "estimated")
 
 COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")
+
+LARGEST_PARAMETER = 1e6
+"""Of an iteration's time, in the units of each: no iteration takes twelve days."""
 
 Report = Callable[[str, str], None]
 """Called with (key path, what is wrong)."""
@@ -32,7 +36,7 @@ def _text(value: Any, path: str, report: Report) -> str | None:
     return str(value)
 
 
-def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = math.inf) -> float | None:
+def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = MOST) -> float | None:
     if isinstance(value, str):  # YAML 1.1 reads 8e-3 as text
         try:
             value = float(value)
@@ -43,12 +47,8 @@ def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float
         report(path, f"expected a number, got {value!r}")
         return None
     if not low <= value <= high:
-        report(
-            path,
-            f"must lie in [{low:g}, {high:g}], got {value!r}"
-            if high < math.inf
-            else f"must be >= {low:g}, got {value!r}",
-        )
+        bounds = f"be >= {low:g}" if high == MOST and value < low else f"lie in [{low:g}, {high:g}]"
+        report(path, f"must {bounds}, got {value!r}")
         return None
     return float(value)
 
@@ -78,7 +78,9 @@ def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
         report(f"{path}.t0", "missing")
         return None
     numbers = {k: _number(v, f"{path}.{k}", report) for k, v in entries.items()}
-    if not numbers or None in numbers.values():
+    if too_large := [k for k, v in numbers.items() if v is not None and v > LARGEST_PARAMETER]:
+        report(f"{path}.{too_large[0]}", f"must be at most {LARGEST_PARAMETER:g}")
+    if not numbers or too_large or None in numbers.values():
         return None
     try:
         return IterationModel.from_dict(numbers)

@@ -12,8 +12,8 @@ from planner.promise import GOODPUT, Promise
 from planner.question.compressible import read_measured
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
-MOST = 10**15
-"""No count of tokens, requests or GPUs is larger."""
+MOST = 10**12
+"""No count of tokens, requests or GPUs is larger: twenty million times it are whole numbers of 64 bits yet."""
 
 ALL_TP = (1, 2, 4, 8, 16, 32, 64)
 """Sizes of tensor-parallel groups tried by ``tp: all``, as far as the node and the model allow."""

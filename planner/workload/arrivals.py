@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -65,18 +66,18 @@ class Arrivals:
 
     def __post_init__(self) -> None:
         problems = []
-        if self.rate_per_s is not None and not (math.isfinite(self.rate_per_s) and self.rate_per_s > 0.0):
-            problems.append(f"arrival_rate_per_s must be positive and finite, got {self.rate_per_s!r}")
-        if self.scv is not None and not (math.isfinite(self.scv) and self.scv >= 0.0):
-            problems.append(f"arrival_scv must be finite and not negative, got {self.scv!r}")
+        if self.rate_per_s is not None and not 0.0 < self.rate_per_s <= MOST_RATE:
+            problems.append(f"arrival_rate_per_s must be positive and at most {MOST_RATE:g}, got {self.rate_per_s!r}")
+        if self.scv is not None and not 0.0 <= self.scv <= MOST:
+            problems.append(f"arrival_scv must lie in [0, {MOST:g}], got {self.scv!r}")
         for window, index in self.dispersion:
-            if not (window > 0.0 and math.isfinite(index) and index >= 0.0):
+            if not (LEAST <= window <= MOST_SECONDS and 0.0 <= index <= MOST):
                 problems.append(
                     f"dispersion must be positive windows with finite values >= 0, got {window!r}={index!r}"
                 )
         if len(self.hourly_profile) not in (0, 24, 168):
             problems.append(f"hourly_profile needs 24 or 168 values, got {len(self.hourly_profile)}")
-        if any(not (math.isfinite(x) and x >= 0.0) for x in self.hourly_profile):
+        if any(not 0.0 <= x <= MOST for x in self.hourly_profile):
             problems.append("hourly_profile must be finite and not negative")
         if problems:
             raise InputError.from_problems(problems)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import InputError, did_you_mean
+from planner.units import is_measurable
 from planner.workload.profiles import load_profile, profile_names
 from planner.workload.workload import Workload
 
@@ -128,7 +129,7 @@ def _read(path: Path) -> HourlyRates:
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return is_measurable(float(text))
     except ValueError:
         return False
 

@@ -296,6 +296,21 @@ SOUND = {
 }  # fmt: skip
 
 
+SLOW = frozenset(
+    (
+        "--server",
+        "--verify",
+        "--requests",
+        "--max-requests",
+        "--seeds",
+        "--max-seconds",
+        "--max-evaluations",
+        "--launch",
+    )
+)
+"""What would wait for a server, a device or hours is left alone."""
+
+
 class Maker:
     """Makes cases by number."""
 
@@ -346,18 +361,7 @@ class Maker:
                 + value
             )
         flag = dice.choice(flags)
-        # what would wait for a server, a device or hours is left alone
-        slow = {
-            "--server",
-            "--verify",
-            "--requests",
-            "--max-requests",
-            "--seeds",
-            "--max-seconds",
-            "--max-evaluations",
-            "--launch",
-        }
-        return [] if flag in slow else [flag, value] if dice.random() < 0.9 else [flag]
+        return [] if flag in SLOW else [flag, value] if dice.random() < 0.9 else [flag]
 
 
 @contextlib.contextmanager
