@@ -54,7 +54,9 @@ def expand(path: str | Path) -> list[str]:
     text = str(path)
     import glob
 
-    if not any(mark in text for mark in "*?[") or (not is_address(text) and Path(text).exists()):
+    # after a question mark an address of the web has its signature
+    place, marks = (shown(text), "*") if re.match("https?://", text, re.IGNORECASE) else (text, "*?[")
+    if not any(mark in place for mark in marks) or (not is_address(text) and Path(text).exists()):
         return [text]
     if is_address(text):
         system, inner = _system(text)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import sys
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from every import cases
 from fuzzer import (
     COMMANDS,
     CONFIG,
@@ -31,6 +33,8 @@ from fuzzer import (
 )
 
 CASES = 160
+SPARSE = 997
+"""One in so many of the systematic cases; tests/fuzz/every.py tries all."""
 
 
 @cache
@@ -42,6 +46,14 @@ def sound() -> dict[str, str]:
 def test_a_few_hundred_damaged_inputs() -> None:
     said: list[str] = []
     assert not failures(20261122, range(CASES), said.append), "\n".join(said)
+
+
+def test_some_of_every_option_and_number() -> None:
+    told = {}
+    for case in islice(cases(), 77, None, SPARSE):
+        if (why := fault(case)) is not None:
+            told[" ".join(case.arguments)[-160:]] = why
+    assert not told
 
 
 @pytest.mark.long

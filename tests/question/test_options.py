@@ -197,6 +197,10 @@ def test_all_problems_are_told_at_once() -> None:
         ({"slo": 1, "pools": 2.5}, "expected a whole number"),
         ({"slo": 1, "pools": True}, "is not a number"),
         ({"slo": 1, "rate": float("nan")}, "is not finite"),
+        ({"slo": 1, "rate": 1e13}, "at most 1e\\+12"),
+        ({"slo": 1, "osl_scale": 1e-300}, "beyond anything that is counted or measured"),
+        ({"slo": 1, "offload": 1e16}, "beyond anything that is counted or measured"),
+        ({"slo": 1, "max_queue": 10**13}, "beyond anything that can be counted"),
         ({"promises": [{"metric": "ttft_s"}]}, "a promise has metric, limit_s"),
     ],
 )

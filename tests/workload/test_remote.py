@@ -13,7 +13,7 @@ import pytest
 from planner.errors import InputError
 from planner.workload.formats.base import ReadOptions
 from planner.workload.importing import import_files, read_workload
-from planner.workload.remote import shown
+from planner.workload.remote import expand, shown
 
 LOG = "timestamp,input_tokens,output_tokens\n" + "".join(f"{k},{100 + k},{k + 1}\n" for k in range(40))
 
@@ -75,6 +75,11 @@ def test_a_key_in_an_address_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> 
     assert "hunter2" not in str(caught.value)
     assert "topsecret" not in str(caught.value)
     assert shown("s3://bucket/a/b.parquet") == "s3://bucket/a/b.parquet"
+
+
+def test_a_signature_in_an_address_is_no_pattern() -> None:
+    signed = "https://bucket.example/day.csv?X-Amz-Signature=a*[b"
+    assert expand(signed) == [signed]
 
 
 @pytest.mark.parametrize("pack", [bz2.compress, lzma.compress], ids=["bzip2", "xz"])
