@@ -188,6 +188,19 @@ class _Exclusive:
             "guards": list(self.memory.guards),
         }
 
+    def costs(self, context: float) -> dict[str, Any]:
+        """Its costs in the linear form, where they hold, and how far they stray."""
+        return {
+            "alpha_p_s": self.alpha_p,
+            "alpha_p_per_phase_s": self.fixed_s,
+            "beta_p_s_per_token": self.beta_p,
+            "alpha_d_s": self.alpha_d,
+            "beta_d_s_per_sequence": self.beta_d,
+            "context_tokens": context,
+            "covers": {name: list(span) for name, span in self.params.covers.items()},
+            "form_error": self.params.form_error,
+        }
+
 
 def _exclusive(replica: SchedulerReplica, linear: IterationModel, attention: float) -> _Exclusive:
     """Threshold and slots that suit each other: the memory of a threshold, and the threshold of so many slots."""
@@ -275,16 +288,7 @@ def batching(replica: SchedulerReplica) -> Batching:
         exclusive=exclusive.row(mu_L, mu_O),
         mixed=mixed,
         crossover=where,
-        parameters={
-            "alpha_p_s": exclusive.alpha_p,
-            "alpha_p_per_phase_s": exclusive.fixed_s,
-            "beta_p_s_per_token": exclusive.beta_p,
-            "alpha_d_s": exclusive.alpha_d,
-            "beta_d_s_per_sequence": exclusive.beta_d,
-            "context_tokens": replica.context,
-            "covers": {name: list(span) for name, span in exclusive.params.covers.items()},
-            "form_error": exclusive.params.form_error,
-        },
+        parameters=exclusive.costs(replica.context),
         assumptions=(
             *replica.assumptions(),
             *(("outputs vary geometrically around the assumed mean",) if work.provenance.length_split else ()),

@@ -118,6 +118,17 @@ def _round(value: float) -> float:
     return float(f"{value:.9g}")
 
 
+def _check_asked(replicas: int | None, types: int | None, segments: int | None, horizon_s: float, delta: float) -> None:
+    """Numbers of at least one, a time, and a probability."""
+    for name, value in (("types", types), ("replicas", replicas), ("segments", segments)):
+        if value is not None and value < 1:
+            raise InputError(f"{name}: must be at least 1, got {value}")
+    if not (math.isfinite(horizon_s) and horizon_s > 0.0):
+        raise InputError(f"horizon: must be a positive time, got {horizon_s!r}")
+    if not 0.0 < delta < 1.0:
+        raise InputError(f"delta: must lie between 0 and 1, got {delta!r}")
+
+
 def wait_settings(
     replica: SchedulerReplica,
     replicas: int | None = None,
@@ -143,13 +154,7 @@ def wait_settings(
     delta
         Probability of exceeding it within the horizon [1].
     """
-    for name, value in (("types", types), ("replicas", replicas), ("segments", segments)):
-        if value is not None and value < 1:
-            raise InputError(f"{name}: must be at least 1, got {value}")
-    if not (math.isfinite(horizon_s) and horizon_s > 0.0):
-        raise InputError(f"horizon: must be a positive time, got {horizon_s!r}")
-    if not 0.0 < delta < 1.0:
-        raise InputError(f"delta: must lie between 0 and 1, got {delta!r}")
+    _check_asked(replicas, types, segments, horizon_s, delta)
     C = replica.kv_tokens
     mean_L, mean_D = max(1.0, replica.workload.mean_input), max(1.0, replica.mean_decodes)
     derived = wait_parameters(
@@ -178,24 +183,10 @@ def wait_settings(
             f"{rate:.4g} requests/s per replica exceed what any policy sustains (1 - d1 S = {fluid_state.slack:.3g})"
         )
     elif scale <= 1.0 or not found.fits:
-        verdict = "memory too small"
         need = found.M_pi if scale > 1.0 else fluid_state.M
-        reason = f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
+        verdict, reason = "memory too small", f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
     else:
-        verdict = "stable"
-        reason = f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
-    nested_row = None
-    if design is not None:
-        nested_row = {
-            "segments": design.segments,
-            "ends": list(design.ends),
-            "thresholds": list(design.thresholds.n),
-            "iteration_s": design.thresholds.dT,
-            "memory_tokens": json_number(design.memory),
-            "fits": design.memory <= C,
-            "horizon_s": horizon_s,
-            "delta": delta,
-        }
+        verdict, reason = "stable", f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
     return WaitSettings(
         about=replica.describe(),
         replicas=count,
@@ -212,7 +203,7 @@ def wait_settings(
         types=_rows(own, found, d0, d1),
         memory_tokens=json_number(found.M_pi),
         fits=found.stable and found.fits,
-        nested=nested_row,
+        nested=None if design is None else _nested_row(design, C, horizon_s, delta),
         verdict=verdict,
         reason=reason,
         assumptions=(
@@ -261,6 +252,20 @@ def _rows(own: list[_Class], found: fluid.WaitThresholds, d0: float, d1: float) 
         }
         for j, (lam, l, o) in enumerate(own)
     )
+
+
+def _nested_row(design: nested.NestedDesign, C: float, horizon_s: float, delta: float) -> dict[str, Any]:
+    """The segments, and whether their memory is there."""
+    return {
+        "segments": design.segments,
+        "ends": list(design.ends),
+        "thresholds": list(design.thresholds.n),
+        "iteration_s": design.thresholds.dT,
+        "memory_tokens": json_number(design.memory),
+        "fits": design.memory <= C,
+        "horizon_s": horizon_s,
+        "delta": delta,
+    }
 
 
 def _nested(

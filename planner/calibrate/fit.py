@@ -251,6 +251,103 @@ class Fit:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where a fit stands."""
+
+    tile: int
+    design: Design
+    theta: FloatArray
+    drift: float
+    free: NDArray[np.bool_]
+    counted: FloatArray  # 0 for points far off, 1 else
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Finds the parameters that fit measured points beside their prior."""
+
+    points: Points
+    prior: IterationModel
+    prior_theta: FloatArray
+    sd: FloatArray
+    position: FloatArray | None
+
+    @property
+    def drift_sd(self) -> float:
+        return DRIFT_SD if self.position is not None else 0.0
+
+    def mean(self, free: NDArray[np.bool_]) -> FloatArray:
+        """The prior's mean; interference is off where it is not free."""
+        mean = self.prior_theta.copy()
+        mean[_X] = self.prior_theta[_X] if free[_X] else _OFF
+        return mean
+
+    def best_start(self, tiles: Sequence[int], has_mixed: bool, rng: np.random.Generator) -> _At:
+        """The best of several starts for every tile, with interference only where it pays."""
+        points, sd, width = self.points, self.sd, len(PARAMETERS)
+        count, log_times, scale = len(points), np.log(points.time_s), RESIDUAL_SCALE[1]
+        best: tuple[float, _At] | None = None
+        dispersion = 1.0
+        for tile in dict.fromkeys([self.prior.tau, *tiles]):
+            design = _design(points, self.prior, tile, self.position)
+            for with_x in (False, True) if has_mixed else (False,):
+                free = np.ones(width, dtype=bool)
+                free[_X] = with_x
+                start = np.tile(self.prior_theta, (STARTS, 1))
+                start[1:] += 0.7 * sd * rng.standard_normal((STARTS - 1, width))
+                if not with_x:
+                    start[:, _X] = _OFF
+                found = solve(
+                    design, log_times, np.ones((STARTS, count)), start, self.mean(free), sd,
+                    scale=scale, free=free, drift_sd=self.drift_sd,
+                )  # fmt: skip
+                i = int(np.argmin(found.cost))
+                if best is None:
+                    dispersion = max(1.0, float(found.cost[i]) / count)
+                margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
+                cost = float(found.cost[i]) + margin * dispersion
+                if best is None or cost < best[0]:
+                    at = _At(tile, design, found.theta[i], float(found.drift[i]), free, np.ones(count), scale)
+                    best = cost, at
+        assert best is not None
+        return best[1]
+
+    def again(self, at: _At, weights: FloatArray, mean: FloatArray) -> Solution:
+        """Solved anew from where the fit stands, for every row of weights."""
+        start = np.tile(at.theta, (weights.shape[0], 1))
+        return solve(
+            at.design, np.log(self.points.time_s), weights * at.counted, start, mean, self.sd,
+            scale=at.scale, free=at.free, drift_sd=self.drift_sd,
+        )  # fmt: skip
+
+    def settled(self, at: _At, has_mixed: bool) -> _At:
+        """Without points far off, at the precision of the others, and with interference where it shows only then."""
+        count = len(self.points)
+        once = np.ones((1, count))
+        for _ in range(2):
+            fitted = predict(at.design, at.theta[None])[0][0] * np.exp(at.drift * at.design.position)
+            gaps = self.points.time_s / fitted - 1.0
+            counted = np.ones(count)
+            counted[list(_far(gaps, REJECT_FACTOR))] = 0.0
+            scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE)) if count >= ENOUGH_POINTS else at.scale
+            at = replace(at, counted=counted, scale=scale)
+            found = self.again(at, once, self.mean(at.free)[None])
+            at = replace(at, theta=found.theta[0], drift=float(found.drift[0]))
+        if not has_mixed or at.free[_X]:
+            return at
+        # looked for again at the points' own precision: a few per cent of a mixed batch may be all there is
+        plain = self.again(at, once, self.mean(at.free)[None])
+        theta = at.theta.copy()
+        theta[_X] = self.prior_theta[_X] - 2.0
+        freed = replace(at, theta=theta, free=np.ones(len(PARAMETERS), dtype=bool))
+        found = self.again(freed, once, self.mean(freed.free)[None])
+        if found.cost[0] + INTERFERENCE_MARGIN * max(1.0, plain.cost[0] / count) < plain.cost[0]:
+            return replace(freed, theta=found.theta[0], drift=float(found.drift[0]))
+        return at
+
+
 def fit_points(
     points: Points,
     prior: IterationModel,
@@ -307,81 +404,20 @@ def fit_points(
             f"At least {MIN_POINTS} different batches are needed, {ENOUGH_POINTS}-24 designed ones are enough.",
         )
     rng = np.random.default_rng(seed)
-    log_times = np.log(points.time_s)
-    prior_theta = _theta(prior)
     sd = prior_width * np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
-    position = _position(points, points)
-    drift_sd = DRIFT_SD if position is not None else 0.0
     has_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
-
-    best: tuple[float, int, FloatArray, float, NDArray[np.bool_], Design] | None = None
-    dispersion = 1.0
-    for tile in dict.fromkeys([prior.tau, *tiles]):
-        design = _design(points, prior, tile, position)
-        for with_x in (False, True) if has_mixed else (False,):
-            free = np.ones(len(PARAMETERS), dtype=bool)
-            free[_X] = with_x
-            start = np.tile(prior_theta, (STARTS, 1))
-            start[1:] += 0.7 * sd * rng.standard_normal((STARTS - 1, len(PARAMETERS)))
-            if not with_x:
-                start[:, _X] = _OFF
-            mean = prior_theta.copy()
-            mean[_X] = prior_theta[_X] if with_x else _OFF
-            found = solve(
-                design, log_times, np.ones((STARTS, count)), start, mean, sd,
-                scale=RESIDUAL_SCALE[1], free=free, drift_sd=drift_sd,
-            )  # fmt: skip
-            i = int(np.argmin(found.cost))
-            if best is None:
-                dispersion = max(1.0, float(found.cost[i]) / count)
-            margin = (TILE_MARGIN if tile != prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
-            cost = float(found.cost[i]) + margin * dispersion
-            if best is None or cost < best[0]:
-                best = (cost, tile, found.theta[i], float(found.drift[i]), free, design)
-    assert best is not None
-    _, tile, theta, drift, free, design = best
-
-    counted = np.ones(count)
-    scale = RESIDUAL_SCALE[1]
-
-    def again(weights: FloatArray, mean: FloatArray) -> Solution:
-        start = np.tile(theta, (weights.shape[0], 1))
-        return solve(
-            design, log_times, weights * counted, start, mean, sd,
-            scale=scale, free=free, drift_sd=drift_sd,
-        )  # fmt: skip
-
-    mean = prior_theta.copy()
-    mean[_X] = prior_theta[_X] if free[_X] else _OFF
-    for _ in range(2):
-        fitted = predict(design, theta[None])[0][0] * np.exp(drift * design.position)
-        gaps = points.time_s / fitted - 1.0
-        counted = np.ones(count)
-        counted[list(_far(gaps, REJECT_FACTOR))] = 0.0
-        if count >= ENOUGH_POINTS:
-            scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE))
-        found = again(np.ones((1, count)), mean[None])
-        theta, drift = found.theta[0], float(found.drift[0])
-    if has_mixed and not free[_X]:
-        # looked for again at the points' own precision: a few per cent of a mixed batch may be all there is
-        plain = again(np.ones((1, count)), mean[None])
-        kept, free = free, np.ones(len(PARAMETERS), dtype=bool)
-        without, theta = theta, theta.copy()
-        theta[_X] = prior_theta[_X] - 2.0
-        mean[_X] = prior_theta[_X]
-        found = again(np.ones((1, count)), mean[None])
-        if found.cost[0] + INTERFERENCE_MARGIN * max(1.0, plain.cost[0] / count) < plain.cost[0]:
-            theta, drift = found.theta[0], float(found.drift[0])
-        else:
-            free, theta = kept, without
-            mean[_X] = _OFF
+    search = _Search(points, prior, _theta(prior), sd, _position(points, points))
+    begin = search.best_start(tiles, has_mixed, rng)
+    at = search.settled(begin, has_mixed)
+    tile, design, theta, drift, free, counted = at.tile, at.design, at.theta, at.drift, at.free, at.counted
+    mean = search.mean(free)
     weights = rng.dirichlet(np.full(count, CONCENTRATION), size=resamples) * count
     means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
-    sample_theta = again(weights, means).theta
+    sample_theta = search.again(at, weights, means).theta
 
     group = _groups(points)
     groups = int(group.max()) + 1
-    loo = again(1.0 * (group != np.arange(groups)[:, None]), np.tile(mean, (groups, 1)))
+    loo = search.again(at, 1.0 * (group != np.arange(groups)[:, None]), np.tile(mean, (groups, 1)))
     loo_time, _ = predict(design, loo.theta)
     own = loo_time[group, np.arange(count)] * np.exp(loo.drift[group] * design.position)
     loo_error = np.abs(own / points.time_s - 1.0)[counted > 0.0]
@@ -399,7 +435,9 @@ def fit_points(
     covered = _covered(points)
     kinds = _by_kind(given, residuals)
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
-    warnings = _warnings(given, identified, has_mixed, outliers, residuals, drift if drift_sd else None, loo_mean)
+    warnings = _warnings(
+        given, identified, has_mixed, outliers, residuals, drift if search.drift_sd else None, loo_mean
+    )
     if count > LEFT_OUT_ALONE:
         thinned = f"{count:,} of {len(given):,} points, spread evenly over the batches" if given is not points else ""
         fitted_to = f"Fitted to {thinned}; errors by kind are those of all. " if thinned else ""
@@ -416,7 +454,7 @@ def fit_points(
         leave_one_out_rms=float(np.sqrt(np.mean(loo_error**2))),
         residuals=residuals,
         kinds=kinds,
-        drift=math.expm1(drift) if drift_sd else None,
+        drift=math.expm1(drift) if search.drift_sd else None,
         outliers=outliers,
         covered=covered,
         warnings=tuple(warnings),

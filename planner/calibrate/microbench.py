@@ -235,6 +235,59 @@ def _allreduce(
     )
 
 
+def _design(
+    machine: _Device, layers: Layers, model: ModelSpec, tp: int, points: int, max_tokens: int | None
+) -> tuple[Batch, ...]:
+    """The batches to measure, in half of the memory that is left."""
+    built = sum(len(kept) for kept in layers.weights.values())
+    room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
+    room = min(room, 2_000_000 if machine.cuda else CPU_ROOM)
+    return designed_batches(
+        model,
+        tp=tp,
+        kv_bytes=room * shard_shape(model, tp).kv_bytes_per_token,
+        points=points,
+        max_context=None if machine.cuda else CPU_CONTEXT,
+        max_tokens=max_tokens or (8192 if machine.cuda else CPU_TOKENS),
+    )
+
+
+def _warm(machine: _Device, layers: Layers, batch: Batch) -> None:
+    """Clocks rise and caches fill before anything counts."""
+    works, head, _ = layers.prepare(batch)
+    for _ in range(3):
+        for work in works:
+            machine.seconds(work.body, 1, 0.1 if machine.cuda else 0.01)
+        machine.seconds(head, 1, 0.01)
+
+
+def _timed(machine: _Device, layers: Layers, batch: Batch, budget: float) -> float:
+    """Time of all layers and the head for a batch [s], measured for about `budget` seconds."""
+    works, head, copies = layers.prepare(batch)
+    layers_s = sum(
+        machine.seconds(work.body, copies, budget / len(works)) * work.stand_for / work.built for work in works
+    )
+    return layers_s + machine.seconds(head, 1, 0.2 * budget)
+
+
+def _notes(machine: _Device, layers: Layers, reduce_note: str, skipped: int, too_large: int) -> tuple[str, ...]:
+    """What was built, what was left out, and what the times do not hold."""
+    notes = [f"{layers.built} were built and extrapolated, head and argmax added", *layers.notes]
+    notes += [reduce_note] if reduce_note else []
+    notes += [f"{skipped} points were not measured: time was up"] if skipped else []
+    notes += [f"{too_large} points did not fit in memory"] if too_large else []
+    notes.append("the engine's host time is not in it; measure a running server to see it")
+    if machine.cuda:
+        notes.append(layers.attention_note)
+        notes.append(
+            "norms, positions and activations: "
+            + ("a kernel each" if layers.between.fused else "torch's, not fused: too slow")
+        )
+        if machine.launched:
+            notes.append(f"{machine.launched} timings could not be captured as CUDA graphs: launches are in them")
+    return tuple(notes)
+
+
 def measure(
     gpu: GpuSpec,
     model: ModelSpec,
@@ -291,31 +344,14 @@ def measure(
     torch = load_torch()
     machine = _Device(torch, device)
     layers = _layers(machine, model, tp, seed)
-    limit = max_tokens or (8192 if machine.cuda else CPU_TOKENS)
-    built = sum(len(kept) for kept in layers.weights.values())
-    room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
-    room = min(room, 2_000_000 if machine.cuda else CPU_ROOM)
-    shape = shard_shape(model, tp)
-    batches = designed_batches(
-        model,
-        tp=tp,
-        kv_bytes=room * shape.kv_bytes_per_token,
-        points=points,
-        max_context=None if machine.cuda else CPU_CONTEXT,
-        max_tokens=limit,
-    )
+    batches = _design(machine, layers, model, tp, points, max_tokens)
     plan = measuring_order(batches, sentinels=sentinels, seed=seed)
     layers.reserve(
         max(2 * max(b.decodes * b.context + b.prefills * (b.past_tokens + b.new_tokens) for b in batches), 4096)
     )
     reduce_time, reduce_note = _allreduce(torch, machine, gpu, model, tp)
     budget = min(POINT_SECONDS, 0.6 * max_seconds / len(plan))
-    # clocks rise and caches fill before anything counts
-    warm, warm_head, _ = layers.prepare(plan[0].batch)
-    for _ in range(3):
-        for work in warm:
-            machine.seconds(work.body, 1, 0.1 if machine.cuda else 0.01)
-        machine.seconds(warm_head, 1, 0.01)
+    _warm(machine, layers, plan[0].batch)
     begun = time.monotonic()
     measured: list[Batch] = []
     times: list[float] = []
@@ -328,39 +364,22 @@ def measure(
             skipped += 1
             continue
         try:
-            works, head, copies = layers.prepare(run.batch)
-            layers_s = sum(
-                machine.seconds(work.body, copies, budget / len(works)) * work.stand_for / work.built for work in works
-            )
-            head_s = machine.seconds(head, 1, 0.2 * budget)
+            total = _timed(machine, layers, run.batch, budget) + reduce_time(run.batch.tokens)
         except (RuntimeError, DeviceFull) as error:
             if not device_full(torch, error):
                 raise
             too_large += 1
             torch.cuda.empty_cache()
             continue
-        total = layers_s + head_s + reduce_time(run.batch.tokens)
         measured.append(run.batch)
         times.append(total)
     if progress is not None:
         progress(len(plan), len(plan), "done")
     seconds = time.monotonic() - begun
-    notes = [f"{layers.built} were built and extrapolated, head and argmax added", *layers.notes]
-    notes += [reduce_note] if reduce_note else []
-    notes += [f"{skipped} points were not measured: time was up"] if skipped else []
-    notes += [f"{too_large} points did not fit in memory"] if too_large else []
-    notes.append("the engine's host time is not in it; measure a running server to see it")
-    if machine.cuda:
-        notes.append(layers.attention_note)
-        notes.append(
-            "norms, positions and activations: "
-            + ("a kernel each" if layers.between.fused else "torch's, not fused: too slow")
-        )
-        if machine.launched:
-            notes.append(f"{machine.launched} timings could not be captured as CUDA graphs: launches are in them")
+    notes = _notes(machine, layers, reduce_note, skipped, too_large)
     cuda = f", CUDA {torch.version.cuda}" if machine.cuda else ""
     apart = layers.joined is None
-    del layers, warm, warm_head
+    del layers
     if machine.cuda:
         torch.cuda.empty_cache()
     return Measured(
@@ -368,5 +387,5 @@ def measure(
         device=machine.name,
         versions=f"torch {torch.__version__}{cuda}",
         seconds=seconds,
-        notes=tuple(notes),
+        notes=notes,
     )

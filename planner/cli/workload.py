@@ -12,6 +12,7 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
+    from planner.workload.compact import CompactionError
     from planner.workload.workload import Workload
 
 app = typer.Typer(
@@ -105,7 +106,6 @@ def import_(
     from planner.cli.output import emit, say
     from planner.errors import InputError
     from planner.units import parse_duration, parse_fraction
-    from planner.workload.compact import compact, compact_within, compaction_error
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
     from planner.workload.resolve import resolve_workload
@@ -143,16 +143,8 @@ def import_(
     bound = parse_fraction(max_error, "--max-error")
     if bound < 0.0:
         raise InputError(f"--max-error: must not be negative, got {max_error}")
-    reached: dict[str, float] | None = None
-    if rows is not None:
-        small = compact(workload, rows)
-        error = compaction_error(workload, small)
-    elif bound > 0.0 and workload.rows > _FEW_ROWS:
-        small, error = compact_within(workload, bound)
-    else:
-        small, error = workload, None
+    small, error = _compacted(workload, rows, bound)
     if error is not None:
-        reached = error.to_dict()
         account.append(
             f"compacted {workload.rows:,} distinct requests to {small.rows:,} rows; largest errors: "
             f"E[S] {error.mean_iterations:.3%}, C_s^2 {error.scv_iterations:.3%}, F {error.cdf:.3%}, "
@@ -161,12 +153,23 @@ def import_(
     if report is not None:
         import json
 
-        emit(
-            json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports], "compaction": reached}, indent=2),
-            report,
-        )
+        reached = None if error is None else error.to_dict()
+        told = {"schema_version": 1, "files": [r.to_dict() for r in reports], "compaction": reached}
+        emit(json.dumps(told, indent=2), report)
     emit(csv_text(small), output)
     say(account)
+
+
+def _compacted(workload: Workload, rows: int | None, bound: float) -> tuple[Workload, CompactionError | None]:
+    """In so many rows, or in as few as keep the errors within the bound; and those errors."""
+    from planner.workload.compact import compact, compact_within, compaction_error
+
+    if rows is not None:
+        small = compact(workload, rows)
+        return small, compaction_error(workload, small)
+    if bound > 0.0 and workload.rows > _FEW_ROWS:
+        return compact_within(workload, bound)
+    return workload, None
 
 
 _FEW_ROWS = 1000  # a trace with fewer distinct requests is kept as it is

@@ -166,13 +166,6 @@ def cheapest_allocation(
     descend(0, {}, 0.0, np.zeros(len(promises)))
     if best is None:
         return None
-    names = " and ".join(p.label for p in promises)
-    sizes = [
-        PoolSize(
-            best[k],
-            look(k, best[k])[0],
-            Remark("fleet_promise" if len(pools) > 1 else "only_pool_promise", {"promise": names}),
-        )
-        for k in range(len(pools))
-    ]
-    return best_cost, sizes
+    code = "fleet_promise" if len(pools) > 1 else "only_pool_promise"
+    why = Remark(code, {"promise": " and ".join(p.label for p in promises)})
+    return best_cost, [PoolSize(best[k], look(k, best[k])[0], why) for k in range(len(pools))]

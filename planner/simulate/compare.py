@@ -126,6 +126,14 @@ def _check_asked(policies: Sequence[str], rates_per_s: Sequence[float], paramete
         raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")
 
 
+def _seeds(seeds: int | Sequence[int], requests: int) -> tuple[int, ...]:
+    """Seeds of the runs, of which there is one at least, and long enough."""
+    found = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
+    if not found or requests < 10:
+        raise InputError("seeds and requests: at least one run of at least 10 requests is needed")
+    return found
+
+
 def compare_policies(
     policies: Sequence[str],
     rates_per_s: Sequence[float],
@@ -176,15 +184,14 @@ def compare_policies(
     setting, given = setting or Setting(), dict(parameters or {})
     _check_asked(policies, rates_per_s, given)
     inputs, outputs = whole_tokens(input_tokens, "input_tokens"), whole_tokens(output_tokens, "output_tokens")
-    seed_list = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
-    if not seed_list or requests < 10:
-        raise InputError("seeds and requests: at least one run of at least 10 requests is needed")
+    seed_list = _seeds(seeds, requests)
     w = np.ones(inputs.size) if weight is None else np.asarray(weight, dtype=float)
     mean_input, mean_output = float(np.average(inputs, weights=w)), float(np.average(outputs, weights=w))
     comparison = Comparison([], requests, seed_list)
     total, done = len(policies) * len(rates_per_s) * len(seed_list), 0
     try:
         for rate in rates_per_s:
+            process = Arrival(rate) if arrival is None else replace(arrival, rate_per_s=rate)
             for name in policies:
                 situation = Situation(
                     setting.slots, setting.token_budget, iteration, mean_input, mean_output, rate, setting.strict_share
@@ -195,7 +202,6 @@ def compare_policies(
                 for seed in seed_list:
                     rng = np.random.Generator(np.random.PCG64(seed))
                     rows = sample_rows(weight, inputs.size, requests, rng)
-                    process = Arrival(rate) if arrival is None else replace(arrival, rate_per_s=rate)
                     times = arrival_times(process, requests, rng)
                     strict = rng.random(requests) < setting.strict_share
                     sample = _requests(times, inputs[rows], outputs[rows], strict, setting)

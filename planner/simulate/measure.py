@@ -123,15 +123,7 @@ def result_of(
     sent = sum(r.times.size + r.rejected for r in runs)
     rejected = sum(r.rejected for r in runs)
     completed = sum(int(np.sum(~np.isnan(r.done))) for r in runs)
-    warnings: list[str] = []
-    if not stable:
-        warnings.append(
-            "unstable: the backlog grows as long as requests arrive, so the quantiles only tell how long the run was"
-        )
-    if rejected:
-        warnings.append(f"{rejected:,} of {sent:,} requests can never fit into a replica's KV memory and were rejected")
-    if stable and not all(m.settled for m in seen):
-        warnings.append("the run is short against the time requests stay: the beginning may still be felt")
+    warnings = _warnings(stable, all(m.settled for m in seen), rejected, sent)
     measured = sum(s.ttft_s.size for s in samples)
     for q in quantiles:
         if not estimate([s.ttft_s for s in samples], q).enough:
@@ -170,6 +162,20 @@ def result_of(
         whole=traffic.whole,
         samples=tuple(samples),
     )
+
+
+def _warnings(stable: bool, settled: bool, rejected: int, sent: int) -> list[str]:
+    """What to know of the runs before believing them."""
+    warnings = []
+    if not stable:
+        warnings.append(
+            "unstable: the backlog grows as long as requests arrive, so the quantiles only tell how long the run was"
+        )
+    if rejected:
+        warnings.append(f"{rejected:,} of {sent:,} requests can never fit into a replica's KV memory and were rejected")
+    if stable and not settled:
+        warnings.append("the run is short against the time requests stay: the beginning may still be felt")
+    return warnings
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,32 +113,40 @@ def _categories(
     return None, [share], [f"rows carry no category: a compressible share of {share:.3g} is assumed at every length"]
 
 
-def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
-    """The whole file, or all its problems at once."""
-    path = source.name
-    meta = Metadata(path)
-    rows = _read_rows(source, meta)
-    problems = rows.problems
-    tokens, cdf = np.array(rows.columns[0]), np.array(rows.columns[1])
-    if rows.lines:
-        problems += check_cdf(path, rows.lines, tokens, cdf)
-    arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
-    traffic, sessions = meta.traffic(), meta.sessions()
-    given = Split.of(
+def _split(meta: Metadata, options: ReadOptions) -> Split:
+    """How totals are divided into prompt and answer, by the options or by the file."""
+    return Split.of(
         options,
         meta.number("output_share"),
         meta.number("mean_input", "mean_input_tokens"),
         meta.number("mean_output", "mean_output_tokens"),
         meta.text("split"),
     )
-    stated = {of: meta.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
-    for name in compressible:
-        if rows.names and name not in rows.names:
-            meta.problem("compressible", f"no row has category {name!r}")
-    problems += meta.problems
+
+
+def _refuse(problems: list[str], path: str) -> None:
+    """All that is wrong with a file as one error, the first of them where they are many."""
     if problems:
         shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
         raise InputError.from_problems(shown, heading=f"{path}: {len(shown)} problems" if len(shown) > 1 else None)
+
+
+def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    """The whole file, or all its problems at once."""
+    path = source.name
+    meta = Metadata(path)
+    rows = _read_rows(source, meta)
+    tokens, cdf = np.array(rows.columns[0]), np.array(rows.columns[1])
+    if rows.lines:
+        rows.problems += check_cdf(path, rows.lines, tokens, cdf)
+    arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
+    traffic, sessions = meta.traffic(), meta.sessions()
+    given = _split(meta, options)
+    stated = {of: meta.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
+    for label in compressible:
+        if rows.names and label not in rows.names:
+            meta.problem("compressible", f"no row has category {label!r}")
+    _refuse([*rows.problems, *meta.problems], path)
 
     name = meta.text("name") or source.path.name.split(".")[0]
     weight = np.diff(cdf / cdf[-1], prepend=0.0)
@@ -176,7 +184,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     )
     if any(stated.values()):
         workload = workload.with_stated_quantiles(stated)
-    report = ImportReport(
+    return workload, ImportReport(
         path=path,
         format=FORMAT.name,
         rows_read=len(rows.lines),
@@ -185,7 +193,6 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
         span_s=meta.number("span_s"),
         notes=tuple(filter(None, [split, arrivals.assumed, *notes])),
     )
-    return workload, report
 
 
 FORMAT = Format(
