@@ -177,16 +177,7 @@ def wait_settings(
             "schedulers with it, do not promise latencies"
         )
     design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
-    if not found.stable:
-        verdict = "overload"
-        reason = (
-            f"{rate:.4g} requests/s per replica exceed what any policy sustains (1 - d1 S = {fluid_state.slack:.3g})"
-        )
-    elif scale <= 1.0 or not found.fits:
-        need = found.M_pi if scale > 1.0 else fluid_state.M
-        verdict, reason = "memory too small", f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
-    else:
-        verdict, reason = "stable", f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
+    verdict, reason = _verdict(found, fluid_state, scale, rate, C)
     return WaitSettings(
         about=replica.describe(),
         replicas=count,
@@ -252,6 +243,20 @@ def _rows(own: list[_Class], found: fluid.WaitThresholds, d0: float, d1: float) 
         }
         for j, (lam, l, o) in enumerate(own)
     )
+
+
+def _verdict(
+    found: fluid.WaitThresholds, state: fluid.FluidEquilibrium, scale: float, rate: float, C: float
+) -> tuple[str, str]:
+    """Verdict, and why in a sentence."""
+    if not found.stable:
+        return "overload", (
+            f"{rate:.4g} requests/s per replica exceed what any policy sustains (1 - d1 S = {state.slack:.3g})"
+        )
+    if scale <= 1.0 or not found.fits:
+        need = found.M_pi if scale > 1.0 else state.M
+        return "memory too small", f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
+    return "stable", f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
 
 
 def _nested_row(design: nested.NestedDesign, C: float, horizon_s: float, delta: float) -> dict[str, Any]:

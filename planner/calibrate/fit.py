@@ -348,6 +348,36 @@ class _Search:
         return at
 
 
+def _enough(points: Points) -> None:
+    """Enough different batches to fit anything to."""
+    count = len(points)
+    distinct = len(set(points.batches))
+    if count < MIN_POINTS or distinct < MIN_POINTS:
+        same = " (all the same batch)" if distinct == 1 and count > 1 else ""
+        raise CalibrationError(
+            f"{points.source}: {count} points, {distinct} different batches{same}: nothing can be fitted to that",
+            f"At least {MIN_POINTS} different batches are needed, {ENOUGH_POINTS}-24 designed ones are enough.",
+        )
+
+
+def _left_out(search: _Search, at: _At) -> tuple[FloatArray, int]:
+    """Errors at points fitted without their group, those far off aside [1]; and how many groups there are."""
+    points = search.points
+    group = _groups(points)
+    groups = int(group.max()) + 1
+    found = search.again(at, 1.0 * (group != np.arange(groups)[:, None]), np.tile(search.mean(at.free), (groups, 1)))
+    times, _ = predict(at.design, found.theta)
+    own = times[group, np.arange(len(points))] * np.exp(found.drift[group] * at.design.position)
+    return np.abs(own / points.time_s - 1.0)[at.counted > 0.0], groups
+
+
+def _grouped(given: Points, fitted: Points, groups: int) -> str:
+    """How many points were fitted, and left out in how many groups."""
+    thinned = given is not fitted
+    by = f"Fitted to {len(fitted):,} of {len(given):,} points, spread evenly over the batches; errors by kind are those of all. "
+    return f"{by if thinned else ''}Points were left out in {groups} groups of batches, not one by one."
+
+
 def fit_points(
     points: Points,
     prior: IterationModel,
@@ -396,32 +426,20 @@ def fit_points(
     """
     given, points = points, _thinned(points)
     count = len(points)
-    distinct = len(set(points.batches))
-    if count < MIN_POINTS or distinct < MIN_POINTS:
-        same = " (all the same batch)" if distinct == 1 and count > 1 else ""
-        raise CalibrationError(
-            f"{points.source}: {count} points, {distinct} different batches{same}: nothing can be fitted to that",
-            f"At least {MIN_POINTS} different batches are needed, {ENOUGH_POINTS}-24 designed ones are enough.",
-        )
+    _enough(points)
     rng = np.random.default_rng(seed)
     sd = prior_width * np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
     has_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
     search = _Search(points, prior, _theta(prior), sd, _position(points, points))
     begin = search.best_start(tiles, has_mixed, rng)
     at = search.settled(begin, has_mixed)
-    tile, design, theta, drift, free, counted = at.tile, at.design, at.theta, at.drift, at.free, at.counted
+    tile, design, theta, drift, free = at.tile, at.design, at.theta, at.drift, at.free
     mean = search.mean(free)
     weights = rng.dirichlet(np.full(count, CONCENTRATION), size=resamples) * count
     means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
     sample_theta = search.again(at, weights, means).theta
 
-    group = _groups(points)
-    groups = int(group.max()) + 1
-    loo = search.again(at, 1.0 * (group != np.arange(groups)[:, None]), np.tile(mean, (groups, 1)))
-    loo_time, _ = predict(design, loo.theta)
-    own = loo_time[group, np.arange(count)] * np.exp(loo.drift[group] * design.position)
-    loo_error = np.abs(own / points.time_s - 1.0)[counted > 0.0]
-
+    loo_error, groups = _left_out(search, at)
     everything = design if given is points else _design(given, prior, tile, _position(given, points))
     fitted = predict(everything, theta[None])[0][0] * np.exp(drift * everything.position)
     residuals = given.time_s / fitted - 1.0
@@ -432,16 +450,12 @@ def fit_points(
     if not free[_X]:
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
     identified = _identified(points, design, theta, intervals, sample_theta, sd, bool(free[_X]))
-    covered = _covered(points)
-    kinds = _by_kind(given, residuals)
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
     warnings = _warnings(
         given, identified, has_mixed, outliers, residuals, drift if search.drift_sd else None, loo_mean
     )
     if count > LEFT_OUT_ALONE:
-        thinned = f"{count:,} of {len(given):,} points, spread evenly over the batches" if given is not points else ""
-        fitted_to = f"Fitted to {thinned}; errors by kind are those of all. " if thinned else ""
-        warnings.append(f"{fitted_to}Points were left out in {groups} groups of batches, not one by one.")
+        warnings.append(_grouped(given, points, groups))
     return Fit(
         iteration=iteration,
         prior=prior,
@@ -453,10 +467,10 @@ def fit_points(
         leave_one_out_p95=loo_p95,
         leave_one_out_rms=float(np.sqrt(np.mean(loo_error**2))),
         residuals=residuals,
-        kinds=kinds,
+        kinds=_by_kind(given, residuals),
         drift=math.expm1(drift) if search.drift_sd else None,
         outliers=outliers,
-        covered=covered,
+        covered=_covered(points),
         warnings=tuple(warnings),
         points=count,
         prior_error=float(np.abs(_times(prior, given) / given.time_s - 1.0).mean()),

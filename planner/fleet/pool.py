@@ -316,7 +316,7 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
     return worst
 
 
-def smallest_pool(
+def smallest_pool(  # noqa: C901 - one search whose steps share all they have looked at
     model: PoolModel,
     arrival_rate_per_s: float,
     promises: Promises,

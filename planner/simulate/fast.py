@@ -259,7 +259,7 @@ class MixedReplica:
             j += 1
         return j
 
-    def run(self, until: float) -> None:
+    def run(self, until: float) -> None:  # noqa: C901 - an inner loop: a call per step would cost more than the step
         """Run until `until`: effects of iterations ending then have happened, decisions due then are still to be made."""
         if self.asleep:
             return

@@ -135,7 +135,7 @@ class SlotReplica:
             found = self._durations[key] = self.model.time(active, 0.0, tokens, 0.0)
         return found
 
-    def run(self, until: float) -> None:
+    def run(self, until: float) -> None:  # noqa: C901 - an inner loop: a call per step would cost more than the step
         """Run until `until`: effects of iterations ending then have happened, decisions due then are still to be made."""
         if self.asleep:
             return

@@ -1,0 +1,173 @@
+"""Functions of a size that a reader keeps in mind: code lines and parameters; ruff holds their branches (pyproject.toml)."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1] / "planner"
+
+LINES = 60
+PARAMETERS = 8
+
+SIGNATURE = "a line or more per option, which shells and editors complete; what it does is short"
+FORWARDED = "takes what the verb or command of its name takes, by keyword"
+ONE_FORMULA = "one formula, its terms in the order of the page that derives it"
+FIELDS = "keeps what it is given: a field per parameter, most of them by the names of the paper or the engine"
+INNER_LOOP = "an inner loop: a call per step would cost more than the step does"
+IN_STEPS = "one procedure whose steps share most of what they know; a step of its own has a function"
+QUANTITIES = "a formula of that many quantities, by the names of its source"
+SETTINGS = "independent settings of one run, most by keyword with a default"
+
+LONG = {
+    "api.py: plan": SIGNATURE,
+    "api.py: schedule": SIGNATURE,
+    "api.py: what_if": SIGNATURE,
+    "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
+    "calibrate/layers.py: Layers.__init__": FIELDS,
+    "calibrate/microbench.py: measure": SIGNATURE,
+    "calibrate/run.py: calibrate_server": SIGNATURE,
+    "calibrate/servers.py: fit_server": IN_STEPS,
+    "cli/calibrate.py: calibrate": SIGNATURE,
+    "cli/compress.py: serve": SIGNATURE,
+    "cli/plan.py: plan": SIGNATURE,
+    "cli/schedule.py: schedule": SIGNATURE,
+    "cli/simulate.py: simulate": SIGNATURE,
+    "cli/workload.py: import_": SIGNATURE,
+    "fleet/grid.py: SearchGrid.set_bounds": IN_STEPS,
+    "fleet/inventory.py: solve_within_stock": IN_STEPS,
+    "fleet/pool.py: smallest_pool": IN_STEPS,
+    "iteration/roofline.py: roofline": ONE_FORMULA,
+    "methods/burst.py: PoolArrivals.path": IN_STEPS,
+    "queueing/mixed/latency.py: per_token": ONE_FORMULA,
+    "queueing/mixed/replica.py: MixedReplica.__init__": FIELDS,
+    "queueing/mixed/replica.py: MixedReplica._integrate": ONE_FORMULA,
+    "queueing/mixed/replica.py: MixedReplica._solve": IN_STEPS,
+    "queueing/mixed/replica.py: MixedReplica._solve_shared": IN_STEPS,
+    "queueing/mixed/replica.py: MixedReplica._solve_steered": IN_STEPS,
+    "queueing/mixed/throughput.py: max_throughput": IN_STEPS,
+    "queueing/slots/latency.py: ReplicaLatency._assemble": ONE_FORMULA,
+    "simulate/fast.py: MixedReplica.run": INNER_LOOP,
+    "simulate/slots.py: SlotReplica.run": INNER_LOOP,
+}
+"""Functions of more than :data:`LINES` code lines -> why."""
+
+WIDE = {
+    "autoscale/derive.py: autoscaling": FORWARDED,
+    "calibrate/layers.py: Layers.__init__": FIELDS,
+    "calibrate/load_generators.py: point": SETTINGS,
+    "calibrate/microbench.py: measure": SETTINGS,
+    "calibrate/run.py: calibrate": FORWARDED,
+    "calibrate/run.py: calibrate_device": FORWARDED,
+    "calibrate/run.py: calibrate_files": FORWARDED,
+    "calibrate/run.py: calibrate_server": FORWARDED,
+    "calibrate/solver.py: minimise": QUANTITIES,
+    "calibrate/solver.py: solve": QUANTITIES,
+    "cli/calibrate.py: _launch": FORWARDED,
+    "cli/calibrate.py: _what_would_be": FORWARDED,
+    "fluid/rad.py: T_P_SA": QUANTITIES,
+    "fluid/rad.py: inv_mu_lin": QUANTITIES,
+    "methods/mixed.py: MixedPool.__init__": FIELDS,
+    "queueing/common_clock.py: follow_slots": SETTINGS,
+    "queueing/mixed/backlog.py: solve_backlog": QUANTITIES,
+    "queueing/mixed/fluctuations.py: LifeSpectra.at": QUANTITIES,
+    "queueing/mixed/latency.py: first_token": QUANTITIES,
+    "queueing/mixed/latency.py: per_token": QUANTITIES,
+    "queueing/mixed/replica.py: MixedReplica.__init__": FIELDS,
+    "queueing/mixed/replica.py: MixedReplica._integrate": QUANTITIES,
+    "queueing/slots/latency.py: ReplicaLatency._assemble": QUANTITIES,
+    "simulate/answered.py: simulate_clients": SETTINGS,
+    "simulate/clients.py: _Pool.__init__": FIELDS,
+    "simulate/clients.py: run_clients": SETTINGS,
+    "simulate/compare.py: compare_policies": FORWARDED,
+    "simulate/fast.py: MixedReplica.__init__": FIELDS,
+    "simulate/pair.py: _together": FORWARDED,
+    "simulate/pair.py: simulate_pair": SETTINGS,
+    "simulate/plan.py: verify_fleet": FORWARDED,
+    "simulate/policies/eb_plus.py: EbPlus.__init__": FIELDS,
+    "simulate/policies/eb_star.py: AdaptiveExclusiveBatching.__init__": FIELDS,
+    "simulate/pool.py: simulate_pool": SETTINGS,
+    "simulate/run.py: run_policy": SETTINGS,
+    "studies/costs.py: costs_of": FORWARDED,
+    "studies/what_if.py: sweep": FORWARDED,
+    "workload/formats/rows.py: table_format": FIELDS,
+    "workload/importing.py: read_workload": FORWARDED,
+    "workload/query.py: query": FORWARDED,
+    "workload/stretches.py: stretches": SETTINGS,
+    "workload/workload.py: Workload.from_arrays": FIELDS,
+    "workload/workload.py: Workload.rebuilt": FIELDS,
+}
+"""Functions of more than :data:`PARAMETERS` parameters -> why. Commands and verbs are as wide as what they can be asked."""
+
+SILENT = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def functions() -> Iterator[tuple[str, str, ast.FunctionDef]]:
+    """(path and qualified name, text of the file, node) of every function, those inside others too."""
+    for path in sorted(ROOT.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        open_ones: list[tuple[str, ast.AST]] = [("", ast.parse(text))]
+        while open_ones:
+            outer, node = open_ones.pop()
+            for child in ast.iter_child_nodes(node):
+                name = outer
+                if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                    name = f"{outer}.{child.name}" if outer else child.name
+                if isinstance(child, ast.FunctionDef):
+                    yield f"{path.relative_to(ROOT).as_posix()}: {name}", text, child
+                open_ones.append((name, child))
+
+
+def code_lines(text: str) -> set[int]:
+    """Lines that hold code: docstrings, comments and blank lines do not."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in SILENT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def lengths() -> dict[str, tuple[int, int]]:
+    """Code lines of every function that spans a page: in all, and behind its signature."""
+    known: dict[str, set[int]] = {}
+    found = {}
+    for name, text, node in functions():
+        if (node.end_lineno or node.lineno) - node.lineno < LINES:
+            continue
+        if text not in known:
+            known[text] = code_lines(text)
+        own = [k for k in known[text] if node.lineno <= k <= (node.end_lineno or node.lineno)]
+        found[name] = len(own), sum(k >= node.body[0].lineno for k in own)
+    return found
+
+
+def test_functions_are_within_a_page() -> None:
+    found = lengths()
+    assert sorted(name for name, (lines, _) in found.items() if lines > LINES and name not in LONG) == []
+    assert sorted(name for name in LONG if name not in found or found[name][0] <= LINES) == [], "listed, and short"
+    hidden = [name for name, why in LONG.items() if why == SIGNATURE and found[name][1] > LINES]
+    assert hidden == [], "long behind the signature too"
+
+
+def as_wide_as_asked(name: str) -> bool:
+    """Commands, and the verbs of the Python interface."""
+    path, _, function = name.partition(": ")
+    return path == "api.py" or (path.startswith("cli/") and not function.startswith("_") and path != "cli/options.py")
+
+
+def test_functions_take_few_parameters() -> None:
+    wide = set()
+    for name, _, node in functions():
+        taken = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        if len([a for a in taken if a not in ("self", "cls")]) > PARAMETERS and not as_wide_as_asked(name):
+            wide.add(name)
+    assert sorted(wide - WIDE.keys()) == []
+    assert sorted(WIDE.keys() - wide) == [], "listed, and narrow"
