@@ -318,7 +318,7 @@ def _check_values(data: Any, source: str, infinite: bool = False) -> None:
         path, value = stack.pop()
         place = f"{source}: {path}: " if path else f"{source}: "
         if isinstance(value, str):
-            if not _is_text(value):
+            if not is_text(value):
                 problems.append(f"{place}text with half a character (a lone surrogate)")
         elif isinstance(value, bool) or value is None:
             continue
@@ -332,7 +332,7 @@ def _check_values(data: Any, source: str, infinite: bool = False) -> None:
             seen.add(id(value))
             items = value.items() if isinstance(value, Mapping) else enumerate(value)
             for key, inner in items:
-                if isinstance(key, str) and not _is_text(key):
+                if isinstance(key, str) and not is_text(key):
                     problems.append(f"{place}a key with half a character (a lone surrogate)")
                     continue
                 shown = printable(str(key), 60)
@@ -341,7 +341,7 @@ def _check_values(data: Any, source: str, infinite: bool = False) -> None:
         raise InputError.from_problems(sorted(problems))
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether a string can be written as UTF-8."""
     if value.isascii():
         return True

@@ -181,7 +181,7 @@ def format_count(value: float) -> str:
     >>> format_count(28185), format_count(7.8345), format_count(0.0123)
     ('28,185', '7.83', '0.0123')
     """
-    if value == int(value) and abs(value) < 1e15:
+    if abs(value) < 1e15 and value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 1000 else _significant(value)
 
@@ -217,8 +217,8 @@ def format_usd(value: float) -> str:
 
 
 def _significant(value: float, digits: int = 3) -> str:
-    if value == 0.0:
-        return "0"
+    if value == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -12,7 +12,7 @@ import typer
 from planner._version import __version__
 from planner.cli.commands import Commands
 from planner.cli.output import open_streams, say
-from planner.documents import printable
+from planner.documents import is_text, printable
 from planner.errors import FleetOptError, InputError
 
 app = typer.Typer(
@@ -66,6 +66,10 @@ def run(arguments: list[str] | None = None) -> None:
     _keep_freed_memory()
     open_streams()
     try:
+        # bytes that are no text name a file, or nothing
+        for word in sys.argv[1:] if arguments is None else arguments:
+            if not is_text(word) and not os.path.exists(word):
+                raise InputError(f"{printable(word)}: is neither text (UTF-8) nor the name of a file")
         # the framework itself exits with 2 on wrong usage and with 130 when interrupted
         app(args=arguments)
     except FleetOptError as error:

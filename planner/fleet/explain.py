@@ -86,10 +86,7 @@ def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> Inf
     return InfeasibleError(
         f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}",
         "What would help:",
-        [
-            relaxed(p, round_up(NOT_NEAR * worst.best_s)),
-            *helps,
-        ],
+        [*([relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []), *helps],
         p,
         worst.best_s,
     )

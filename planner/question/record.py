@@ -13,6 +13,13 @@ from planner.documents import load_document
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.promise import GOODPUT, Promise, Slo
+from planner.units import RATE_RULE, is_rate
+
+_FINITE = (
+    "low_tokens", "high_tokens", "share", "arrival_rate_per_s", "mean_input_tokens", "mean_output_tokens", "kv_tokens",
+    "capacity_per_s", "load", "slot_occupancy", "cost_usd_per_hour",
+)  # fmt: skip
+"""Of a pool: only latencies may be infinite, which JSON writes as null."""
 
 
 class _Unlike(Exception):
@@ -44,6 +51,13 @@ def recorded_plan(path: Any, promises: Sequence[Promise]) -> Plan | None:
         plan: Plan = _read(Plan, told)
     except (_Unlike, KeyError, TypeError):
         return None
+    if missing := [
+        f"{path}: pools[{k}].{name}: is no number"
+        for k, pool in enumerate(plan.pools)
+        for name in _FINITE
+        if not math.isfinite(getattr(pool, name))
+    ] + [f"{path}: arrival_rate_per_s: {RATE_RULE}"] * (not is_rate(plan.arrival_rate_per_s)):
+        raise InputError.from_problems(missing)
     sums = (plan.replicas, plan.gpus, plan.cost_usd_per_hour)
     stated = (data.get("replicas"), data["gpus"], data["cost_usd_per_hour"])
     if sums[:2] != stated[:2] or not math.isclose(sums[2], stated[2], rel_tol=1e-9):

@@ -427,6 +427,10 @@ def _sessions(
     return joined(found), notes
 
 
+_YEAR_S = 365.25 * 86_400.0
+_LONGEST_S = 5.0 * _YEAR_S  # nobody has kept requests for longer
+
+
 def _arrivals(
     traces: Sequence[TraceBuilder],
 ) -> tuple[Arrivals, np.ndarray[tuple[int], np.dtype[np.float64]] | None]:
@@ -446,6 +450,11 @@ def _arrivals(
     if len(traces) > 1 and not absolute:
         of_files = [moments - moments.min() for moments in of_files]
     times = _joined(of_files)
+    if (span := float(np.ptp(times))) > _LONGEST_S:
+        raise InputError(
+            f"{timed[0].path}: its times span {span / _YEAR_S:,.0f} years, from {times.min():.10g} s to {times.max():.10g} s",
+            "One of them is no time of a request, or its unit is another one (--time-unit): correct it, or leave the row out.",
+        )
     complete = all(len(t.times) == len(t.inputs) for t in traces)
     return arrivals_from_times(times, absolute=bool(absolute)), times if complete else None
 

@@ -76,6 +76,12 @@ WHOLE = 1.5
 OVERHEAD = 1.2
 """Requests before and after a stretch over those of its warm-up twice, about [1]: where work waits it begins earlier."""
 
+MOST_COPIES = 1 << 17
+"""Copies of a trace laid over each other; of more, each stands for several: where nothing is left of bursts but what they make."""
+
+MOST_BLOCKS = 400_000
+"""Stretches of a draw: months of them; those of a trace of years are longer."""
+
 MOST_BINS = 400_000
 """Sums taken to see where the draws are busy."""
 
@@ -201,8 +207,10 @@ class _Laid:
         copies = trace.copies(rate_per_s)
         # a mean gap after the last request, where the copies go round
         self.span = float(trace.times_s[-1]) * (1.0 + 1.0 / max(trace.requests - 1, 1))
-        number = max(int(np.ceil(copies - 1e-9)), 1)
+        number = int(np.clip(np.ceil(copies - 1e-9), 1, MOST_COPIES))
         self.share = np.minimum(copies - np.arange(number), 1.0)
+        if copies > MOST_COPIES:
+            self.share *= copies / number
         draws = (
             1
             if number == 1 or growth == "use"
@@ -212,7 +220,7 @@ class _Laid:
                 if p <= np.clip(MOST_SHIFTS // number, 2, np.clip(DRAWN_S / self.span, 5, MOST_DRAWS))
             )
         )
-        self.blocks = max(round(self.span / block_s), 1)
+        self.blocks = max(min(round(self.span / block_s), MOST_BLOCKS), 1)
         self.fine = int(np.clip(MOST_BINS / (draws * number * self.blocks), 4, block_s))
         bins = self.bins = self.blocks * self.fine
         self.step = self.span / bins

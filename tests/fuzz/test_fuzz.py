@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from functools import cache
 from itertools import islice
@@ -215,6 +216,38 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes]]] = {
         {"profile.yaml": b"batch_tokens::\t4096\nname: [1]\n"},
     ),
     "20,000 sentences": (["compress", "text", "log.txt", "--budget", "40"], {"log.txt": b"Ab cd. " * 20_000}),
+    "a row of next to no weight": (
+        ["plan", "--cdf", "mine.csv", *QUICK],
+        {"mine.csv": WORKLOAD.replace("120,0.3", "120,4.9e-324").encode()},
+    ),
+    "times of 54 years": (
+        ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20"],
+        {"trace.csv": TRACE.replace("1715300000.700", "1e-9").encode()},
+    ),
+    "more copies of a trace than can be laid": (
+        ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20", "--rate", "1e9", "--no-options"],
+        {},
+    ),
+    "iterations of weeks": (
+        ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", *QUICK],
+        {"profile.yaml": re.sub(r"\n  g: .*", "\n  g: 1e6", sound()["profile.yaml"]).encode()},
+    ),
+    "a plan without a rate": (
+        ["report", "plan.yaml", "--options-seconds", "0"],
+        {"plan.yaml": re.sub("\narrival_rate_per_s: .*", "\narrival_rate_per_s: null", sound()["plan.yaml"]).encode()},
+    ),
+    "a pool of no capacity": (
+        ["report", "plan.yaml", "--options-seconds", "0"],
+        {"plan.yaml": re.sub("capacity_per_s: .*", "capacity_per_s: null", sound()["plan.yaml"]).encode()},
+    ),
+    "half a character for a language": (
+        ["compress", "text", "log.txt", "--budget", "40", "--language", "\ud800"],
+        {},
+    ),
+    "a model of many words": (
+        ["plan", "--cdf", "mine.csv", "--model", "model.json", *QUICK],
+        {"model.json": MODEL.replace("128256", "1.7976931348623157e308").encode()},
+    ),
     "a profile's name climbs": (["calibrate", "--from", "points.csv", "--name", "../../x"], {}),
 }
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+_NOTHING = 1e-12  # of a request in a million millions no one can tell
+
 COLUMNS = ("tokens", "cdf", "input_tokens", "output_tokens", "category")
 
 
@@ -150,6 +152,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
 
     name = meta.text("name") or source.path.name.split(".")[0]
     weight = np.diff(cdf / cdf[-1], prepend=0.0)
+    weight[weight < _NOTHING] = 0.0
     lower = lower_edges(tokens)
     split: str | None = meta.text("length_split") or None
     if rows.width == 2:
