@@ -25,6 +25,10 @@ FloatArray = NDArray[np.float64]
 PROMPT_BINS = 40
 """Log-spaced bins of prompt lengths for the surrogate's long prompt."""
 
+WORTH_CUTTING = 0.01
+"""Share of the requests, prompt tokens, decodes or contexts below a boundary from which on it is searched: a pool of less frees no
+more of the others than that, and what a split there would save is how the path happens to fall."""
+
 MAX_BOUNDARIES = 60
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
 
@@ -101,10 +105,13 @@ class SearchGrid:
         if self.search.boundaries is not None:
             return self.search.boundaries
         points = distinct(self.moments.total)
+        below = np.array([self.moments.cumulative(b) for b in points])
+        parts = below[:, [m.SHARE, m.NEW_INPUT, m.DECODE, m.KV]]
+        worth = np.max(parts / np.maximum(parts[-1], 1e-300), axis=1) >= WORTH_CUTTING
+        points, share = points[worth], below[worth, m.SHARE]
         if len(points) <= MAX_BOUNDARIES:
             return tuple(points.tolist())
         # even steps in probability and in log length: bulk and tail both get boundaries
-        share = np.array([self.moments.cumulative(b)[m.SHARE] for b in points])
         place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
         wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
         return tuple(distinct(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
