@@ -272,12 +272,16 @@ class Fleet:
         for pool in self.pools:
             if fleet_rate_per_s * pool.law.share > cap * pool.size.replicas * pool.capacity_per_s:
                 return False
-        found = self.predict(fleet_rate_per_s, self.counts)
+        found = self.look(fleet_rate_per_s)
         if any(broken(prediction, self.own_promises) is not None for prediction in found):
             return False
         return all(
             tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
         )
+
+    def look(self, fleet_rate_per_s: float) -> list[Prediction]:
+        """Predictions of the pools as they stand at a rate [1/s], where it matters only whether they keep their promises."""
+        return self.predict(fleet_rate_per_s, self.counts)
 
     def headroom(self, at_most: float = math.inf) -> float:
         """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""

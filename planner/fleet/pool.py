@@ -388,11 +388,11 @@ def smallest_pool(  # noqa: C901 - one search whose steps share all they have lo
     width = max(rough, 0.0 if guide is None else 1.0 / ROUGH)
     # what is read between two numbers errs by far less than they are apart
     apart = READ_BETWEEN * rough if rough else width
-    low, high, climbed, stale = 0, 0, n, 0
+    low, high, climbed, sunk, stale = 0, 0, n, n, 0
     checked_idle = False
     while True:
         if excess(n) <= 0.0:
-            high, stale = n, max(stale, 0) + 1
+            sunk, high, stale = high or n, n, max(stale, 0) + 1
             if n == floor:
                 why = _why_cap(by_cap, floor, least, promises)
                 return PoolSize(floor, trials[floor][0], why, _tried(trials, latency), min(fewest, floor))
@@ -419,6 +419,9 @@ def smallest_pool(  # noqa: C901 - one search whose steps share all they have lo
         if not high:
             # ever larger steps upwards, however flat the latency is
             n, climbed = min(max(n, low + 2 * (low - climbed)), beyond), low
+        elif not low:
+            # and downwards
+            n = max(floor, min(n, high - 2 * (sunk - high)))
         if max(low, floor - 1) < (quicker := model.near(n)) < (high or beyond):
             n = quicker
     why = Remark("promise", {"promise": _missed(trials[low][0], latency).label})

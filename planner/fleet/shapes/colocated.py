@@ -86,6 +86,14 @@ class Colocated(Fleet):
             for p, n in zip(self.pools, counts, strict=True)
         ]
 
+    def look(self, fleet_rate_per_s: float) -> list[Prediction]:
+        """See :meth:`planner.fleet.fleet.Fleet.look`."""
+        own = self.own_promises if not self.shared_promises else ()
+        return [
+            looked_at(p.model, fleet_rate_per_s * p.law.share, n, own, self.levels)
+            for p, n in zip(self.pools, self.counts, strict=True)
+        ]
+
     def with_one_fewer(self, k: int) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
         pool = self.pools[k]
