@@ -62,6 +62,9 @@ LOW_LOAD = 0.35
 """Load of a pool below which a promise close to what an idle replica takes decides: guesses say little of other groups of GPUs,
 for which it may be less close, and one engine of every group is tried."""
 
+BOUND = 1.15
+"""Replicas thought to be needed over those the load takes from which on the promises are thought to bind."""
+
 FEW_STEPS = 24
 """Up to this many replicas in a pool, sizes are ruled out one by one before the pool is sized."""
 
@@ -189,7 +192,7 @@ class FleetProblem(SearchGrid):
             if idle is not None and idle.excess > 1.0:
                 size: PoolSize | Shortfall = idle
             else:
-                if slope is None and self.rough:
+                if slope is None:
                     slope = self.known.slopes.get(self._ends(i, j))
                 size = smallest_pool(
                     model, rate, self.kept.only(self.promises), least, self.levels, start, slope, self.rough
@@ -267,7 +270,7 @@ class FleetProblem(SearchGrid):
             most = math.inf if math.isinf(least) else self.options[k].price.most_below(least)
             if best is None and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
                 # far fewer are thought to do: the load often decides, whatever the guess is scaled by
-                found = self.candidate(i, j, k, float(self.needs[k, i, j]) / self.scaled if self.scaled else None)
+                found = self.candidate(i, j, k, self._first_number(i, j, k, float(thought[k]) if learned else None))
                 best, own = (found, k) if found is not None and found.cost_usd_per_hour < least else (None, -1)
                 continue
             alike, doubt = needs, self.doubt
@@ -292,6 +295,21 @@ class FleetProblem(SearchGrid):
         if best is None or not guided or self.rough:
             return best
         return self.of_other_groups(i, j, best, best.cost_usd_per_hour, lambda k, most: self.candidate(i, j, k, most))
+
+    def _first_number(self, i: int, j: int, k: int, thought: float | None) -> float | None:
+        """A number of replicas to begin with: what is thought where promises bind; ``None`` where the load may decide.
+
+        Without a thought, from what is known of one pool.
+        """
+        guess = float(self.needs[k, i, j])
+        if self.scaled:
+            return guess / self.scaled
+        one = (True, True, k)
+        if not self.method.guided or (thought is None and one not in self.known.off):
+            return None
+        thought = guess * self.known.off[one] if thought is None else thought
+        by_load = float(self.option_bounds[k, i, j]) / self.options[k].price.least_usd_per_replica_hour
+        return thought if thought > BOUND * by_load else None
 
     def of_other_groups(
         self, i: int, j: int, best: Pool | None, below: float, size: Callable[[int, int], Pool | None]

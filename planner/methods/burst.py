@@ -82,6 +82,11 @@ class PoolArrivals:
     _found: dict[str, tuple[PathRequests, Trace] | None] = field(default_factory=dict, repr=False, compare=False)
     _rescaled: dict[str, Trace] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def known(self) -> bool:
+        """Whether there are requests to follow, one by one."""
+        return self._own_requests() is not None
+
     def sampled(self) -> PoolArrivals | None:
         """The same arrivals of which fewer requests are followed, else Poisson ones; ``None`` of Poisson arrivals."""
         if self.arrivals is None and self.sending.ordinary:

@@ -266,7 +266,8 @@ class MixedPool(PoolModel):
 
     def near(self, replicas: int) -> int:
         """See :class:`planner.methods.base.PoolModel`: one of which the path is followed."""
-        sizes = (replicas,) if self.arrivals.most == FEW_REQUESTS else followed_sizes(replicas)
+        followed = self.arrivals.most != FEW_REQUESTS and self.arrivals.known
+        sizes = followed_sizes(replicas) if followed else (replicas,)
         return min(sizes, key=lambda n: abs(n - replicas))
 
     def grown(self, growth: str) -> MixedPool:
