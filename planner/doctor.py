@@ -140,6 +140,7 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _profiles() -> Iterator[Finding]:
+    """Profiles in the user's folder, and which of them cannot be read."""
     from planner.catalog.profiles import load_profile, user_directory
 
     folder = user_directory()

@@ -167,6 +167,7 @@ def yaml_loader() -> Any:
 
 
 def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
+    """All documents of a text, checked for depth, size and repeated keys before they are built."""
     import yaml
 
     loader_class = yaml_loader()

@@ -28,6 +28,7 @@ _COUNT = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2}
 
 
 def _parse(text: str | float, table: dict[str, float], what: str, name: str, example: str) -> float:
+    """A number with a unit of the table, in SI."""
     if isinstance(text, bool):
         raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")
     if isinstance(text, (int, float)):

@@ -1,4 +1,4 @@
-"""Functions of a size that a reader keeps in mind: code lines and parameters; ruff holds their branches (pyproject.toml)."""
+"""Functions that a reader takes in: code lines, parameters and a docstring; ruff holds their branches (pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[1] / "planner"
 
 LINES = 60
 PARAMETERS = 8
+FEW = 8
+"""Lines with statements up to which a private function may do without a docstring."""
 
 SIGNATURE = "a line or more per option, which shells and editors complete; what it does is short"
 FORWARDED = "takes what the verb or command of its name takes, by keyword"
@@ -117,9 +119,9 @@ def functions() -> Iterator[tuple[str, str, ast.FunctionDef]]:
             for child in ast.iter_child_nodes(node):
                 name = outer
                 if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-                    name = f"{outer}.{child.name}" if outer else child.name
+                    name += child.name + (".<locals>." if isinstance(child, ast.FunctionDef) else ".")
                 if isinstance(child, ast.FunctionDef):
-                    yield f"{path.relative_to(ROOT).as_posix()}: {name}", text, child
+                    yield f"{path.relative_to(ROOT).as_posix()}: {outer}{child.name}", text, child
                 open_ones.append((name, child))
 
 
@@ -171,3 +173,20 @@ def test_functions_take_few_parameters() -> None:
             wide.add(name)
     assert sorted(wide - WIDE.keys()) == []
     assert sorted(WIDE.keys() - wide) == [], "listed, and narrow"
+
+
+def explained(node: ast.FunctionDef, name: str) -> bool:
+    """Whether a function has a docstring, or needs none: dunder methods are explained by their class, overloads below them."""
+    if ast.get_docstring(node) or (node.name.startswith("__") and node.name.endswith("__")):
+        return True
+    if any("overload" in ast.unparse(d) for d in node.decorator_list):
+        return True
+    private = any(part.startswith(("_", "<")) for part in name.partition(": ")[2].split("."))
+    statements = {n.lineno for n in ast.walk(node) if isinstance(n, ast.stmt)} - {node.lineno}
+    return private and len(statements) <= FEW
+
+
+def test_functions_say_what_they_do() -> None:
+    """Every public one; of the private ones, and of those inside others, all but the short."""
+    silent = [name for name, _, node in functions() if not explained(node, name)]
+    assert silent == []

@@ -119,6 +119,7 @@ def _milli(value: float) -> str:
 
 
 def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
+    """A HorizontalPodAutoscaler on the pool's own metrics, with the steps and waits of the rule."""
     name = object_name(pool.pool, found.prefix)
     metrics = [
         {

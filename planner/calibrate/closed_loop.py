@@ -247,6 +247,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
     prefill_alone = prefill_alone + np.maximum(w * loads.weight_share(full), b * full) * (loads.input / full)
 
     def times(share: FloatArray, met: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """TPOT, TTFT, and by how much a prompt's iterations are longer than the mean [s]; others decode for a share of the time."""
         others = np.minimum((loads.concurrency - 1.0) * share, others_at_most)
         n = 1.0 + others
         started = np.maximum(others - met, 1e-9) / steps

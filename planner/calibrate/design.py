@@ -116,6 +116,7 @@ def designed_batches(
 
 
 def _fitted(wish: Batch, room: int, longest: int, max_tokens: int) -> Batch | None:
+    """The wish within room and lengths, at its place in the design; ``None`` where nothing of it is left."""
     context = min(wish.context, longest)
     decodes = wish.decodes
     prefills, new, past = wish.prefills, min(wish.new_tokens, longest), wish.past_tokens

@@ -39,6 +39,7 @@ class Measurements:
 
 
 def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
+    """One document, a list of them, or one a line."""
     try:
         data = json.loads(text)
         found = data if isinstance(data, list) else [data]

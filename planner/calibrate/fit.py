@@ -649,6 +649,7 @@ def _identified(
     sd: FloatArray,
     with_x: bool,
 ) -> dict[str, bool]:
+    """Which parameters the points tell: those they touch, whose interval is narrow, and far narrower than the prior had it."""
     found = {}
     slope = predict(design, theta[None])[1][0]
     for k, name in enumerate(PARAMETERS):
@@ -725,6 +726,7 @@ def _warnings(
     drift: float | None,
     leave_one_out: float,
 ) -> list[str]:
+    """What is wrong with the points or with the fit, a sentence each."""
     found = []
     distinct = len(set(points.batches))
     if distinct < ENOUGH_POINTS:

@@ -227,6 +227,7 @@ class _Watchdog:
             self.watched.pop(key, None)
 
     def _run(self) -> None:
+        """Shut sockets whose time is up, until none is left to watch."""
         while True:
             now = time.monotonic()
             with self.lock:
@@ -300,6 +301,7 @@ class Connection:
             yield self._data_lines(response, most_bytes)
 
     def _data_lines(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[tuple[float, bytes]]:
+        """Lines of a stream, each with the time at which its end arrived."""
         parts: list[bytes] = []
         length = 0
         for piece in self._pieces(response, most_bytes):
@@ -395,6 +397,7 @@ class Connection:
         return connection.getresponse()
 
     def _told(self, error: Exception, seconds: float) -> str:
+        """What went wrong, in words without the server's key."""
         if time.monotonic() >= self._deadline - CUT_S:
             return f"no complete answer within {seconds:.3g} s"
         if isinstance(error, TimeoutError):
@@ -416,6 +419,7 @@ class Connection:
         return HttpError(f"{status}: {self.endpoint.safe(start.decode('utf-8', 'replace'))}", response.status)
 
     def _connected(self) -> http.client.HTTPConnection:
+        """The connection kept from before, or a new one where it is old or closed."""
         if self._http is not None and self._http.sock is not None and time.monotonic() - self._used_at < KEPT_S:
             self._http.sock.settimeout(self._patience())
             return self._http

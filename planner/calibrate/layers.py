@@ -266,6 +266,7 @@ class Layers:
             return self.pools[kind][layer][begin : begin + sizes[kind]]
 
         def body_of(kind: str) -> Callable[[int], None]:
+            """All layers of one kind as one piece of work on one copy of their cache."""
             window = model.sliding_window if kind.endswith(WINDOW) else 0
             attend = self._latent_attention(batch) if self.latent else self._attention(seen[kind], window)
 
@@ -349,6 +350,7 @@ class Layers:
         written = torch.tensor(last, device=self.device, dtype=torch.int64)
 
         def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
+            """Write the new keys and values, then attend by one kernel or by one per kind of request."""
             qkv = weights["qkv"](x).view(batch.tokens, q_heads + 2 * kv_heads, d)
             turned = self.between.rotary(qkv[:, : q_heads + kv_heads], *turns)
             q, k_new = turned.split([q_heads, kv_heads], dim=1)
@@ -393,6 +395,7 @@ class Layers:
             return self.between.norm(x, no_residual[key], weight)[0]
 
         def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
+            """The same on a compressed cache, which decodes read as it is and prompts expand."""
             down = weights["down"](x)
             first, latent, k_rope = down.split([down.shape[1] - rank - rope, rank, rope], dim=1)
             q = weights["query"](normed(first, weights["norm_q"])) if "query" in weights else first

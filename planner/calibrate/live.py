@@ -486,6 +486,7 @@ class Crew:
                 self.ramped()
 
     def _work(self, worker: int) -> None:
+        """One client: request after request of the current load until told to stop."""
         client = self.clients[worker]
         done = failed = 0
         opening, reported = True, False

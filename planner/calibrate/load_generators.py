@@ -161,6 +161,7 @@ _CLOSED_LOOPS = {"concurrent": "streams", "throughput": "max_concurrency"}
 
 
 def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """The runs of GuideLLM's JSON, one load each."""
     for number, run in enumerate(data["benchmarks"], 1):
         here = f"{where}: benchmark {number}"
         metrics = run.get("metrics") if isinstance(run, Mapping) else None

@@ -142,6 +142,7 @@ class _Device:
         return statistics.median(times)
 
     def _cuda_seconds(self, body: Callable[[int], None], copies: int, budget_s: float) -> float:
+        """Time of one call [s] from a recorded graph of all copies, or from plain launches where it cannot be recorded."""
         torch = self.torch
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -666,6 +666,7 @@ def _impossible(fit: ServerFit, what: tuple[GpuSpec, ModelSpec], tp: int) -> tup
 def _notes(
     live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult], failures: Sequence[str]
 ) -> tuple[str, ...]:
+    """What was sent, what it cost this client, and what failed."""
     from planner.calibrate.live import summary
 
     counts = summary(results)

@@ -574,6 +574,7 @@ def _most_requests(points: Sequence[ServerPoint]) -> float | None:
 def _warnings(
     x: Loads, shapes: int, prior: IterationModel | None, left_out: _LeftOut | None, limits: Limits
 ) -> tuple[str, ...]:
+    """What the points cannot tell apart, and where the fit is no better than its prior."""
     found = []
     if shapes < ENOUGH_SHAPES:
         found.append(

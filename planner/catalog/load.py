@@ -229,6 +229,7 @@ _QUANTIZED = {
 
 
 def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
+    """A file or folder first, then a name of the catalog with or without its maker's prefix."""
     key = normalized(str(name))
     path = Path(name)
     # a file on disk is what the user means even if its folder is called like a model

@@ -37,6 +37,7 @@ def _text(value: Any, path: str, report: Report) -> str | None:
 
 
 def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = MOST) -> float | None:
+    """A number within bounds; what is wrong with it is reported."""
     if isinstance(value, str):  # YAML 1.1 reads 8e-3 as text
         try:
             value = float(value)
@@ -73,6 +74,7 @@ def _mapping(value: Any, path: str, report: Report, known: Mapping[str, Any] | t
 
 
 def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
+    """The parameters, or ``None`` with their problems reported."""
     entries = _mapping(value, path, report, PARAMETER_UNITS)
     if isinstance(value, dict) and "t0" not in value:
         report(f"{path}.t0", "missing")
@@ -90,6 +92,7 @@ def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
 
 
 def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, float]]:
+    """Ranges that were measured, by quantity."""
     ranges = {}
     for key, pair in _mapping(value, path, report, COVERED_QUANTITIES).items():
         here = f"{path}.{key}"
@@ -105,6 +108,7 @@ def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, fl
 
 
 def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
+    """Slots of an engine that reserves whole contexts."""
     entries = _mapping(value, path, report, ("slots", "context_tokens"))
     numbers = {}
     for key in ("slots", "context_tokens"):

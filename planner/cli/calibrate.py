@@ -292,6 +292,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _device_plan(model: str, gpu: str | None, tp: int, device: str, points: int) -> str:
+    """The batches that would be measured, in their order."""
     from planner.calibrate.design import designed_batches, measuring_order
     from planner.calibrate.microbench import CPU, TINY_MODEL
     from planner.catalog import gpu as find_gpu
@@ -305,6 +306,7 @@ def _device_plan(model: str, gpu: str | None, tp: int, device: str, points: int)
 
 
 def _renamed(result: CalibrationSet, name: str) -> CalibrationSet:
+    """The one profile of the result under another name."""
     from dataclasses import replace
 
     from planner.calibrate.result import CalibrationSet

@@ -195,6 +195,7 @@ def serve(
 def _settings(
     weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None
 ) -> CompressorSettings:
+    """Settings of the compressor from its options, all problems at once."""
     from planner.compress.extract import CompressorSettings
     from planner.compress.gate import CONTENT_TYPES
     from planner.compress.scores import ScoreWeights

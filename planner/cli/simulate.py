@@ -151,6 +151,7 @@ def require(result: Verification, hint: str | None = None) -> None:
 
 
 def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output: Path | None) -> None:
+    """Simulate a plan, print it, and end with the exit code of its verdict."""
     from planner import api
     from planner.cli.output import progress_bar, say, writer
 
@@ -176,6 +177,7 @@ def _compare(
     output_format: str | None,
     output: Path | None,
 ) -> None:
+    """Simulate several schedulers and print the table; on Ctrl-C what is done goes to a file beside the one asked for."""
     from planner import api
     from planner.cli.output import emit, progress_bar, renderer, say
 

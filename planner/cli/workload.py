@@ -308,6 +308,7 @@ def compare(
 
 
 def _load(path: str, input_format: str | None, output_share: str | None) -> Workload:
+    """Read a workload with progress; what was left out is told."""
     from planner.cli.output import say
     from planner.units import parse_fraction
     from planner.workload.importing import read_workload

@@ -178,6 +178,7 @@ def read_prompts(path: str | Path) -> Iterator[Prompt]:
 
 
 def _prompt(line: bytes, where: str) -> Prompt:
+    """One prompt of a JSON line: its text, category and length of answer."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:

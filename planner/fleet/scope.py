@@ -137,6 +137,7 @@ def cheapest_allocation(
         return _largest(lambda n: spent + pool.cost(n) < best_cost, pool.least)
 
     def descend(depth: int, chosen: dict[int, int], spent: float, tails: np.ndarray) -> None:
+        """Count up the pool at this depth and go on with the next; the last is found by bisection."""
         nonlocal best_cost, best
         k = order[depth]
         pool = pools[k]

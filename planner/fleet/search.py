@@ -259,6 +259,7 @@ def cheapest_within(
     of_kind = [limited.index(kind) if kind in stock else -1 for kind in kinds]
 
     def children(state: int, left: int, spent: float, used: FloatArray) -> Iterator[tuple[float, float, int, int]]:
+        """Edges out of a state that may still beat the best, cheapest bound first."""
         bound = np.maximum(
             spent + costs[:, state, :] + heads[0][left][None, :],
             spent + float(worth @ used) - owed + reduced[:, state, :] + heads[1][left][None, :],

@@ -42,6 +42,7 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
     refined: set[tuple[int, int]] = set()
 
     def refine(i: int, j: int) -> tuple[float, bool]:
+        """A closer bound of a pool's cost, or the cost itself, and whether it is final."""
         if problem.is_empty(i, j):
             return 0.0, True
         if problem.exact_bounds:

@@ -583,6 +583,7 @@ def survival_sample(outputs: Any, weights: Any = None) -> Array:
 
 
 def _sample(outputs: Any, weights: Any) -> tuple[NDArrayInt, Array]:
+    """Whole lengths and their shares."""
     if not isinstance(outputs, np.ndarray):
         outputs = [float(exact(o, "outputs")) for o in outputs]
     values = np.asarray(outputs, dtype=np.float64)

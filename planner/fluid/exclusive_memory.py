@@ -392,7 +392,7 @@ class _PhaseLaw:
 
 
 def _lattice_tail(pmf: Any, x: Any, N: int, level: float) -> float:
-    # Lugannani and Rice's saddle-point approximation of P(sum > level), level half-way between lattice points
+    """P(sum of N > level) by Lugannani and Rice's saddle point; `level` lies half-way between lattice points."""
     held = np.flatnonzero(pmf)
     pmf, x = pmf[held[0] : held[-1] + 1], x[held[0] : held[-1] + 1].astype(np.float64)
     mean, bottom, top = float(pmf @ x), float(x[0]), float(x[-1])

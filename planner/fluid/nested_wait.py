@@ -65,7 +65,7 @@ class ThetaK:
 
 
 def _log1p_excess(y: float) -> float:
-    # ln(1+y) - y
+    """ln(1 + y) - y without cancellation."""
     if abs(y) > 0.4:
         return math.log1p(y) - y
     total, power = 0.0, -y
@@ -79,7 +79,7 @@ def _log1p_excess(y: float) -> float:
 
 
 def _above_mean(theta: float, p: float, q: float) -> float:
-    # ln(1 + p (e^theta - 1)) - p theta without cancellation, from the smaller of p and q
+    """ln(1 + p (e^theta - 1)) - p theta without cancellation, from the smaller of p and q = 1 - p."""
     if theta > 1.0:
         if theta > 30.0:
             return q * theta + math.log(p + q * math.exp(-theta))
@@ -257,6 +257,7 @@ class NestedRequirement:
 
 
 def _tail_rates(lambdas: Sequence[Any], m: int) -> list[Fraction]:
+    """Rate of the requests that reach segment k, for every k; in the unit given."""
     rates = [sign_checked(v, "lambdas") for v in lambdas]
     if len(rates) != m:
         raise ValueError(f"lambdas must have one rate per segment, got {len(rates)} for {m}")
@@ -328,6 +329,7 @@ def _requirement(
     counts: Sequence[int], l: Fraction, ends: Sequence[Fraction], tails: Sequence[Fraction], B: Fraction,
     delta: Fraction, inexact: bool,
 ) -> NestedRequirement:  # fmt: skip
+    """Memory, excess and stability of thresholds, segment by segment."""
     base = _memory(counts, l, ends)
     det, sto, stable, means = Fraction(0), 0.0, True, []
     margin = _log_of((len(ends) - 1) * B / delta) if len(ends) > 1 else 0.0

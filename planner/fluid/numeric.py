@@ -97,6 +97,7 @@ def formula(*, infinite: tuple[str, ...] = (), record: Callable[..., Any] | None
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function for numbers of any kind and for arrays of them."""
         signature = inspect.signature(function)
 
         def scalar(**given: Any) -> Any:

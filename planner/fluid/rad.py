@@ -411,6 +411,7 @@ def batch_time(
 
 
 def _rows(dist: Lengths) -> list[tuple[int, int, Fraction]]:
+    """Checked rows of (prompt, decode iterations, probability), exactly."""
     rows = []
     for row in dist:
         if len(row) != 3:
@@ -432,6 +433,7 @@ def _linear(p: RadParameters, prompt: int, decodes: int, chunk: int) -> Fraction
 
 
 def _prefill_sum(p: RadParameters, prompt: int, chunk: int) -> Fraction:
+    """Attention of a prompt's chunks, all but the last of the same size."""
     full, rest = divmod(prompt, chunk)
     if chunk % p.lcm == 0:  # every ceiling is exact: sum of j chunk over j = 1..full, twice, by two tile sides
         pairs = Fraction(p.d * (chunk // p.tcol) * chunk * full * (full + 1), p.trow * p.tred)

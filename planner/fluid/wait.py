@@ -52,6 +52,7 @@ _SNAP = Fraction(1, 10**9)
 
 
 def sign_checked(value: Any, name: str, positive: bool = False) -> Fraction:
+    """A rational number that is not negative, or positive where asked."""
     number = exact(value, name)
     if number < 0 or (positive and number == 0):
         raise ValueError(f"{name} must be {'> 0' if positive else '>= 0'}, got {value!r}")
@@ -59,6 +60,7 @@ def sign_checked(value: Any, name: str, positive: bool = False) -> Fraction:
 
 
 def _rows(types: Types) -> list[tuple[Fraction, Fraction, Fraction]]:
+    """Checked rows of (rate, prompt, decode iterations), exactly."""
     rows = []
     for row in types:
         if len(row) != 3:
@@ -72,10 +74,12 @@ def _rows(types: Types) -> list[tuple[Fraction, Fraction, Fraction]]:
 
 
 def token_iterations(prompt: Fraction, decodes: Fraction) -> Fraction:
+    """Token-iterations of a request: (l' + 1)(l + l'/2)."""
     return (decodes + 1) * (prompt + decodes / 2)
 
 
 def inexact(*values: Any) -> bool:
+    """Whether any value carries the rounding of binary numbers."""
     return any(isinstance(v, float) or hasattr(v, "_mpf_") for v in values)
 
 
@@ -338,6 +342,7 @@ class WaitThresholds:
 
 
 def floor_snapped(value: Fraction, snap: bool) -> int:
+    """Floor; a value that rounding left just below a whole number is that number."""
     return math.floor(value + min(_SNAP * value, Fraction(1, 10**6))) if snap else math.floor(value)
 
 

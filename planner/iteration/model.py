@@ -265,7 +265,7 @@ class IterationModel:
         return total if np.all(tokens > 0.0) else np.where(tokens > 0.0, total, 0.0)
 
     def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float, end: float) -> float:
-        # Same expression on Python floats: a simulator calls this once per iteration.
+        """The same on Python floats: a simulator calls this once per iteration."""
         tokens = self.rows * n + new
         if tokens <= 0.0:
             return 0.0

@@ -153,6 +153,7 @@ class Speculation:
 
     @classmethod
     def _of(cls, method: str, given: Mapping[str, str]) -> Speculation:
+        """From ``key=value`` pairs: an acceptance by position, from a curve, a mean length, or a first chance and its decay."""
         if told := [k for k in ("length", "lengths", "accept") if k in given][1:]:
             raise InputError(f"{told[0]}= beside another statement of the acceptance: give one")
         first, decay, _ = METHODS[method]

@@ -339,6 +339,7 @@ def _mean_of(series: Mapping[str, Sequence[Series]], name: str, edges: Floats) -
 
 
 def _buckets(series: Sequence[Series], edges: Floats) -> tuple[Floats, Floats] | None:
+    """Upper bounds, and gains per stretch and bucket; ``None`` without buckets."""
     by_bound: dict[float, Floats] = {}
     for one in series:
         try:

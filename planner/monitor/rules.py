@@ -95,6 +95,7 @@ def _lengths(fleet: Fleet, k: int) -> list[tuple[float, str]]:
 
 
 def _recorded(fleet: Fleet, k: int, names: _Names) -> Iterator[dict[str, Any]]:
+    """Recording rules of a pool: its rate, replicas, load and quantiles."""
     pool = fleet.pools[k]
     own = {"pool": pool.name}
 
@@ -117,6 +118,7 @@ def _recorded(fleet: Fleet, k: int, names: _Names) -> Iterator[dict[str, Any]]:
 
 
 def _alerts(fleet: Fleet, k: int, names: _Names, most: float) -> Iterator[dict[str, Any]]:
+    """Alerts of a pool: broken promises, traffic and load beyond the plan, missing replicas, longer requests, blind routing."""
     pool = fleet.pools[k]
     mine = f'{{pool="{pool.name}"}}'
 
@@ -187,6 +189,7 @@ def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
 
 
 def _panels(fleet: Fleet, k: int, most: float) -> Iterator[dict[str, Any]]:
+    """Panels of a pool, each with the limit that the plan sets."""
     pool = fleet.pools[k]
     mine = f'{{pool="{pool.name}"}}'
     rate = most * pool.arrival_rate_per_s

@@ -165,6 +165,7 @@ def load_question(path: str | Path) -> Question:
 
 
 def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
+    """Options, scenarios and classes of a configuration file, all problems at once."""
     problems: list[str] = []
     named: dict[str, dict[str, dict[str, Any]]] = {}
     for section in ("scenarios", "classes"):
@@ -205,6 +206,7 @@ def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
 
 
 def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
+    """The question a plan file answers, with the pools that stand."""
     version = data.get("schema_version")
     if version != Plan.schema_version:
         raise InputError(

@@ -58,6 +58,7 @@ def starter_file(given: Mapping[str, Any]) -> str:
 
 
 def _lines(given: Mapping[str, Any]) -> Iterator[str]:
+    """What was given, and by panel what is often given, as lines to fill in."""
     yield "# A question to fleetopt. Answer it: fleetopt plan --config THIS-FILE --format yaml -o plan.yaml"
     yield "# Options of the command line override it; every option and its meaning: docs/cli.md, `fleetopt plan --help`."
     names = {canonical(name): name for name in given}

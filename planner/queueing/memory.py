@@ -310,6 +310,7 @@ class SlotLaw:
 
 
 def _law_from_sums(s: SlotSums) -> SlotLaw:
+    """The law of a busy slot from sums over requests."""
     blocks = np.flatnonzero(s.histogram).astype(np.float64)
     probability = s.histogram[s.histogram > 0.0]
     probability = probability / probability.sum()
@@ -429,6 +430,7 @@ class _Tail:
         return t, k, k2
 
     def saddlepoint(self, slots: float, x: float) -> float:
+        """P(sum over slots > x) by Lugannani and Rice's formula."""
         if x >= slots * float(self.law.blocks[-1]):
             return 0.0
         if x <= slots * float(self.law.blocks[0]):
@@ -818,6 +820,7 @@ def horizon_overflow(law: SlotLaw, slots: float, capacity_blocks: float, iterati
 
 
 def _horizon(law: SlotLaw, slots: float, capacity_blocks: float, iterations: float, tail: _Tail) -> HorizonOverflow:
+    """Overflows as rare events that come and go with the walk of the sum: their number within the horizon."""
     busy = _busy(law, slots)
     overflow = tail(busy, capacity_blocks)
     x = math.floor(capacity_blocks) + 0.5
@@ -959,6 +962,8 @@ def share_of_promise(room: ArrayLike) -> FloatArray:
 
 @dataclass(slots=True)
 class _Search:
+    """Largest number of slots that keeps the limits of overflow, preemption and horizon."""
+
     law: SlotLaw
     blocks: float | Callable[[int], float]
     overflow_limit: float

@@ -142,6 +142,7 @@ def _least_residual_mean(law: ServiceLaw, c: float) -> float:
 
 
 def solve_tijms(law: ServiceLaw, c: float, a: float, q: type_array) -> type_solution:
+    """P(wait), mean wait and quantiles by Tijms' interpolation between deterministic and exponential service."""
     rho = a / c
     p_wait = float(erlang_c(c, a))
     mean = p_wait * (_least_residual_mean(law, c) + rho / (1.0 - rho) * 0.5 * (1.0 + law.scv) / c)

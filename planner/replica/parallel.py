@@ -46,6 +46,7 @@ def parallel_choices(model: ModelSpec, gpu: GpuSpec, node: int | None = None) ->
     sizes = [tp for tp in tensor_parallel_sizes(model, gpu) if tp <= node]
 
     def all_ways() -> Iterator[Parallelism]:
+        """Every split of a replica over GPUs, smaller ones first."""
         for tp in sizes:
             pp = 1
             while pp <= min(MOST_STAGES, model.layers):

@@ -37,6 +37,8 @@ circle:hover{r:6px}rect.a:hover,rect.b:hover,rect.c:hover{opacity:.75}
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
+    """Values to places on the page, linear or logarithmic."""
+
     low: float
     high: float
     start: float

@@ -269,6 +269,7 @@ def _thresholds() -> Iterator[Row]:
 
 
 def _increasing_hazard() -> Iterator[Row]:
+    """Sections 3.4 and 4.1: hazards of the paper's own synthetic lengths."""
     uniform = hazard_fit(range(256, 769))
     yield (
         "section 4.1, uniform outputs 256..768: fitted hazard at age 0",

@@ -238,6 +238,7 @@ def _requests(
 
 
 def _statistics(run: Run, setting: Setting) -> dict[str, float]:
+    """Statistics of one run, goodput and stability beside the papers'."""
     out = summarize(run)
     ordered = sorted(run.requests, key=lambda r: (r.arrival, r.index))
     window = ordered[math.floor(0.1 * len(ordered)) : math.floor(0.9 * len(ordered))]

@@ -255,6 +255,7 @@ class Node:
         raise FleetOptError(f"{type(self.policy).__name__} evicts for ever without building an iteration")
 
     def _finish(self) -> None:
+        """The iteration ends: tokens go out, requests leave, the scheduler learns of both."""
         end, batch = self._end, self.batch
         self._end = math.inf
         if self.log is not None:

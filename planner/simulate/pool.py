@@ -144,6 +144,7 @@ def _run(
     accepting = np.random.Generator(np.random.PCG64([seed, 1]))
 
     def arrivals() -> Iterator[float]:
+        """Times of the requests that can fit, until the run is long enough."""
         for batch in traffic.batches(np.random.Generator(np.random.PCG64(seed))):
             held = batch.input_tokens + batch.output_tokens - 1
             kept = batch.select(np.broadcast_to(engines.rules.fits(held, engines.kv_tokens), held.shape))

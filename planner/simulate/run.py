@@ -219,6 +219,7 @@ def _run_disaggregated(
     capacity: float,
     told: Callable[[str], Callable[[float, float, Batch, int], None] | None],
 ) -> Run:
+    """Prefill nodes first, then decode nodes with what they hand over."""
     base = float(parameters.pop("transfer_base", 0.0))
     per_token = float(parameters.pop("transfer_per_token", 0.0))
     if not (base >= 0.0 and per_token >= 0.0):

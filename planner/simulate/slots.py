@@ -125,6 +125,7 @@ class SlotReplica:
         return j
 
     def _duration(self, active: int, tokens: int) -> float:
+        """Time of an iteration [s], kept by its batch."""
         if not isinstance(self.model, IterationModel):
             return self._table[active]
         key = (active, tokens)

@@ -213,6 +213,7 @@ def _members(
     load: Callable[[str], Workload],
     where: str,
 ) -> list[RequestClass]:
+    """The question and workload of every class, all problems at once."""
     problems: list[str] = []
     members = []
     for name, options in classes.items():

@@ -286,6 +286,7 @@ def count_dispersion(
 
 
 def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
+    """Rates by hour of day or week over their mean; empty where the trace is too short for one."""
     span = float(times[-1] - times[0])
     if not _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
         return ()

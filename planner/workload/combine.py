@@ -105,6 +105,7 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
 
 
 def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float | None]) -> Arrivals:
+    """Arrivals of independent streams together: what all of them know, added up."""
     rate = None if any(r is None for r in rates) else sum(r for r in rates if r is not None)
     windows = sorted(set.intersection(*({w for w, _ in a.dispersion} for a, _ in parts)))
     dispersion = tuple((w, sum(p * dict(a.dispersion)[w] for a, p in parts)) for w in windows)

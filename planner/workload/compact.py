@@ -342,6 +342,7 @@ class _Reference:
 
     @classmethod
     def of(cls, workload: Workload) -> _Reference:
+        """What the errors of a compacted workload are measured against."""
         requests = workload.provenance.requests or 1e9
         # sums over the slices between boundaries: those of every pool are sums of them
         lowest = float(workload.lower_tokens.min())
@@ -390,6 +391,7 @@ class _Reference:
 
 
 def _compare(reference: _Reference, compacted: Workload) -> CompactionError:
+    """Largest errors over the pools of the reference."""
     mean = scv = band = p99 = 0.0
     for low, high, moments, bracket in reference.pools:
         part, _ = compacted.between(low, high)
@@ -414,6 +416,7 @@ def _compare(reference: _Reference, compacted: Workload) -> CompactionError:
 
 
 def _pools(workload: Workload) -> list[tuple[float, float]]:
+    """Ranges of total length whose laws are compared: those with enough requests."""
     requests = workload.provenance.requests or 1e9
     least = max(_MIN_POOL, 20.0 / requests)
     pools = [(0.0, np.inf)]

@@ -94,6 +94,7 @@ _COLUMNS = ("relative_rate", "rate_per_s")
 
 
 def _read(path: Path) -> HourlyRates:
+    """Rates by hour of a CSV, all problems at once."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -186,6 +186,7 @@ def read_trace(
 
 
 def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]) -> Format:
+    """The format asked for, or the first that recognises the head of the file."""
     from planner.workload.formats.registry import format_names, formats
 
     if input_format is not None:
@@ -460,6 +461,7 @@ def _arrivals(
 
 
 def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
+    """What was done to a trace: ticks, order, rows dropped."""
     notes = list(trace.notes)
     times = np.frombuffer(trace.times) if trace.times and not relative else np.zeros(0)
     late = int(np.count_nonzero(times[1:] < times[:-1]))

@@ -211,6 +211,7 @@ class Source:
         with self._open() as (text, raw):
 
             def lines() -> Iterator[str]:
+                """Lines, counting what is not UTF-8 and telling how far reading is."""
                 number = 0
                 try:
                     for line in text:
@@ -234,6 +235,7 @@ class Source:
         with self._open() as (text, raw):
 
             def chunks() -> Iterator[str]:
+                """Pieces, counting what is not UTF-8 and telling how far reading is."""
                 done = 0
                 try:
                     while piece := text.read(1 << 18):
@@ -287,6 +289,7 @@ class _Adapter(io.RawIOBase):
 
 
 def _look(text: str, cut: bool) -> Head:
+    """What a text looks like from its first lines: JSON, metrics or a table."""
     body = text.lstrip("\ufeff \t\r\n")
     if body[:1] in "{[":
         return _look_json(body, cut)
@@ -309,6 +312,7 @@ def _look(text: str, cut: bool) -> Head:
 
 
 def _look_json(body: str, cut: bool) -> Head:
+    """An array, one document, or one record a line; with the keys seen."""
     keys = frozenset(_KEY.findall(body))
     decoder = json.JSONDecoder()
     start = 0

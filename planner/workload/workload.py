@@ -772,6 +772,7 @@ def _category_index(
 def _compressible(
     given: Mapping[str, float | None] | Sequence[float | None] | None, categories: tuple[str, ...]
 ) -> tuple[float | None, ...]:
+    """A probability per category; unknown names are refused."""
     if given is None:
         return (None,) * len(categories)
     if isinstance(given, Mapping):

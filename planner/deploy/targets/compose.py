@@ -55,6 +55,7 @@ def render(serving: Serving) -> Rendered:
 
 
 def _service(serving: Serving, replica: Placed, hosts: int) -> dict[str, Any]:
+    """One replica: image, start line, its GPUs, probe and patience."""
     patience = max(k.LEAST_PATIENCE_S, k.PATIENCE * serving.startup.seconds)
     device: dict[str, Any] = {"driver": "nvidia", "device_ids": [str(g) for g in replica.gpus], "capabilities": ["gpu"]}
     check = f"python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health', timeout=5)\""

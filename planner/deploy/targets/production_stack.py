@@ -39,6 +39,7 @@ def _image(name: str) -> dict[str, Any]:
 
 
 def _runtime(serving: Serving, pool: ServingPool) -> dict[str, Any]:
+    """One pool as an entry of the chart's `modelSpec`, which sets some flags by keys of its own."""
     flags, words = serving.engine.flags, pool.command
 
     def value(name: str) -> str:

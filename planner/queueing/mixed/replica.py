@@ -429,6 +429,7 @@ class MixedReplica:
         return t
 
     def _solve(self, rate: float, load: float, replicas: int, routing: str) -> _Outcome:
+        """Occupancy, backlog and their interplay at a rate, for the routing asked."""
         law, cost, sums = self._law, self._cost, self._sums
         budget = self.token_budget
         limit = self.max_throughput()
@@ -562,6 +563,7 @@ class MixedReplica:
         chains: Backlog, memory: Memory, occupancy: Occupancy, capacity: Capacity, swing: Fluctuations, slope: float,
         mean_prefill: float, turn: _Turn | None,
     ) -> _Outcome:  # fmt: skip
+        """Latencies over draws of the number present, the backlog, the phase and the request's own lengths."""
         budget = self.token_budget
         engine, points = self._engine, self._draws_once()
         u, steps = points.u, self._law.mean_steps

@@ -34,6 +34,7 @@ _NO_WAIT = 1e-8  # a smaller probability of waiting changes no quantile anyone r
 def _law(
     input_tokens: ArrayLike, output_tokens: ArrayLike, weight: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Checked columns, weights that sum to 1."""
     inputs = np.atleast_1d(np.asarray(input_tokens, dtype=float))
     outputs = np.atleast_1d(np.asarray(output_tokens, dtype=float))
     weights = np.ones_like(inputs) if weight is None else np.atleast_1d(np.asarray(weight, dtype=float))
@@ -305,6 +306,7 @@ class ReplicaLatency:
         peaked: float,
         together: bool,
     ) -> PoolLatency:
+        """TTFT, TPOT and E2E as mixtures over requests and the number found, those that wait for a slot apart."""
         g = chain.replicas
         c = chain.slots * g
         probability = occupied.probability

@@ -18,6 +18,7 @@ def blocks(result: CalibrationSet) -> list[Block]:
 
 
 def _one(calibration: Calibration) -> list[Block]:
+    """One profile: parameters with intervals, errors, notes."""
     profile = calibration.profile
     rows = []
     for row in calibration.parameters():

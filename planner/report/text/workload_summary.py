@@ -72,6 +72,7 @@ def _band(split: dict[str, Any]) -> str:
 
 
 def _arrival_lines(w: Workload) -> list[str]:
+    """How requests come, in words."""
     arrivals = w.arrivals
     parts = ["rate not known" if arrivals.rate_per_s is None else f"rate {arrivals.rate_per_s:.4g} requests/s"]
     if arrivals.scv is not None:

@@ -24,6 +24,7 @@ def _value(record: Any, name: str) -> Any:
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
+    """Requests of a run's JSON lines, warm-up and failures left out."""
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit or "ns", absolute=True))
     for line, record in iterate_json(source, builder):
         if isinstance(record, dict) and "metrics" not in record and "input_sequence_length" in record:

@@ -214,6 +214,7 @@ class Clock:
         return seconds
 
     def _read(self, value: object) -> float:
+        """Seconds of a number in the clock's unit, or of a date."""
         if isinstance(value, str):
             text = value.strip()
             if len(text) > 16 and text[4:5] == "-":
@@ -248,6 +249,7 @@ class Clock:
             self.absolute = size * self._scale >= 5e8
 
     def _iso(self, text: str) -> float:
+        """Seconds of a date and time; without a zone it is UTC."""
         if self._scale is not None and self.absolute is False:
             raise ValueError(f"{text!r} is not a time")
         self.absolute = True

@@ -21,6 +21,7 @@ def _recognise(head: Head) -> bool:
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    """The pairs of total length and CDF, all problems at once."""
     document = source.read_json()
     pairs = document.get("cdf") if isinstance(document, dict) else document
     if not isinstance(pairs, list) or not pairs:

@@ -27,6 +27,7 @@ def _recognise(head: Head) -> bool:
 
 
 def _requests(benchmark: Any, builder: TraceBuilder) -> Iterator[Any]:
+    """The requests of a benchmark, in the layout of either version."""
     requests = benchmark.get("requests") if isinstance(benchmark, dict) else None
     if isinstance(requests, list):
         yield from requests
@@ -40,6 +41,7 @@ def _requests(benchmark: Any, builder: TraceBuilder) -> Iterator[Any]:
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
+    """Requests of all benchmarks of a report, one after the other."""
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit or "s"))
     runs = 0
     for line, document in iterate_json(source, builder):

@@ -19,6 +19,7 @@ def _recognise(head: Head) -> bool:
 
 
 def _unpack(record: Any) -> Iterator[Any]:
+    """Records inside exports, pages and batch results."""
     if isinstance(record, dict):
         if "usage" not in record and isinstance(record.get("data"), list):
             for inner in record["data"]:

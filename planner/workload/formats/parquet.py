@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
+    """Columns by their names, in groups of rows."""
     try:
         from pyarrow import parquet
     except ImportError as error:

@@ -115,6 +115,13 @@ def _categories(
     return None, [share], [f"rows carry no category: a compressible share of {share:.3g} is assumed at every length"]
 
 
+def _weights(cdf: Floats) -> Floats:
+    """Share of every row; what is next to nothing is nothing."""
+    weight: Floats = np.diff(cdf / cdf[-1], prepend=0.0)
+    weight[weight < _NOTHING] = 0.0
+    return weight
+
+
 def _split(meta: Metadata, options: ReadOptions) -> Split:
     """How totals are divided into prompt and answer, by the options or by the file."""
     return Split.of(
@@ -145,14 +152,12 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     traffic, sessions = meta.traffic(), meta.sessions()
     given = _split(meta, options)
     stated = {of: meta.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
-    for label in compressible:
-        if rows.names and label not in rows.names:
-            meta.problem("compressible", f"no row has category {label!r}")
+    for label in sorted(set(compressible) - set(rows.names)) if rows.names else ():
+        meta.problem("compressible", f"no row has category {label!r}")
     _refuse([*rows.problems, *meta.problems], path)
 
     name = meta.text("name") or source.path.name.split(".")[0]
-    weight = np.diff(cdf / cdf[-1], prepend=0.0)
-    weight[weight < _NOTHING] = 0.0
+    weight = _weights(cdf)
     lower = lower_edges(tokens)
     split: str | None = meta.text("length_split") or None
     if rows.width == 2:

@@ -63,6 +63,8 @@ class _Histogram:
 
 @dataclass(slots=True)
 class _Scrape:
+    """Histograms of lengths, and how counts grew, in one text or answer."""
+
     histograms: dict[str, _Histogram] = field(default_factory=dict)
     span_s: float | None = None
     steps: list[float] = field(default_factory=list)
@@ -72,6 +74,7 @@ class _Scrape:
     lines: int = 0
 
     def add(self, name: str, labels: dict[str, str], value: float, where: str) -> None:
+        """Count a sample where it belongs to a histogram of lengths."""
         for family in (*INPUT, *OUTPUT):
             if not name.startswith(family) and not name.startswith(family.replace(":", "_")):
                 continue
@@ -102,6 +105,7 @@ def _recognise(head: Head) -> bool:
 
 
 def _scrape_text(source: Source) -> _Scrape:
+    """Samples in the text format that servers expose."""
     scrape = _Scrape()
     with source.open_text() as lines:
         for number, raw in enumerate(lines, 1):
@@ -123,6 +127,7 @@ def _scrape_text(source: Source) -> _Scrape:
 
 
 def _scrape_json(source: Source) -> _Scrape:
+    """Series of an answer of Prometheus: values at one time, or over a range."""
     document = source.read_json()
     results: list[Any] = []
     for answer in document if isinstance(document, list) else [document]:
@@ -179,6 +184,7 @@ def _scrape(source: Source) -> _Scrape:
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    """A joint law of two histograms, prompt and answer taken as independent."""
     scrape = _scrape(source)
     earlier = _scrape(options.baseline) if options.baseline is not None else None
     chosen = []
@@ -235,6 +241,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
 
 
 def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
+    """Rate, dispersion and profile of the counts over time."""
     if not span:
         return Arrivals()
     rate = count / span
@@ -254,6 +261,7 @@ def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
 
 
 def _points(path: str, family: str, histogram: _Histogram, notes: list[str]) -> tuple[Floats, Floats]:
+    """Lengths and weights of a histogram whose buckets keep its mean."""
     bounds = sorted(histogram.buckets)
     if not bounds or histogram.count <= 0.0:
         raise InputError(f"{path}: {family} has counted no request", "Scrape a server that has served some.")

@@ -40,6 +40,7 @@ def _text(turn: dict[str, Any]) -> str:
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder:
+    """Every answer with all of the conversation before it as its prompt; lengths from characters."""
     rate = options.tokens_per_character
     builder = TraceBuilder(source.name, FORMAT.name)
     if rate is None:

@@ -34,6 +34,7 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
 
 
 def _one_run(builder: TraceBuilder, line: int, record: dict[str, Any]) -> None:
+    """The requests of one run of `vllm bench serve`."""
     inputs, outputs = record["input_lens"], record["output_lens"]
     times, errors = record.get("start_times"), record.get("errors")
     sizes = {
