@@ -258,7 +258,8 @@ class LengthLaw:
     mean_kv, mean_kv2 : float
         Token-iterations of memory a request asks for, and their square.
     context, own_context : float
-        What a decode reads, and what it holds, its shared prefix left out [tokens].
+        What a decode reads, and what it holds, its shared prefix left out [tokens]; their mean squares, and the mean cube of
+        the second, are context2, own_context2 and own_context3.
     """
 
     def __init__(
@@ -310,17 +311,25 @@ class LengthLaw:
         self.mean_steps2 = float(p @ steps**2)
         self.mean_kv = float(p @ (steps * (own + (steps + 1) / 2)))
         self.mean_kv2 = float(p @ (steps * (own + (steps + 1) / 2)) ** 2)
-        self.context, self.context2 = self._contexts(prompt)
-        self.own_context, self.own_context2 = (self.context, self.context2) if own is prompt else self._contexts(own)
+        self.context, self.context2, third = self._contexts(prompt)
+        same = (self.context, self.context2, third)
+        self.own_context, self.own_context2, self.own_context3 = same if own is prompt else self._contexts(own)
 
-    def _contexts(self, begin: Array) -> tuple[float, float]:
-        """Mean and mean square of begin + 1 .. begin + D over all decode steps [tokens], [tokens^2]."""
+    def _contexts(self, begin: Array) -> tuple[float, float, float]:
+        """Mean, mean square and mean cube of begin + 1 .. begin + D over all decode steps [tokens], [tokens^2], [tokens^3]."""
         if not self.mean_steps > 0:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         p, steps = self.probability, self.steps
-        squares = begin**2 + begin * (steps + 1) + (steps + 1) * (2 * steps + 1) / 6
-        mean = float(p @ (steps * (begin + (steps + 1) / 2)))
-        return mean / self.mean_steps, float(p @ (steps * squares)) / self.mean_steps
+        first = (steps + 1) / 2
+        second = (steps + 1) * (2 * steps + 1) / 6
+        third = steps * first**2
+        powers = (
+            begin + first,
+            begin**2 + 2 * begin * first + second,
+            begin**3 + 3 * begin**2 * first + 3 * begin * second + third,
+        )
+        mean, square, cube = (float(p @ (steps * each)) / self.mean_steps for each in powers)
+        return mean, square, cube
 
     def survival(self, lags: Array) -> Array:
         """P(D >= j) at the given ``lags`` j."""

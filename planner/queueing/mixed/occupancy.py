@@ -26,11 +26,14 @@ class Capacity:
         Sequence slots left to decodes.
     kv_mean, kv_spread : float
         Mean and standard deviation of the sequences that fit in KV memory; ``kv_mean`` is inf where memory cannot bind.
+    kv_skew : float
+        How skewed they are to the side of few: a long context now and then leaves room for few others.
     """
 
     slots: float
     kv_mean: float
     kv_spread: float
+    kv_skew: float = 0.0
 
     @property
     def most(self) -> float:
@@ -61,7 +64,12 @@ class Capacity:
         """Capacities at standard normal abscissae ``normal``."""
         if not np.isfinite(self.kv_mean):
             return np.full(normal.shape, self.slots)
-        return np.clip(self.kv_mean + self.kv_spread * normal, 1.0, self.slots)
+        score = normal
+        if self.kv_skew > 0.0:
+            # gamma's law of this skewness (Wilson and Hilferty 1931)
+            base = np.maximum(1.0 + self.kv_skew * normal / 6.0 - self.kv_skew**2 / 36.0, 0.0)
+            score = 2.0 / self.kv_skew * (base**3 - 1.0)
+        return np.clip(self.kv_mean - self.kv_spread * score, 1.0, self.slots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -29,7 +29,9 @@ from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.occupancy import Capacity, Occupancy, hermite, occupancy_law
 from planner.queueing.mixed.throughput import MaxThroughput, max_throughput
 from planner.queueing.mixed.two_choices import common_backlog, steered_backlog
+from planner.queueing.normal import normal_cdf
 from planner.queueing.order import quantiles_of
+from planner.queueing.slots.wait import HORIZON
 
 Array = NDArray[np.float64]
 Routing = Literal["random", "p2c", "jsq", "rr"]
@@ -45,6 +47,8 @@ MOST_POOLED = 128
 # Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
 # they fall free. Fitted on simulations of slot- and memory-bound engines.
 QUEUE_SHARE = 0.15
+# Largest skewness of the room for sequences that is drawn: beyond, the law of gamma's quantiles in use is none.
+MOST_SKEW = 4.0
 # Requests in flight at a replica below which two choices are taken for one: most replicas are empty, and the waits few.
 FEW_PRESENT = 0.25
 # A request that comes so long after the one before finds the front end of its server cold [s]. One vLLM server: at 1 request/s
@@ -401,19 +405,73 @@ class MixedReplica:
             self._points = Draws(self._law, POINTS)
         return self._points
 
-    def _capacity(self, in_prefill: float) -> Capacity:
-        """Sequences that can be decoded at once, ``in_prefill`` slots being held by prompts."""
+    def _capacity(self, in_prefill: float, prompts: tuple[float, float] = (0.0, 0.0)) -> Capacity:
+        """Sequences that can be decoded at once, ``in_prefill`` slots being held by prompts.
+
+        ``prompts``: mean and variance of the tokens of the prompts that come first [tokens], [tokens^2].
+        """
         law = self._law
         slots = max(self.max_num_seqs - min(in_prefill, self.max_num_seqs / 2), 1.0)
         if not math.isfinite(self.kv_tokens) or law.context <= 0:
             return Capacity(slots, math.inf, 0.0)
-        mean = max((self.kv_tokens - law.mean_own2 / (2 * law.mean_own)) / law.own_context, 1.0)
+        mean = max((self.kv_tokens - law.mean_own - prompts[0]) / law.own_context, 1.0)
         # the context held beside a prompt of the head's length: its own spread is in the occupancy
         scatter = law.mean_own2 - law.mean_own**2
-        spread = math.sqrt(scatter / law.own_context**2 + 0.25)
+        spread = math.sqrt((scatter + prompts[1]) / law.own_context**2 + 0.25)
         if mean - 6 * spread > 1.5 * slots:
             return Capacity(slots, math.inf, 0.0)
         return Capacity(slots, mean, spread)
+
+    def _uneven(self, capacity: Capacity, decodes: float, swing: Fluctuations) -> Capacity:
+        """``capacity`` with what contexts that differ take from it, of so many ``decodes``, and how skewed that is.
+
+        Contexts held are a sum over a Poisson number of requests: cumulants of order k are that number times the mean k-th
+        power, more where long iterations hold requests up. What of them the number of decodes does not say is the capacity's.
+        """
+        law = self._law
+        if not math.isfinite(capacity.kv_mean) or decodes <= 0:
+            return capacity
+        variance = capacity.kv_spread**2 + max(swing.context - swing.decodes, 0.0)
+        usual = decodes * law.own_context2 / law.own_context**2
+        of_contexts = decodes * law.own_context3 / law.own_context**3 * (swing.context / usual) ** 1.5
+        of_prompt = float(law.probability @ (law.own - law.mean_own) ** 3) / law.own_context**3
+        third = of_contexts - swing.decodes**2 / decodes + of_prompt
+        skew = min(max(third / variance**1.5, 0.0), MOST_SKEW)
+        return Capacity(capacity.slots, capacity.kv_mean, math.sqrt(variance), skew)
+
+    def _holding_scv(self, capacity: Capacity, load: float, pooled: int = 1) -> float:
+        """Squared coefficient of variation of what requests hold for a while: a slot, or memory where that is scarcer.
+
+        Of lives that vary more than exponential ones what a queue for slots meets before it is over, as in
+        :class:`planner.queueing.slots.wait.SlotWait`.
+        """
+        law = self._law
+        if law.mean_steps <= 0:
+            return 0.0
+        of_slots = law.mean_steps2 / law.mean_steps**2 - 1
+        if of_slots > 1.0:
+            horizon = HORIZON * (1 + of_slots) / 2 / ((1 - load) * math.sqrt(max(pooled * capacity.slots - 1.0, 1.0)))
+            beyond = np.maximum(law.steps - horizon * law.mean_steps, 0.0)
+            met = float(law.probability @ (law.steps**2 - beyond**2)) / law.mean_steps**2 / -math.expm1(-horizon) - 1
+            of_slots = min(max(met, 1.0), of_slots)
+        if not math.isfinite(capacity.kv_mean):
+            return of_slots
+        by_slots = float(normal_cdf((capacity.kv_mean - capacity.slots) / capacity.kv_spread))
+        return by_slots * of_slots + (1 - by_slots) * (law.mean_kv2 / law.mean_kv**2 - 1)
+
+    def _prompts_ahead(self, base: Backlog, rate: float) -> tuple[float, float]:
+        """Mean and variance over time of the tokens of prompts that are computed or wait for it [tokens], [tokens^2]."""
+        law = self._law
+        weight = base.law[0] * base.duration[0]
+        length = float(weight.sum())
+        mean = float(weight @ base.grid[0]) / length
+        variance = float(weight @ (base.grid[0] - mean) ** 2) / length
+        # on average half of those who come in an iteration, and what is computed of those that take several
+        come = rate * law.mean_prefill * float(weight @ base.duration[0]) / (2 * length)
+        passes = np.ceil(law.tokens / base.room[0])
+        begun = rate * length * float(law.probability @ (law.own * (passes - 1))) / 2
+        kept = law.mean_own / law.mean_prefill
+        return (mean + come) * kept + begun, variance * kept**2
 
     def _fluid(self, rate: float) -> float:
         """Iteration time [s] at the mean flow, a starting point."""
@@ -470,7 +528,7 @@ class MixedReplica:
         stay = max(steps / (1 - feedback), 1.0)
         most_load = min(1 - (1 - base_load) * math.sqrt(min(settle / stay, 0.5)), MOST_LOAD)
         deviation = math.sqrt(max(n0, 0.05) / (1 - feedback))
-        capacity = self._capacity(rate * t * (1 + law.mean_prefill / (2 * budget)))
+        capacity = self._capacity(rate * t * (1 + law.mean_prefill / (2 * budget)), self._prompts_ahead(base, rate))
         roof = min(capacity.most, 0.98 * budget)
         if steps > 0:
             ends = np.clip(n0 + deviation * NODE_SCORES[[0, -1]], 0.2, max(roof, 0.4))
@@ -485,9 +543,6 @@ class MixedReplica:
             idle_rate=rate, most_load=most_load,
         )  # fmt: skip
         memory = chain_memory(chains)
-        dispersion = 1 / replicas if routing == "rr" else 1.0
-        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, dispersion, slope)
-        occupancy = self._occupancy(rate, load, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         turn = None
         if routing == "rr":
             stages = min(replicas, MOST_STAGES)
@@ -504,6 +559,14 @@ class MixedReplica:
                 most_load=most_load,
             )
             turn = _Turn(found, arrivals, stages, (1 / stages - 1 / replicas) / (1 - 1 / stages))
+            # prompts that come evenly share fewer iterations beyond the floor
+            evener = (1 + turn.beyond) * (found.mean(found.duration) - memory.mean)
+            evener[0] = 0.0
+            memory = replace(memory, mean=memory.mean + np.maximum(evener, -0.5 * memory.mean))
+        dispersion = 1 / replicas if routing == "rr" else 1.0
+        swing = self._fluctuations(rate, n0, nodes, chains, memory.mean, dispersion, slope)
+        capacity = self._uneven(capacity, n0, swing)
+        occupancy = self._occupancy(rate, load, nodes, memory, capacity, swing, slope**2 * variance, dispersion)
         return self._integrate(
             rate, nodes, chains, memory, occupancy, capacity, swing, slope,
             mean_prefill, turn,
@@ -550,12 +613,12 @@ class MixedReplica:
         free = Capacity(math.inf, math.inf, 0.0)
         plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], free, load)
         variance = plain.variance
-        slow = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
-        spread = max((slow - fast) / max(variance, 1e-9), 0.03)
+        spread = max((swing.decodes - fast) / max(variance, 1e-9), 0.03)
         # requests in line are delayed by the scatter of arrivals and of what those ahead hold: a slot, or memory, for a while
-        law = self._law
-        scv = law.mean_kv2 / law.mean_kv**2 - 1 if math.isfinite(capacity.kv_mean) else law.mean_steps2 / steps**2 - 1
-        queue_spread = max((dispersion + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05)
+        scv = self._holding_scv(capacity, load)
+        held = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
+        strays = max((held - fast) / max(variance, 1e-9), 0.03)
+        queue_spread = max((dispersion + scv + QUEUE_SHARE * (strays - 1)) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
@@ -587,8 +650,7 @@ class MixedReplica:
             at = max(at, 1)
         shift = 0.0
         relax = max(swing.relaxation, 1.0)
-        seen = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
-        stretch = math.sqrt(swing.effective / seen) if seen > 0 else 1.0
+        stretch = math.sqrt(swing.effective / swing.decodes) if swing.decodes > 0 else 1.0
         decay = float(memory.decay[at])
         backlog_relax = 1 / max(1 - decay, 1e-3)
         follow = relax / (relax + backlog_relax)
@@ -791,14 +853,12 @@ class MixedReplica:
             scatter = max(law.own_context2 / law.own_context**2 - 1, 0.0)
             uneven = math.hypot(capacity.kv_spread, math.sqrt(capacity.kv_mean * scatter))
             capacity = Capacity(capacity.slots, capacity.kv_mean, uneven)
-        scv = law.mean_steps2 / steps**2 - 1 if law.mean_steps > 0 else 0.0
         # the pool's total strays as far as those of independent replicas do together
         free = Capacity(math.inf, math.inf, 0.0)
         swing = self._fluctuations(rate, centre, nodes, chains, chains.mean(chains.duration), 1.0)
         variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
         spread = max(swing.decodes / max(variance, 1e-9), 0.3)
-        if math.isfinite(capacity.kv_mean):
-            scv = law.mean_kv2 / law.mean_kv**2 - 1
+        scv = self._holding_scv(capacity, load, replicas)
         return capacity, spread, max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05), swing
 
     def _solve_shared(self, rate: float, load: float, replicas: int) -> _Outcome:

@@ -14,7 +14,8 @@ FloatArray = NDArray[np.float64]
 #: Survival probabilities at which the wait of the delayed is cut [-].
 WAIT_SURVIVAL = np.array([1.0, 0.8, 0.63, 0.5, 0.38, 0.28, 0.2, 0.14, 0.09, 0.05, 0.025, 0.01, 3e-3, 6e-4, 1e-4, 1e-6])
 _WAIT_CELLS = 512
-_HORIZON = 3.0  # in residual lives, see `SlotWait._long_memory`
+#: Residual lives, over (1 - rho) sqrt(c - 1), until a queue before c slots is over, see `SlotWait._long_memory` [-].
+HORIZON = 3.0
 # Most slots whose exact queue is solved; more are this many at equal (1 - rho) sqrt(c), waiting as much less as they drain faster.
 _SOLVED_SLOTS = 32
 # Squared coefficient of variation of the lives from which it is: below, a minimum of residual lives says it well.
@@ -124,7 +125,7 @@ class SlotWait:
         excess = self._mean_residual / self.mean_iterations - 1.0
         if chain_slots == 1 or excess <= 1e-9:
             return 1.0
-        horizon = _HORIZON * (1.0 + excess) / ((1.0 - load) * float(np.sqrt(chain_slots - 1.0)))
+        horizon = HORIZON * (1.0 + excess) / ((1.0 - load) * float(np.sqrt(chain_slots - 1.0)))
         # E min(K_e, T) = integral of 1 - F_e up to T
         left = float(np.interp(horizon * self.mean_iterations, self._k, self._residual_integral))
         shown = left / self.mean_iterations / -float(np.expm1(-horizon)) - 1.0
