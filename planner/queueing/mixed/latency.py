@@ -236,6 +236,7 @@ def first_token(
     slope: float = 0.0,
     mean_prefill: float = 0.0,
     settling: Array | None = None,
+    common: float = 0.0,
     stages: int = 1,
 ) -> tuple[Array, Array]:
     r"""TTFT [s] without waiting for a slot, and the backlog at the first decode step [tokens].
@@ -256,6 +257,8 @@ def first_token(
         As in :func:`planner.queueing.mixed.backlog.solve_backlog`.
     settling : ndarray or None
         Where a router looks at the replicas: rate at which ``rate_after`` falls to that of the departures [1/s].
+    common : float
+        With it, the part of ``rate_after`` that comes whatever the replicas have [1/s].
     stages : int
         Every so-many-th of a stream of Poisson arrivals comes here: 1 is each.
     """
@@ -295,7 +298,7 @@ def first_token(
         if settling is None:
             return rate_after * span
         # where the replica is kept even with others: as many as leave, once its lead is made up
-        kept = np.minimum(decodes / (max(engine.law.mean_steps, 1.0) * full), rate_after)
+        kept = common + np.minimum(decodes / (max(engine.law.mean_steps, 1.0) * full), rate_after - common)
         fading = np.exp(-settling * since) * -np.expm1(-settling * span) / settling
         counts: Array = kept * span + (rate_after - kept) * fading
         return counts

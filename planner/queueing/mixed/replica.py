@@ -846,8 +846,7 @@ class MixedReplica:
         replicas: int,
     ) -> tuple[Capacity, float, float, Fluctuations]:  # fmt: skip
         """Room of a replica in a pool, and how far the pool's total strays beyond its product form."""
-        law, steps = self._law, max(self._law.mean_steps, 1e-9)
-        capacity = self._capacity(0.0)
+        law, capacity = self._law, self._capacity(0.0)
         if math.isfinite(capacity.kv_mean):
             # equal numbers of requests still hold unequal contexts
             scatter = max(law.own_context2 / law.own_context**2 - 1, 0.0)
@@ -921,11 +920,14 @@ class MixedReplica:
             _, backlog = draw_backlog(points, nodes, chains, found, weights=seen)
             idle = found <= 0
             decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
-            time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
-            refill = share * decodes / (steps * time)
-            before, after = (1 - share) * rate, (1 - share) * rate + refill
+            # those who leave, and are made up for, come with iterations, not with time; besides, the replica is sent one more
+            # where its number is still the floor of the mean, as in half of all cases by chance, and no other after that one
+            full = cost(decodes, np.maximum(budget - decodes, 1.0))
+            before = (1 - share) * rate
+            after = before + share * (decodes / (steps * full) + 0.5 * rate)
             ttft, start = first_token(
-                engine, points, decodes, np.where(idle, 0.0, backlog), idle, before, after
+                engine, points, decodes, np.where(idle, 0.0, backlog), idle, before, after,
+                settling=np.full(full.shape, rate), common=before,
             )  # fmt: skip
             # the others beside a request that shares a replica holding the floor or the ceiling of the mean
             others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
