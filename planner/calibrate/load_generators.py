@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.errors import InputError
+from planner.units import is_measurable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _float(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError):
         return None
-    return number if math.isfinite(number) else None
+    return number if is_measurable(number) else None
 
 
 def _ms(value: Any) -> float | None:

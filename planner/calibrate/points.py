@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError, did_you_mean
+from planner.units import is_measurable
 
 FloatArray = NDArray[np.float64]
 
@@ -197,7 +198,7 @@ def batch_problems(batch: Batch) -> list[str]:
 
 def _integer(text: str) -> int:
     value = float(text)
-    if not value.is_integer():
+    if not value.is_integer() or not is_measurable(value):
         raise ValueError
     return int(value)
 
@@ -258,7 +259,7 @@ def read_iterations_csv(
         except (TypeError, ValueError, OverflowError):
             problems.append(f"{path.name}:{line}: not numbers: {', '.join(f'{c}={row.get(c)!r}' for c in COLUMNS)}")
             continue
-        if not (math.isfinite(time_s) and time_s > 0.0):
+        if not (is_measurable(time_s) and time_s > 0.0):
             problems.append(f"{path.name}:{line}: measured_ms must be positive, got {row['measured_ms']}")
         problems += [f"{path.name}:{line}: {p}" for p in batch_problems(batch)]
         key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), tp)

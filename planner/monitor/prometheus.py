@@ -18,6 +18,7 @@ from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
 from planner.documents import parse_json as parse_file
 from planner.documents import printable, read_text
 from planner.errors import InputError
+from planner.units import MOST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class Answers:
                 table = np.array([(float(t), float(v)) for t, v in points], dtype=np.float64).reshape(-1, 2)
             except (TypeError, ValueError):
                 raise InputError(f"{where}: series {number} ({printable(name)}): a value is not a number") from None
-            table = table[np.isfinite(table).all(axis=1)]
+            table = table[(np.abs(table) <= MOST).all(axis=1)]
             labels = {str(k): str(v) for k, v in metric.items() if k != "__name__"}
             if table.size:
                 self.by_name[name].append(Series(labels, table[:, 0], table[:, 1]))

@@ -83,9 +83,8 @@ def places(text: str) -> list[tuple[int, int]]:
 TEXT = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-def cases() -> Iterator[Case]:
-    """All of them, always in the same order."""
-    sound = {name: text.encode() for name, text in Maker().sound.items()}
+def option_cases(sound: dict[str, bytes]) -> Iterator[Case]:
+    """Every option of every command."""
     tried: set[tuple[str, str]] = set()
     for command, arguments in [*BASES, *((c, a) for c, a, _ in COMMANDS if c != "plan")]:
         for flag in options_of(command):
@@ -95,6 +94,10 @@ def cases() -> Iterator[Case]:
             for words in values(flag, (command, flag) not in tried):
                 yield Case([*arguments, *words], sound)
             tried.add((command, flag))
+
+
+def file_cases(sound: dict[str, bytes]) -> Iterator[Case]:
+    """Every number of every file, and its words."""
     for turn, (_, arguments, targets) in enumerate(COMMANDS):
         for file in targets[:1]:
             text = sound[file].decode()
@@ -113,10 +116,20 @@ def cases() -> Iterator[Case]:
                     yield Case(arguments, {**sound, file: made.encode("utf-8", "surrogatepass")})
 
 
+def cases(what: str = "all") -> Iterator[Case]:
+    """All of them, or of ``options`` or ``files`` alone, always in the same order."""
+    sound = {name: text.encode() for name, text in Maker().sound.items()}
+    if what != "files":
+        yield from option_cases(sound)
+    if what != "options":
+        yield from file_cases(sound)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", default="1/1", help="K/N: every Nth, from the Kth")
-    parser.add_argument("--match", default="", help="only cases whose arguments hold this")
+    parser.add_argument("--what", choices=("all", "options", "files"), default="all")
+    parser.add_argument("--match", default="", help="only cases whose arguments match this regular expression")
     parser.add_argument("--only", type=int, help="repeat one and show what it does")
     parser.add_argument("--count", action="store_true", help="say how many there are")
     given = parser.parse_args()
@@ -127,8 +140,8 @@ def main() -> None:
         with in_folder(sound):
             invoke(arguments)
     tried = failed = 0
-    for number, case in enumerate(cases()):
-        if (number % step != first - 1 and given.only is None) or given.match not in " ".join(case.arguments):
+    for number, case in enumerate(cases(given.what)):
+        if (number % step != first - 1 and given.only is None) or not re.search(given.match, " ".join(case.arguments)):
             continue
         if given.only not in (None, number):
             continue
@@ -148,7 +161,7 @@ def main() -> None:
                 f"{name} {content[max(k - 40, 0) : k + 40]!r}"
                 for name, content in case.files.items()
                 for old in [sound[name].encode()]
-                if content != old
+                if content != old and name in case.arguments
                 for k in [next((i for i, (a, b) in enumerate(zip(content, old, strict=False)) if a != b), 0)]
             ]
             shown = [a if len(a) < 120 else a[:60] + "..." for a in case.arguments]

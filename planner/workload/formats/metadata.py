@@ -6,6 +6,7 @@ import math
 import re
 
 from planner.errors import InputError
+from planner.units import is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.path import Path
 from planner.workload.sessions import Sessions
@@ -69,7 +70,7 @@ class Metadata:
         if key is None:
             return None
         value = as_number(self.values[key][1])
-        if math.isfinite(value) and value >= 0.0:
+        if is_measurable(value) and value >= 0.0:
             return value
         self.problem(key, f"{self.values[key][1]!r} is not a number that makes sense here")
         return None
@@ -90,7 +91,7 @@ class Metadata:
         for part in _SEPARATOR.split(self.text(key).strip()) if key in self.values else ():
             name, _, value = part.partition("=")
             result[name] = as_number(value)
-            if math.isnan(result[name]):
+            if not is_measurable(result[name]):
                 self.problem(key, f"{part!r} is not name=number")
                 del result[name]
         return result
@@ -100,7 +101,7 @@ class Metadata:
         result: dict[float, float] = {}
         for name, value in self.pairs(key).items():
             level = as_number(name.removesuffix("s"))
-            if math.isnan(level):
+            if not is_measurable(level):
                 self.problem(key, f"{name!r} is not {what}")
             else:
                 result[level] = value

@@ -133,6 +133,17 @@ def _split(meta: Metadata, options: ReadOptions) -> Split:
     )
 
 
+def _apart(rows: _Rows) -> list[str]:
+    """Rows whose input and output are far more than their tokens: points keep moments and lie a little beyond a bin at most."""
+    if rows.width == 2:
+        return []
+    return [
+        f"{rows.path}:{line}: {sent:g} input and {got:g} output tokens of {total:g}"
+        for line, total, sent, got in zip(rows.lines, rows.columns[0], *rows.columns[2:], strict=True)
+        if sent + got > 2.0 * total + 64.0
+    ]
+
+
 def _refuse(problems: list[str], path: str) -> None:
     """All that is wrong with a file as one error, the first of them where they are many."""
     if problems:
@@ -147,7 +158,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     rows = _read_rows(source, meta)
     tokens, cdf = np.array(rows.columns[0]), np.array(rows.columns[1])
     if rows.lines:
-        rows.problems += check_cdf(path, rows.lines, tokens, cdf)
+        rows.problems += [*check_cdf(path, rows.lines, tokens, cdf), *_apart(rows)]
     arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
     traffic, sessions = meta.traffic(), meta.sessions()
     given = _split(meta, options)

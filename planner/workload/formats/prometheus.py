@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import InputError
+from planner.units import MOST, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ReadOptions
 from planner.workload.report import ImportReport
@@ -81,7 +82,7 @@ class _Scrape:
             suffix = name[len(family) :]
             if suffix not in ("_bucket", "_sum", "_count"):
                 continue
-            if not math.isfinite(value) or value < 0.0:
+            if not 0.0 <= value <= MOST:
                 raise InputError(f"{where}: {name} {value!r} is not a count")
             histogram = self.histograms.setdefault(family, _Histogram())
             if model := labels.get("model_name"):
@@ -93,9 +94,12 @@ class _Scrape:
             else:
                 bound = labels.get("le", "")
                 try:
-                    histogram.buckets[float(bound.replace("+Inf", "inf"))] += value
-                except ValueError as error:
-                    raise InputError(f"{where}: {name} has no upper bound le, got {bound!r}") from error
+                    upper = float(bound.replace("+Inf", "inf"))
+                except ValueError:
+                    upper = math.nan
+                if not (is_measurable(upper) or upper == math.inf):
+                    raise InputError(f"{where}: {name} has no upper bound le, got {bound!r}")
+                histogram.buckets[upper] += value
 
 
 def _recognise(head: Head) -> bool:
@@ -150,7 +154,7 @@ def _scrape_json(source: Source) -> _Scrape:
             points = [(float(t), float(v)) for t, v in series.get("values") or [series["value"]]]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{where}: no values") from error
-        points = [(t, v) for t, v in points if math.isfinite(v)]
+        points = [(t, v) for t, v in points if is_measurable(t) and is_measurable(v)]
         scrape.lines += 1
         if not points or not name:
             continue
