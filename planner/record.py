@@ -24,6 +24,9 @@ class Record:
     written: ClassVar[tuple[str, ...]] = ()
     """Fields, properties and methods whose values are written, in this order; empty = every field that ``repr`` shows."""
 
+    versioned: ClassVar[bool] = False
+    """Whether ``schema_version`` is written before its fields: a result of its own without a head."""
+
     renamed: ClassVar[Mapping[str, str]] = {}
     """Those that are written under another name -> that name."""
 
@@ -32,7 +35,8 @@ class Record:
         head = {"schema_version": self.schema_version, "kind": self.document, "version": __version__}
         names = self.written or [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type]
         values = {self.renamed.get(name, name): getattr(self, name) for name in names}
-        return (head if self.document else {}) | {k: plain(v() if callable(v) else v) for k, v in values.items()}
+        head = head if self.document else {"schema_version": self.schema_version} if self.versioned else {}
+        return head | {k: plain(v() if callable(v) else v) for k, v in values.items()}
 
 
 def plain(value: Any) -> Any:

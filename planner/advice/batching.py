@@ -70,10 +70,7 @@ class Batching(Record):
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
-    written: ClassVar[tuple[str, ...]] = (
-        "schema_version", "about", "verdict", "certainty", "reason", "to_run", "exclusive", "mixed", "crossover",
-        "parameters", "assumptions", "warnings",
-    )  # fmt: skip
+    versioned: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<Batching: {self.verdict} ({self.certainty})>"

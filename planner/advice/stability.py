@@ -101,10 +101,7 @@ class Stability(Record):
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
-    written: ClassVar[tuple[str, ...]] = (
-        "schema_version", "about", "replicas", "verdict", "certificate", "slack", "stable_within_band", "bounds", "burst",
-        "busy_sequences", "time_to_overload_s", "growth_per_s", "recovery_s_per_s", "assumptions", "warnings",
-    )  # fmt: skip
+    versioned: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<Stability: {self.verdict}, {self.certificate}>"

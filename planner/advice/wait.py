@@ -68,10 +68,7 @@ class WaitSettings(Record):
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
-    written: ClassVar[tuple[str, ...]] = (
-        "schema_version", "about", "replicas", "d0_s", "d1_s_per_token", "form_error", "equilibrium", "types",
-        "memory_tokens", "fits", "nested", "verdict", "reason", "assumptions", "warnings",
-    )  # fmt: skip
+    versioned: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<WaitSettings: {self.verdict}, {len(self.types)} output classes>"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.autoscale.derive import Autoscaling, PoolScaler
-from planner.deploy.kubernetes import dump
+from planner.deploy.kubernetes import cron_trigger, dump, scaled_object
 from planner.deploy.serving import object_name
 from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import dialect_of_engine
@@ -118,22 +118,15 @@ def _milli(value: float) -> str:
     return f"{max(1, math.floor(1000.0 * value))}m"
 
 
-def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
-    """A HorizontalPodAutoscaler on the pool's own metrics, with the steps and waits of the rule."""
-    name = object_name(pool.pool, found.prefix)
-    metrics = [
-        {
-            "type": "External",
-            "external": {
-                "metric": {
-                    "name": f"fleetopt_{metric}",
-                    "selector": {"matchLabels": {"pool": pool.pool.replace(" ", "-")}},
-                },
-                "target": {"type": "AverageValue", "averageValue": _milli(value)},
-            },
-        }
-        for metric, value in pool.policy.targets.items()
-    ]
+def _external(name: str, labels: Mapping[str, str], value: str) -> dict[str, Any]:
+    """A metric of the pool from outside the cluster's own, and what a replica may have of it."""
+    target = {"type": "AverageValue", "averageValue": value}
+    metric = {"name": name, "selector": {"matchLabels": dict(labels)}}
+    return {"type": "External", "external": {"metric": metric, "target": target}}
+
+
+def _scaler(found: Autoscaling, pool: PoolScaler, metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    """A HorizontalPodAutoscaler of the pool."""
     spec = {
         "scaleTargetRef": _target(found, pool),
         "minReplicas": pool.policy.least,
@@ -141,6 +134,22 @@ def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
         "metrics": metrics,
         "behavior": _behavior(pool),
     }
+    name = object_name(pool.pool, found.prefix)
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
+    """Files for who reads them in the cluster."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
+
+
+def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
+    """A HorizontalPodAutoscaler on the pool's own metrics, with the steps and waits of the rule."""
+    name = object_name(pool.pool, found.prefix)
+    metrics = [
+        _external(f"fleetopt_{metric}", {"pool": pool.pool.replace(" ", "-")}, _milli(value))
+        for metric, value in pool.policy.targets.items()
+    ]
     dialect = dialect_of_engine(found.engine)
     label = f'"pool", "{pool.pool.replace(" ", "-")}", "", ""'
     rules = [
@@ -152,24 +161,12 @@ def _hpa(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
         }
         for metric, query in _queries(found, pool).items()
     ]
-    adapter = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"{name}-adapter-rules"},
-        "data": {"config.yaml": dump([{"externalRules": rules}])},
-    }
-    scaler = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    return [scaler, adapter]
+    config = {"config.yaml": dump([{"externalRules": rules}])}
+    return [_scaler(found, pool, metrics), _config_map(f"{name}-adapter-rules", config)]
 
 
 def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
     """Prometheus triggers, and cron triggers that hold what each hour's mean needs: KEDA takes the largest."""
-    name = object_name(pool.pool, found.prefix)
     least = pool.policy.least
     spans: list[tuple[str, str, int]] = []
     if pool.clock:
@@ -189,14 +186,7 @@ def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, A
         }
         for metric, query in _queries(found, pool).items()
     ]
-    triggers += [
-        {
-            "type": "cron",
-            "metadata": {"timezone": TIMEZONE, "start": start, "end": end, "desiredReplicas": str(count)},
-        }
-        for start, end, count in spans
-        if count > least
-    ]
+    triggers += [cron_trigger(*span, timezone=TIMEZONE) for span in spans if span[2] > least]
     spec = {
         "scaleTargetRef": _target(found, pool),
         "minReplicaCount": least,
@@ -206,7 +196,7 @@ def _keda(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, A
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(pool)}},
         "triggers": triggers,
     }
-    return [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}]
+    return [scaled_object(object_name(pool.pool, found.prefix), spec)]
 
 
 def _wva(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, Any]]:
@@ -224,19 +214,7 @@ def _wva(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
         "kvSpareTrigger": round(kv * room, 4),
         "queueSpareTrigger": max(1, math.ceil(queue * room)),
     }
-    metric = {"name": "wva_desired_replicas", "selector": {"matchLabels": {"variant_name": name}}}
-    spec = {
-        "scaleTargetRef": _target(found, pool),
-        "minReplicas": pool.policy.least,
-        "maxReplicas": pool.policy.most,
-        "metrics": [
-            {
-                "type": "External",
-                "external": {"metric": metric, "target": {"type": "AverageValue", "averageValue": "1"}},
-            }
-        ],
-        "behavior": _behavior(pool),
-    }
+    metric = _external("wva_desired_replicas", {"variant_name": name}, "1")
     return [
         {
             "apiVersion": "llmd.ai/v1alpha1",
@@ -248,13 +226,8 @@ def _wva(found: Autoscaling, pool: PoolScaler, server: str) -> list[dict[str, An
                 "variantCost": f"{pool.usd_per_replica_hour:.4f}",
             },
         },
-        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec},
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": f"{name}-saturation-scaling-config"},
-            "data": {name: dump([thresholds])},
-        },
+        _scaler(found, pool, [metric]),
+        _config_map(f"{name}-saturation-scaling-config", {name: dump([thresholds])}),
     ]
 
 

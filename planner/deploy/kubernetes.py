@@ -287,3 +287,14 @@ def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> dict[str
         "metadata": metadata(serving, name, labels=labels(serving)),
         "data": dict(data),
     }
+
+
+def cron_trigger(start: str, end: str, replicas: int, timezone: str = "UTC") -> dict[str, Any]:
+    """KEDA's trigger that holds replicas between two times of a crontab."""
+    metadata = {"timezone": timezone, "start": start, "end": end, "desiredReplicas": str(replicas)}
+    return {"type": "cron", "metadata": metadata}
+
+
+def scaled_object(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """KEDA's object around what it scales, by how much and why."""
+    return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": dict(spec)}

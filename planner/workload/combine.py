@@ -225,23 +225,15 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         )
     kept = float(workload.weight[keep].sum())
     # of a compact file no single request is known: its seconds keep their requests, with the mean tokens of what is left
-    trace, calls = workload.recorded, workload.sessions
     factors = [
         float(workload.weight[keep] @ column[keep]) / kept / max(float(workload.weight @ column), 1e-300)
         for column in (workload.input_tokens, workload.output_tokens)
     ]
-    left = workload.rebuilt(
-        workload.input_tokens[keep],
-        workload.output_tokens[keep],
-        weight=workload.weight[keep],
-        total_tokens=workload.total_tokens[keep],
-        lower_tokens=workload.lower_tokens[keep],
-        category=workload.category[keep],
-        note=f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
-        share=kept,
-        recorded=None if trace is None else trace.select(trace.input_tokens + trace.output_tokens <= longest_tokens),
-        path=None if trace is not None else _path_at(workload, *factors),
-        sessions=None if calls is None else calls.select(calls.input_tokens + calls.output_tokens <= longest_tokens),
+    left, _ = workload.selected(
+        keep,
+        lambda one: one.input_tokens + one.output_tokens <= longest_tokens,
+        f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
+        None if workload.recorded is not None else _path_at(workload, *factors),
     )
     return left, 1.0 - kept
 

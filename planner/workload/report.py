@@ -46,10 +46,7 @@ class ImportReport(Record):
     rate_per_s: float | None = None
     notes: tuple[str, ...] = ()
 
-    written: ClassVar[tuple[str, ...]] = (
-        "schema_version", "path", "format", "rows_read", "requests", "dropped", "unreadable", "unreadable_examples",
-        "span_s", "rate_per_s", "notes",
-    )  # fmt: skip
+    versioned: ClassVar[bool] = True
 
     def lines(self) -> list[str]:
         """The account in sentences, for people.

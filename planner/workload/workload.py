@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -698,10 +698,30 @@ class Workload:
                 f"{self.name}: no category {name!r}{did_you_mean(name, self.categories)}", f"Known: {known}."
             )
         index = self.categories.index(name)
-        keep, own = self.category == index, self.recorded
-        share = float(self.weight[keep].sum())
-        if share == 0.0:
+        if not self.weight[self.category == index].sum() > 0.0:
             raise InputError(f"{self.name}: category {name!r} has no requests")
+        return self.selected(self.category == index, lambda one: one.category == index, f"only category {name}")
+
+    def selected(
+        self,
+        keep: NDArray[np.bool_],
+        holds: Callable[[Trace | Sessions], NDArray[np.bool_]],
+        note: str,
+        path: TrafficPath | None = None,
+    ) -> tuple[Workload, float]:
+        """The rows kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
+
+        Parameters
+        ----------
+        keep
+            Rows, shape (rows,).
+        holds
+            The same, of columns of requests or calls.
+        note, path
+            As in :meth:`rebuilt`.
+        """
+        share = float(self.weight[keep].sum())
+        own, calls = self.recorded, self.sessions
         part = self.rebuilt(
             self.input_tokens[keep],
             self.output_tokens[keep],
@@ -709,10 +729,11 @@ class Workload:
             total_tokens=self.total_tokens[keep],
             lower_tokens=self.lower_tokens[keep],
             category=self.category[keep],
-            note=f"only category {name}",
+            note=note,
             share=share,
-            recorded=None if own is None else own.select(own.category == index),
-            sessions=None if self.sessions is None else self.sessions.select(self.sessions.category == index),
+            recorded=None if own is None else own.select(holds(own)),
+            path=path,
+            sessions=None if calls is None else calls.select(holds(calls)),
         )
         return part, share
 

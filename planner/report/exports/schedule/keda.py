@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.deploy.kubernetes import cron_trigger, scaled_object
 from planner.deploy.serving import object_name
 from planner.report.exports import Export
 from planner.studies.schedule import Schedule, ScheduledPool, cron_spans
@@ -19,11 +20,12 @@ def render(schedule: Schedule) -> str:
 
 
 def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
+    """The object of one pool."""
     least, spans = cron_spans(pool.replicas, schedule.elasticity.startup_s)
-    triggers = [_cron(*span) for span in spans]
+    triggers = [cron_trigger(*span) for span in spans]
     if not triggers:
         # KEDA refuses an object without a trigger: a pool that never changes is held all day by one
-        triggers = [_cron("0 0 * * *", "59 23 * * *", least)]
+        triggers = [cron_trigger("0 0 * * *", "59 23 * * *", least)]
     name = object_name(pool.name)
     spec: dict[str, Any] = {
         "scaleTargetRef": {"name": name},
@@ -33,13 +35,7 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}},
         "triggers": triggers,
     }
-    return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}
-
-
-def _cron(start: str, end: str, replicas: int) -> dict[str, Any]:
-    """A trigger that holds replicas between two times."""
-    metadata = {"timezone": "UTC", "start": start, "end": end, "desiredReplicas": str(replicas)}
-    return {"type": "cron", "metadata": metadata}
+    return scaled_object(name, spec)
 
 
 EXPORT = Export("KEDA: a ScaledObject per pool whose cron triggers hold the replicas of every stretch", render)
