@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -213,14 +214,14 @@ def test_measured_servers(shared_data: Path, every: int) -> None:
 @pytest.mark.slow
 def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
     """Median error at most 8%, and intervals that hold the truth in 85 to 95% of the cases without being useless."""
-    rng = np.random.default_rng(1)
+    rngs = [np.random.default_rng(seed) for seed in range(1, 5)]
     errors, halves, inside = [], [], []
     for key, group in read_measurements([shared_data / "calibration" / "servers.csv"]).servers.items():
         if len(group) < 10:
             continue
         spec = model(key[0], weight_dtype=key[4]) if key[4] else model(key[0])
         prior = roofline(gpu(key[1]), spec, int(float(key[5])))
-        for count in (2, 3):
+        for rng, count in itertools.product(rngs, (2, 3)):
             chosen = set(rng.choice(len(group), count, replace=False).tolist())
             fit = fit_server([group[i] for i in chosen], prior, resamples=2)
             for i, p in enumerate(group):
@@ -230,7 +231,8 @@ def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
                     halves.append((high - low) / 2.0 / got)
                     inside.append(low <= p.tpot_s <= high)
     assert np.median(errors) <= 0.08
-    assert 0.80 <= np.mean(inside) <= 0.96  # 56 draws of three points: their own scatter is +-4%
+    # twenty other draws: 86.0%, and 2.45 times; one draw alone 80 to 90%, and 2.1 to 2.7 times
+    assert 0.85 <= np.mean(inside) <= 0.95
     assert np.median(halves) <= 2.5 * np.median(errors)
 
 
