@@ -60,7 +60,7 @@ SIMULATED = 20
 """Poisson runs simulated to see what arrivals alone make of a run."""
 RUN_S = {0.3: 80.0, 0.55: 90.0, 0.8: 170.0}
 """Length of the runs [s]. The fuller the server, the longer it fills: simulated runs of 55 s at 0.8 came out 9% below the mean of
-a long one, of 170 s 3%, and differed by 4 to 7% for their arrivals alone, of 170 s by 3 to 6%."""
+a long one, of 150 to 220 s 3%, and differed by 4 to 7% for their arrivals alone, the longer ones by 3 to 6%."""
 QUIET = {
     "VLLM_CPU_KVCACHE_SPACE": "2",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
