@@ -13,6 +13,7 @@ from typer.main import get_command, get_group
 
 from planner.cli.output import whole_tables
 from planner.documents import printable
+from planner.units import is_measurable
 
 COMMANDS = (
     "init", "plan", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
@@ -76,7 +77,7 @@ class Once(TyperCommand):
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Complete flags that stand alone, count the options, then parse as usual."""
+        """Complete flags that stand alone, count the options, parse as usual, and refuse numbers that nothing has."""
         args = [*self._completed(args)]
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(list(args))
@@ -86,7 +87,13 @@ class Once(TyperCommand):
                 # a flag said twice says nothing else, unless it has an opposite
                 if not option.is_flag or option.secondary_opts:
                     ctx.fail(f"{option.opts[0]} is given {order.count(option)} times and takes one value.")
-        return super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, args)
+        for option in self.params:
+            value = ctx.params.get(option.name)
+            if isinstance(value, (int, float)) and not is_measurable(value):
+                told = str(value)[:40]
+                ctx.fail(f"{option.opts[0]}: {told} is beyond anything that is counted or measured.")
+        return rest
 
     def _completed(self, args: list[str]) -> Iterator[str]:
         """The words, with what a flag alone stands for after each that may stand alone and does."""
