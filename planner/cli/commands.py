@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.main import get_command, get_group
 
 from planner.cli.output import whole_tables
 from planner.documents import printable
+from planner.errors import InputError
 from planner.units import is_measurable
 
 COMMANDS = (
@@ -91,8 +93,9 @@ class Once(TyperCommand):
         for option in self.params:
             value = ctx.params.get(option.name)
             if isinstance(value, (int, float)) and not is_measurable(value):
-                told = str(value)[:40]
-                ctx.fail(f"{option.opts[0]}: {told} is beyond anything that is counted or measured.")
+                finite = -math.inf < value < math.inf
+                why = "is beyond anything that is counted or measured" if finite else "is not finite"
+                raise InputError(f"{option.name}: {str(value)[:40]} {why}")
         return rest
 
     def _completed(self, args: list[str]) -> Iterator[str]:
