@@ -35,6 +35,9 @@ MOST_KNOWN = 72
 ONE_POOLS = 4
 """Engines tried for a single pool where nothing else was found."""
 
+DEARER = 0.25
+"""Share by which a single pool may look dearer than the fleet found and still be tried."""
+
 STEPS = 20
 """Predictions along the path at most."""
 
@@ -138,7 +141,34 @@ class BurstyStock:
             pool = self.problem.candidate(i, j, k, float(self._high[k, i, j]))
             assert pool is not None
             pools.append(pool)
-        return (0, *(state for state, _ in found)), pools
+        one = self._cheaper_one(pools)
+        return (
+            ((0, *(state for state, _ in found)), pools) if one is None else ((0, len(self.problem.states) - 1), [one])
+        )
+
+    def _cheaper_one(self, pools: Sequence[Pool]) -> Pool | None:
+        """A single pool that the stock holds and that costs less than these; ``None`` where none is.
+
+        What one pool takes is guessed apart from what its parts take: of every GPU type the engine thought to be cheapest is
+        looked at, where it is not thought to be far dearer.
+        """
+        problem, top = self.problem, len(self.problem.states) - 1
+        cost, best = math.fsum(pool.cost_usd_per_hour for pool in pools), None
+        thought = ((self._replicas() + self._spares) * self._price)[:, 0, top]
+        seen = set[str]()
+        for k in np.argsort(thought, kind="stable").tolist():
+            if self.kinds[k] in seen or thought[k] > (1.0 + DEARER) * cost:
+                continue
+            seen.add(self.kinds[k])
+            price = problem.options[k].price
+            room = problem.stock.get(self.kinds[k], math.inf) / price.gpus_per_replica - price.redundancy
+            most = int(min(price.most_below(cost), room))
+            if self._done[k, 0, top] or most < 1 or problem.capacity_bound(0, top, k) >= cost:
+                continue
+            found = problem.candidate(0, top, k, most) if problem.keeps_with(0, top, k, most, calmly=False) else None
+            if found is not None and found.cost_usd_per_hour < cost and problem.fits((found,)):
+                cost, best = found.cost_usd_per_hour, found
+        return best
 
     def _one_pool(self) -> Pool | None:
         """A single pool that the stock holds, of the engines thought to be cheapest; ``None`` where those tried do not fit."""

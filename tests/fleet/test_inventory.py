@@ -122,7 +122,7 @@ def of_bursts(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [[0, 1], pytest.param([*range(2, 7)], marks=pytest.mark.long)], ids=["quick", "all others"]
+    "seeds", [[0, 1], pytest.param([*range(2, 7), 18], marks=pytest.mark.long)], ids=["quick", "all others"]
 )
 def test_under_bursts_too(seeds: list[int]) -> None:
     # which numbers are looked at along the path rests on guesses: within a replica in fifty of the best, and none missed
