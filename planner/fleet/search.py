@@ -239,6 +239,7 @@ def cheapest_within(
     """
     states = costs.shape[1]
     top = states - 1
+    costs, gpus, kinds, option = _condensed(costs, gpus, kinds, stock)
     costs = _undominated(costs, gpus, kinds, stock)
     gpus = np.where(np.isfinite(costs), gpus, 0.0)
     limited = sorted(set(kinds) & set(stock))
@@ -250,6 +251,7 @@ def cheapest_within(
     best, worth = _priced(costs, gpus, own, room, max_edges)
     if best is None and worth is None:
         return None
+
     worth = np.zeros(len(limited)) if worth is None else worth
     reduced = costs + np.einsum("t,tkab->kab", worth, own) * gpus
     heads = [_to_go(costs, max_edges), _to_go(reduced, max_edges)]
@@ -281,7 +283,7 @@ def cheapest_within(
     push(children(0, max_edges - 1, 0.0, np.zeros(len(limited))), (), np.zeros(len(limited)))
     for _ in range(MAX_LABELS):
         if not heap or (best is not None and heap[0][0] >= best[0] * (1.0 - 1e-12)):
-            return best
+            return _by_options(best, option)
         _, _, branch, path, used = heapq.heappop(heap)
         _, spent, state, k = next(branch)
         push(branch, path, used)
@@ -295,7 +297,15 @@ def cheapest_within(
         if of_kind[k] >= 0:
             used[of_kind[k]] += float(gpus[k, came, state])
         push(children(state, max_edges - len(path) - 1, spent, used), path, used)
-    return best
+    return _by_options(best, option)
+
+
+def _by_options(best: tuple[float, Labelled] | None, option: NDArray[np.intp]) -> tuple[float, Labelled] | None:
+    """The same with the options that stand behind the rows searched, shape (rows, states, states)."""
+    if best is None:
+        return None
+    came = (0, *(state for state, _ in best[1]))
+    return best[0], tuple((j, int(option[k, i, j])) for i, (j, k) in zip(came, best[1], strict=False))
 
 
 def _to_go(costs: FloatArray, max_edges: int) -> list[FloatArray]:
@@ -385,6 +395,39 @@ def _priced(
 
 MULTIPLIERS = 20
 """Prices of GPUs that are tried for a bound."""
+
+
+def _condensed(
+    costs: FloatArray, gpus: FloatArray, kinds: Sequence[str], stock: Mapping[str, float]
+) -> tuple[FloatArray, FloatArray, list[str], NDArray[np.intp]]:
+    """The cheapest option of every GPU type in place of all, and which one it is, as far as what costs less takes fewer GPUs too.
+
+    That holds among options with one price of a GPU, and among all of a type that is not short; a type may have two prices.
+    """
+    rows: list[tuple[FloatArray, FloatArray, NDArray[np.intp]]] = []
+    named: list[str] = []
+    for kind in dict.fromkeys(kinds):
+        own = np.array([k for k, name in enumerate(kinds) if name == kind])
+        cost, taken = costs[own], gpus[own]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            price = np.where(np.isfinite(cost) & (taken > 0.0), cost / taken, np.nan)
+        usual = np.isnan(price) | (kind not in stock)
+        low, high = (1.0, 1.0) if usual.all() else (float(np.nanmin(price)), float(np.nanmax(price)))
+        first = usual | (price <= low * (1.0 + 1e-9))
+        if not np.all(first | (price >= high * (1.0 - 1e-9))):
+            rows += [(costs[k], gpus[k], np.full(costs.shape[1:], k)) for k in own.tolist()]
+            named += [kind] * own.size
+            continue
+        for alike in (first, ~first):
+            if alike.any():
+                among = np.where(alike, cost, np.inf)
+                place = np.argmin(among, axis=0)[None]
+                rows.append(
+                    (np.take_along_axis(among, place, 0)[0], np.take_along_axis(taken, place, 0)[0], own[place[0]])
+                )
+                named.append(kind)
+    found, used, option = (np.stack(column) for column in zip(*rows, strict=True))
+    return found, used, named, option
 
 
 def _undominated(costs: FloatArray, gpus: FloatArray, kinds: Sequence[str], stock: Mapping[str, float]) -> FloatArray:
