@@ -246,14 +246,16 @@ def profile(
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu
     network = find_model(model) if isinstance(model, str) else model
     spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
-    wanted = (device.name, spread, network.weight_dtype, network.kv_dtype)
+    wanted = (spread, network.weight_dtype, network.kv_dtype)
     same_shape = None
     for file, modified in once(("profiles", user_directory()), _dated):
         if _gpu_of(str(file), modified) != device.name:
             continue
         found = _unchanged(str(file), modified)
+        if not found.automatic or (found.parallel, found.weight_dtype, found.kv_dtype) != wanted:
+            continue
         gpu_name, model_name = _canonical(found)
-        if not found.automatic or (gpu_name, found.parallel, found.weight_dtype, found.kv_dtype) != wanted:
+        if gpu_name != device.name:
             continue
         own = (found.engine or "").lower()
         if engine is not None and own != engine and (own in engines() or found.provenance == "fitted"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,10 +87,11 @@ class SearchGrid:
         self.states = [State(0.0), State(self.moments.top)]
         self.set_bounds()
 
+    @cached_property
     def all_states(self) -> list[State]:
         """Every state of the grid, bottom first: boundaries with and without a band of prompts to compress."""
         top = self.moments.top
-        boundaries = [b for b in self.boundary_grid() if b < top] if self.search.pools > 1 else []
+        boundaries = [b for b in self.boundary_grid if b < top] if self.search.pools > 1 else []
         gammas = self.search.gammas if self.moments.compressible else (1.0,)
         inner = []
         for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
@@ -100,12 +102,13 @@ class SearchGrid:
                 inner.append(State(b, gamma))
         return [State(0.0), *inner, State(top)]
 
+    @cached_property
     def boundary_grid(self) -> tuple[float, ...]:
         """Boundaries searched [tokens]."""
         if self.search.boundaries is not None:
             return self.search.boundaries
         points = distinct(self.moments.total)
-        below = np.array([self.moments.cumulative(b) for b in points])
+        below = np.array([self.moments.cumulative(b) for b in points.tolist()])
         parts = below[:, [m.SHARE, m.NEW_INPUT, m.DECODE, m.KV]]
         worth = np.max(parts / np.maximum(parts[-1], 1e-300), axis=1) >= WORTH_CUTTING
         points, share = points[worth], below[worth, m.SHARE]

@@ -118,7 +118,7 @@ class FleetProblem(SearchGrid):
 
     def open_grid(self) -> None:
         """From the one pool to all states; what is known about the one pool stays known."""
-        states = self.all_states()
+        states = self.all_states
         if len(states) == len(self.states):
             return
         top = len(states) - 1

@@ -7,7 +7,7 @@ pool are ``cum(high) - cum(low) - given(low, gamma_low) + received(high, gamma_h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,6 +32,9 @@ MOST_ROWS_KEPT = 50_000
 
 FEWEST_REQUESTS = 200
 """Requests of a pool below which its own path says too little."""
+
+NOBODY: FloatArray = np.zeros(0)
+"""Parts of rows where a boundary cuts none."""
 
 SHARE, INPUT, NEW_INPUT, DECODE, OUTPUT, KV, PAIRS, ITERATIONS, ITERATIONS2, NEW_INPUT2 = range(len(FEATURES))
 
@@ -204,7 +207,8 @@ class FleetMoments:
         # a search asks for the same few cuts and bands again and again
         self._cuts: dict[float, tuple[int, FloatArray]] = {}
         self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
-        self._binned = bool(np.any(self.lower < self.total))
+        # what every later row begins above: no boundary below it cuts a row
+        self._later = np.append(np.minimum.accumulate(self.lower[::-1])[::-1], np.inf)
         by_category = chances(workload, p_c)
         if route_on != "total":
             by_category[:] = 0.0
@@ -237,14 +241,11 @@ class FleetMoments:
 
     def _cut(self, boundary: float) -> tuple[int, FloatArray]:
         """Rows wholly at or below a boundary, and the part of each later row that is (bins of a compact file: linear)."""
-        whole = int(np.searchsorted(self.total, boundary, side="right"))
-        if not self._binned:
-            return whole, np.zeros(0)
+        whole = int(self.total.searchsorted(boundary, side="right"))
+        if self._later[whole] >= boundary:
+            return whole, NOBODY
         low, high = self.lower[whole:], self.total[whole:]
-        cut = np.flatnonzero(low < boundary)
-        if not cut.size:
-            return whole, np.zeros(0)
-        span = int(cut[-1]) + 1
+        span = int(np.flatnonzero(low < boundary)[-1]) + 1
         low, high = low[:span], high[:span]
         return whole, np.clip((boundary - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0) * (high > low)
 
@@ -261,6 +262,9 @@ class FleetMoments:
         """Rows that reach into ``(low, high]`` and the weight each has there."""
         whole_low, parts_low = self._below(low)
         whole_high, parts_high = self._below(high)
+        if not (parts_low.size or parts_high.size):
+            rows = slice(whole_low, max(whole_high, whole_low))
+            return rows, self.weight[rows].copy()
         rows = slice(whole_low, max(whole_high + parts_high.size, whole_low + parts_low.size))
         part = np.zeros(rows.stop - rows.start)
         part[: whole_high - whole_low] = 1.0
@@ -279,19 +283,18 @@ class FleetMoments:
             self._bands[key] = rows, weight
         return self._bands[key]
 
-    def band(self, boundary: float, gamma: float) -> tuple[FloatArray, FloatArray]:
-        """Sums given away above the boundary and received below it, each of shape (features,)."""
-        zero = np.zeros(len(FEATURES))
-        if gamma <= 1.0:
-            return zero, zero
-        rows, weight = self.band_weights(boundary, gamma)
-        if not np.any(weight):
-            return zero, zero
-        given = weight @ self.features[rows]
+    def _moved(self, boundary: float, gammas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+        """Sums that bands above one boundary give away, and what is received below it, each of shape (gammas, features)."""
+        bands = [self.band_weights(boundary, gamma) for gamma in gammas]
+        # all begin with the same row, and prompts cut to one boundary are as long whichever band they are of
+        rows = slice(bands[0][0].start, max(band.stop for band, _ in bands))
+        weight = np.zeros((len(bands), rows.stop - rows.start))
+        for k, (_, own) in enumerate(bands):
+            weight[k, : own.size] = own
         outputs = self.output[rows]
         left = np.maximum(boundary - outputs, 0.0)
-        received = weight @ features(left, outputs, self._found(left, self._share[rows]), self.chunk)
-        return given, received
+        received = features(left, outputs, self._found(left, self._share[rows]), self.chunk)
+        return weight @ self.features[rows], weight @ received
 
     def law(self, lower: State, upper: State) -> PoolLaw | None:
         """The law of the pool between two states, or ``None`` when nobody is served there.
@@ -379,9 +382,17 @@ class FleetMoments:
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""
         below = {b: self.cumulative(b) for b in {s.boundary for s in states}}
-        base = np.array([below[s.boundary] for s in states])
-        bands = [self.band(s.boundary, s.gamma) for s in states]
-        return base + np.array([received for _, received in bands]), base + np.array([given for given, _ in bands])
+        upper = np.array([below[s.boundary] for s in states])
+        lower = upper.copy()
+        bands: dict[float, list[int]] = {}
+        for k, s in enumerate(states):
+            if s.gamma > 1.0:
+                bands.setdefault(s.boundary, []).append(k)
+        for boundary, places in bands.items():
+            given, received = self._moved(boundary, [states[k].gamma for k in places])
+            lower[places] += given
+            upper[places] += received
+        return upper, lower
 
     def prompt_counts(self, states: list[State], bins: FloatArray) -> tuple[FloatArray, FloatArray]:
         """As :meth:`states`, for the weight of prompts of at most ``bins[k]`` new tokens, shape (states, len(bins))."""

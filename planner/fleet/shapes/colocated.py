@@ -509,7 +509,7 @@ def _with_oracle(
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
     """What was searched and the gap that is left."""
     search, cost = problem.search, fleet.cost_usd_per_hour
-    boundaries = len(problem.boundary_grid())
+    boundaries = len(problem.boundary_grid)
     gammas = len(search.gammas) if problem.moments.compressible else 1
     kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
     grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
