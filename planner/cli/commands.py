@@ -15,7 +15,7 @@ from typer.main import get_command, get_group
 from planner.cli.output import whole_tables
 from planner.documents import printable
 from planner.errors import InputError
-from planner.units import is_measurable
+from planner.units import MOST
 
 COMMANDS = (
     "init", "plan", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
@@ -92,7 +92,7 @@ class Once(TyperCommand):
         rest: list[str] = super().parse_args(ctx, args)
         for option in self.params:
             value = ctx.params.get(option.name)
-            if isinstance(value, (int, float)) and not is_measurable(value):
+            if isinstance(value, (int, float)) and not abs(value) <= MOST:
                 finite = -math.inf < value < math.inf
                 why = "is beyond anything that is counted or measured" if finite else "is not finite"
                 raise InputError(f"{option.name}: {str(value)[:40]} {why}")
