@@ -51,7 +51,6 @@ LONG = {
     "queueing/mixed/replica.py: MixedReplica._solve_shared": IN_STEPS,
     "queueing/mixed/replica.py: MixedReplica._solve_steered": IN_STEPS,
     "queueing/mixed/throughput.py: max_throughput": IN_STEPS,
-    "queueing/slots/latency.py: ReplicaLatency._assemble": ONE_FORMULA,
     "simulate/fast.py: MixedReplica.run": INNER_LOOP,
     "simulate/slots.py: SlotReplica.run": INNER_LOOP,
 }
@@ -80,7 +79,6 @@ WIDE = {
     "queueing/mixed/latency.py: per_token": QUANTITIES,
     "queueing/mixed/replica.py: MixedReplica.__init__": FIELDS,
     "queueing/mixed/replica.py: MixedReplica._integrate": QUANTITIES,
-    "queueing/slots/latency.py: ReplicaLatency._assemble": QUANTITIES,
     "simulate/answered.py: simulate_clients": SETTINGS,
     "simulate/clients.py: _Pool.__init__": FIELDS,
     "simulate/clients.py: run_clients": SETTINGS,

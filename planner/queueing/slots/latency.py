@@ -103,6 +103,38 @@ class PoolLatency:
     requests: tuple[FloatArray, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Met:
+    """What an arrival meets, by strata of the number present."""
+
+    others: FloatArray  # in service beside it, per replica
+    width: FloatArray
+    mass: FloatArray
+    centre: float  # mean of the others
+    delayed: float  # probability that every slot is busy
+    memory: float  # iterations that the number present keeps its deviation
+    uneven: float  # whether replicas of one pool differ in their counts
+    own_memory: float
+    rest_start: FloatArray  # what is left of the running iteration [s]
+    rest_width: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waits:
+    """The wait of the delayed as uniform pieces between edges [s]."""
+
+    edges: FloatArray
+    mass: FloatArray
+
+    @property
+    def start(self) -> FloatArray:
+        return self.edges[:-1]
+
+    @property
+    def width(self) -> FloatArray:
+        return np.diff(self.edges)
+
+
 class ReplicaLatency:
     """Everything about a replica's latency that does not depend on the arrival rate; build once, predict often.
 
@@ -247,19 +279,21 @@ class ReplicaLatency:
         occupied = chain.solve(work, peakedness)
         if not occupied.stable:
             return self._overloaded(name_levels, occupied, replicas // chain.replicas)
-        return self._assemble(
-            name_levels,
-            levels,
-            occupied,
-            chain,
-            chain_rate,
-            float(arrival_rate),
-            replicas,
-            seen,
-            routing,
-            peakedness,
-            together,
-        )
+        met = self._met(occupied, chain, chain_rate, routing, peakedness)
+        waits = self._waits(occupied, chain, seen, routing) if met.delayed > _NO_WAIT else None
+        ttft, mean_ttft = self._whole(self._chunks + 1.0, self._chunk_weight, met, waits, levels)
+        e2e, mean_e2e = self._whole(self._lives, self._life_weight, met, waits, levels)
+        tpot, mean_tpot = self._per_token(met, waits, levels)
+        chains = replicas // chain.replicas
+        return PoolLatency(
+            quantiles=name_levels, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e,
+            mean_ttft_s=mean_ttft, mean_tpot_s=mean_tpot, mean_e2e_s=mean_e2e,
+            slot_occupancy=occupied.slot_occupancy, mean_active=occupied.mean_active, load=occupied.load,
+            margin=occupied.margin, max_throughput=occupied.max_throughput * chains / self.mean_iterations,
+            throughput=float(arrival_rate), wait_probability=met.delayed,
+            mean_delayed_wait_s=0.0 if waits is None else float(waits.mass @ (waits.start + 0.5 * waits.width)),
+            stable=True, requests=self._together(met, waits) if together else (),
+        )  # fmt: skip
 
     def _overloaded(self, names: tuple[float, ...], occupied: Occupancy, chains: int) -> PoolLatency:
         infinite = np.full(len(names), np.inf)
@@ -292,21 +326,8 @@ class ReplicaLatency:
         beyond[-2] /= 1.0 + odds
         return states, beyond / beyond.sum()
 
-    def _assemble(
-        self,
-        names: tuple[float, ...],
-        levels: FloatArray,
-        occupied: Occupancy,
-        chain: OccupancyChain,
-        chain_rate: float,
-        arrival_rate: float,
-        replicas: int,
-        seen: float,
-        routing: str,
-        peaked: float,
-        together: bool,
-    ) -> PoolLatency:
-        """TTFT, TPOT and E2E as mixtures over requests and the number found, those that wait for a slot apart."""
+    def _met(self, occupied: Occupancy, chain: OccupancyChain, chain_rate: float, routing: str, peaked: float) -> _Met:
+        """What an arrival meets: strata of the number present, the delayed apart, and the iteration that runs."""
         g = chain.replicas
         c = chain.slots * g
         probability = occupied.probability
@@ -321,18 +342,8 @@ class ReplicaLatency:
             # replica is full only once some of about g (1 - rho) requests queue (all of them: up to 30% optimistic)
             delayed *= occupied.load ** (0.5 * (g - 1.0) * (1.0 - occupied.load))
         memory = self.mean_iterations * 0.5 * (1.0 + self.iterations_scv) * max(variance / mean, 0.05) if mean else 1.0
-
-        # --- strata of the number an arrival finds, the delayed apart
         free = probability[:-1] if states[-1] == c else probability
         found, spread, mass, idle = strata(states[: len(free)], free, g)
-        others = (found + 1.0) / g - 1.0  # a tagged request is one of the found + 1
-        centre = (float(probability @ states) + 1.0) / g - 1.0
-        width = spread / g
-        last = float(self.slots - 1)
-        # a replica's own count is a whole number around the pool's mean; it changes with its own arrivals
-        uneven = 1.0 if g > 1 else 0.0
-        own_memory = max(self.mean_iterations / (mean / g + 1.0), 1.0)
-
         t_found = self._times(found / g)
         crowd = chain_rate * float(occupied.throughput and self._times(np.array([mean / g]))[0])
         # under pooled routing half of the arrivals fill the place of a request that just left, at the start of an
@@ -342,97 +353,99 @@ class ReplicaLatency:
             x = max(crowd, 1e-6)
             age = 1.0 / x - 1.0 / np.expm1(min(x, 700.0)) if x > 1e-3 else 0.5
             rest_from = 2.0 * (0.25 + 0.5 * (1.0 - age)) - 1.0
-        rest_start = np.where(idle, 0.0, rest_from * t_found)
-        rest_width = np.where(idle, 0.0, (1.0 - rest_from) * t_found)
+        return _Met(
+            others=(found + 1.0) / g - 1.0,
+            width=spread / g,
+            mass=mass,
+            centre=(float(probability @ states) + 1.0) / g - 1.0,
+            delayed=delayed,
+            memory=memory,
+            uneven=1.0 if g > 1 else 0.0,
+            own_memory=max(self.mean_iterations / (mean / g + 1.0), 1.0),
+            rest_start=np.where(idle, 0.0, rest_from * t_found),
+            rest_width=np.where(idle, 0.0, (1.0 - rest_from) * t_found),
+        )
 
-        def lives(count: FloatArray) -> FloatArray:
-            keep = persistence(count, memory)
-            return count[:, None] * self._times(1.0 + centre + (others - centre)[None, :] * keep[:, None])
-
-        def ends(count: FloatArray) -> FloatArray:
-            keep = persistence(count, memory)
-            return count * self._times(1.0 + centre + (last - centre) * keep)
-
-        t_full = float(self.iteration_time[-1])
-        mean_delay = 0.0
-        pieces = []
-        waits = delayed > _NO_WAIT
-        if waits:
-            burst = (max(seen, 0.0) + self.iterations_scv) / (1.0 + self.iterations_scv)
-            if routing == "jsq":
-                # the queue is the replica's own: every g-th request that waits in the pool, one replica's slots
-                edges = self._wait.edges(chain.slots, occupied.load**g)
-            else:
-                edges = self._wait.edges(c, occupied.load)
-            # slots free only between iterations: with several completions per iteration the first is not sooner
-            leave = chain.slots / self.mean_iterations
-            rounding = 0.5 + 1.0 / np.expm1(leave) - 1.0 / leave
-            edges = t_full * (edges * burst + rounding)
-            wait_mass = -np.diff(WAIT_SURVIVAL, append=0.0)[:-1]
-            wait_mass = wait_mass / wait_mass.sum()
-            wait_start, wait_width = edges[:-1], np.diff(edges)
-            mean_delay = float(wait_mass @ (wait_start + 0.5 * wait_width))
-        for count, weight in ((self._chunks + 1.0, self._chunk_weight), (self._lives, self._life_weight)):
-            total = lives(count) + rest_start[None, :]
-            start, long, part = (
-                [total.ravel()],
-                [np.broadcast_to(rest_width, total.shape).ravel()],
-                [np.outer(weight, mass * (1.0 - delayed)).ravel()],
-            )
-            if uneven:
-                own = 0.5 * uneven * persistence(count, own_memory)[:, None]
-                more = 1.0 + others[None, :]
-                slack = count[:, None] * (self._times(more + own) - self._times(more - own))
-                start[0] = start[0] - 0.5 * slack.ravel()
-                long[0] = long[0] + slack.ravel()
-            if waits:
-                total = ends(count)[:, None] + wait_start[None, :]
-                start.append(total.ravel())
-                long.append(np.broadcast_to(wait_width, total.shape).ravel())
-                part.append(np.outer(weight, wait_mass * delayed).ravel())
-            a, d, w = np.concatenate(start), np.concatenate(long), np.concatenate(part)
-            pieces.append((mixture_quantiles(a, d, w, levels), float(w @ (a + 0.5 * d) / w.sum())))
-        (ttft, mean_ttft), (e2e, mean_e2e) = pieces
-
-        # --- decode: every request, the delayed among those who found all other slots busy
-        all_others = np.concatenate((others, [last])) if waits else others
-        all_width = np.concatenate((width, [0.0])) if waits else width
-        all_mass = np.concatenate((mass * (1.0 - delayed), [delayed])) if waits else mass
-        if self._has_gaps:
-            keep = persistence(self._gaps, memory)[:, None]
-            middle = 1.0 + centre + (all_others - centre)[None, :] * keep
-            half = 0.5 * all_width[None, :] * keep + 0.5 * uneven * persistence(self._gaps, own_memory)[:, None]
-            low, high = self._times(middle - half), self._times(middle + half)
-            weight = np.outer(self._gap_weight, all_mass)
-            tpot = mixture_quantiles(low, high - low, weight, levels)
-            mean_tpot = float(np.sum(weight * (low + high))) / (2.0 * float(weight.sum()))
+    def _waits(self, occupied: Occupancy, chain: OccupancyChain, seen: float, routing: str) -> _Waits:
+        """How long those who find every slot busy wait for one."""
+        burst = (max(seen, 0.0) + self.iterations_scv) / (1.0 + self.iterations_scv)
+        if routing == "jsq":
+            # the queue is the replica's own: every g-th request that waits in the pool, one replica's slots
+            edges = self._wait.edges(chain.slots, occupied.load**chain.replicas)
         else:
-            tpot, mean_tpot = np.zeros(len(levels)), 0.0
-        requests: tuple[FloatArray, ...] = ()
-        if together:
-            # points of all that is mixed above at once: lengths and the state found decide TTFT and TPOT of the same request
-            u = ((np.arange(POINTS) + 0.5)[:, None] * STEPS % 1.0).T
-            chunks, gaps, below = self._rows
-            row = np.minimum(np.searchsorted(below, u[0] * below[-1]), below.size - 1)
-            chunks, gaps = chunks[row], gaps[row]
-            place = np.minimum(np.searchsorted(np.cumsum(all_mass), u[1] * all_mass.sum()), all_mass.size - 1)
-            late = place == others.size
-            state = all_others[place]
+            edges = self._wait.edges(chain.slots * chain.replicas, occupied.load)
+        # slots free only between iterations: with several completions per iteration the first is not sooner
+        leave = chain.slots / self.mean_iterations
+        rounding = 0.5 + 1.0 / np.expm1(leave) - 1.0 / leave
+        edges = float(self.iteration_time[-1]) * (edges * burst + rounding)
+        mass = -np.diff(WAIT_SURVIVAL, append=0.0)[:-1]
+        return _Waits(edges, mass / mass.sum())
 
-            def alive(count: FloatArray) -> FloatArray:
-                return self._times(1.0 + centre + (state - centre) * persistence(count, memory))
+    def _whole(
+        self, count: FloatArray, weight: FloatArray, met: _Met, waits: _Waits | None, levels: FloatArray
+    ) -> tuple[FloatArray, float]:
+        """Quantiles and mean of the time from arrival to the end of so many iterations [s]; counts with their weights."""
+        keep = persistence(count, met.memory)
+        around = (met.others - met.centre)[None, :] * keep[:, None]
+        total = count[:, None] * self._times(1.0 + met.centre + around) + met.rest_start[None, :]
+        start = [total.ravel()]
+        long = [np.broadcast_to(met.rest_width, total.shape).ravel()]
+        part = [np.outer(weight, met.mass * (1.0 - met.delayed)).ravel()]
+        if met.uneven:
+            own = 0.5 * met.uneven * persistence(count, met.own_memory)[:, None]
+            more = 1.0 + met.others[None, :]
+            slack = count[:, None] * (self._times(more + own) - self._times(more - own))
+            start[0] = start[0] - 0.5 * slack.ravel()
+            long[0] = long[0] + slack.ravel()
+        if waits is not None:
+            last = float(self.slots - 1)
+            ends = count * self._times(1.0 + met.centre + (last - met.centre) * keep)
+            total = ends[:, None] + waits.start[None, :]
+            start.append(total.ravel())
+            long.append(np.broadcast_to(waits.width, total.shape).ravel())
+            part.append(np.outer(weight, waits.mass * met.delayed).ravel())
+        a, d, w = np.concatenate(start), np.concatenate(long), np.concatenate(part)
+        return mixture_quantiles(a, d, w, levels), float(w @ (a + 0.5 * d) / w.sum())
 
-            rest = np.append(rest_start, 0.0)[place] + u[2] * np.append(rest_width, 0.0)[place]
-            if waits:
-                rest = np.where(late, np.interp(u[2], np.append(0.0, np.cumsum(wait_mass)), edges), rest)
-            first, step = (chunks + 1.0) * alive(chunks + 1.0) + rest, alive(np.maximum(gaps, 1.0))
-            requests = first, np.where(gaps > 0.0, step, np.nan), first + gaps * step
-        chains = replicas // g
-        return PoolLatency(
-            quantiles=names, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e,
-            mean_ttft_s=mean_ttft, mean_tpot_s=mean_tpot, mean_e2e_s=mean_e2e,
-            slot_occupancy=occupied.slot_occupancy, mean_active=occupied.mean_active, load=occupied.load,
-            margin=occupied.margin, max_throughput=occupied.max_throughput * chains / self.mean_iterations,
-            throughput=arrival_rate, wait_probability=delayed, mean_delayed_wait_s=mean_delay,
-            stable=True, requests=requests,
-        )  # fmt: skip
+    def _all(self, met: _Met, waits: _Waits | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Others in service, their spread and mass of every request: the delayed are among those who found all slots busy."""
+        if waits is None:
+            return met.others, met.width, met.mass
+        others = np.concatenate((met.others, [float(self.slots - 1)]))
+        mass = np.concatenate((met.mass * (1.0 - met.delayed), [met.delayed]))
+        return others, np.concatenate((met.width, [0.0])), mass
+
+    def _per_token(self, met: _Met, waits: _Waits | None, levels: FloatArray) -> tuple[FloatArray, float]:
+        """Quantiles and mean of the time per output token [s]."""
+        if not self._has_gaps:
+            return np.zeros(len(levels)), 0.0
+        others, width, mass = self._all(met, waits)
+        keep = persistence(self._gaps, met.memory)[:, None]
+        middle = 1.0 + met.centre + (others - met.centre)[None, :] * keep
+        # a replica's own count is a whole number around the pool's mean; it changes with its own arrivals
+        own = 0.5 * met.uneven * persistence(self._gaps, met.own_memory)[:, None]
+        half = 0.5 * width[None, :] * keep + own
+        low, high = self._times(middle - half), self._times(middle + half)
+        weight = np.outer(self._gap_weight, mass)
+        mean = float(np.sum(weight * (low + high))) / (2.0 * float(weight.sum()))
+        return mixture_quantiles(low, high - low, weight, levels), mean
+
+    def _together(self, met: _Met, waits: _Waits | None) -> tuple[FloatArray, ...]:
+        """TTFT, TPOT and E2E of the same requests [s]: lengths and the state found decide all three."""
+        others, _, mass = self._all(met, waits)
+        u = ((np.arange(POINTS) + 0.5)[:, None] * STEPS % 1.0).T
+        chunks, gaps, below = self._rows
+        row = np.minimum(np.searchsorted(below, u[0] * below[-1]), below.size - 1)
+        chunks, gaps = chunks[row], gaps[row]
+        place = np.minimum(np.searchsorted(np.cumsum(mass), u[1] * mass.sum()), mass.size - 1)
+        state = others[place]
+
+        def alive(count: FloatArray) -> FloatArray:
+            return self._times(1.0 + met.centre + (state - met.centre) * persistence(count, met.memory))
+
+        rest = np.append(met.rest_start, 0.0)[place] + u[2] * np.append(met.rest_width, 0.0)[place]
+        if waits is not None:
+            late = place == met.others.size
+            rest = np.where(late, np.interp(u[2], np.append(0.0, np.cumsum(waits.mass)), waits.edges), rest)
+        first, step = (chunks + 1.0) * alive(chunks + 1.0) + rest, alive(np.maximum(gaps, 1.0))
+        return first, np.where(gaps > 0.0, step, np.nan), first + gaps * step
