@@ -245,6 +245,13 @@ class Bench:
         self.log.close()
 
 
+def put_first(niceness: int) -> None:
+    """This process and its session before others, or as others again."""
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    if AUTOGROUP.exists():
+        AUTOGROUP.write_text(str(niceness))
+
+
 @contextlib.contextmanager
 def serving(folder: Path, priority: str) -> Iterator[str]:
     """The server on the last core, this process and what it starts on the first."""
@@ -257,10 +264,12 @@ def serving(folder: Path, priority: str) -> Iterator[str]:
         print(f"vLLM answers after {running.seconds:.0f} s", flush=True)
         os.sched_setaffinity(0, set(CORES[:-1] or CORES))
         if priority == "nice":
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
-            if AUTOGROUP.exists():
-                AUTOGROUP.write_text("-20")
-        yield running.url
+            put_first(-20)
+        try:
+            yield running.url
+        finally:
+            if priority == "nice":
+                put_first(0)
 
 
 def calibrate(url: str, target: Path, seconds: float) -> None:
