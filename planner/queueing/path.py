@@ -9,7 +9,8 @@ in vector form :math:`W_i = c_i - \min_{j \le i} c_j`, :math:`c_i = \sum_{j<i} s
 iterations that a prompt fills; it depends on how many sequences decode beside it and on how many prompts share an iteration, and
 those depend on the waits: a few rounds of substitution settle all three. Decodes advance by an **iteration clock**, a full
 prefill iteration a step and a decode iteration a step, so that the time per output token of every request comes from the
-backlogs it really lives through. A request that finds no free slot or memory starts when enough of those before it have left.
+backlogs it really lives through. Stretches in which slots or memory run out, where waits and ends hang on each other, and those
+that rounds do not settle are followed iteration by iteration instead.
 
 Routing by numbers in flight is decided request by request on a coarse picture of the replicas (when each has worked off its
 prompts, how far its decodes are); the recursion then runs on what each replica got.
@@ -34,9 +35,10 @@ Array = NDArray[np.float64]
 Cost = Callable[..., Array]
 """Duration of iterations [s] by decodes, sum of their contexts [tokens], prefill tokens and query-key pairs."""
 
-ROUNDS = 6
+ROUNDS = 4
 """Most rounds of substitution between waits, decodes and shared iterations; three at least, as times per output token are a round
-behind. What they leave open against forty (`benchmarks/path_rounds.py`) is in docs/speed.md."""
+behind. Stretches that are not settled then are followed iteration by iteration. What is left open against forty rounds
+(`benchmarks/path_rounds.py`) is in docs/speed.md."""
 
 SETTLED = 0.02
 """Change of the times to first token and per output token of a stretch that is still to come, over their mean, at which they end
@@ -475,6 +477,46 @@ def _shared_queue(times: Array, service: Array, servers: int) -> Array:
     return np.array(waits)
 
 
+class _Iterations:
+    """Durations of single iterations [s] by what is in them, read off a table at the usual context and query-key pairs."""
+
+    def __init__(self, cost: Cost, most: float, budget: float, part: PathRequests) -> None:
+        context, density = part.decode_context, float(part.pairs.sum()) / float(part.tokens.sum())
+        top = min(budget, 64.0 * float(part.tokens.max()))
+        self.decodes, self.tokens = most / 64.0, top / 128.0
+        n, new = np.meshgrid(self.decodes * np.arange(66.0), self.tokens * np.arange(130.0), indexing="ij")
+        # an empty batch takes no time, one that is next to empty does
+        n[0] = np.minimum(1e-3, self.decodes)
+        self.table: list[list[float]] = cost(n, n * context, new, new * density).tolist()
+        # at half of both, what more tokens and pairs than usual take
+        held, pairs = 0.5 * most * context, 0.5 * top * density
+        usual, longer, denser = np.asarray(
+            cost(
+                np.full(3, 0.5 * most),
+                held * np.array([1.0, 1.5, 1.0]),
+                np.full(3, 0.5 * top),
+                pairs * np.array([1.0, 1.0, 1.5]),
+            )
+        ).tolist()
+        self.per_token = float(longer - usual) / (0.5 * held)
+        self.per_pair = float(denser - usual) / (0.5 * pairs)
+        self.context, self.density = context, density
+        self.least: float = max(self.table[0][0], 1e-9)
+        # a backlog that lasts longer than full iterations of two lives leaves what any such backlog leaves
+        self.lasting = 2.0 * float(part.steps.mean() + 1.0) * self(int(most), most * context, top, top * density)
+
+    def __call__(self, n: int, context: float, new: float, pairs: float) -> float:
+        """The iteration of `n` decodes that hold so many tokens together and so many prefill tokens and pairs."""
+        place, level = new / self.tokens, n / self.decodes
+        low, under = min(int(place), 128), min(int(level), 64)
+        row, over = self.table[under], self.table[under + 1]
+        part = place - low
+        base: float = row[low] + part * (row[low + 1] - row[low])
+        base += (level - under) * (over[low] + part * (over[low + 1] - over[low]) - base)
+        base += self.per_token * (context - n * self.context) + self.per_pair * (pairs - new * self.density)
+        return max(base, self.least)
+
+
 class _Queue:
     """The requests of all replicas on one axis, and the rounds that settle their waits."""
 
@@ -496,6 +538,8 @@ class _Queue:
         self._held_share = float(part.held.sum()) / max(float(part.context.sum()), 1e-300)
         self._left = np.zeros(arrived.size)
         self._left_context = 0.0
+        self._beyond = self._taken = np.zeros(1)
+        self._usual = 0.0
 
     def settle(self, decodes: float, context: float, duration: float) -> None:
         """Rounds of substitution from the steady number of decodes, in the end of the stretches alone that are not settled."""
@@ -507,31 +551,35 @@ class _Queue:
         # who waits together is known before decodes are looked at
         self._wait(n, held)
         before = was = np.zeros((2, 1))
+        most = min(self.slots, 0.9 * self.budget)
         for k in range(ROUNDS):
-            first, end = going.first, going.end
             begun, ended = going._round(n, held)
-            if k == ROUNDS - 1:
-                # what has not settled goes up and down around where it leads
-                going.first, going.end = 0.5 * (first + going.first), 0.5 * (end + going.end)
             if going is not self:
-                self._take_over(going, rows)
-            if k == ROUNDS - 1:
-                break
+                for name in ("begin", "first", "end"):
+                    getattr(self, name)[rows] = getattr(going, name)
             n, held = going._running(begun, ended)
             stretch = np.cumsum(going._first_of) - 1
             stays = (going.end - going.first) / np.maximum(going.part.steps, 1.0)
             found = np.stack((going.first - going.arrived, stays))
             change = np.array([np.bincount(stretch, x) for x in np.abs(found - was)])
-            if k > 1:
+            if k > 0:
                 # changes shrink by about the same share every round
                 level = np.array([np.bincount(stretch, x) for x in found])
-                open_ = np.any(change * change > SETTLED * before * level, axis=0)
+                open_ = np.any(change * change > SETTLED * before * level, axis=0) | (k == 1)
+                full = (n >= self.slots - 1.0) | (held * self._held_share + going.part.held > self.kv_tokens)
+                in_turn = np.bincount(stretch, full) > 0.0
+                if k == ROUNDS - 1:
+                    in_turn |= open_
+                if in_turn.any():
+                    self._in_turn(rows[in_turn[stretch]])
+                open_ &= ~in_turn
                 kept = np.flatnonzero(open_[stretch])
                 if not kept.size:
                     break
-                if kept.size < FEWER * rows.size:
+                if kept.size < FEWER * rows.size or in_turn.any():
                     rows, n, held, found, change = rows[kept], n[kept], held[kept], found[:, kept], change[:, open_]
                     going = going._of(kept)
+            n = np.minimum(n, most)
             before, was = change, found
 
     def _of(self, rows: NDArray[np.int64]) -> _Queue:
@@ -543,12 +591,6 @@ class _Queue:
         for name in rowwise.split():
             setattr(found, name, getattr(self, name)[rows])
         return found
-
-    def _take_over(self, other: _Queue, rows: NDArray[np.int64]) -> None:
-        """What some stretches have come to."""
-        self.admitted = self.admitted.copy() if self.admitted is self.arrived else self.admitted
-        for name in ("admitted", "begin", "first", "end"):
-            getattr(self, name)[rows] = getattr(other, name)
 
     def _round(self, n: Array, held: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Waits, first tokens and ends given the decodes each prompt is served beside; see :meth:`_decode`."""
@@ -583,7 +625,6 @@ class _Queue:
             behind = np.where(self._first_of, part.backlog[np.minimum(part.block, part.backlog.size - 1)], 0.0)
             iterations = iterations * (1.0 + behind / work)
             work = work + behind
-        self._admit(n, held, work)
         steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.admitted, prepend=self.admitted[0])
         sums = np.cumsum(steps)
         self.begin = self.admitted + (sums - np.minimum.accumulate(sums))
@@ -616,61 +657,98 @@ class _Queue:
         self.end[late] = (self.first + self.part.steps * decode)[late]
         return place // 2 + 1, ends // 2 + 1
 
-    def _admit(self, n: Array, held: Array, work: Array) -> None:
-        """Start no request before the slot and the memory it needs are free: first come, first served.
+    def _in_turn(self, rows: NDArray[np.int64]) -> None:
+        """Follow stretches in which slots or memory run out, iteration by iteration: waits and ends hang on each other there.
 
-        It takes them when its prefill begins, not while it waits for the prompts before it.
+        First come, first served: a request takes its slot and memory when its prefill begins. Decodes go on in every
+        iteration, and prompts fill what the budget leaves, the last of them in part. What waits when a stretch begins is
+        taken to be prompts like its own, for as long as that lasts.
         """
-        # each of the decodes holds what it reads, but for what is kept once
-        alone = held * self._held_share
-        crowded = np.any(n >= self.slots - 1.0) or np.any(alone + self.part.held > self.kv_tokens)
-        if not (crowded or self._crowded):
-            return
-        self._crowded = True
-        # none is known before the first round
-        stay = np.maximum(self.end - self.begin, 0.0)
-        rows = np.flatnonzero(self._full_stretches(work, stay))
-        self.admitted = self.arrived.copy()
-        self.admitted[rows] = self._in_turn(rows, work, stay)
+        part, slots, memory = self.part, self.slots, self.kv_tokens
+        duration = _Iterations(self.cost, min(slots, float(rows.size)), self.budget, part)
+        columns = (self.arrived, part.tokens, self._density, part.steps, part.context, part.held)
+        # the last of each stands for a decode that was there before; others from before are counted from the end
+        before = (0.0, 0.0, 0.0, 0.0, self._left_context, self._left_context * self._held_share)
+        arrived, tokens, density, steps, contexts, held = (
+            [*column[rows].tolist(), mean] for column, mean in zip(columns, before, strict=True)
+        )
+        begins = np.flatnonzero(self._first_of[rows])
+        admitted, begin, first, end = (list(arrived[:-1]) for _ in range(4))
+        for low, high in zip(begins.tolist(), [*begins[1:].tolist(), rows.size], strict=True):
+            block = min(int(part.block[rows[low]]), part.backlog.size - 1)
+            ends = [(at, -1) for at in self._underway(block)]
+            n, clock, partial, left = len(ends), 0.0, -1, 0.0
+            context, used = n * contexts[-1], n * held[-1]
+            until = arrived[low] + float(part.backlog[block])
+            now, i, earlier = max(until - duration.lasting, arrived[low]), low, 0
+            while i < high or ends or left > 0.0:
+                while ends and ends[0][0] <= clock:
+                    _, k = heappop(ends)
+                    n -= 1
+                    context, used = context - contexts[k], used - held[k]
+                    if k >= 0:
+                        end[k] = now
+                if left <= 0.0:
+                    # the next to begin
+                    k = low + earlier % (high - low) - rows.size - 1 if now < until else i
+                    waits = k < 0 or (k < high and arrived[k] <= now)
+                    full = waits and n > 0 and (n >= slots or used + held[k] > memory)
+                    if n and (full or not waits):
+                        each, ahead = duration(n, context, 0.0, 0.0), ends[0][0] - clock
+                        if not waits and k < high:
+                            ahead = min(ahead, math.ceil((arrived[k] - now) / each))
+                        now, clock = now + ahead * each, clock + ahead
+                        if full and k >= 0:
+                            admitted[k] = now
+                        continue
+                    if not waits:
+                        if k == high:
+                            continue
+                        now = arrived[k]
+                room, done = max(self.budget - n, 1.0), []
+                batch = min(left, room)
+                pairs = batch * density[partial]
+                if left > 0.0:
+                    left -= batch
+                    if left <= 0.0:
+                        done.append(partial)
+                while left <= 0.0 and batch < room:
+                    k = low + earlier % (high - low) - rows.size - 1 if now < until else i
+                    if k == high or (k >= 0 and arrived[k] > now):
+                        break
+                    if (n or done) and (n + len(done) >= slots or used + held[k] > memory):
+                        break
+                    used += held[k]
+                    chunk = min(tokens[k], room - batch)
+                    batch += chunk
+                    pairs += chunk * density[k]
+                    if chunk < tokens[k]:
+                        partial, left = k, tokens[k] - chunk
+                    else:
+                        done.append(k)
+                    if k >= 0:
+                        begin[k] = now
+                        i += 1
+                    else:
+                        earlier += 1
+                now += duration(n, context, batch, pairs)
+                clock += 1.0
+                for k in done:
+                    heappush(ends, (clock + steps[k], k))
+                    n += 1
+                    context += contexts[k]
+                    if k >= 0:
+                        first[k] = now
+        self.admitted = self.admitted.copy() if self.admitted is self.arrived else self.admitted
+        self.admitted[rows], self.begin[rows], self.first[rows], self.end[rows] = admitted, begin, first, end
 
-    def _full_stretches(self, work: Array, stay: Array) -> NDArray[np.bool_]:
-        """Which requests are of a stretch that slots or memory would not hold if none waited for them: others never wait."""
-        steps = np.concatenate(([0.0], work[:-1])) - np.diff(self.arrived, prepend=self.arrived[0])
-        sums = np.cumsum(steps)
-        begin = self.arrived + (sums - np.minimum.accumulate(sums))
-        leave = begin + stay
-        order = np.argsort(leave)
-        gone = np.searchsorted(leave[order], begin, side="right")
-        held = self.part.held
-        freed = np.concatenate(([0.0], np.cumsum(held[order])))
-        inside = np.arange(1, begin.size + 1) - gone
-        # sums in another order differ in their last digits: what is as good as full is looked at
-        full = (inside > self.slots) | (np.cumsum(held) - freed[gone] > self.kv_tokens * (1.0 - 1e-9))
-        stretch = np.cumsum(self._first_of) - 1
-        found: NDArray[np.bool_] = np.bincount(stretch, full)[stretch] > 0.0
+    def _underway(self, block: int) -> list[float]:
+        """Steps that are left to each of the decodes under way when a stretch begins, in order."""
+        level = float(self.part.level[block]) * self._usual
+        number = int(min(level, self.slots) + 0.5)
+        share = (np.arange(number) + 0.5) / max(number, 1)
+        found: list[float] = np.interp(share, self._beyond, self._taken).tolist()
         return found
-
-    def _in_turn(self, rows: NDArray[np.int64], work: Array, stay: Array) -> Array:
-        """When each of these may begin, request by request."""
-        inside: list[tuple[float, float]] = []
-        used, now, slots, memory = 0.0, -np.inf, self.slots, self.kv_tokens
-        columns = (self.arrived, self.part.held, work, stay, self._first_of)
-        admitted = self.arrived[rows].tolist()
-        for k, (arrival, own, prompt, stays, first) in enumerate(
-            zip(*(column[rows].tolist() for column in columns), strict=True)
-        ):
-            if first:
-                inside, used, now = [], 0.0, -np.inf
-            now = max(now, arrival)
-            while inside and (len(inside) >= slots or used + own > memory or inside[0][0] <= now):
-                left, freed = heappop(inside)
-                used -= freed
-                if left > now:
-                    now = admitted[k] = left
-            used += own
-            heappush(inside, (now + stays, own))
-            now += prompt
-        return np.array(admitted)
 
     def _start_with(self, decodes: float, context: float, duration: float) -> None:
         """Decodes that were there when a stretch began, at each arrival: as many as are left after that time.
@@ -685,6 +763,7 @@ class _Queue:
             np.cumsum(np.bincount(cell, weight, taken.size)[::-1])[::-1] for weight in (np.ones(steps.size), steps)
         )
         survival = np.maximum(total - taken * number, 0.0) / max(float(total[0]), 1e-300)
+        self._beyond, self._taken, self._usual = 1.0 - survival, taken, decodes
         level = self.part.level[np.minimum(self.part.block, self.part.level.size - 1)]
         self._left = level * decodes * np.interp((self.arrived - start) / duration, taken, survival)
         self._left_context = context
@@ -697,8 +776,7 @@ class _Queue:
         size, context = self.arrived.size, self.part.context
         number = np.cumsum(np.bincount(begun, minlength=size + 1) - np.bincount(ended, minlength=size + 1))[:size]
         held = np.cumsum(np.bincount(begun, context, size + 1) - np.bincount(ended, context, size + 1))[:size]
-        most = min(self.slots, 0.9 * self.budget)
         return (
-            np.clip(number + self._left, 0.0, most),
+            np.maximum(number + self._left, 0.0),
             np.maximum(held, 0.0) + self._left * self._left_context,
         )
