@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -517,6 +518,116 @@ class _Iterations:
         return max(base, self.least)
 
 
+class _Replica:
+    """A replica in stretches where waits and ends hang on each other, iteration by iteration.
+
+    First come, first served: a request takes its slot and memory when its prefill begins. Decodes go on in every iteration, and
+    prompts fill what the budget leaves, the last of them in part. Requests that were there before a stretch have numbers below 0:
+    -1 for decodes, and for prompts those by which lists find the stretch's own, of which they are taken to be copies.
+    """
+
+    def __init__(self, queue: _Queue, rows: NDArray[np.int64], before: tuple[float, float]) -> None:
+        part = queue.part
+        self.slots, self.memory, self.budget = queue.slots, queue.kv_tokens, queue.budget
+        self.duration = _Iterations(queue.cost, min(self.slots, float(rows.size)), self.budget, part)
+        self.arrived: list[float] = queue.arrived[rows].tolist()
+        columns = (part.tokens, part.pairs / part.tokens, part.steps, part.context, part.held)
+        self.tokens, self.density, self.steps, self.context, self.held = (
+            [*column[rows].tolist(), last] for column, last in zip(columns, (0.0, 0.0, 0.0, *before), strict=True)
+        )
+        self.admitted, self.begin, self.first, self.end = (list(self.arrived) for _ in range(4))
+        self.ends: list[tuple[float, int]] = []
+        self.now = self.clock = self.reads = self.used = self.left = 0.0
+        self.decodes, self.partial = 0, -1
+
+    def follow(self, low: int, high: int, underway: list[float], backlog: float) -> None:
+        """Run the requests from `low` to `high`, beginning with decodes `underway` [steps left] and a `backlog` [s]."""
+        self.ends = [(steps, -1) for steps in underway]
+        self.decodes = len(underway)
+        self.reads, self.used = self.decodes * self.context[-1], self.decodes * self.held[-1]
+        self.clock, self.left = 0.0, 0.0
+        until = self.arrived[low] + backlog
+        self.now = max(until - self.duration.lasting, self.arrived[low])
+        following, earlier, copies = low, 0, low - len(self.tokens)
+        while following < high or self.ends or self.left > 0.0:
+            if self.ends and self.ends[0][0] <= self.clock:
+                self._leave()
+            # the next to begin
+            k = copies + earlier % (high - low) if self.now < until else following
+            if self.left <= 0.0 and not self._ready(k, high):
+                continue
+            room = max(self.budget - self.decodes, 1.0)
+            batch = min(self.left, room)
+            pairs, done = batch * self.density[self.partial], []
+            if self.left > 0.0:
+                self.left -= batch
+                if self.left <= 0.0:
+                    done.append(self.partial)
+            while self.left <= 0.0 and batch < room and self._enters(k, high, len(done)):
+                chunk = min(self.tokens[k], room - batch)
+                batch += chunk
+                pairs += chunk * self.density[k]
+                self.partial, self.left = k, self.tokens[k] - chunk
+                if self.left <= 0.0:
+                    done.append(k)
+                if k >= 0:
+                    following += 1
+                else:
+                    earlier += 1
+                k = copies + earlier % (high - low) if self.now < until else following
+            self.now += self.duration(self.decodes, self.reads, batch, pairs)
+            self.clock += 1.0
+            for k in done:
+                self._goes_on(k)
+
+    def _leave(self) -> None:
+        """Those whose last step has been made leave."""
+        while self.ends and self.ends[0][0] <= self.clock:
+            _, k = heappop(self.ends)
+            self.decodes -= 1
+            self.reads, self.used = self.reads - self.context[k], self.used - self.held[k]
+            if k >= 0:
+                self.end[k] = self.now
+
+    def _ready(self, k: int, high: int) -> bool:
+        """Whether the next prompt may begin; else decodes go on alone, until one leaves or it comes."""
+        waits = k < 0 or (k < high and self.arrived[k] <= self.now)
+        full = waits and (self.decodes >= self.slots or self.used + self.held[k] > self.memory)
+        if self.decodes and (full or not waits):
+            each, ahead = self.duration(self.decodes, self.reads, 0.0, 0.0), self.ends[0][0] - self.clock
+            if not waits and k < high:
+                ahead = min(ahead, math.ceil((self.arrived[k] - self.now) / each))
+            self.now, self.clock = self.now + ahead * each, self.clock + ahead
+            if full and k >= 0:
+                self.admitted[k] = self.now
+            return False
+        if not waits:
+            if k >= high:
+                return False
+            self.now = self.arrived[k]
+        return True
+
+    def _enters(self, k: int, high: int, others: int) -> bool:
+        """Whether a prompt takes its slot and memory now, beside so many that are ready in this iteration."""
+        if k >= high or (k >= 0 and self.arrived[k] > self.now):
+            return False
+        inside = self.decodes + others
+        if inside and (inside >= self.slots or self.used + self.held[k] > self.memory):
+            return False
+        self.used += self.held[k]
+        if k >= 0:
+            self.begin[k] = self.now
+        return True
+
+    def _goes_on(self, k: int) -> None:
+        """A prompt is read: its decodes begin."""
+        heappush(self.ends, (self.clock + self.steps[k], k))
+        self.decodes += 1
+        self.reads += self.context[k]
+        if k >= 0:
+            self.first[k] = self.now
+
+
 class _Queue:
     """The requests of all replicas on one axis, and the rounds that settle their waits."""
 
@@ -658,89 +769,15 @@ class _Queue:
         return place // 2 + 1, ends // 2 + 1
 
     def _in_turn(self, rows: NDArray[np.int64]) -> None:
-        """Follow stretches in which slots or memory run out, iteration by iteration: waits and ends hang on each other there.
-
-        First come, first served: a request takes its slot and memory when its prefill begins. Decodes go on in every
-        iteration, and prompts fill what the budget leaves, the last of them in part. What waits when a stretch begins is
-        taken to be prompts like its own, for as long as that lasts.
-        """
-        part, slots, memory = self.part, self.slots, self.kv_tokens
-        duration = _Iterations(self.cost, min(slots, float(rows.size)), self.budget, part)
-        columns = (self.arrived, part.tokens, self._density, part.steps, part.context, part.held)
-        # the last of each stands for a decode that was there before; others from before are counted from the end
-        before = (0.0, 0.0, 0.0, 0.0, self._left_context, self._left_context * self._held_share)
-        arrived, tokens, density, steps, contexts, held = (
-            [*column[rows].tolist(), mean] for column, mean in zip(columns, before, strict=True)
-        )
-        begins = np.flatnonzero(self._first_of[rows])
-        admitted, begin, first, end = (list(arrived[:-1]) for _ in range(4))
-        for low, high in zip(begins.tolist(), [*begins[1:].tolist(), rows.size], strict=True):
-            block = min(int(part.block[rows[low]]), part.backlog.size - 1)
-            ends = [(at, -1) for at in self._underway(block)]
-            n, clock, partial, left = len(ends), 0.0, -1, 0.0
-            context, used = n * contexts[-1], n * held[-1]
-            until = arrived[low] + float(part.backlog[block])
-            now, i, earlier = max(until - duration.lasting, arrived[low]), low, 0
-            while i < high or ends or left > 0.0:
-                while ends and ends[0][0] <= clock:
-                    _, k = heappop(ends)
-                    n -= 1
-                    context, used = context - contexts[k], used - held[k]
-                    if k >= 0:
-                        end[k] = now
-                if left <= 0.0:
-                    # the next to begin
-                    k = low + earlier % (high - low) - rows.size - 1 if now < until else i
-                    waits = k < 0 or (k < high and arrived[k] <= now)
-                    full = waits and n > 0 and (n >= slots or used + held[k] > memory)
-                    if n and (full or not waits):
-                        each, ahead = duration(n, context, 0.0, 0.0), ends[0][0] - clock
-                        if not waits and k < high:
-                            ahead = min(ahead, math.ceil((arrived[k] - now) / each))
-                        now, clock = now + ahead * each, clock + ahead
-                        if full and k >= 0:
-                            admitted[k] = now
-                        continue
-                    if not waits:
-                        if k == high:
-                            continue
-                        now = arrived[k]
-                room, done = max(self.budget - n, 1.0), []
-                batch = min(left, room)
-                pairs = batch * density[partial]
-                if left > 0.0:
-                    left -= batch
-                    if left <= 0.0:
-                        done.append(partial)
-                while left <= 0.0 and batch < room:
-                    k = low + earlier % (high - low) - rows.size - 1 if now < until else i
-                    if k == high or (k >= 0 and arrived[k] > now):
-                        break
-                    if (n or done) and (n + len(done) >= slots or used + held[k] > memory):
-                        break
-                    used += held[k]
-                    chunk = min(tokens[k], room - batch)
-                    batch += chunk
-                    pairs += chunk * density[k]
-                    if chunk < tokens[k]:
-                        partial, left = k, tokens[k] - chunk
-                    else:
-                        done.append(k)
-                    if k >= 0:
-                        begin[k] = now
-                        i += 1
-                    else:
-                        earlier += 1
-                now += duration(n, context, batch, pairs)
-                clock += 1.0
-                for k in done:
-                    heappush(ends, (clock + steps[k], k))
-                    n += 1
-                    context += contexts[k]
-                    if k >= 0:
-                        first[k] = now
+        """Follow stretches iteration by iteration."""
+        replica = _Replica(self, rows, (self._left_context, self._left_context * self._held_share))
+        begins = np.flatnonzero(self._first_of[rows]).tolist()
+        for low, high in pairwise([*begins, rows.size]):
+            block = min(int(self.part.block[rows[low]]), self.part.backlog.size - 1)
+            replica.follow(low, high, self._underway(block), float(self.part.backlog[block]))
         self.admitted = self.admitted.copy() if self.admitted is self.arrived else self.admitted
-        self.admitted[rows], self.begin[rows], self.first[rows], self.end[rows] = admitted, begin, first, end
+        for name in ("admitted", "begin", "first", "end"):
+            getattr(self, name)[rows] = getattr(replica, name)
 
     def _underway(self, block: int) -> list[float]:
         """Steps that are left to each of the decodes under way when a stretch begins, in order."""
