@@ -346,16 +346,19 @@ def _server_groups(
         size = int(float(tp_text)) if tp_text else (tp or 1)
         if not _asked_for(device, network, size, gpu, model, tp):
             continue
+        kind = scheduling or SCHEDULING_OF.get(engine)
         fit = fit_server(
-            measured, _server_prior(device, network, size, engine), scheduling=scheduling or SCHEDULING_OF.get(engine),
-            token_budget=token_budget,
-        )  # fmt: skip
+            measured, _server_prior(device, network, size, engine), scheduling=kind, token_budget=token_budget
+        )
         profile = profile_of_server(
             fit, device.name, network, size, engine or "server", engine_version=version or None, command=command,
             source=source or "server measurements from a file",
         )  # fmt: skip
         doubts = _impossible(fit, (device, network), size)
-        results.append(Calibration(profile, server_fit=fit, raw=_raw_server(profile, fit, measured), doubts=doubts))
+        said = {"scheduling": kind, "token_budget": token_budget}
+        results.append(
+            Calibration(profile, server_fit=fit, raw=_raw_server(profile, fit, measured, said), doubts=doubts)
+        )
     return results
 
 
@@ -610,7 +613,8 @@ def calibrate_server(
             f"{100 * cached:.0f}% of the prompt tokens came from the prefix cache although no prompt was sent twice: "
             "others use the server meanwhile, or a proxy rewrites prompts"
         )
-    raw = _raw_server(profile, fit, measured, [_recorded(r) for r in results if r.point is not None])
+    said = {"scheduling": kind, "token_budget": budget}
+    raw = _raw_server(profile, fit, measured, said, [_recorded(r) for r in results if r.point is not None])
     return Calibration(profile, server_fit=fit, raw=raw, notes=notes, doubts=tuple(doubts)).checked(force)
 
 
@@ -702,14 +706,19 @@ def _repeats_apart(results: Sequence[LoadResult]) -> float | None:
 
 
 def _raw_server(
-    profile: Profile, fit: ServerFit, measured: Sequence[ServerPoint], extra: Sequence[Mapping[str, Any]] = ()
+    profile: Profile,
+    fit: ServerFit,
+    measured: Sequence[ServerPoint],
+    said: Mapping[str, Any],
+    extra: Sequence[Mapping[str, Any]] = (),
 ) -> RawPoints:
-    """The points of a server; with `extra`, what was recorded with each (they were measured here, in steady state)."""
+    """The points of a server, with what was `said` of how it runs prompts (what a fit chose, the next may choose otherwise);
+    with `extra`, what was recorded with each (they were measured here, in steady state)."""
     from planner.calibrate.raw import RawPoints, clock
 
     rows = [{**asdict(point), **more} for point, more in zip(measured, extra or [{}] * len(measured), strict=True)]
-    header: dict[str, Any] = {**_header(profile), "steady": bool(extra), "scheduling": fit.rules.scheduling}
-    header["token_budget"] = fit.rules.budget
+    header: dict[str, Any] = {**_header(profile), "steady": bool(extra)}
+    header |= {key: value for key, value in said.items() if value is not None}
     if fit.rules.slots < float("inf"):
         header["slots"] = fit.rules.slots
     if extra:

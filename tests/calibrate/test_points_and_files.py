@@ -266,6 +266,15 @@ def test_points_of_a_gpu_nobody_named_are_those_of_the_gpu_that_is_named_now(tmp
         calibrate(files=[path])
 
 
+@pytest.mark.parametrize(("engine", "kept"), [("vllm", "mixed"), ("sglang", None)])
+def test_points_say_how_prompts_are_run_only_where_it_is_known(tmp_path: Path, engine: str, kept: str | None) -> None:
+    """What a fit chose is not kept as if somebody had said it: the next fit may choose otherwise."""
+    row = {"input_tokens": 512.0, "output_tokens": 128.0, "concurrency": 8.0, "tpot_s": 0.012}
+    raw = RawPoints("server", {"gpu": "h100", "model": "llama-3.1-8b", "engine": engine, "tp": 1}, [row])
+    made = calibrate(files=[write_points(raw, tmp_path / "x.points.jsonl")]).only.raw
+    assert made is not None and made.header.get("scheduling") == kept and "token_budget" not in made.header
+
+
 def test_shared_servers(shared_data: Path) -> None:
     found = read_measurements([shared_data / "calibration" / "servers.csv"])
     assert sum(len(p) for p in found.servers.values()) == 711
