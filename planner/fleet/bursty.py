@@ -8,7 +8,7 @@ import math
 
 from planner.fleet.found import Found
 from planner.fleet.pool import Pool, gpus_by_type
-from planner.fleet.problem import FEW_REPLICAS, LEARNED_DOUBT, STEEP, FleetProblem
+from planner.fleet.problem import FEW_REPLICAS, LEARNED_DOUBT, STEEP, TRIFLE, FleetProblem
 from planner.fleet.search import SearchOutcome
 from planner.fleet.splits import merged_pool, solve_splits
 from planner.fleet.stock import BurstyStock
@@ -95,7 +95,7 @@ class BurstySearch:
                 if not problem.is_empty(i, j)
             }
             guess = math.fsum(guesses.values())
-            if guess * dearer > cheapest:
+            if guess * dearer > cheapest * (1.0 - TRIFLE):
                 continue
             # the dearest first: where it leaves nothing to gain, the others need not be sized
             pools: dict[tuple[int, int], Pool] = {}
