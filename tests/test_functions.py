@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "planner"
@@ -107,8 +107,10 @@ SILENT = {
 }  # fmt: skip
 
 
-def functions() -> Iterator[tuple[str, str, ast.FunctionDef]]:
+@cache
+def functions() -> tuple[tuple[str, str, ast.FunctionDef], ...]:
     """(path and qualified name, text of the file, node) of every function, those inside others too."""
+    found = []
     for path in sorted(ROOT.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         open_ones: list[tuple[str, ast.AST]] = [("", ast.parse(text))]
@@ -119,8 +121,9 @@ def functions() -> Iterator[tuple[str, str, ast.FunctionDef]]:
                 if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
                     name += child.name + (".<locals>." if isinstance(child, ast.FunctionDef) else ".")
                 if isinstance(child, ast.FunctionDef):
-                    yield f"{path.relative_to(ROOT).as_posix()}: {outer}{child.name}", text, child
+                    found.append((f"{path.relative_to(ROOT).as_posix()}: {outer}{child.name}", text, child))
                 open_ones.append((name, child))
+    return tuple(found)
 
 
 def code_lines(text: str) -> set[int]:
