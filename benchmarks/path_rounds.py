@@ -1,4 +1,6 @@
-"""What the rounds of a path leave open: quantiles against those of forty rounds, ``python benchmarks/path_rounds.py RAW_FOLDER``.
+"""What the rounds of a path leave open: quantiles against those of every stretch followed iteration by iteration.
+
+Run by hand: ``python benchmarks/path_rounds.py RAW_FOLDER``.
 
 Azure's traces on three GPU types, pools with many slots and with few, much memory and little, loads of 0.4 to 0.9.
 """
@@ -30,7 +32,8 @@ SIZES = (
     (3, 0.9, "jsq"),
 )  # fmt: skip
 """Replicas, load and routing."""
-MANY = 40
+ALL_IN_TURN = 2
+"""Rounds after which every stretch is followed iteration by iteration: none is settled so early."""
 WAITS = 0.02
 """Share of the requests that wait for slots or memory from which a pool is one that is short of them [1]."""
 
@@ -52,11 +55,11 @@ def main() -> None:
     """Errors of the rounds there are."""
     laws = [Law(workload) for workload in traces(Path(sys.argv[1])).values()]
     few, many = [], []
-    shipped, settled = path.ROUNDS, path.SETTLED
+    shipped = path.ROUNDS
     for k, law in enumerate(laws):
-        path.ROUNDS, path.SETTLED = shipped, settled
+        path.ROUNDS = shipped
         few.append(predicted(law, 2 + k % 2))
-        path.ROUNDS, path.SETTLED = MANY, 0.0
+        path.ROUNDS = ALL_IN_TURN
         many.append(predicted(law, 2 + k % 2))
     there, truth = np.concatenate(few), np.concatenate(many)
     waits = truth[:, 6] > WAITS

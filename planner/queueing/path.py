@@ -483,12 +483,17 @@ class _Iterations:
 
     def __init__(self, cost: Cost, most: float, budget: float, part: PathRequests) -> None:
         context, density = part.decode_context, float(part.pairs.sum()) / float(part.tokens.sum())
-        top = min(budget, 64.0 * float(part.tokens.max()))
-        self.decodes, self.tokens = most / 64.0, top / 128.0
-        n, new = np.meshgrid(self.decodes * np.arange(66.0), self.tokens * np.arange(130.0), indexing="ij")
+        top = min(budget, most + 64.0 * float(part.tokens.max()))
+        self.decodes, self.batch = most / 64.0, top / 128.0
+        # by all tokens of the batch: matrices are computed tile by tile of it, and full batches are what a backlog is served in
+        n, batch = np.meshgrid(self.decodes * np.arange(66.0), self.batch * np.arange(130.0), indexing="ij")
         # an empty batch takes no time, one that is next to empty does
         n[0] = np.minimum(1e-3, self.decodes)
-        self.table: list[list[float]] = cost(n, n * context, new, new * density).tolist()
+        new = np.abs(batch - n)
+        alone, beside = (np.asarray(cost(n, n * context, x, x * density)) for x in (0.0 * new, new))
+        self.alone: list[float] = alone[:, 0].tolist()
+        # below as many tokens as decodes the line goes on
+        self.table: list[list[float]] = np.where(batch < n, 2.0 * alone - beside, beside).tolist()
         # at half of both, what more tokens and pairs than usual take
         held, pairs = 0.5 * most * context, 0.5 * top * density
         usual, longer, denser = np.asarray(
@@ -502,17 +507,22 @@ class _Iterations:
         self.per_token = float(longer - usual) / (0.5 * held)
         self.per_pair = float(denser - usual) / (0.5 * pairs)
         self.context, self.density = context, density
-        self.least: float = max(self.table[0][0], 1e-9)
+        self.least: float = max(self.alone[0], 1e-9)
         # a backlog that lasts longer than full iterations of two lives leaves what any such backlog leaves
         self.lasting = 2.0 * float(part.steps.mean() + 1.0) * self(int(most), most * context, top, top * density)
 
     def __call__(self, n: int, context: float, new: float, pairs: float) -> float:
         """The iteration of `n` decodes that hold so many tokens together and so many prefill tokens and pairs."""
-        place, level = new / self.tokens, n / self.decodes
-        low, under = min(int(place), 128), min(int(level), 64)
+        level = n / self.decodes
+        under = min(int(level), 64)
+        if new == 0.0:
+            base = self.alone[under] + (level - under) * (self.alone[under + 1] - self.alone[under])
+            return max(base + self.per_token * (context - n * self.context), self.least)
+        place = (n + new) / self.batch
+        low = min(int(place), 128)
         row, over = self.table[under], self.table[under + 1]
         part = place - low
-        base: float = row[low] + part * (row[low + 1] - row[low])
+        base = row[low] + part * (row[low + 1] - row[low])
         base += (level - under) * (over[low] + part * (over[low + 1] - over[low]) - base)
         base += self.per_token * (context - n * self.context) + self.per_pair * (pairs - new * self.density)
         return max(base, self.least)
