@@ -21,6 +21,7 @@ from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
+from planner.workload.compact import ENOUGH, MANY_ROWS, compact
 from planner.workload.pools import FleetMoments
 from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
@@ -525,6 +526,11 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
     told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
     workload, changes = shaped(inputs, workload)
+    rows = workload.rows
+    # where every request has its own place in time, what follows the path needs them all
+    if rows > MANY_ROWS and workload.recorded is None and workload.sessions is None:
+        workload = once(("few rows", id(workload)), lambda: (workload, compact(workload, *ENOUGH)))[1]
+        changes = (*changes, Remark("compacted", {"requests": rows, "rows": workload.rows}))
     if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
         raise InputError(
             f"cached_share: {workload.name} has no category {', '.join(sorted(unknown))}",

@@ -430,8 +430,11 @@ def _pools(workload: Workload) -> list[tuple[float, float]]:
 
 
 # by growing size; few bins with many nodes and many bins with few suit different traces
-_MANY_ROWS = 200_000
+MANY_ROWS = 200_000
 """Distinct requests above which a trace is compacted whatever the error: as many rows help nobody."""
+
+ENOUGH = (200, 8)
+"""Bins and nodes that keep all but some 0.3% of what plans depend on, of any trace looked at."""
 
 _LADDER = ((60, 3), (100, 3), (200, 3), (60, 8), (100, 8), (100, 12), (200, 8), (300, 8), (400, 8), (800, 8), (2000, 8))
 
@@ -460,7 +463,7 @@ def compact_within(workload: Workload, max_error: float) -> tuple[Workload, Comp
     if not max_error > 0.0:
         raise InputError(f"max_error must be positive, got {max_error!r}")
     reference = _Reference.of(workload)
-    many = workload.rows > _MANY_ROWS
+    many = workload.rows > MANY_ROWS
     found: list[tuple[Workload, CompactionError]] = []
     for bins, nodes in _LADDER[3:] if many else _LADDER:
         candidate = compact(workload, bins, nodes)
