@@ -166,9 +166,11 @@ def as_wide_as(step: Array, grid: Array, mean: Array, square: Array) -> None:
     """
     chains, points = grid.shape
     k, i = np.ogrid[:chains, :points]
-    middle = np.clip((grid[:, None, :-1] + np.diff(grid)[:, None, :] / 2 < mean[:, :, None]).sum(axis=2), 1, points - 2)
+    halfway = grid[:, :-1] + np.diff(grid) / 2
+    middle = np.stack([np.searchsorted(between, of) for between, of in zip(halfway, mean, strict=True)])
+    middle = np.clip(middle, 1, points - 2)
     low, high = grid[k, middle] - grid[k, middle - 1], grid[k, middle + 1] - grid[k, middle]
-    excess = np.einsum("kij,kj->ki", step, grid**2) - square
+    excess = (step @ (grid**2)[:, :, None])[:, :, 0] - square
     left, right = low * (low + high), high * (low + high)
     excess = np.clip(excess, 0.0, np.minimum(step[k, i, middle - 1] * left, step[k, i, middle + 1] * right))
     step[k, i, middle - 1] -= excess / left

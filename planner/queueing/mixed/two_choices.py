@@ -101,11 +101,16 @@ class Steered:
     left_per_s: Array
 
 
+def _scale_of(spread: Array, replicas: int) -> Array:
+    """Standard deviation of the other replica drawn, seen from one and from where deviations sum to zero."""
+    others = max(replicas - 1, 1)
+    scale: Array = np.sqrt(spread * max(1.0 - 1.0 / others**2, 0.05)) * others / replicas
+    return scale
+
+
 def _gate(x: Array, spread: Array, replicas: int) -> Array:
     """Arrival rate over its mean at a replica that has ``x`` more than its pool's mean."""
-    others = max(replicas - 1, 1)
-    scale = np.sqrt(spread * max(1.0 - 1.0 / others**2, 0.05)) * others / replicas
-    return 2.0 * normal_cdf(-x / scale)
+    return 2.0 * normal_cdf(-x / _scale_of(spread, replicas))
 
 
 def _variance_of(push: Array, restoring: Array, between: Array, replicas: int) -> Array:
@@ -169,16 +174,17 @@ class _Round:
             Share of a backlog that all replicas have: no choice between them evens it out.
         """
         law, rate = self.sums.law, self.rate
-        spread = (self.variance + self.between)[:, None, None]
-        noise = np.sqrt(self.variance)[:, None, None] * _NODES
-        x = self.apart[:, :, None] + noise
-        gate, joined = _gate(x, spread, self.replicas), _gate(x + 1.0, spread, self.replicas)
-        slope = _gate(x + 0.5, spread, self.replicas) - _gate(x - 0.5, spread, self.replicas)
-        self.kappa = np.maximum(gate @ _WEIGHTS, 1e-9)
-        self.found = (gate * noise) @ _WEIGHTS / self.kappa
-        self.found_variance = (gate * noise**2) @ _WEIGHTS / self.kappa - self.found**2
-        self.beside = (gate * joined) @ _WEIGHTS / self.kappa
-        self.slope = slope @ _WEIGHTS
+        spread, variance = (self.variance + self.between)[:, None], self.variance[:, None]
+        # the gate of a normal x: expectations of a normal distribution function are one again, wider by the variance
+        own = _scale_of(spread, self.replicas)
+        wider = np.sqrt(own**2 + variance)
+        at = -self.apart / wider
+        self.kappa = np.maximum(2.0 * normal_cdf(at), 1e-9)
+        # its products with x and x^2 by parts
+        pull = 2.0 * np.exp(-0.5 * at**2) / np.sqrt(2.0 * np.pi) * variance / wider / self.kappa
+        self.found = -pull
+        self.found_variance = variance - pull * (variance / wider * at + pull)
+        self.slope = 2.0 * (normal_cdf(at - 0.5 / wider) - normal_cdf(at + 0.5 / wider))
         decodes = np.maximum(self.present[:, None] + self.apart / self.own - self.waiting, 0.0)
         self.prefill = np.minimum(self.grid, np.maximum(self.budget - self.tagged - decodes, 1.0))
         self.left_over = self.grid - self.prefill
@@ -210,9 +216,7 @@ class _Round:
         self.alone: dict[int, tuple[float, Array]] = {}
         for k in np.flatnonzero(self.asleep > 0.0):
             rest = 1.0 / (
-                float(self.scale[k])
-                * rate
-                * float(_gate(-self.present[k] * np.ones(1), spread[k, 0], self.replicas)[0])
+                float(self.scale[k]) * rate * float(_gate(-self.present[k] * np.ones(1), spread[k], self.replicas)[0])
             )
             h = self.asleep[k]
             p = h * awake[k, 0] / (h * awake[k, 0] + (1.0 - h) * rest)
@@ -227,6 +231,14 @@ class _Round:
         self.law = stationary(self.step)
         self.mean = np.einsum("kj,kj->k", self.law, self.duration)
         self.left = np.einsum("kj,kj->k", self.law, self.decodes) / (self.steps * self.mean)
+
+    def beside(self) -> Array:
+        """Rate of further arrivals at a replica that has just been sent one, over the mean rate, shape (chains, J)."""
+        spread = (self.variance + self.between)[:, None, None]
+        x = self.apart[:, :, None] + np.sqrt(self.variance)[:, None, None] * _NODES
+        gate = _gate(x, spread, self.replicas)
+        rate: Array = (gate * _gate(x + 1.0, spread, self.replicas)) @ _WEIGHTS / np.maximum(gate @ _WEIGHTS, 1e-9)
+        return rate
 
     def settle(self) -> None:
         """What the chains make of the law of ``x`` given the backlog."""
@@ -371,7 +383,7 @@ def steered_backlog(
         state.counts,
         state.apart + state.found,
         np.maximum(state.found_variance, 0.0),
-        state.beside,
+        state.beside(),
         state.idle,
         state.left,
     )
