@@ -61,7 +61,12 @@ LOOKED_AT = 30
 def compiled(question: dict[str, Any]) -> CompiledQuestion:
     """The question as the search takes it."""
     options = {name: value for name, value in question.items() if name != "workload"}
-    return with_types(compile_question(PlanInputs.from_dict(options), question["workload"]))
+    workload = question["workload"]
+    return with_types(
+        compile_question(
+            PlanInputs.from_dict(options), Workload.from_file(workload) if isinstance(workload, str) else workload
+        )
+    )
 
 
 def least_cost(question: dict[str, Any], enough: float) -> float:

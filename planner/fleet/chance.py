@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.fleet.pool import CLEAR, Pool, evaluate_pool, excess_of, looked_at
+from planner.fleet.pool import CLEAR, Pool, evaluate_pool, excess_of
 from planner.methods.base import Prediction, unstable
 from planner.promise import Promise
 
@@ -123,12 +123,12 @@ def at_slow_end(pool: Pool, promises: Sequence[Promise], levels: tuple[float, ..
     load = rate / (n * model.capacity_at(n))
     if load >= FULL and slow >= FAR_OFF:
         return slow, unstable(levels, load)
-    rougher = model.guide() if load >= NEARLY_FULL else None
+    rougher = model.guide() if load >= NEARLY_FULL or model.takes_long(rate, n) else None
     if rougher is not None:
         found = evaluate_pool(rougher, rate, n, levels)
         if excess_of(found, promises) > CLEAR:
             return slow, found
-    return slow, looked_at(model, rate, n, promises, levels)
+    return slow, evaluate_pool(model, rate, n, levels)
 
 
 def _below(z: float) -> float:

@@ -596,13 +596,21 @@ def looked_at(
 
 
 def jammed(
-    model: PoolModel, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], levels: tuple[float, ...]
+    model: PoolModel,
+    arrival_rate_per_s: float,
+    replicas: int,
+    promises: Sequence[Promise],
+    levels: tuple[float, ...],
+    beyond: float = JAMMED,
 ) -> Prediction | None:
-    """What the guide predicts where it is far beyond a promise, as queues outlast the bursts that make them; ``None`` else."""
+    """What the guide predicts where that is far beyond a promise, as queues outlast the bursts that make them; ``None`` else.
+
+    `beyond` is the logarithm of the latency over its limit from which on it is far.
+    """
     if not promises or not model.takes_long(arrival_rate_per_s, replicas) or (guide := model.guide()) is None:
         return None
     found = evaluate_pool(guide, arrival_rate_per_s, replicas, levels)
-    return found if excess_of(found, promises) > JAMMED else None
+    return found if excess_of(found, promises) > beyond else None
 
 
 def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:

@@ -192,7 +192,9 @@ class Colocated(Fleet):
             found = slower if slow >= traffic else None
             if found is None or broken(found, self.promises.latency) is not None:
                 at = pool.arrival_rate_per_s * traffic
-                found = looked_at(pool.model, at, n, self.promises.latency, self.levels)
+                asked = pool.model, at, n, self.promises.latency, self.levels
+                # it is told as about so many replicas
+                found = jammed(*asked, beyond=0.0) or looked_at(*asked)
             self._borne[key] = broken(found, self.promises.latency) is None
         return self._borne[key]
 
