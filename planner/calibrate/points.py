@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError, did_you_mean
-from planner.units import is_measurable
+from planner.units import MOST, is_measurable
 
 FloatArray = NDArray[np.float64]
 
@@ -182,9 +182,9 @@ class Points:
 def batch_problems(batch: Batch) -> list[str]:
     """What is wrong with a composition; empty when nothing is."""
     problems = [
-        f"{name} must be a whole number >= 0, got {getattr(batch, name)!r}"
+        f"{name} must be a whole number >= 0, got {str(getattr(batch, name))[:40]}"
         for name in ("decodes", "context", "prefills", "new_tokens", "past_tokens")
-        if not float(getattr(batch, name)).is_integer() or getattr(batch, name) < 0
+        if not 0 <= getattr(batch, name) <= MOST or getattr(batch, name) % 1 != 0
     ]
     if not problems:
         if batch.tokens == 0:

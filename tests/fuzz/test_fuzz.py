@@ -248,6 +248,15 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         ["plan", "--cdf", "mine.csv", "--model", "model.json", *QUICK],
         {"model.json": MODEL.replace("128256", "1.7976931348623157e308").encode()},
     ),
+    "a measured batch beyond number": (
+        ["profile", "refit", "profile.points.jsonl", "-o", "made.yaml", "--force"],
+        {"profile.points.jsonl": ('"past_tokens": 0', '"past_tokens": ' + "9" * 400)},
+    ),
+    "replicas beyond number": (["stability", "--cdf", "mine.csv", "--replicas", "9" * 400], {}),
+    "a prompt of a thousand million tokens in a row of 9,000": (
+        ["plan", "--cdf", "mine.csv", *QUICK],
+        {"mine.csv": WORKLOAD.replace("9000,1,8000", "9000,1,1e9").encode()},
+    ),
     "a profile's name climbs": (["calibrate", "--from", "points.csv", "--name", "../../x"], {}),
 }
 
