@@ -237,6 +237,7 @@ def first_token(
     mean_prefill: float = 0.0,
     settling: Array | None = None,
     common: float = 0.0,
+    early: Array | None = None,
     stages: int = 1,
 ) -> tuple[Array, Array]:
     r"""TTFT [s] without waiting for a slot, and the backlog at the first decode step [tokens].
@@ -259,6 +260,8 @@ def first_token(
         Where a router looks at the replicas: rate at which ``rate_after`` falls to that of the departures [1/s].
     common : float
         With it, the part of ``rate_after`` that comes whatever the replicas have [1/s].
+    early : ndarray or None
+        Arrival rate while the request waits for its last iteration, where that is not what settles [1/s].
     stages : int
         Every so-many-th of a stream of Poisson arrivals comes here: 1 is each.
     """
@@ -303,7 +306,7 @@ def first_token(
         counts: Array = kept * span + (rate_after - kept) * fading
         return counts
 
-    later = sums(joining(0.0, waiting), u[6], u[7], stages)
+    later = sums(joining(0.0, waiting) if early is None else early * waiting, u[6], u[7], stages)
     last = batch(np.minimum(rest + later, room)) - first
     ttft = waiting + last + engine.a * points.pairs - cost.alpha * points.prefill
     begun = poisson_quantile(stages * joining(0.0, waiting), u[6]) % stages if stages > 1 else 0

@@ -920,14 +920,16 @@ class MixedReplica:
             _, backlog = draw_backlog(points, nodes, chains, found, weights=seen)
             idle = found <= 0
             decodes = np.maximum(found - backlog / law.mean_prefill, 0.0)
-            # those who leave, and are made up for, come with iterations, not with time; besides, the replica is sent one more
-            # where its number is still the floor of the mean, as in half of all cases by chance, and no other after that one
+            # while it waits, those who leave are made up for at the mean pace; in its own iteration, as long as its prompt, no more
+            # leave than in another, and besides the replica is sent one more where its number is still the floor of the mean, as
+            # in half of all cases by chance, and no other after that one
+            time = np.maximum(np.interp(found, nodes, chains.mean(chains.duration)), 1e-300)
             full = cost(decodes, np.maximum(budget - decodes, 1.0))
             before = (1 - share) * rate
             after = before + share * (decodes / (steps * full) + 0.5 * rate)
             ttft, start = first_token(
                 engine, points, decodes, np.where(idle, 0.0, backlog), idle, before, after,
-                settling=np.full(full.shape, rate), common=before,
+                settling=np.full(full.shape, rate), common=before, early=before + share * decodes / (steps * time),
             )  # fmt: skip
             # the others beside a request that shares a replica holding the floor or the ceiling of the mean
             others = found * np.maximum(found - 1 + 2 * (held - found), 0.0) / np.maximum(held, 1.0)
