@@ -366,6 +366,7 @@ def main() -> None:
         "eight runs from load 0.8, by",
         "`benchmarks/mixed_simulator.py`. Load is the share of the simulated saturated throughput. Simulation noise of",
         "TTFT p99 of one replica is below 1% up to load 0.7, 1-2% to 0.85 and 3% at 0.92 (5-10% where requests wait for memory).",
+        "Truth and prediction have the iteration times of the estimate of the day a case was simulated.",
         "",
     ]
     for name, cases in (("Hold-out", held), ("Development", dev)):

@@ -146,7 +146,7 @@ def rows_of(which: str, laws: dict[str, Law], results: dict[str, Any]) -> list[d
         found.append(
             {
                 "error": error, "tpot": at.tpot_s[2] / tpot[2] - 1.0, "inside": float(inside.mean()),
-                "known": standard_error(seen["runs"]),
+                "known": standard_error(seen["runs"]), "replays": len(seen["runs"]), "copies": seen["copies"],
                 "line": f"| {name} | {gpu_name} | {budget} | {routing} | {replicas} | {seen['copies']} | {at.load:.2f} | "
                 + " | ".join(f"{e:+.0%}" for e in error)
                 + f" | {ttft[2]:.2f} s | {spread.min():+.0%}..{spread.max():+.0%} | {at.tpot_s[2] / tpot[2] - 1.0:+.0%} |",
@@ -159,13 +159,15 @@ def told(rows: list[dict[str, Any]]) -> str:
     """The errors of a set in a sentence."""
     ttft, tpot = (np.abs(np.array(x)) for x in ([r["error"][2] for r in rows], [r["tpot"] for r in rows]))
     low = np.quantile([r["error"][2] for r in rows], 0.05)
-    known = [r["known"] for r in rows]
+    # of one replay of several copies nothing says how well it knows the mean; one copy has one replay
+    known = [r["known"] for r in rows if r["replays"] > 1 or r["copies"] == 1]
+    alone = f" ({len(rows) - len(known)} cases of one replay left out)" if len(known) < len(rows) else ""
     return (
         f"{len(rows)} cases: TTFT P99 median {np.median(ttft):.1%}, nine in ten within {np.quantile(ttft, 0.9):.0%}, worst "
         f"{ttft.max():.0%} (one in twenty is more optimistic than {low:+.0%}); TPOT P99 median {np.median(tpot):.1%}, nine in ten "
         f"within {np.quantile(tpot, 0.9):.0%}, worst {tpot.max():.0%}. The P99 of a single replay lies inside the printed band in "
         f"{np.mean([r['inside'] for r in rows]):.0%}; the standard error of the replays' own mean P99 TTFT is "
-        f"{np.median(known):.1%} in the median case, {np.max(known):.0%} in the worst."
+        f"{np.median(known):.1%} in the median case, {np.max(known):.0%} in the worst{alone}."
     )
 
 

@@ -96,7 +96,8 @@ def test_a_fleet_cut_by_length_shows_what_other_boundaries_cost() -> None:
     assert len(plan.pools) == 2
     found = fo.overview(plan, choices=0)
     own = next(c for c in found.cuts if c.boundary_tokens == plan.pools[0].high_tokens)
-    assert own.cost_usd_per_hour == pytest.approx(plan.cost_usd_per_hour)
+    # of more than 250 replicas a number within one in 250 is taken
+    assert own.cost_usd_per_hour == pytest.approx(plan.cost_usd_per_hour, rel=1.0 / 250.0)
     assert all(c.cost_usd_per_hour is None or c.cost_usd_per_hour >= 0.98 * plan.cost_usd_per_hour for c in found.cuts)
     assert "Where requests are cut" in as_html(found)
 
