@@ -424,9 +424,13 @@ def smallest_pool(  # noqa: C901 - one search whose steps share all they have lo
             n = max(floor, min(n, high - 2 * (sunk - high)))
         if max(low, floor - 1) < (quicker := model.near(n)) < (high or beyond):
             n = quicker
-    why = Remark("promise", {"promise": _missed(trials[low][0], latency).label})
     needed = _between_sizes(low, high, trials[low][1], trials[high][1])
     number = high if rough == 0.0 else min(max(math.ceil(needed), low + 1), high)
+    label = _missed(trials[low][0], latency).label
+    # of many replicas the next fewer is not looked at
+    why = Remark("promise", {"promise": label})
+    if number - low > 1:
+        why = Remark("promise_about", {"promise": label, "fewer": number - low})
     return PoolSize(number, trials[high][0], why, _tried(trials, latency), needed)
 
 

@@ -107,3 +107,21 @@ def test_what_takes_long_and_is_far_beyond_a_promise_is_not_followed(start: floa
     assert size.prediction == expected.prediction
     # up to 13 replicas only the guide was asked: nobody followed 0.5 / (1 - load)^6 s there
     assert all(n >= 14 or values == (pytest.approx(0.8 * jam.at(7.0, int(n))),) for n, values in size.trials)
+
+
+class Guided(Curve):
+    """A curve with a guide: of many replicas a number within one in 250 is taken."""
+
+    def guide(self) -> PoolModel:
+        return Curve(self.capacity, 0.9 * self.idle, self.power)
+
+
+@pytest.mark.parametrize("rate", [20.0, 300.0, 1e4, 1e6])
+def test_as_many_replicas_fewer_break_it_as_is_told(rate: float) -> None:
+    curve = Guided(1.0, 0.5, 2.0)
+    size = smallest_pool(curve, rate, TTFT)
+    assert isinstance(size, PoolSize)
+    fewer = size.binding.values.get("fewer", 1)
+    assert size.binding.code == ("promise" if fewer == 1 else "promise_about")
+    assert 1 <= fewer <= max(1, size.replicas / 250)
+    assert curve.at(rate, size.replicas) <= 1.0 < curve.at(rate, size.replicas - fewer)
