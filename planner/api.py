@@ -713,6 +713,7 @@ def what_if(
     resume: str | Path | None = None,
     stream: str | Path | None = None,
     research: bool = False,
+    plans: bool = True,
     **values: Any,
 ) -> Sweep:
     """A plan for every combination of changed options.
@@ -735,11 +736,13 @@ def what_if(
         Processes of this machine that plan the points, > 0, where no executor is given.
     resume
         File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
-        they are done, so that an interrupted sweep goes on.
+        they are done, so that an interrupted sweep goes on. Rows without a plan do where none is asked for.
     stream
         CSV or Parquet file that gets every row as its point is done, in the order they are.
     research
         Of a plan: search for every point anew, instead of keeping what the plan has but for what is changed.
+    plans
+        Whether every point has its plan. Without them there are rows alone (``to_rows()``), in about half the time.
     **values
         Option -> value or list of values, e.g. ``rate=[500, 1000], gpu=["h100", "h200"]``.
 
@@ -803,6 +806,7 @@ def what_if(
             standing,
             journal,
             None if stream is None else Path(stream),
+            plans,
         )
 
 

@@ -9,6 +9,9 @@ import typer
 
 from planner.cli import options as opt
 
+OF_ROWS = ("table", "markdown", "csv")
+"""Formats that tell of a point no more than its row."""
+
 
 def what_if(
     base: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
@@ -43,7 +46,7 @@ def what_if(
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
     """
     from planner import api
-    from planner.cli.output import draw, progress_bar, refuse_named_twice, writer
+    from planner.cli.output import draw, format_of, progress_bar, refuse_named_twice, writer
     from planner.cores import cores
     from planner.errors import InputError
     from planner.question.files import load_question
@@ -69,6 +72,7 @@ def what_if(
             jobs=jobs or cores(),
             resume=resume,
             stream=stream,
+            plans=(output_format or format_of(output)) not in OF_ROWS,
             **values,
         )
     write(result)

@@ -33,11 +33,13 @@ def make_plan(
     in_memory: bool = False,
     standing: Sequence[SavedPool] = (),
     brief: bool = False,
+    bare: bool = False,
 ) -> Plan:
     """The cheapest fleet for a workload; a plan of one that is `in_memory` carries its rows.
 
     With the pools of a plan that are `standing`, the numbers of their replicas alone are open. A `brief` plan leaves out the
-    remark about growth of the other kind, which takes a prediction.
+    remark about growth of the other kind, which takes a prediction. A `bare` one, of which a row is read, has no words, no bands
+    of replicas and no chance.
 
     Raises
     ------
@@ -47,9 +49,9 @@ def make_plan(
         No fleet of the searched grid keeps the promises.
     """
     question = compile_question(inputs, workload)
-    question = replace(question, search=replace(question.search, brief=brief))
+    question = replace(question, search=replace(question.search, brief=brief, bare=bare))
     plan = resized(question, standing) if standing else plan_of(question)
-    if in_memory and (inputs.cdf == "-" or not is_filed(workload)):
+    if in_memory and not bare and (inputs.cdf == "-" or not is_filed(workload)):
         # rows are carried as they were planned for: read back, nothing is left to change of them
         rows = rows_to_carry(question.traffic.workload)
         plain = {"osl_scale": 1.0, "drop_longer_than": None}
@@ -228,6 +230,8 @@ def _cheapest_routing(question: CompiledQuestion) -> Plan:
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     """The plan of a solved question."""
+    if question.search.bare:
+        return _numbers(question, solved, shape)
     fleet, traffic = solved.fleet, question.traffic
     asked = dict(question.asked)
     if question.engines.profile is not None:
@@ -280,6 +284,23 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         chance=None if sure is None else sure.share,
         caches=fleet.caches(),
         overload=fleet.overload(),
+    )
+
+
+def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
+    """The plan that is `bare`."""
+    return Plan(
+        pools=pool_plans(solved.fleet, banded=False),
+        baseline=None if solved.baseline is None else pool_plans(solved.baseline, banded=False),
+        inputs=question.asked,
+        workload=workload_summary(question.traffic.workload),
+        slo=question.promises.slo,
+        arrival_rate_per_s=question.traffic.rate_per_s,
+        method=question.method,
+        search=solved.search,
+        version=__version__,
+        shape=shape,
+        remarks={"assumptions": (), "warnings": (), "notes": ()},
     )
 
 

@@ -12,16 +12,16 @@ from planner.plans import LatencyValue, PoolPlan
 from planner.workload.workload import Workload
 
 
-def pool_plans(fleet: Fleet) -> tuple[PoolPlan, ...]:
-    """The public records of a fleet's pools."""
-    return tuple(pool_plan(fleet, k) for k in range(len(fleet.pools)))
+def pool_plans(fleet: Fleet, banded: bool = True) -> tuple[PoolPlan, ...]:
+    """The public records of a fleet's pools; where they are not `banded`, their band of replicas is left at those bought."""
+    return tuple(pool_plan(fleet, k, banded) for k in range(len(fleet.pools)))
 
 
-def pool_plan(fleet: Fleet, k: int) -> PoolPlan:
-    """The public record of one pool."""
+def pool_plan(fleet: Fleet, k: int, banded: bool = True) -> PoolPlan:
+    """The public record of one pool; a band of replicas takes predictions of its own."""
     pool = fleet.pools[k]
     prediction, law, profile, price = pool.size.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = fleet.band(k)
+    low, high = fleet.band(k) if banded else (pool.size.replicas, pool.size.replicas)
     mean_input, mean_output = fleet.work_tokens(k)
     return PoolPlan(
         name=pool.name,

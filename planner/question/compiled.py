@@ -259,6 +259,8 @@ class Search:
         Whether a question without an answer is told why, which takes longer than finding that there is none.
     brief
         Whether remarks that take a prediction of their own are left out: one of many plans.
+    bare
+        Whether a plan holds only what a row tells of it: its pools, their latencies, what it costs.
     """
 
     shape: str = "colocated"
@@ -268,6 +270,7 @@ class Search:
     max_evaluations: int = 48
     explained: bool = True
     brief: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

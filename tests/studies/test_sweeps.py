@@ -112,6 +112,27 @@ def test_an_interrupted_sweep_goes_on(base: Path, tmp_path: Path, monkeypatch: p
     assert len(planned) == 1
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rate": [10.0, 120.0], "slo": ["20s", "1ms"]},
+        {"method": ["mixed"], "rate": [10.0, 120.0], "pools": [2], "goodput": ["90%:ttft=2s,tpot=60ms"]},
+        {"method": ["occupancy"], "shape": ["both"], "rate": [40.0]},
+    ],
+)
+def test_rows_without_plans_are_those_of_the_plans(base: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Of a search and of a plan's own pools; rows that were kept do for rows, and are planned where plans are asked for."""
+    file = tmp_path / "points.jsonl"
+    for asked in (base, fo.plan(config=base, method="mixed", rate=20.0)):
+        whole = fo.what_if(asked, **changes)
+        bare = fo.what_if(asked, plans=False, resume=file, **changes)
+        assert rows(bare) == rows(whole) and bare.feasible() == []
+        assert rows(fo.what_if(asked, plans=False, resume=file, **changes)) == json.loads(json.dumps(rows(whole)))
+        again = fo.what_if(asked, resume=file, **changes)
+        assert len(again.feasible()) == len(whole.feasible()) > 0
+        assert again.to_dict()["points"] == whole.to_dict()["points"]
+
+
 def test_a_file_of_something_else_is_refused(base: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("one line without an end")
     (tmp_path / "other.jsonl").write_text('{"kind": "else"}\n')
