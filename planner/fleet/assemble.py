@@ -10,6 +10,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.chance import MEASUREMENTS
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
+from planner.fleet.nearby import sized_before
 from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
 from planner.fleet.records import explained_size, pool_plans, workload_summary
@@ -98,9 +99,12 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
         No number of these replicas does.
     """
     fleet = standing_fleet(question, standing)
-    sizes = fleet.size(question.traffic.rate_per_s)
+    # only the trials of a search from nothing say what else a plan tells
+    before, rate = sized_before(fleet), question.traffic.rate_per_s
+    sizes = fleet.size(rate, before.near(rate) if question.search.bare else None)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the plan's own pools need", ["plan again: --research"])
+    before.counts[rate] = [size.replicas for size in sizes]
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
     cost = fleet.cost_usd_per_hour

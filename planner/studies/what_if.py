@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
@@ -319,6 +320,7 @@ def _answers(
     asked: Sequence[Asked], wanted: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, SweepPoint]]:
     """Points with their places as they are done."""
+    wanted = _by_rate(asked, wanted)
     if executor is None:
         for k in wanted:
             yield k, _point(asked[k])
@@ -336,6 +338,20 @@ def _answers(
         for future in futures:
             future.cancel()
         raise
+
+
+def _by_rate(asked: Sequence[Asked], wanted: Sequence[int]) -> list[int]:
+    """Places of points in the order to plan them: those that differ in rate and promises alone together, by rate.
+
+    They have the same pools, and the size of one says where to look for that of its neighbour.
+    """
+    groups: dict[str, int] = {}
+    place: dict[int, tuple[int, float]] = {}
+    for k in wanted:
+        told = {n: v for n, v in asked[k].question.to_dict().items() if n not in ("rate", "promises")}
+        group = groups.setdefault(json.dumps(told, sort_keys=True, default=str), len(groups))
+        place[k] = group, asked[k].question.rate or 0.0
+    return sorted(wanted, key=place.__getitem__)
 
 
 def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str, Any], keep: bool) -> PlanInputs:
