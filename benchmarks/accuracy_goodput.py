@@ -137,9 +137,10 @@ def along_path(number: int, laws: dict[str, Law]) -> dict[str, Any]:
         replicas, profile(gpu=gpu(chip), model=model("llama-3.1-8b")).iteration, SLOTS, budget, KV_TOKENS, routing
     )
     columns = recorded.times_s, recorded.input_tokens, recorded.output_tokens
-    requests = min(max(120_000, copies * recorded.requests), 300_000)
+    # one pass: a part of the hour has another rate
+    requests = copies * recorded.requests
     runs = []
-    for seed in (61, 62) if copies > 1 else (61,):
+    for seed in (61, 62, 63, 64) if copies > 1 else (61,):
         traffic = ReplayedTraffic(*columns, float(recorded.times_s[-1]), float(copies), requests=requests)
         runs.append(simulate(traffic, engines, seeds=(seed,)))
     at = pool.predict(copies * recorded.rate_per_s, replicas, JOINT_LEVELS)

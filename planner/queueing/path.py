@@ -45,6 +45,10 @@ SETTLED = 0.02
 """Change of the times to first token and per output token of a stretch that is still to come, over their mean, at which they end
 [1]: mostly after three, later where it is nearly full or slots or memory are short."""
 
+LOOKS, MOST_SHARE = 3, 0.8
+"""Times that the usual number of decodes is looked for before the rest of the way is told from the last two, and the largest share
+that each such step is taken to have of the one before [1]."""
+
 FEWER = 0.9
 """Share of the requests below which those of the stretches that are not settled go on alone [1]."""
 
@@ -409,7 +413,9 @@ def follow_path(
     order = _by_replica(replica, replicas)
     part = requests.take(order)
     queue = _Queue(times[order] + APART_S * 1e2 * replica[order], part, cost, budget, slots, kv_tokens)
-    queue.settle(decodes, context, alone)
+    # that of all the traffic, of which busy stretches are more than their share
+    lasts = np.diff(requests.times) * requests.weight[1:] * (np.diff(requests.block) == 0)
+    queue.settle(decodes, context, float(np.sum(lasts)) * replicas)
     first, end, arrived = queue.first, queue.end, queue.arrived
     steps = part.steps
     keep = part.weight > 0.0
@@ -547,7 +553,8 @@ class _Replica:
         )
         self.admitted, self.begin, self.first, self.end = (list(self.arrived) for _ in range(4))
         self.ends: list[tuple[float, int]] = []
-        self.now = self.clock = self.reads = self.used = self.left = 0.0
+        self.now = self.idle = self.clock = self.reads = self.used = self.left = 0.0
+        self.sampled = queue._sampled
         self.decodes, self.partial = 0, -1
 
     def follow(self, low: int, high: int, underway: list[float], backlog: float) -> None:
@@ -557,9 +564,10 @@ class _Replica:
         self.reads, self.used = self.decodes * self.context[-1], self.decodes * self.held[-1]
         self.clock, self.left = 0.0, 0.0
         until = self.arrived[low] + backlog
-        self.now = max(until - self.duration.lasting, self.arrived[low])
+        self.now = begun = max(until - self.duration.lasting, self.arrived[low])
+        self.idle = 0.0
         following, earlier, copies = low, 0, low - len(self.tokens)
-        while following < high or self.ends or self.left > 0.0:
+        while following < high or self.left > 0.0 or (self.ends and not self.sampled):
             if self.ends and self.ends[0][0] <= self.clock:
                 self._leave()
             # the next to begin
@@ -589,6 +597,11 @@ class _Replica:
             self.clock += 1.0
             for k in done:
                 self._goes_on(k)
+        # the traffic goes on where a sampled stretch ends
+        pace = (self.now - begun - self.idle) / max(self.clock, 1.0)
+        for steps, k in self.ends:
+            if k >= 0:
+                self.end[k] = self.now + max(steps - self.clock, 0.0) * pace
 
     def _leave(self) -> None:
         """Those whose last step has been made leave."""
@@ -614,6 +627,7 @@ class _Replica:
         if not waits:
             if k >= high:
                 return False
+            self.idle += self.arrived[k] - self.now
             self.now = self.arrived[k]
         return True
 
@@ -660,12 +674,18 @@ class _Queue:
         self._left = np.zeros(arrived.size)
         self._left_context = 0.0
         self._beyond = self._taken = np.zeros(1)
-        self._usual = 0.0
+        self._usual = self._usual_s = self._between_s = 0.0
+        self._sampled = False
 
-    def settle(self, decodes: float, context: float, duration: float) -> None:
-        """Rounds of substitution from the steady number of decodes, in the end of the stretches alone that are not settled."""
-        if self.part.level.any():
-            self._start_with(decodes, context, duration)
+    def settle(self, decodes: float, context: float, seconds: float) -> None:
+        """Rounds of substitution from the steady number of decodes, in the end of the stretches alone that are not settled.
+
+        `seconds` is the time of all replicas together, by what its requests stand for.
+        """
+        self._sampled = bool(self.part.level.any())
+        if self._sampled:
+            decodes = self._usual_decodes(decodes, context, seconds)
+            self._start_with(decodes, context)
         n = np.full(self.arrived.size, decodes)
         going, held = self, n * context
         rows = np.arange(n.size)
@@ -702,6 +722,29 @@ class _Queue:
                     going = going._of(kept)
             n = np.minimum(n, most)
             before, was = change, found
+
+    def _usual_decodes(self, decodes: float, context: float, seconds: float) -> float:
+        """Decodes beside which as many steps are made as are asked for, from a guess: those that run when a stretch begins.
+
+        Prompts come in iterations of their own length, so that the mean iteration is longer than that of the mean flow. What a
+        change of the decodes does to them is about the same share of it from one look to the next.
+        """
+        part, change = self.part, 0.0
+        asked = float(np.sum(part.weight * part.steps))
+        most = min(self.slots, 0.9 * self.budget)
+        for _ in range(LOOKS):
+            n = np.full(self.arrived.size, decodes)
+            work, iterations = self._wait(n, n * context)
+            busy, inside = float(np.sum(part.weight * work)), max(decodes, 1.0)
+            alone = float(self.cost(inside, inside * context, 0.0, 0.0))
+            ticks = float(np.sum(part.weight * iterations)) + max(seconds - busy, 0.0) / alone
+            before, change = change, min(asked / ticks, most) - decodes
+            decodes += change
+        share = min(max(change / before, 0.0), MOST_SHARE) if before else 0.0
+        decodes = min(decodes + share / (1.0 - share) * change, most)
+        self._between_s = max(seconds, busy) / float(part.weight.sum())
+        self._usual_s = decodes * max(seconds, busy) / asked if asked else alone
+        return decodes
 
     def _of(self, rows: NDArray[np.int64]) -> _Queue:
         """The same of some stretches, where they stand."""
@@ -762,6 +805,8 @@ class _Queue:
         """
         done = begin + work
         gap = np.append(np.maximum(begin[1:] - done[:-1], 0.0), APART_S)
+        if self._sampled:
+            decode = self._after_last(begin, done, iterations, gap, decode)
         knots = np.empty(2 * begin.size)
         knots[0::2], knots[1::2] = begin, done
         ticks = np.empty(2 * begin.size)
@@ -774,9 +819,22 @@ class _Queue:
         wanted = clock[place] + (self.first - knots[place]) / np.maximum(pace[place], 1e-300) + self.part.steps
         ends = np.searchsorted(clock, wanted, side="right") - 1
         self.end = knots[ends] + (wanted - clock[ends]) * pace[ends]
-        late = wanted > clock[-1]
-        self.end[late] = (self.first + self.part.steps * decode)[late]
         return place // 2 + 1, ends // 2 + 1
+
+    def _after_last(self, begin: Array, done: Array, iterations: Array, gap: Array, decode: Array) -> Array:
+        """Iterations after each prompt until the next begins [s]: `decode`, but after the last of a stretch its mean iteration.
+
+        The traffic goes on where the stretch ends, and long outputs are decoded beside prompts that are not followed; one more
+        usual request is counted among those of the stretch, which may be few.
+        """
+        first = np.flatnonzero(self._first_of)
+        last = np.append(first[1:], begin.size) - 1
+        made = iterations + gap / decode
+        made[last] = iterations[last]
+        spent = done[last] - begin[first] + self._between_s
+        after = decode.copy()
+        after[last] = spent / (np.add.reduceat(made, first) + self._between_s / self._usual_s)
+        return after
 
     def _in_turn(self, rows: NDArray[np.int64]) -> None:
         """Follow stretches iteration by iteration."""
@@ -797,7 +855,7 @@ class _Queue:
         found: list[float] = np.interp(share, self._beyond, self._taken).tolist()
         return found
 
-    def _start_with(self, decodes: float, context: float, duration: float) -> None:
+    def _start_with(self, decodes: float, context: float) -> None:
         """Decodes that were there when a stretch began, at each arrival: as many as are left after that time.
 
         What is left of the steps of one that is under way has the survival E[(D - k)^+]/E[D].
@@ -812,7 +870,7 @@ class _Queue:
         survival = np.maximum(total - taken * number, 0.0) / max(float(total[0]), 1e-300)
         self._beyond, self._taken, self._usual = 1.0 - survival, taken, decodes
         level = self.part.level[np.minimum(self.part.block, self.part.level.size - 1)]
-        self._left = level * decodes * np.interp((self.arrived - start) / duration, taken, survival)
+        self._left = level * decodes * np.interp((self.arrived - start) / self._usual_s, taken, survival)
         self._left_context = context
 
     def _running(self, begun: NDArray[np.int64], ended: NDArray[np.int64]) -> tuple[Array, Array]:
