@@ -174,28 +174,44 @@ def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.
     """
     if times.size < 3:
         return None
-    elapsed = times - times[0]
-    starts = np.zeros(1, dtype=np.int64)
+    starts, window = np.zeros(1, dtype=np.int64), np.full(1, -math.inf)
     if not math.isinf(window_s):
-        # where windows in which something came begin: a trace of a year with few requests has far more windows than gaps
-        window = np.floor(elapsed / window_s)
-        starts = np.concatenate([starts, np.flatnonzero(window[1:] != window[:-1]) + 1])
-        full = window[starts] < elapsed[-1] // window_s
-        del window
-    last = np.append(starts[1:], elapsed.size) - 1
-    if not math.isinf(window_s):
-        starts, last = starts[full], last[full]
+        starts, window = _windows(times, float(times[0]), window_s)
+    last = np.append(starts[1:], times.size) - 1
+    full = window < float(times[-1] - times[0]) // window_s
+    starts, last = starts[full], last[full]
     count = last - starts
-    use = (count >= 2) & (elapsed[last] > elapsed[starts])
+    spent = (times[last] - times[0]) - (times[starts] - times[0])
+    use = (count >= 2) & (spent > 0.0)
     if not use.any():
         return None
     starts, last, count = starts[use], last[use], count[use]
-    mean = (elapsed[last] - elapsed[starts]) / count
-    squares = np.diff(elapsed, append=elapsed[-1])
-    np.square(squares, out=squares)
+    mean = spent[use] / count
+    squares = np.zeros(times.size)
+    for k in range(0, times.size - 1, _AT_ONCE):
+        elapsed = times[k : k + _AT_ONCE + 1] - times[0]
+        np.square(np.diff(elapsed), out=squares[k : k + elapsed.size - 1])
     # the gaps of each window, then those up to the next
     sums = np.add.reduceat(squares, np.stack([starts, last], axis=1).ravel())[::2]
     return np.maximum(sums / mean**2 - count, 0.0), count
+
+
+def _windows(
+    times: NDArray[np.float64], origin: float, width_s: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Where the windows begin in which something came, and which ones from the origin on they are; times in order.
+
+    A trace of a year with few requests has far more windows than requests; one of millions is passed a part at a time, which
+    stays in the processor's cache.
+    """
+    starts, numbers, before = [], [], math.nan
+    for k in range(0, times.size, _AT_ONCE):
+        window = np.floor((times[k : k + _AT_ONCE] - origin) / width_s)
+        new = np.flatnonzero(np.diff(window, prepend=before) != 0.0)
+        starts.append(new + k)
+        numbers.append(window[new])
+        before = float(window[-1])
+    return np.concatenate(starts), np.concatenate(numbers)
 
 
 def interarrival_scv(times: NDArray[np.float64], window_s: float) -> float | None:
@@ -296,10 +312,8 @@ def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
     if not absolute or hours == 24:
         origin = 0.0 if absolute else float(times[0])
     start = times[0] - origin
-    hour = np.floor((times - origin) / 3600.0).astype(np.int64)
-    first = int(hour[0])
-    came = np.bincount(hour - first)
-    counts = np.bincount((np.arange(came.size) + first) % hours, came, minlength=hours)
+    begun, hour = _windows(times, origin, 3600.0)
+    counts = np.bincount(hour.astype(np.int64) % hours, np.diff(begun, append=times.size), minlength=hours)
     # seconds the trace spent in each hour, partial first and last hours included
     edges = np.arange(math.floor(start / 3600.0), math.floor((start + span) / 3600.0) + 2) * 3600.0
     seconds = np.minimum(edges[1:], start + span) - np.maximum(edges[:-1], start)
@@ -337,11 +351,8 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
         return Arrivals(assumed="no time span: rate not known, Poisson assumed")
     window = SCV_WINDOW_S if span >= 2.0 * SCV_WINDOW_S else math.inf
     scv = interarrival_scv(moments, window)
-    second = (moments - moments[0]).astype(np.int64)
-    first = np.concatenate([[0], np.flatnonzero(second[1:] != second[:-1]) + 1])
-    dispersion, peak = _by_windows(
-        second[first].astype(np.float64), np.diff(first, append=second.size).astype(np.float64), span
-    )
+    first, second = _windows(moments, float(moments[0]), 1.0)
+    dispersion, peak = _by_windows(second, np.diff(first, append=moments.size).astype(np.float64), span)
     return Arrivals(
         rate_per_s=moments.size / span,
         scv=scv,
@@ -352,6 +363,9 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
         assumed=None if scv is not None else POISSON_ASSUMED,
     )
 
+
+_AT_ONCE = 1 << 16
+"""Requests of which columns are made at a time."""
 
 _A_FEW = 4096
 """Requests whose times are looked at before all are."""

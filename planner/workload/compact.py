@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from planner.cores import beside
 from planner.errors import InputError
 from planner.record import Record
-from planner.workload.law import distinct
+from planner.workload.law import distinct, summed
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -48,8 +51,7 @@ def _edges(workload: Workload, bins: int) -> Floats:
     atoms = slice(None) if workload.lower_tokens is totals else workload.lower_tokens == totals
     alone: Floats = np.zeros(0)
     if totals[atoms].size:
-        places, inverse = distinct(totals[atoms])
-        mass = np.bincount(inverse, workload.weight[atoms])
+        places, mass = summed(totals[atoms], workload.weight[atoms])
         heavy = places[mass > 0.5 / bins]
         # totals are whole numbers: a bin of width one is an atom
         alone = np.concatenate([heavy, heavy - 1.0])
@@ -64,12 +66,9 @@ def _edges(workload: Workload, bins: int) -> Floats:
 
 def pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """(row, bin, weight) of every row cut at the edges; bin k is (edges[k], edges[k + 1]]."""
+    if (ends := _ends(workload, edges)) is not None:
+        return np.arange(workload.rows), np.repeat(np.arange(edges.size - 1), np.diff(ends)), workload.weight
     atom = workload.lower_tokens == workload.total_tokens
-    if workload.lower_tokens is workload.total_tokens or atom.all():
-        # rows come in order of their totals: where the bins end among them is enough
-        ends = np.searchsorted(workload.total_tokens, edges[1:-1], side="right")
-        size = np.diff(ends, prepend=0, append=workload.rows)
-        return np.arange(workload.rows), np.repeat(np.arange(edges.size - 1), size), workload.weight
     first = np.searchsorted(edges, workload.lower_tokens, side="right") - 1
     last = np.searchsorted(edges, workload.total_tokens, side="left") - 1
     first = np.clip(np.where(atom, last, first), 0, edges.size - 2)
@@ -88,15 +87,46 @@ def pieces(workload: Workload, edges: Floats) -> tuple[NDArray[np.int64], NDArra
     return row[keep], place[keep], weight[keep]
 
 
-def _tightened(workload: Workload, edges: Floats, row: NDArray[np.int64], place: NDArray[np.int64]) -> Floats:
-    """Lower end of every bin, raised to just below its lowest total where that leaves a wide gap out."""
-    lowest = np.full(edges.size - 1, np.inf)
-    least = workload.total_tokens - 1.0
-    if workload.lower_tokens is not workload.total_tokens:
-        least = np.where(workload.lower_tokens == workload.total_tokens, least, workload.lower_tokens)
-    # rows of a group lie together: one number of each is looked at
+def _ends(workload: Workload, edges: Floats) -> NDArray[np.int64] | None:
+    """Where the bins begin and the last one ends among the rows, whose totals are in order; ``None`` where rows are cut."""
+    totals, lowers = workload.total_tokens, workload.lower_tokens
+    if not (lowers is totals or np.array_equal(lowers, totals)):
+        return None
+    inner = np.searchsorted(totals, edges[1:-1], side="right")
+    return np.concatenate([[0], inner, [workload.rows]]).astype(np.int64)
+
+
+_AT_ONCE = 1 << 17
+"""Rows whose columns are made at a time, about: they stay in the processor's cache, and in bounded memory."""
+
+
+def _stretches(
+    workload: Workload, edges: Floats
+) -> Iterator[tuple[slice | NDArray[np.int64], NDArray[np.int64], Floats]]:
+    """(rows, bin, weight) as from :func:`pieces`, some whole bins at a time where no row is cut, in order of their bins."""
+    ends = _ends(workload, edges)
+    if ends is None:
+        yield pieces(workload, edges)
+        return
+    bins, size = np.arange(edges.size - 1), np.diff(ends)
+    # a stretch ends with the bin in which it has rows enough
+    for part in np.split(bins, np.flatnonzero(np.diff(ends[1:] // _AT_ONCE)) + 1):
+        row = slice(int(ends[part[0]]), int(ends[part[-1] + 1]))
+        if row.stop > row.start:
+            yield row, np.repeat(part, size[part]), workload.weight[row]
+
+
+def _lowered(workload: Workload, row: slice | NDArray[np.int64], place: NDArray[np.int64], lowest: Floats) -> None:
+    """Note the lowest total of every bin, less what a count or the row's own range leaves open, in `lowest`."""
+    totals, lowers = workload.total_tokens[row], workload.lower_tokens[row]
+    least = np.where(lowers == totals, totals - 1.0, lowers)
+    # rows of a bin lie together for the most part: one number of each run is looked at
     first = np.flatnonzero(np.diff(place, prepend=-1))
-    np.minimum.at(lowest, place[first], np.minimum.reduceat(least[row], first))
+    np.minimum.at(lowest, place[first], np.minimum.reduceat(least, first))
+
+
+def _tightened(edges: Floats, lowest: Floats) -> Floats:
+    """Lower end of every bin, raised to just below its lowest total where that leaves a wide gap out."""
     start, width = edges[:-1], np.diff(edges)
     return np.where(np.isfinite(lowest) & (lowest - start >= _GAP * width), lowest, start)
 
@@ -173,22 +203,24 @@ class _GroupLaws:
 
 
 def _outputs_of_groups(
-    workload: Workload, row: NDArray[np.int64], weight: Floats, group: NDArray[np.int64]
+    workload: Workload, row: slice | NDArray[np.int64], weight: Floats, group: NDArray[np.int64]
 ) -> _GroupLaws:
-    """Sum the rows of each group that have the same output; `group` does not decrease."""
-    ends = np.flatnonzero(np.diff(group, prepend=-1))
+    """Sum the rows of each group that have the same output."""
     inputs, outputs = workload.input_tokens[row], workload.output_tokens[row]
+    if np.any(np.diff(group) < 0):
+        # numbers that need no more than two bytes are sorted digit by digit
+        order = np.argsort(group.astype(np.min_scalar_type(int(group.max()))), kind="stable")
+        inputs, outputs, weight, group = inputs[order], outputs[order], weight[order], group[order]
+    ends = np.flatnonzero(np.diff(group, prepend=-1))
     least = np.minimum.reduceat(inputs, ends)
     totals = inputs + outputs
     spans = list(
         zip(np.minimum.reduceat(totals, ends).tolist(), np.maximum.reduceat(totals, ends).tolist(), strict=True)
     )
-    del totals
     values, place = distinct(outputs)
-    del outputs
-    place += group * values.size
-    keys, entry = distinct(place.astype(np.float64))
-    del place
+    least_group = int(group[0])
+    place += (group - least_group) * values.size
+    keys, entry = distinct(place)
     mass = np.bincount(entry, weight).astype(np.float64)
     mean = np.bincount(entry, weight * inputs) / mass
     keys = keys.astype(np.int64)
@@ -256,27 +288,23 @@ def compact(workload: Workload, bins: int = 200, nodes: int = 3) -> Workload:
     if not (1 <= bins <= _MOST_BINS and nodes >= 1):
         raise InputError(f"compaction needs one to {_MOST_BINS:,} bins and at least one node, got {bins} and {nodes}")
     edges = _edges(workload, bins)
-    row, place, weight = pieces(workload, edges)
-    group = place * len(workload.categories) + workload.category[row]
-    if np.any(np.diff(group) < 0):
-        # numbers that need no more than two bytes are sorted digit by digit
-        order = np.argsort(group.astype(np.min_scalar_type(int(group.max()))), kind="stable")
-        row, weight, group = row[order], weight[order], group[order]
-    law = _outputs_of_groups(workload, row, weight, group)
     columns: list[tuple[Floats, Floats, Floats]] = []
-    sizes: list[int] = []
-    for a, b in zip(law.start, np.append(law.start[1:], law.output.size), strict=True):
-        k = len(sizes)
-        points = _bin_points(
-            law.inputs[a:b], law.output[a:b], law.weight[a:b], nodes, law.least_input[k], law.totals[k]
-        )
-        columns.append(points)
-        sizes.append(points[0].size)
+    groups: list[int] = []
+    lowest = np.full(edges.size - 1, np.inf)
+    for row, place, weight in _stretches(workload, edges):
+        _lowered(workload, row, place, lowest)
+        law = _outputs_of_groups(workload, row, weight, place * len(workload.categories) + workload.category[row])
+        for k, (a, b) in enumerate(zip(law.start, np.append(law.start[1:], law.output.size), strict=True)):
+            columns.append(
+                _bin_points(law.inputs[a:b], law.output[a:b], law.weight[a:b], nodes, law.least_input[k], law.totals[k])
+            )
+        groups += law.group.tolist()
+    sizes = [points[0].size for points in columns]
     if sum(sizes) >= workload.rows:
         return workload
-    key = np.repeat(law.group, sizes)
+    key = np.repeat(np.array(groups), sizes)
     bin_of = key // len(workload.categories)
-    lower = _tightened(workload, edges, row, group // len(workload.categories))
+    lower = _tightened(edges, lowest)
     result = workload.rebuilt(
         np.concatenate([c[0] for c in columns]),
         np.concatenate([c[1] for c in columns]),
@@ -348,19 +376,18 @@ class _Reference:
         lowest = float(workload.lower_tokens.min())
         inner = [b for b in ROUND_BOUNDARIES if lowest <= b < workload.max_total]
         edges = np.array([min(lowest, 0.0) - 1.0, *inner, workload.max_total])
-        row, place, weight = pieces(workload, edges)
         inputs, rank = distinct(workload.input_tokens)
-        place *= inputs.size
-        place += rank[row]
+        # by slice and input: its weight, and the weighted outputs and their squares; chunks depend on the input alone
+        by_input, once, twice = (np.zeros((edges.size - 1, inputs.size)) for _ in range(3))
+        for row, place, weight in _stretches(workload, edges):
+            output = workload.output_tokens[row]
+            first, last = int(place.min()), int(place.max()) + 1
+            place = (place - first) * inputs.size + rank[row]
+            for sums_of in (by_input, once, twice):
+                found = np.bincount(place, weight, (last - first) * inputs.size)
+                sums_of[first:last] = found.reshape(last - first, inputs.size)
+                weight = weight * output
         del rank
-        slices = edges.size - 1
-        # by input: its weight, and the weighted outputs and their squares; chunks depend on the input alone
-        laws, output = [], workload.output_tokens[row]
-        for _ in range(3):
-            laws.append(np.bincount(place, weight, slices * inputs.size).reshape(slices, inputs.size))
-            weight = weight * output
-        del row, place, weight, output
-        by_input, once, twice = laws
         share = by_input.sum(axis=1)
         sums = []
         for chunk in CHUNKS:
@@ -385,7 +412,7 @@ class _Reference:
                 below, above = inputs[np.minimum(at, inputs.size - 1)]
                 bracket = float(below), float(above)
             pools.append((low, high, moments, bracket))
-        totals = distinct(workload.total_tokens)[0]
+        totals = workload.total_tokens[np.diff(workload.total_tokens, prepend=-1.0) > 0.0]
         bands = {(b, g): workload.band_fractions(b, g) for b in ROUND_BOUNDARIES for g in (1.1, 1.5, 2.0)}
         return cls(pools, totals, np.asarray(workload.cdf(totals)), bands)
 
@@ -462,16 +489,17 @@ def compact_within(workload: Workload, max_error: float) -> tuple[Workload, Comp
     """
     if not max_error > 0.0:
         raise InputError(f"max_error must be positive, got {max_error!r}")
-    reference = _Reference.of(workload)
     many = workload.rows > MANY_ROWS
     found: list[tuple[Workload, CompactionError]] = []
-    for bins, nodes in _LADDER[3:] if many else _LADDER:
-        candidate = compact(workload, bins, nodes)
-        if candidate is workload:
-            break
-        found.append((candidate, _compare(reference, candidate)))
-        if found[-1][1].worst <= max_error:
-            return found[-1]
+    with beside(1 if many else 0) as call:
+        reference = call(_Reference.of, workload)
+        for bins, nodes in _LADDER[3:] if many else _LADDER:
+            candidate = compact(workload, bins, nodes)
+            if candidate is workload:
+                break
+            found.append((candidate, _compare(reference(), candidate)))
+            if found[-1][1].worst <= max_error:
+                return found[-1]
     if many and found:
         return min(found, key=lambda pair: pair[1].worst)
     return workload, CompactionError(0.0, 0.0, 0.0, 0.0, 0.0, workload.rows)

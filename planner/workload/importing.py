@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.cores import beside
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
@@ -274,9 +274,9 @@ def workload_from_traces(
     told = [_notes(trace, relative) for trace in traces]
     notes = [note for of_trace in told for note in of_trace] + assumed
     reports = [_report(trace, of_trace, relative) for trace, of_trace in zip(traces, told, strict=True)]
-    with _beside(requests >= _WORTH_A_THREAD) as call:
+    with beside(2 if requests >= _WORTH_A_THREAD else 0) as call:
         stamps = call(_stamps, traces, inputs, outputs, category, relative, keep_requests)
-        rows = _merge_equal(inputs, outputs, category)
+        rows = _merge_equal(inputs, outputs, category, call)
         arrivals, recorded, path = stamps()
     del inputs, outputs, category
     if not keep_requests:
@@ -329,18 +329,6 @@ _WORTH_A_THREAD = 1_000_000
 """Requests from which on their times are looked at on another core while their lengths are sorted."""
 
 
-@contextmanager
-def _beside(threads: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
-    """Gives a way to call a function and take its result later: at once here, or meanwhile in a thread."""
-    if not threads:
-        yield lambda function, *arguments: lambda: function(*arguments)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as worker:
-        yield lambda function, *arguments: worker.submit(function, *arguments).result
-
-
 def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[Any]]:
     """Of each request the place of its category among the names, as small whole numbers as hold them."""
     if not names or len(trace.category) != len(trace.inputs):
@@ -353,17 +341,22 @@ def _merge_equal(
     inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
+    call: Callable[..., Callable[[], Any]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Equal requests become one row; the law is the same and everything after it is faster."""
+    """Equal requests become one row; the law is the same and everything after it is faster. `call` is of :func:`beside`."""
     wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
     if (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow < 64:
         # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
         keys = inputs.astype(np.int64)
-        keys += outputs.astype(np.int64)
+        keys += _whole(outputs)
         for column, bits in ((inputs, wide), (category, narrow)):
             keys <<= bits
-            keys |= column.astype(np.int64)
-        keys.sort()
+            keys |= _whole(column)
+        later = call(keys[keys.size // 2 :].sort)
+        keys[: keys.size // 2].sort()
+        later()
+        # this one finds two sorted runs, and merges them
+        keys.sort(kind="stable")
         start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
         size, keys = keys.size, keys[start]
         category = keys & ((1 << narrow) - 1)
@@ -379,6 +372,11 @@ def _merge_equal(
     start = np.flatnonzero(new)
     counts = np.diff(start, append=inputs.size).astype(np.float64)
     return inputs[start], outputs[start], category[start], counts
+
+
+def _whole(column: np.ndarray) -> np.ndarray:
+    """Counts as whole numbers; those that are already are not copied."""
+    return column if column.dtype.kind in "iu" else column.astype(np.int64)
 
 
 def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:

@@ -95,13 +95,19 @@ class Path:
 
         With `requests` every entry stands for so many that came in one second, their tokens summed.
         """
-        second = times_s.astype(np.int64)
         together = 0.0
         if requests is None:
             together = _together(times_s if np.all(times_s[1:] >= times_s[:-1]) else np.sort(times_s))
-        length = int(second.max()) + 1
-        counts = np.bincount(second, requests, length)
-        sums = [np.bincount(second, tokens, length).astype(np.float64) for tokens in (input_tokens, output_tokens)]
+        length = int(times_s.max()) + 1
+        counts, *sums = (np.zeros(length) for _ in range(3))
+        for k in range(0, times_s.size, _MANY_AT_ONCE):
+            part = slice(k, k + _MANY_AT_ONCE)
+            second = times_s[part].astype(np.int64)
+            low, high = int(second.min()), int(second.max()) + 1
+            second -= low
+            weights = (None if requests is None else requests[part], input_tokens[part], output_tokens[part])
+            for of_second, weight in zip((counts, *sums), weights, strict=True):
+                of_second[low:high] += np.bincount(second, weight)
         there = length // HOUR_S
         wanted = min(max(int(MOST_REQUESTS * length / (HOUR_S * counts.sum())), FEWEST_HOURS), LONGEST_S // HOUR_S)
         if length > max(wanted * HOUR_S, FEWEST_HOURS * HOUR_S + HOUR_S):
@@ -247,6 +253,9 @@ class Path:
         return np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
 
 
+_MANY_AT_ONCE = 1_000_000
+"""Requests that are added up at a time: columns of all of them would be larger than the trace."""
+
 _AT_ONCE = 250_000
 """Requests of a trace whose pairs are counted at a time."""
 
@@ -301,14 +310,16 @@ def _together(times_s: Floats) -> float:
 
 def _near(times_s: Floats, second: Floats) -> int:
     """Pairs of times of one second at most :data:`MOMENT_S` apart; times in order, `second` what they are rounded down to."""
-    pairs, first = 0, np.arange(times_s.size - 1)
-    for step in range(1, 9):
+    first = np.flatnonzero((times_s[1:] <= times_s[:-1] + MOMENT_S) & (second[1:] == second[:-1]))
+    pairs = int(first.size)
+    for step in range(2, 9):
+        first = first[: np.searchsorted(first, times_s.size - step)]
+        if not first.size:
+            return pairs
         later = first + step
         first = first[(times_s[later] <= times_s[first] + MOMENT_S) & (second[later] == second[first])]
         pairs += int(first.size)
-        first = first[: np.searchsorted(first, times_s.size - 1 - step)]
-        if not first.size:
-            return pairs
+    first = first[: np.searchsorted(first, times_s.size - 9)]
     # a crowd: where it ends is found at once
     end = np.minimum(
         np.searchsorted(times_s, times_s[first] + MOMENT_S, side="right"),

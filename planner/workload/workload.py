@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.queueing.order import ranked
 from planner.record import Record
 from planner.workload.arrivals import Arrivals
-from planner.workload.law import PiecewiseLaw, distinct
+from planner.workload.law import PiecewiseLaw, summed
 from planner.workload.path import Path as TrafficPath
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
@@ -619,8 +619,8 @@ class Workload:
         if key not in self._cache:
             values = self._column(of)
             if self.provenance.exact:
-                points, place = distinct(values)
-                cumulative = np.cumsum(np.bincount(place, self.weight))
+                points, mass = summed(values, self.weight)
+                cumulative = np.cumsum(mass)
             else:
                 order = np.argsort(values, kind="stable")
                 points, cumulative = values[order], np.cumsum(self.weight[order])

@@ -108,6 +108,23 @@ def test_compacting_bins_again_keeps_f() -> None:
     np.testing.assert_allclose(twice.cdf([1024.0, 4096.0]), once.cdf([1024.0, 4096.0]), atol=1e-9)
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_a_stretch_of_bins_at_a_time_is_the_same(once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # rows that are cut (of a workload compacted before) are passed together, whole ones in stretches of bins
+    trace = compact(make("chat"), 300, 3) if once else make("long_context")
+    whole = compact_within(trace, 0.005)
+    monkeypatch.setattr("planner.workload.compact._AT_ONCE", 300)
+    monkeypatch.setattr(
+        "planner.workload.compact.MANY_ROWS", 500
+    )  # beside a thread, and with the ladder of large traces
+    in_parts = compact(trace, 200, 8)
+    assert compact_within(trace, 0.005)[1].worst <= 0.005
+    monkeypatch.undo()
+    assert in_parts == compact(trace, 200, 8)
+    assert compaction_error(trace, in_parts) == compaction_error(trace, compact(trace, 200, 8))
+    assert whole == compact_within(trace, 0.005)
+
+
 @pytest.mark.parametrize("arguments", [(0, 3), (10, 0)])
 def test_nonsense_is_refused(arguments: tuple[int, int]) -> None:
     with pytest.raises(InputError):

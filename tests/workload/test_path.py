@@ -80,6 +80,18 @@ def test_a_day_is_kept_whole_and_of_more_the_hours_that_stand_for_it(hours: int)
     assert sum(len(line) for line in path.to_lines()) < 24 * 14_000
 
 
+def test_requests_added_up_a_part_at_a_time_make_the_same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    # in no order: parts overlap
+    columns = rng.uniform(0.0, 900.0, 5000), rng.integers(1, 4000, 5000), rng.integers(1, 800, 5000)
+    whole = TrafficPath.of_columns(*columns)
+    monkeypatch.setattr("planner.workload.path._MANY_AT_ONCE", 700)
+    parts = TrafficPath.of_columns(*columns)
+    assert whole.requests == 5000
+    for name in ("counts", "input_tokens", "output_tokens"):
+        assert getattr(parts, name).tolist() == getattr(whole, name).tolist()
+
+
 def test_of_a_very_busy_trace_fewer_hours_are_kept() -> None:
     seconds = np.arange(20.0 * 3600.0)
     path = TrafficPath.of_columns(

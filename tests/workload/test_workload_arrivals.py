@@ -52,6 +52,15 @@ def test_scv_by_window_equals_the_definition_written_out() -> None:
     assert found[0].sum() / found[1].sum() == pytest.approx(np.average(values, weights=weights), rel=1e-12)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 64])
+def test_times_passed_a_part_at_a_time_say_the_same(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = 1.7e9 + np.cumsum(np.random.default_rng(3).gamma(0.3, 900.0, 2000))
+    whole = arrivals_from_times(times, absolute=True)
+    assert len(whole.hourly_profile) in (24, 168)
+    monkeypatch.setattr("planner.workload.arrivals._AT_ONCE", at_once)
+    assert arrivals_from_times(times, absolute=True) == whole
+
+
 def test_empty_windows_count() -> None:
     # ten requests in the first of 100 windows: mean 0.1, variance 0.1 x 9.9
     found = count_dispersion(np.array([0.0, 100.0]), np.array([10.0, 1.0]), 1.0, 100.0)
