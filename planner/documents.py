@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
+from planner.paths import at_home
 
 LARGEST_FILE = 64 * 1024 * 1024
 """Largest file of settings, plans that carry their traffic included [bytes]."""
@@ -57,7 +58,7 @@ def missing(path: str | Path) -> str:
     >>> missing("plan.yml")
     'plan.yml: no such file'
     """
-    file = Path(path).expanduser()
+    file = at_home(path)
     try:
         names = [entry.name for entry in itertools.islice(file.parent.iterdir(), MOST_NAMES)]
     except OSError:
@@ -87,7 +88,7 @@ def read_text(path: str | Path, largest: int = LARGEST_FILE, hint: str | None = 
     InputError
         Missing, a folder, unreadable, larger than `largest` bytes, or not UTF-8.
     """
-    file = Path(path).expanduser()
+    file = at_home(path)
     where = printable(str(path))
     try:
         if file.is_dir():

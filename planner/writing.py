@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.paths import at_home
 
 _PREFIX, _SUFFIX = ".fleetopt-", ".partial"
 _ABANDONED_S = 60.0
@@ -63,7 +64,7 @@ def write_bytes(path: str | Path, data: bytes, inputs: Iterable[str | Path] = ()
         if (stream := _own_stream(given)) is not None:
             _stream(os.dup(stream), data)
             return given
-        target = Path(os.path.realpath(given.expanduser()))
+        target = Path(os.path.realpath(at_home(given)))
         _refuse(given, target, inputs)
         if target.exists() and not target.is_file():
             _stream(target, data)
@@ -71,8 +72,8 @@ def write_bytes(path: str | Path, data: bytes, inputs: Iterable[str | Path] = ()
             _replace(target, data)
     except InputError:
         raise
-    # a name with a zero byte is a ValueError, a user ~ does not know a RuntimeError
-    except (OSError, ValueError, RuntimeError) as error:
+    # a name with a zero byte is a ValueError
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{given}: cannot be written ({reason})") from None
     return given

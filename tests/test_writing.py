@@ -148,6 +148,33 @@ def test_a_stdout_that_takes_nothing(tmp_path: Path, redirect: str) -> None:
     assert done.returncode == 3 and done.stderr.count("\n") == 1 and "standard output" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["workload", "--help"]])
+def test_what_the_framework_prints_to_a_full_disk(tmp_path: Path, arguments: list[str]) -> None:
+    done = fleetopt(tmp_path, *arguments, redirect="> /dev/full")
+    assert done.returncode == 3 and done.stderr.splitlines()[-1].startswith("error: standard output")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_stderr_that_takes_nothing(tmp_path: Path) -> None:
+    plan = ["plan", "--isl", "500", "--osl", "100", "--rate", "5", "--slo", "20", "--method", "mgc", "--no-options"]
+    done = fleetopt(tmp_path, *plan, redirect="2> /dev/full")
+    assert done.returncode == 0 and "replicas" in done.stdout
+
+
+def test_a_page_without_our_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = fleetopt(tmp_path, "workload", "list")
+    assert done.returncode == 0 and "\n-----" in done.stdout and "?" not in done.stdout
+
+
+@pytest.mark.parametrize("columns", ["1", "0", "9" * 30, "-3", "\u00b2", "\u0663"])
+def test_a_page_of_no_width(tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for arguments in (["workload", "list"], ["workload", "import", "no-such-file.csv"], ["workload", "list", "--help"]):
+        done = fleetopt(tmp_path, *arguments)
+        assert done.returncode in (0, 3) and "Traceback" not in done.stderr
+
+
 def test_a_command_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
     trace = "input_tokens,output_tokens\n" + "100,20\n200,30\n" * 20
     (tmp_path / "mine.csv").write_text(trace)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.paths import at_home, refuse_homeless
 from planner.units import LEAST, MOST
 from planner.writing import write_text
 
@@ -99,9 +100,9 @@ def user_directory() -> Path:
     """Folder of the user's price lists."""
     named = os.environ.get("FLEETOPT_PRICES")
     if named:
-        return Path(named).expanduser()
+        return at_home(named)
     data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "fleetopt" / "prices"
+    return (Path(data) if data else at_home("~/.local/share")) / "fleetopt" / "prices"
 
 
 def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) -> list[Offer]:
@@ -187,6 +188,7 @@ def save_offers(found: Iterable[Offer], name: str) -> Path:
     rows.writerow(COLUMNS)
     rows.writerows([getattr(offer, c) for c in COLUMNS] for offer in found)
     folder = user_directory()
+    refuse_homeless(folder, "FLEETOPT_PRICES")
     path = folder / f"{name}.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True)

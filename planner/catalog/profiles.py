@@ -24,6 +24,7 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.kept import once
+from planner.paths import at_home
 
 __all__ = [
     "SCHEMA",
@@ -46,7 +47,7 @@ __all__ = [
 def user_directory() -> Path:
     """Where a user's own profiles live: ``FLEETOPT_PROFILES``, else ``~/.config/fleetopt/profiles``."""
     named = os.environ.get("FLEETOPT_PROFILES")
-    return Path(named) if named else Path.home() / ".config" / "fleetopt" / "profiles"
+    return at_home(named or "~/.config/fleetopt/profiles")
 
 
 def _files() -> Iterator[tuple[str, Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -11,7 +12,7 @@ import typer
 
 from planner._version import __version__
 from planner.cli.commands import Commands
-from planner.cli.output import open_streams, say
+from planner.cli.output import forget_no_width, open_streams, say, stdout_failed
 from planner.documents import is_text, printable
 from planner.errors import FleetOptError, InputError
 
@@ -41,6 +42,10 @@ def _root(
     pass
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF}
+"""A standard stream that takes nothing more."""
+
+
 def _keep_freed_memory() -> None:
     """Let the C library use what was freed again: arrays of megabytes otherwise come from the kernel anew, page by page."""
     if sys.platform != "linux":
@@ -65,6 +70,7 @@ def run(arguments: list[str] | None = None) -> None:
         os.environ.setdefault(variable, "1")
     _keep_freed_memory()
     open_streams()
+    forget_no_width()
     try:
         # bytes that are no text name a file, or nothing
         for word in sys.argv[1:] if arguments is None else arguments:
@@ -82,7 +88,11 @@ def run(arguments: list[str] | None = None) -> None:
     except OSError as error:
         # a path that no file can have (too long), a disk that fails: about the machine, not about the program
         if error.filename is None:
-            raise
+            if error.errno not in _FULL:
+                raise
+            # what the framework prints by itself: help, the version, wrong usage
+            say([f"error: {stdout_failed(error)}"])
+            sys.exit(InputError.exit_code)
         say([f"error: {printable(str(error.filename))}: {error.strerror}"])
         sys.exit(InputError.exit_code)
 

@@ -47,14 +47,27 @@ def emit_files(files: Mapping[str, str], folder: Path) -> None:
 def _print(text: str) -> None:
     """To stdout, flushed here so that a full disk or a closed stdout is an error of this command."""
     try:
-        sys.stdout.write(text)
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            # a page of other letters than ours: lines of dashes, and escapes, which tell what is meant
+            plain = text.translate(_PLAIN).encode(sys.stdout.encoding, "backslashreplace")
+            sys.stdout.write(plain.decode(sys.stdout.encoding))
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:
-        # what is left in the buffer would fail once more at the end
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        raise InputError(f"standard output cannot be written ({getattr(error, 'strerror', None) or error})") from None
+        raise stdout_failed(error) from None
+
+
+_PLAIN = str.maketrans({"\u2500": "-", "\u00b1": "+-", "\u00b5": "u"})
+"""What stands for the letters of our pages that ASCII has not."""
+
+
+def stdout_failed(error: OSError | ValueError) -> InputError:
+    """What to say when standard output takes nothing more; what is left in its buffer would fail once more at the end."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    return InputError(f"standard output cannot be written ({getattr(error, 'strerror', None) or error})")
 
 
 def _files_named() -> Iterator[str]:
@@ -96,6 +109,16 @@ def open_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
+def forget_no_width() -> None:
+    """Leave out a ``COLUMNS`` that is no width of a page: the framework would fail on it, or make lines as long."""
+    named = os.environ.get("COLUMNS", "0")
+    if not (named.isascii() and named.isdigit() and len(named) <= 4):
+        del os.environ["COLUMNS"]
+
+
+_NARROWEST = 20
+"""Characters of the narrowest page: words do not fold to less."""
+
 _wide = ContextVar("wide", default=False)
 
 
@@ -109,11 +132,13 @@ def page_width(stream: Any = None) -> int | None:
     if _wide.get():
         return None
     named = os.environ.get("COLUMNS", "")
-    if named.isdigit() and int(named) > 0:
-        return int(named)
+    if named.isdecimal() and int(named) > 0:
+        return max(int(named), _NARROWEST)
     try:
         target = sys.stdout if stream is None else stream
-        return os.get_terminal_size(target.fileno()).columns if target.isatty() else None
+        # a terminal that was given no size has none
+        columns = os.get_terminal_size(target.fileno()).columns if target.isatty() else 0
+        return max(columns, _NARROWEST) if columns else None
     except (OSError, ValueError):
         return None
 
@@ -176,7 +201,11 @@ def say(lines: Iterable[str]) -> None:
     for line in lines:
         # names of files, and what files hold, may hold anything
         for part in line.split("\n"):
-            print(folded(part if part.isprintable() else printable(part, len(part)), width), file=sys.stderr)
+            try:
+                print(folded(part if part.isprintable() else printable(part, len(part)), width), file=sys.stderr)
+            except OSError:
+                # nobody can be told; the result and its exit code stand
+                sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 PATIENCE_S = 1.0

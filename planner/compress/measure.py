@@ -15,6 +15,7 @@ from planner.compress.fidelity import TfidfCosine, rouge_l_recall
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import TokenCounter
 from planner.errors import InputError
+from planner.paths import at_home
 from planner.record import Record
 
 LONGEST_LINE = 16 * 1024 * 1024
@@ -164,7 +165,7 @@ def read_prompts(path: str | Path) -> Iterator[Prompt]:
     InputError
         Missing file, a line that is not such an object (with its number), or longer than 16 MiB.
     """
-    file = Path(path).expanduser()
+    file = at_home(path)
     if not file.is_file():
         raise InputError(f"{path}: no such file", 'Give prompts as JSON lines: {"prompt": "..."}.')
     with file.open("rb") as stream:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from planner.compress.extra import require
 from planner.errors import InputError
+from planner.paths import at_home
 
 DEFAULT_BYTES_PER_TOKEN = 3.0
 """Bytes per token assumed before anything is learned: below what tokenizers reach on prose, so that counts err high."""
@@ -57,7 +58,7 @@ class TokenizerCounter:
     """
 
     def __init__(self, path: str | Path) -> None:
-        file = Path(path).expanduser()
+        file = at_home(path)
         file = file / "tokenizer.json" if file.is_dir() else file
         if not file.is_file():
             raise InputError(f"{path}: no such tokenizer file", "Give the tokenizer.json of the served model.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from planner.documents import parse_json, printable, read_text
 from planner.errors import InputError
+from planner.paths import at_home
 
 
 def read_measured(value: Any, name: str) -> bool | dict[str, Any]:
@@ -30,7 +30,7 @@ def read_measured(value: Any, name: str) -> bool | dict[str, Any]:
         return words[text.lower()]
     hint = "Make it: fleetopt compress measure --prompts FILE --boundary B --gamma G --format json -o measured.json"
     try:
-        found = parse_json(read_text(path := Path(text).expanduser()), printable(text))
+        found = parse_json(read_text(path := at_home(text)), printable(text))
     except InputError as error:
         raise InputError(f"{error.message}; expected true, false or such a file", hint) from None
     if not isinstance(found, dict) or found.get("kind") != "fleetopt-compression":

@@ -11,6 +11,7 @@ from typing import Any
 from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
 from planner.kept import once
+from planner.paths import at_home
 from planner.plans import Plan
 from planner.question.options import PlanInputs, canonical
 from planner.workload.workload import Workload
@@ -151,7 +152,7 @@ def load_question(path: str | Path) -> Question:
     InputError
         Missing, not YAML or JSON, another schema version, unknown keys anywhere: all problems with their key path.
     """
-    file = Path(path).expanduser()
+    file = at_home(path)
     data = load_document(
         path,
         f"A plan or a configuration is read from there. A plan: fleetopt plan --cdf azure --slo 0.5 -o {file.name}; "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.cores import cores
-from planner.workload.formats.base import MAX_TOKENS, Clock, CsvColumns, ReadOptions, TraceBuilder
+from planner.workload.formats.base import MAX_TOKENS, MOST_CATEGORIES, Clock, CsvColumns, ReadOptions, TraceBuilder
 from planner.workload.formats.rows import found_at, unit_of
 from planner.workload.source import normal_name
 
@@ -232,14 +232,17 @@ def _where(engine: Any, table: _Table, wanted: Sequence[tuple[str, _Field | None
 def _with_labels(
     engine: Any, columns: Sequence[str], label: _Field, relation: str
 ) -> tuple[list[str], list[np.ndarray]]:
-    """Categories, and the columns with the number of each row's category behind them."""
+    """Categories, and the columns with the number of each row's category behind them; none where there are too many."""
     names: list[str] = []
     arrays: list[np.ndarray] = []
     text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
     rows = f"SELECT {text} AS label FROM {relation} LIMIT"
     # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
     for limit in (_FIRST_LABELS, "ALL"):
-        names = [r[0] for r in engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit})").fetchall()]
+        found = engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit}) LIMIT {MOST_CATEGORIES + 1}").fetchall()
+        if len(found) > MOST_CATEGORIES:
+            return [], []
+        names = [r[0] for r in found]
         arrays = _arrays(engine, [*columns, _numbered(label, text, names)], relation)
         if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
             break

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import InputError, did_you_mean
+from planner.paths import at_home
 from planner.units import is_measurable
 from planner.workload.profiles import load_profile, profile_names
 from planner.workload.workload import Workload
@@ -78,7 +79,7 @@ def hourly_rates(
             )
         assert workload is not None
         return HourlyRates(own, workload.arrivals.rate_per_s, f"{workload.name}'s own timestamps")
-    for path in ([folder / source] if folder is not None else []) + [Path(source).expanduser()]:
+    for path in ([folder / source] if folder is not None else []) + [at_home(source)]:
         if path.is_file():
             return _read(path)
     names = profile_names()

@@ -13,7 +13,7 @@ from planner.cores import beside
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
-from planner.workload.formats.base import MAX_BAD_SHARE, ReadOptions, TraceBuilder
+from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ReadOptions, TraceBuilder
 from planner.workload.path import Path as TrafficPath
 from planner.workload.remote import expand
 from planner.workload.report import ImportReport
@@ -231,6 +231,12 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions) -> None:
             why = ", ".join(f"{n:,} {reason}" for reason, n in trace.dropped.items())
             why = why or (f"{trace.unreadable:,} unreadable" if trace.unreadable else "no rows after the header")
             problems.append(f"{trace.path}: no usable request ({why})")
+    kinds = {name for trace in traces for name in trace.categories}
+    if len(kinds) > MOST_CATEGORIES:
+        problems.append(
+            f"{traces[0].path}: {len(kinds):,} different categories (at most {MOST_CATEGORIES:,}): they name requests"
+        )
+        hint = "Name another column: --map category=COLUMN; or one category for all of a file: NAME=FILE."
     if problems:
         raise InputError.from_problems(
             problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems"
@@ -333,7 +339,8 @@ def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int
     """Of each request the place of its category among the names, as small whole numbers as hold them."""
     if not names or len(trace.category) != len(trace.inputs):
         return np.zeros(len(trace.inputs), dtype=np.uint8)
-    place = np.array([names.index(c) for c in trace.categories])
+    known = {name: k for k, name in enumerate(names)}
+    place = np.array([known[c] for c in trace.categories])
     return place.astype(np.min_scalar_type(len(names)))[np.frombuffer(trace.category, dtype=np.intc)]
 
 

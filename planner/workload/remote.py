@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.extras import installing
+from planner.paths import matching
 
 if TYPE_CHECKING:
     import tempfile
@@ -52,8 +53,6 @@ def expand(path: str | Path) -> list[str]:
         Nothing matches; an object store that cannot be listed.
     """
     text = str(path)
-    import glob
-
     # after a question mark an address of the web has its signature
     place, marks = (shown(text), "*") if re.match("https?://", text, re.IGNORECASE) else (text, "*?[")
     if not any(mark in place for mark in marks) or (not is_address(text) and Path(text).exists()):
@@ -65,7 +64,7 @@ def expand(path: str | Path) -> list[str]:
         except Exception as error:
             raise _refused(text, error) from error
     else:
-        found = [name for name in glob.glob(str(Path(text).expanduser()), recursive=True) if Path(name).is_file()]
+        found = matching(text)
     if not found:
         raise InputError(f"{shown(text) if is_address(text) else text}: no file matches this pattern")
     return sorted(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from planner.documents import printable
 from planner.errors import InputError, did_you_mean
+from planner.paths import at_home
 from planner.workload.remote import fetched, is_address
 
 STANDARD_INPUT = "standard input"
@@ -65,12 +66,12 @@ def resolve_workload(path: str | Path) -> Path:
     if is_address(path):
         return fetched(str(path))
     try:
-        given = Path(path).expanduser()
+        given = at_home(path)
         if given.is_dir():
             raise InputError(f"{path}: is a folder, not a file")
         if given.exists():
             return given
-    except (OSError, ValueError, RuntimeError) as error:  # too long, with a zero byte, of a user ~ does not know
+    except (OSError, ValueError) as error:  # too long, with a zero byte
         raise InputError(
             f"{printable(str(path))}: cannot be a file ({getattr(error, 'strerror', None) or error})"
         ) from None

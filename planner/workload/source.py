@@ -98,7 +98,7 @@ class Source:
 
     def _raw(self) -> IO[bytes]:
         try:
-            return self.path.open("rb")
+            return io.BufferedReader(_File(self.path, self.name))
         except OSError as error:
             raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
 
@@ -271,6 +271,20 @@ class Source:
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
             raise InputError(f"{self.name}:{line}: not valid JSON: {getattr(error, 'msg', error)}") from error
+
+
+class _File(io.FileIO):
+    """A file that says its name when the disk fails."""
+
+    def __init__(self, path: Path, title: str) -> None:
+        super().__init__(path)
+        self._title = title
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            raise InputError(f"{self._title}: cannot be read: {error.strerror or error}") from error
 
 
 class _Adapter(io.RawIOBase):

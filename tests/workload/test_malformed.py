@@ -216,3 +216,19 @@ def test_any_bytes(tmp_path: Path, data: bytes) -> None:
         read_workload(path, output_share=0.2)
     except InputError as error:
         assert str(error)
+
+
+def test_names_of_requests_are_no_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("timestamp,input_tokens,output_tokens,category\n" + "".join(f"{k},5,6,r{k}\n" for k in range(3000)))
+    for large in (1 << 40, 0):
+        monkeypatch.setattr("planner.workload.importing.LARGE_BYTES", large)
+        with pytest.raises(InputError, match="3,000 different categories"):
+            read_workload(file)
+        assert read_workload(file, category="chat")[0].categories == ("chat",)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose first byte cannot be read")
+def test_a_disk_that_fails_is_told_with_the_file() -> None:
+    with pytest.raises(InputError, match="/proc/self/mem: cannot be read: Input/output error"):
+        read_workload("/proc/self/mem")

@@ -31,6 +31,9 @@ MAX_BAD_SHARE = 0.001
 MAX_TOKENS = 10**9
 """Nothing longer can be a request [tokens]."""
 
+MOST_CATEGORIES = 1000
+"""More are no kinds of requests: every one of them is a law of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:

@@ -1,0 +1,67 @@
+"""Paths as people write them: ``~`` and patterns."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from planner.errors import InputError
+
+
+def at_home(path: str | Path) -> Path:
+    """A path with ``~`` and ``~user`` as their folders; that of a user nobody knows stays as written, as shells leave it.
+
+    >>> at_home("~nobody-of-that-name/x.csv").parts[0]
+    '~nobody-of-that-name'
+    """
+    try:
+        return Path(os.path.expanduser(path))
+    except ValueError:
+        # a zero byte in the name: what opens it says so
+        return Path(path)
+
+
+def refuse_homeless(folder: Path, variable: str) -> None:
+    """Refuse to make a folder called ``~``: nothing says where this user's home is.
+
+    Raises
+    ------
+    InputError
+        It says that the environment variable `variable` names another folder.
+    """
+    if folder.parts[:1] == ("~",):
+        raise InputError(
+            f"{folder}: this user has no home folder (HOME is not set)", f"{variable} names another folder."
+        )
+
+
+def matching(pattern: str) -> list[str]:
+    """The files that a pattern stands for, each once, in order of their names.
+
+    ``**`` is any number of folders. As in shells, those whose names begin with a dot are left out, and links to folders below
+    it are not followed: one that leads upwards would be its own content again and again.
+
+    >>> matching("no/such/folder/**/*.csv")
+    []
+    """
+    return sorted({name for name in _found(str(at_home(pattern))) if Path(name).is_file()})
+
+
+def _found(pattern: str) -> Iterator[str]:
+    """What matches, folders and repetitions included."""
+    parts = pattern.replace(os.sep, "/").split("/")
+    if "**" not in parts:
+        yield from glob.glob(pattern)
+        return
+    at = parts.index("**")
+    rest = parts[at:]
+    while rest and rest[0] == "**":
+        rest = rest[1:]
+    before = "/".join(parts[:at])
+    for top in glob.glob(before + "/") if at else [""]:
+        for folder, below, _ in os.walk(top or "."):
+            below[:] = [name for name in below if not name.startswith(".")]
+            inside = os.path.normpath(folder) if top or folder != "." else ""
+            yield from _found(os.path.join(glob.escape(inside), *(rest or ["*"])))
