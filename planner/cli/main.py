@@ -46,19 +46,6 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF}
 """A standard stream that takes nothing more."""
 
 
-def _keep_freed_memory() -> None:
-    """Let the C library use what was freed again: arrays of megabytes otherwise come from the kernel anew, page by page."""
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    # not every C library has it; what is kept in all, and from which size on arrays come from the kernel and go back [bytes]
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(-1, 128 << 20)
-        mallopt(-3, 32 << 20)
-
-
 def run(arguments: list[str] | None = None) -> None:
     """Entry point: exit codes as in :mod:`planner.errors`; an unexpected exception keeps its traceback (exit 1)."""
     # a short life makes little garbage; looking for it is a tenth of the start
@@ -68,7 +55,6 @@ def run(arguments: list[str] | None = None) -> None:
     # the solves are small: threads of the linear algebra would only wait for each other
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    _keep_freed_memory()
     open_streams()
     forget_no_width()
     try:

@@ -52,6 +52,9 @@ that each such step is taken to have of the one before [1]."""
 FEWER = 0.9
 """Share of the requests below which those of the stretches that are not settled go on alone [1]."""
 
+BETWEEN = 8.0
+"""Iterations from the end of a prompt's work to its first token, at most [1]."""
+
 APART_S = 1e6
 """Replicas (and blocks of a sampled path) are laid one after another on one time axis, this far apart [s]."""
 
@@ -257,6 +260,25 @@ def _not_beyond(values: Array, at: Array) -> NDArray[np.int64]:
     """How many of `values` are at most `at`, both ascending: a search that goes on where the one before it ended."""
     places = np.interp(at, values, np.arange(1.0, values.size + 1.0), left=0.0)
     return np.asarray(places, dtype=np.int64)
+
+
+def _last_until(values: Array, at: Array) -> NDArray[np.int64]:
+    """The last place at which ascending `values`, of which infinity is the last, are at most `at`, none below the first.
+
+    Where the search of each begins is read off cells of equal width, two to a value.
+    """
+    cells = 2 * values.size
+    per_unit = cells / max(float(values[-2] - values[0]), 1e-300)
+    # a cell's first place is the last before it
+    inside = np.bincount(((values[:-1] - values[0]) * per_unit).astype(np.int64), minlength=cells)
+    begin = np.cumsum(inside) - inside
+    begin -= begin > 0
+    found: NDArray[np.int64] = begin[np.minimum((at - values[0]) * per_unit, cells - 1.0).astype(np.int64)]
+    rows = np.flatnonzero(values[found + 1] <= at)
+    while rows.size:
+        found[rows] += 1
+        rows = rows[values[found[rows] + 1] <= at[rows]]
+    return found
 
 
 def _of_all(rows: Iterable[tuple[float, int, int, float, float]], replicas: int, held_up: float) -> NDArray[np.int64]:
@@ -670,6 +692,7 @@ class _Queue:
         self._first_of = np.diff(arrived, prepend=-np.inf) > APART_S * 5e-3
         self._crowded = False
         self._density = part.pairs / part.tokens
+        self._most_steps = float(part.steps.max(initial=0.0)) + BETWEEN
         self._held_share = float(part.held.sum()) / max(float(part.context.sum()), 1e-300)
         self._left = np.zeros(arrived.size)
         self._left_context = 0.0
@@ -803,23 +826,26 @@ class _Queue:
 
         Returns, for each, how many prompts have begun by its first token, and by its end.
         """
-        done = begin + work
+        size, done = begin.size, begin + work
         gap = np.append(np.maximum(begin[1:] - done[:-1], 0.0), APART_S)
         if self._sampled:
             decode = self._after_last(begin, done, iterations, gap, decode)
-        knots = np.empty(2 * begin.size)
+        knots = np.empty(2 * size)
         knots[0::2], knots[1::2] = begin, done
-        ticks = np.empty(2 * begin.size)
-        ticks[0], ticks[1::2], ticks[2::2] = 0.0, iterations, (gap / decode)[:-1]
+        ticks = np.empty(2 * size + 1)
+        # nobody's steps last longer than the longest: what is idle after that need not be counted
+        ticks[0], ticks[1::2], ticks[2::2] = 0.0, iterations, np.minimum(gap / decode, self._most_steps)
         clock = np.cumsum(ticks)
-        # first tokens are nearly in order: this search goes on where the one before it ended
-        place = np.interp(self.first, knots, np.arange(0.0, knots.size)).astype(np.int64)
+        clock[-1] = np.inf
+        begun = _not_beyond(begin, self.first)
+        place = 2 * begun - 2
+        place += done[begun - 1] <= self.first
         pace = np.empty(knots.size)
         pace[0::2], pace[1::2] = work / np.maximum(iterations, 1e-300), decode
         wanted = clock[place] + (self.first - knots[place]) / np.maximum(pace[place], 1e-300) + self.part.steps
-        ends = np.searchsorted(clock, wanted, side="right") - 1
+        ends = _last_until(clock, wanted)
         self.end = knots[ends] + (wanted - clock[ends]) * pace[ends]
-        return place // 2 + 1, ends // 2 + 1
+        return begun, ends // 2 + 1
 
     def _after_last(self, begin: Array, done: Array, iterations: Array, gap: Array, decode: Array) -> Array:
         """Iterations after each prompt until the next begins [s]: `decode`, but after the last of a stretch its mean iteration.
