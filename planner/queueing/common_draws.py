@@ -94,7 +94,8 @@ def thinned(stream: Keys, begin: Ints, end: Ints, share: Floats) -> tuple[Ints, 
         number = piece * CHUNK + (uniforms(keys[on], kind + 1) * CHUNK).astype(np.int64)
         found.append((whose << 28) | number)
         kind += 2
-    marked = np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    # each turn's marks ascend: a sort that merges
+    marked = np.sort(np.concatenate(found), kind="stable") if found else np.zeros(0, dtype=np.int64)
     marked = marked[np.diff(marked, prepend=-1) > 0]
     whose, number = marked >> 28, marked & ((1 << 28) - 1)
     inside = (number >= begin[whose]) & (number < end[whose])

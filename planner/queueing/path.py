@@ -30,24 +30,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.common_draws import SECOND, WITHIN, numbered, replicas_drawn, uniforms
+from planner.queueing.order import by_size
 from planner.queueing.reuse import own_tokens
 
 Array = NDArray[np.float64]
 Cost = Callable[..., Array]
 """Duration of iterations [s] by decodes, sum of their contexts [tokens], prefill tokens and query-key pairs."""
 
-ROUNDS = 4
-"""Most rounds of substitution between waits, decodes and shared iterations; three at least, as times per output token are a round
-behind. Stretches that are not settled then are followed iteration by iteration. What is left open against forty rounds
-(`benchmarks/path_rounds.py`) is in docs/speed.md."""
+ROUNDS = 5
+"""Most rounds of substitution between waits, decodes and shared iterations; two at least. Stretches that are not settled then are
+followed iteration by iteration. What is left open (`benchmarks/path_rounds.py`) is in docs/speed.md."""
 
 SETTLED = 0.02
 """Change of the times to first token and per output token of a stretch that is still to come, over their mean, at which they end
-[1]: mostly after three, later where it is nearly full or slots or memory are short."""
+[1]: after two or three, later where it is nearly full or slots or memory are short."""
 
 LOOKS, MOST_SHARE = 3, 0.8
 """Times that the usual number of decodes is looked for before the rest of the way is told from the last two, and the largest share
 that each such step is taken to have of the one before [1]."""
+
+MOST_LEAD = 0.67
+"""Part of its change by which the first round is led on at most [1]: where decodes feed back more, stretches differ too much for one
+step to be right."""
 
 FEWER = 0.9
 """Share of the requests below which those of the stretches that are not settled go on alone [1]."""
@@ -181,7 +185,7 @@ class Followed:
         if metric not in self._sorted:
             found: Array = getattr(self, metric.removesuffix("_s"))
             # what has none is last
-            order = np.argsort(found)[: np.count_nonzero(np.isfinite(found))]
+            order = by_size(found)[: np.count_nonzero(np.isfinite(found))]
             self._sorted[metric] = found[order], self.weight[order], self.rows[order]
         return self._sorted[metric]
 
@@ -703,18 +707,22 @@ class _Queue:
     def settle(self, decodes: float, context: float, seconds: float) -> None:
         """Rounds of substitution from the steady number of decodes, in the end of the stretches alone that are not settled.
 
+        The first round finds where there are more decodes than usual, and has them last as long as usual; they last longer, so that
+        there are more: with the share of :meth:`_usual_decodes` it is led on to what the sum of such steps would bring.
         `seconds` is the time of all replicas together, by what its requests stand for.
         """
         self._sampled = bool(self.part.level.any())
+        share = 0.0
         if self._sampled:
-            decodes = self._usual_decodes(decodes, context, seconds)
+            decodes, share = self._usual_decodes(decodes, context, seconds)
             self._start_with(decodes, context)
         n = np.full(self.arrived.size, decodes)
         going, held = self, n * context
         rows = np.arange(n.size)
-        # who waits together is known before decodes are looked at
-        self._wait(n, held)
         before = was = np.zeros((2, 1))
+        if not self._sampled:
+            # who waits together is known before decodes are looked at
+            self._wait(n, held)
         most = min(self.slots, 0.9 * self.budget)
         for k in range(ROUNDS):
             begun, ended = going._round(n, held)
@@ -726,10 +734,14 @@ class _Queue:
             stays = (going.end - going.first) / np.maximum(going.part.steps, 1.0)
             found = np.stack((going.first - going.arrived, stays))
             change = np.array([np.bincount(stretch, x) for x in np.abs(found - was)])
-            if k > 0:
+            if k == 0:
+                lead = min(share / (1.0 - share), MOST_LEAD)
+                n = np.maximum(n + lead * (n - decodes), 0.0)
+                held = np.maximum(held + lead * (held - decodes * context), 0.0)
+            else:
                 # changes shrink by about the same share every round
                 level = np.array([np.bincount(stretch, x) for x in found])
-                open_ = np.any(change * change > SETTLED * before * level, axis=0) | (k == 1)
+                open_ = np.any(change * change > SETTLED * before * level, axis=0)
                 full = (n >= self.slots - 1.0) | (held * self._held_share + going.part.held > self.kv_tokens)
                 in_turn = np.bincount(stretch, full) > 0.0
                 if k == ROUNDS - 1:
@@ -746,11 +758,12 @@ class _Queue:
             n = np.minimum(n, most)
             before, was = change, found
 
-    def _usual_decodes(self, decodes: float, context: float, seconds: float) -> float:
+    def _usual_decodes(self, decodes: float, context: float, seconds: float) -> tuple[float, float]:
         """Decodes beside which as many steps are made as are asked for, from a guess: those that run when a stretch begins.
 
         Prompts come in iterations of their own length, so that the mean iteration is longer than that of the mean flow. What a
-        change of the decodes does to them is about the same share of it from one look to the next.
+        change of the decodes does to them is about the same share of it from one look to the next: that share [1] is the second
+        of what is returned.
         """
         part, change = self.part, 0.0
         asked = float(np.sum(part.weight * part.steps))
@@ -767,7 +780,7 @@ class _Queue:
         decodes = min(decodes + share / (1.0 - share) * change, most)
         self._between_s = max(seconds, busy) / float(part.weight.sum())
         self._usual_s = decodes * max(seconds, busy) / asked if asked else alone
-        return decodes
+        return decodes, share
 
     def _of(self, rows: NDArray[np.int64]) -> _Queue:
         """The same of some stretches, where they stand."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.queueing.common_draws import OVER, spread, thinned, uniforms
-from planner.queueing.order import ranked
+from planner.queueing.order import by_size, ranked
 from planner.workload.sending import Surge
 from planner.workload.trace import Trace
 
@@ -396,7 +396,7 @@ def _edges(met: Floats, count: Floats) -> Floats:
     """What no more than the shares :data:`CLASSES` of the requests meet less than [s]: of some bins where there are many."""
     every = slice(None, None, met.size // SEEN_BINS | 1)
     values, weight = met.ravel()[every], count.ravel()[every]
-    order = np.argsort(values)
+    order = by_size(values)
     below = np.cumsum(weight[order])
     found: Floats = values[order[np.minimum(np.searchsorted(below, CLASSES * below[-1]), order.size - 1)]]
     return found
