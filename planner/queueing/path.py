@@ -50,8 +50,8 @@ LOOKS, MOST_SHARE = 3, 0.8
 that each such step is taken to have of the one before [1]."""
 
 MOST_LEAD = 0.67
-"""Part of its change by which the first round is led on at most [1]: where decodes feed back more, stretches differ too much for one
-step to be right."""
+"""Part of its change by which the first round is led on at most [1]: where decodes feed back more, stretches differ too much for
+one step to be right."""
 
 FEWER = 0.9
 """Share of the requests below which those of the stretches that are not settled go on alone [1]."""
@@ -712,7 +712,7 @@ class _Queue:
         `seconds` is the time of all replicas together, by what its requests stand for.
         """
         self._sampled = bool(self.part.level.any())
-        share = 0.0
+        share = MOST_SHARE
         if self._sampled:
             decodes, share = self._usual_decodes(decodes, context, seconds)
             self._start_with(decodes, context)
@@ -735,13 +735,14 @@ class _Queue:
             found = np.stack((going.first - going.arrived, stays))
             change = np.array([np.bincount(stretch, x) for x in np.abs(found - was)])
             if k == 0:
-                lead = min(share / (1.0 - share), MOST_LEAD)
+                lead = min(share / (1.0 - share), MOST_LEAD) if self._sampled else 0.0
                 n = np.maximum(n + lead * (n - decodes), 0.0)
                 held = np.maximum(held + lead * (held - decodes * context), 0.0)
             else:
-                # changes shrink by about the same share every round
+                # changes shrink by about the same share every round, which the first two tell too low
                 level = np.array([np.bincount(stretch, x) for x in found])
-                open_ = np.any(change * change > SETTLED * before * level, axis=0)
+                open_ = np.any(change * np.maximum(change, share * before) > SETTLED * before * level, axis=0)
+                share = 0.0
                 full = (n >= self.slots - 1.0) | (held * self._held_share + going.part.held > self.kv_tokens)
                 in_turn = np.bincount(stretch, full) > 0.0
                 if k == ROUNDS - 1:
