@@ -36,10 +36,10 @@ def engine() -> None:
 
 def gateway() -> None:
     """The gateway with both pools on the one fake engine."""
-    from planner.compress.gateway import GatewaySettings, serve
+    from planner.compress.gateway import GatewaySettings, listening, serve
 
     url = f"http://127.0.0.1:{ENGINE_PORT}"
-    serve(GatewaySettings(url, url, BOUNDARY, 1.5), "127.0.0.1", GATEWAY_PORT)
+    serve(GatewaySettings(url, url, BOUNDARY, 1.5), listening("127.0.0.1", GATEWAY_PORT))
 
 
 async def load(port: int, seconds: float, seed: int) -> dict[str, list[float]]:

@@ -1,18 +1,19 @@
 """Files of settings a person can be sent: read with limits, parsed whole, every fault one line with its place.
 
 YAML and JSON that are too large, nested too deeply, blown up by aliases, that give a key twice or hold what no setting can
-be (NaN, numbers of hundreds of digits, broken text) are refused before anything is done with them. Traces, which may be of
-any size, are read line by line elsewhere (:mod:`planner.workload`).
+be (NaN, numbers of hundreds of digits, broken text) are refused before anything is done with them. Tables of cells name
+the line that is none. Traces, which may be of any size, are read line by line elsewhere (:mod:`planner.workload`).
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
 import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,59 @@ def read_text(path: str | Path, largest: int = LARGEST_FILE, hint: str | None = 
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: cannot be read as text (byte {error.start} is not UTF-8)") from None
+
+
+class Rows:
+    """The rows of a table of cells, as :func:`csv.reader` reads them; what is none is an error with its line.
+
+    Parameters
+    ----------
+    lines
+        Of the file.
+    source
+        How messages name it.
+    delimiter
+        Between cells.
+
+    Raises
+    ------
+    InputError
+        While reading: a cell beyond what a cell may hold (131,072 letters), as after a quotation mark that nothing closes.
+
+    Examples
+    --------
+    >>> list(Rows(["a,b", '1,"2"'], "mine.csv"))
+    [['a', 'b'], ['1', '2']]
+    """
+
+    def __init__(self, lines: Iterable[str], source: str, delimiter: str = ",") -> None:
+        self._rows = csv.reader(lines, delimiter=delimiter)
+        self._source = source
+
+    @property
+    def line_num(self) -> int:
+        """Lines read so far."""
+        return self._rows.line_num
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        try:
+            return next(self._rows)
+        except csv.Error as error:
+            raise InputError(f"{self._source}:{self._rows.line_num}: not a row of cells ({error})") from None
+
+
+def rows_by_column(text: str, source: str) -> csv.DictReader[str]:
+    """Rows of a table with a header, each by the names of its columns; see :class:`Rows`.
+
+    >>> [row["b"] for row in rows_by_column("a,b\\n1,2", "mine.csv")]
+    ['2']
+    """
+    found: csv.DictReader[str] = csv.DictReader(())
+    found.reader = Rows(text.splitlines(), source)  # type: ignore[assignment]
+    return found
 
 
 def load_document(path: str | Path, hint: str | None = None) -> Any:
@@ -221,6 +275,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise _BadValueError(f"{name} is not a number JSON has")
+
+
+def counted(digits: str) -> int | float:
+    """A whole number of JSON; of so many digits that nothing can be counted so it is infinite, as 1e999 is.
+
+    >>> counted("12"), counted("9" * 400)
+    (12, inf)
+    """
+    return int(digits) if len(digits) <= LONGEST_NUMBER else math.inf if digits[0] != "-" else -math.inf
 
 
 def _integer(digits: str) -> int:
@@ -341,6 +404,15 @@ def _check_values(data: Any, source: str, infinite: bool = False) -> None:
                 stack.append((f"{path}[{key}]" if isinstance(value, list) else f"{path}.{shown}".lstrip("."), inner))
     if problems:
         raise InputError.from_problems(sorted(problems))
+
+
+def whole(text: str) -> str:
+    """A text with a question mark for every half character (a lone surrogate), as long as it was; the libraries refuse them.
+
+    >>> whole("a\\ud800b")
+    'a?b'
+    """
+    return text if is_text(text) else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def is_text(value: str) -> bool:

@@ -32,6 +32,10 @@ class FleetOptError(Exception):
         return self.message if self.hint is None else f"{self.message}\n{self.hint}"
 
 
+MOST_TOLD = 25
+"""Problems of one file that its error tells; who has more of them looks for what they have in common."""
+
+
 class InputError(FleetOptError):
     """Something the user gave cannot be used. Carries every problem found, not just the first.
 
@@ -59,7 +63,9 @@ class InputError(FleetOptError):
         return cls(heading or f"{len(problems)} problems", hint, problems)
 
     def __str__(self) -> str:
-        lines = [self.message, *(f"  {p}" for p in self.problems)]
+        lines = [self.message, *(f"  {p}" for p in self.problems[:MOST_TOLD])]
+        if len(self.problems) > MOST_TOLD:
+            lines.append(f"  ... and {len(self.problems) - MOST_TOLD:,} more")
         if self.hint is not None:
             lines.append(self.hint)
         return "\n".join(lines)

@@ -15,7 +15,7 @@ from planner.calibrate.load_generators import Assumed, is_mlperf, mlperf_point, 
 from planner.calibrate.points import Points, read_iterations_csv
 from planner.calibrate.raw import UNKNOWN_GPU, parse_points
 from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
-from planner.documents import read_text
+from planner.documents import counted, read_text
 from planner.errors import InputError
 
 
@@ -41,7 +41,7 @@ class Measurements:
 def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     """One document, a list of them, or one a line."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_int=counted)
         found = data if isinstance(data, list) else [data]
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
@@ -49,7 +49,7 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
         found = []
         for number, line in enumerate(text.splitlines(), 1):  # `--append-result` writes one document per line
             try:
-                found += [json.loads(line)] if line.strip() else []
+                found += [json.loads(line, parse_int=counted)] if line.strip() else []
             except (ValueError, RecursionError) as error:
                 place, told = (number, error) if found else (getattr(whole, "lineno", number), whole)
                 raise InputError(f"{where}:{place}: not JSON ({getattr(told, 'msg', told)})") from None
@@ -145,7 +145,7 @@ def read_measurements(
             if raw.kind == "server":
                 servers.setdefault((*named, str(raw.header.get("tp") or "")), []).extend(raw.server_points())
             else:
-                add((named[1], named[0], int(raw.header.get("tp") or 1)), raw.iterations())
+                add((named[1], named[0], raw.tp), raw.iterations())
             formats.append("raw points")
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
             points, name = _read_results(text, path.name, assumed)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from planner.documents import counted
 from planner.errors import InputError
 
 LARGEST_BODY = 16 * 2**20
@@ -92,7 +93,7 @@ def parse_json(data: bytes | str, what: str = "the answer") -> Any:
     if text.count("[") + text.count("{") > DEEPEST_JSON and _depth(text) > DEEPEST_JSON:
         raise HttpError(f"{what} is nested more than {DEEPEST_JSON} levels deep")
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=counted)
     except (ValueError, RecursionError) as error:
         raise HttpError(f"{what} is not JSON ({_short(str(error))})") from None
 

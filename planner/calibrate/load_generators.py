@@ -202,9 +202,15 @@ def _load_of(config: Any) -> Mapping[str, Any]:
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
 
 
+def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the times of aiperf's results are."""
+    found = data.get("records")
+    return found if isinstance(found, Mapping) else data
+
+
 def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
     """aiperf and its forerunner genai-perf."""
-    records = data.get("records") if isinstance(data.get("records"), Mapping) else data
+    records = _records(data)
 
     def seconds(name: str) -> float | None:
         number = _float(_dig(records, f"{name}.avg"))
@@ -301,7 +307,7 @@ FORMATS: tuple[ResultFormat, ...] = (
     ResultFormat("vLLM bench serve", _is_bench, _bench),
     ResultFormat("GuideLLM", lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
     ResultFormat("genai-perf", _is_genai_perf, _aiperf),
-    ResultFormat("aiperf", lambda d: "time_to_first_token" in (d.get("records") or d), _aiperf),
+    ResultFormat("aiperf", lambda d: "time_to_first_token" in _records(d), _aiperf),
     ResultFormat("inference-perf", lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
     ResultFormat("llm-optimizer", lambda d: next(_benches(d, {}), None) is not None, _wrapped),
 )
@@ -370,9 +376,9 @@ def mlperf_point(text: str, where: str, assumed: Assumed) -> ServerPoint:
         )
     if found["result"] != "VALID":
         raise InputError(f"{where}: the run is {found['result']}")
-    tokens, samples = float(found["tokens"]), float(found["samples"])
-    if not (tokens > 0.0 and samples > 0.0):
-        raise InputError(f"{where}: {tokens:g} tokens and {samples:g} samples per second")
+    tokens, samples = _float(found["tokens"]), _float(found["samples"])
+    if tokens is None or samples is None or not (tokens > 0.0 and samples > 0.0):
+        raise InputError(f"{where}: {found['tokens']} tokens and {found['samples']} samples per second")
     return point(
         where, assumed, isl=None, osl=tokens / samples, concurrency=None, tpot_s=None, tokens_per_s=tokens
     )  # fmt: skip

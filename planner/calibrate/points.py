@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.documents import read_text, rows_by_column
 from planner.errors import InputError, did_you_mean
 from planner.units import MOST, is_measurable
 
@@ -232,8 +232,8 @@ def read_iterations_csv(
         With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
     """
     if text is None:
-        text = path.read_text(encoding="utf-8-sig")
-    reader = csv.DictReader(text.splitlines())
+        text = read_text(path)
+    reader = rows_by_column(text, path.name)
     header = [name.strip() for name in reader.fieldnames or ()]
     reader.fieldnames = header
     missing = [c for c in COLUMNS if c not in header]

@@ -15,7 +15,7 @@ import numpy as np
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.points import Batch, Points
 from planner.catalog.profiles import Profile
-from planner.documents import read_text
+from planner.documents import counted, printable, read_text
 from planner.errors import InputError
 from planner.writing import write_text
 
@@ -61,6 +61,14 @@ class RawPoints:
             ))
             for line in range(len(self.rows))
         ]  # fmt: skip
+
+    @property
+    def tp(self) -> int:
+        """GPUs of the replica; one where nothing is said."""
+        found = self.header.get("tp") or 1
+        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+            raise InputError(f"{self.name}:1: tp must be a whole number >= 1, got {printable(str(found), 60)!r}")
+        return found
 
     def iterations(self) -> Points:
         """The rows as iterations."""
@@ -162,7 +170,7 @@ def parse_points(text: str, name: str) -> RawPoints | None:
     """Raw points of a text; ``None`` when it is something else."""
     lines = [line for line in text.splitlines() if line.strip()]
     try:
-        header = json.loads(lines[0]) if lines else None
+        header = json.loads(lines[0], parse_int=counted) if lines else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
@@ -173,7 +181,7 @@ def parse_points(text: str, name: str) -> RawPoints | None:
     rows = []
     for number, line in enumerate(lines[1:], 2):
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_int=counted)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name}:{number}: not JSON ({error})") from None
         if not isinstance(row, dict):

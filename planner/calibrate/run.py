@@ -20,11 +20,13 @@ from planner.calibrate.raw import UNKNOWN_GPU
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
+from planner.documents import printable
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
+from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:
     from planner.calibrate.closed_loop import ServerPoint
@@ -218,9 +220,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     for key, value in text.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{raw.name}:1: {key} must be text, got {value!r}")
-    tp = raw.header.get("tp", 1)
-    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        raise InputError(f"{raw.name}:1: tp must be a whole number >= 1, got {tp!r}")
+    tp = raw.tp
     gpu_name, model_name = text["gpu"] or UNKNOWN_GPU, text["model"] or "unknown-model"
     prior_of = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
     shown = prior_of[1] if prior_of is not None else ModelSpec(model_name, 1, 1, 1, 1, 1, 1, 1, 1)
@@ -238,20 +238,29 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
             source=text["source"] or f"file {raw.name}", automatic=gpu_name != "cpu", **details,
         )  # fmt: skip
         return replace(one, raw=raw).checked(force)
+    from planner.calibrate.closed_loop import SCHEDULING
     from planner.calibrate.servers import fit_server
 
-    number = {k: raw.header.get(k) for k in ("token_budget", "slots")}
+    number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
+    for key, value in number.items():
+        if value is not None and (not isinstance(value, (int, float)) or not LEAST <= value <= MOST):
+            raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value), 60)!r}")
+    scheduling = raw.header.get("scheduling")
+    if scheduling is not None and scheduling not in SCHEDULING:
+        raise InputError(
+            f"{raw.name}:1: scheduling {printable(str(scheduling), 60)!r} is none of {', '.join(SCHEDULING)}"
+        )
     fit = fit_server(
         raw.server_points(),
         _server_prior(*prior_of, tp, text["engine"]) if prior_of is not None else None,
-        scheduling=raw.header.get("scheduling"),
+        scheduling=scheduling,
         token_budget=number["token_budget"],
         slots=number["slots"],
         steady=bool(raw.header.get("steady", False)),
     )
     profile = profile_of_server(
         fit, gpu_name, shown, tp, text["engine"] or "server", engine_version=text["engine_version"],
-        kv_tokens=raw.header.get("kv_tokens"), source=text["source"] or f"file {raw.name}",
+        kv_tokens=number["kv_tokens"], source=text["source"] or f"file {raw.name}",
         automatic=prior_of is not None, **details,
     )  # fmt: skip
     doubts = _impossible(fit, prior_of, tp) if prior_of is not None else ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.load_generators import Assumed, point
+from planner.documents import read_text, rows_by_column
 from planner.errors import InputError, did_you_mean
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -47,8 +47,8 @@ def read_servers_csv(
     """
     assumed = assumed or Assumed()
     if text is None:
-        text = path.read_text(encoding="utf-8-sig")
-    reader = csv.DictReader(text.splitlines())
+        text = read_text(path)
+    reader = rows_by_column(text, path.name)
     header = [name.strip() for name in reader.fieldnames or ()]
     reader.fieldnames = header
     found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from planner.catalog.load import gpus, normalized
 from planner.catalog.prices import COLUMNS, Offer, parse_offers
-from planner.documents import missing
+from planner.documents import Rows, read_text, rows_by_column
 from planner.errors import InputError
 from planner.hardware import GpuSpec
 from planner.units import LEAST, MOST
@@ -104,13 +103,8 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
     InputError
         Not a file, not one of these formats, nothing of the catalog in it, or lines that cannot be read.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(missing(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    header = set(next(csv.reader(text.splitlines()), []))
+    text = read_text(path)
+    header = set(next(Rows(text.splitlines(), str(path)), []))
     if set(COLUMNS) <= header:
         return PriceImport(tuple(parse_offers(text, str(path), gpus(), own=True)), "fleetopt", {})
     found = next((f for f in _FORMS if f[1] <= header), None)
@@ -125,8 +119,11 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
     cheapest: dict[tuple[str, str, str, str], Offer] = {}
     skipped: Counter[str] = Counter()
     problems: list[str] = []
-    reader = csv.DictReader(text.splitlines())
+    reader = rows_by_column(text, str(path))
     for row in reader:
+        if None in row.values():
+            problems.append(f"{path}:{reader.line_num}: fewer values than there are columns")
+            continue
         try:
             entries = list(rows_of(row))
         except ValueError as error:

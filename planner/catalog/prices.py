@@ -17,6 +17,7 @@ from datetime import date as Day
 from functools import lru_cache
 from pathlib import Path
 
+from planner.documents import Rows, read_text
 from planner.errors import InputError
 from planner.paths import at_home, refuse_homeless
 from planner.units import LEAST, MOST
@@ -130,7 +131,7 @@ def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) 
     >>> parse_offers(text, "mine.csv", ["l4"])[0].vendor
     'acme'
     """
-    rows = csv.reader(text.splitlines())
+    rows = Rows(text.splitlines(), where)
     header = next(rows, [])
     if missing := [c for c in COLUMNS if c not in header]:
         raise InputError(f"{where}: column{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
@@ -213,11 +214,7 @@ def offers(names: tuple[str, ...]) -> tuple[Offer, ...]:
     found: list[Offer] = []
     for folder, own in ((FOLDER, False), (user_directory(), True)):
         for path in sorted(folder.glob("*.csv")) if folder.is_dir() else ():
-            try:
-                text = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"{path}: cannot be read ({error})") from None
-            found.extend(parse_offers(text, str(path) if own else path.name, names, own))
+            found.extend(parse_offers(read_text(path), str(path) if own else path.name, names, own))
     return tuple(found)
 
 

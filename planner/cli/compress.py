@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,14 +89,15 @@ def text(
     from planner.cli.output import emit, say
     from planner.compress.extract import compress
     from planner.compress.tokens import counter_from
+    from planner.documents import read_text
     from planner.errors import InputError
 
     if budget < 0:
         raise InputError(f"budget: must not be negative, got {budget}")
     try:
-        prompt = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file or 'standard input'}: cannot be read as text ({error})") from None
+        prompt = sys.stdin.read() if file is None else read_text(file)
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input: cannot be read as text ({error})") from None
     settings = _settings(weights, keep_first, keep_last, content, language)
     done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), settings)
     emit(done.text, output)
@@ -147,7 +149,7 @@ def serve(
 
     for module in ("aiohttp", "prometheus_client", "sklearn", "sentencex"):
         require(module)
-    from planner.compress.gateway import GatewaySettings, serve
+    from planner.compress.gateway import GatewaySettings, listening, serve
 
     problems = [
         f"--{name}: {value!r} is not an http address"
@@ -161,35 +163,33 @@ def serve(
         "workers": workers,
     }
     problems += [f"--{name}: must be at least 1, got {value}" for name, value in counts.items() if value < 1]
-    problems += [f"--gamma: must be at least 1, got {gamma:g}"] if not gamma >= 1.0 else []
+    problems += [f"--gamma: must be at least 1, got {gamma:g}"] if not 1.0 <= gamma < math.inf else []
     problems += [f"--retries: must not be negative, got {retries}"] if retries < 0 else []
     if problems:
         raise InputError.from_problems(problems)
+    settings = GatewaySettings(
+        short_url=short,
+        long_url=long,
+        boundary=boundary,
+        gamma=gamma,
+        default_output_tokens=default_output,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        compressor=_settings(weights, keep_first, keep_last, content, language),
+        retries=retries,
+        fall_back=fall_back,
+        max_body_bytes=int(parse_bytes(max_body, "max-body")),
+        max_in_flight=max_in_flight,
+        read_timeout_s=parse_duration(read_timeout, "read-timeout"),
+        workers=workers,
+    )
+    sockets = listening(host, port)
     say(
         [
             f"listening on http://{host}:{port}: up to {boundary:,} tokens to {short}, longer to {long}, "
             f"compressed up to {gamma:g} times"
         ]
     )
-    serve(
-        GatewaySettings(
-            short_url=short,
-            long_url=long,
-            boundary=boundary,
-            gamma=gamma,
-            default_output_tokens=default_output,
-            tokenizer=None if tokenizer is None else str(tokenizer),
-            compressor=_settings(weights, keep_first, keep_last, content, language),
-            retries=retries,
-            fall_back=fall_back,
-            max_body_bytes=int(parse_bytes(max_body, "max-body")),
-            max_in_flight=max_in_flight,
-            read_timeout_s=parse_duration(read_timeout, "read-timeout"),
-            workers=workers,
-        ),
-        host,
-        port,
-    )
+    serve(settings, sockets)
 
 
 def _settings(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -24,6 +25,8 @@ from planner.compress.gate import content_type
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
 from planner.cores import end_with_parent
+from planner.documents import printable
+from planner.errors import InputError
 
 _HOP_BY_HOP = frozenset(
     [
@@ -41,6 +44,8 @@ _HOP_BY_HOP = frozenset(
     ]
 )
 """Headers that belong to one connection (RFC 9110, section 7.6.1), and those the proxy sets itself."""
+
+MOST_PORTS = 65_535
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
@@ -340,9 +345,35 @@ def make_app(settings: GatewaySettings) -> web.Application:
     return app
 
 
-def serve(settings: GatewaySettings, host: str, port: int) -> None:
-    """Run until interrupted."""
-    web.run_app(make_app(settings), host=host, port=port, access_log=None, print=None)
+def listening(host: str, port: int) -> list[socket.socket]:
+    """Sockets on every address of a host, so that a port that is taken is told before anything is started.
+
+    Raises
+    ------
+    InputError
+        No such host, no such port, or one that cannot be had.
+    """
+    found: list[socket.socket] = []
+    # the resolver would take the rest of a division
+    if not 0 <= port <= MOST_PORTS:
+        raise InputError(f"--port: expected one of 0 to {MOST_PORTS:,}, got {port}")
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            found.append(socket.create_server(address, family=family, backlog=128))
+    # a name too long is a UnicodeError
+    except (OSError, UnicodeError) as error:
+        for one in found:
+            one.close()
+        told = getattr(error, "strerror", None) or error
+        raise InputError(f"--host, --port: cannot listen on {printable(host)}:{port} ({told})") from None
+    return found
+
+
+def serve(settings: GatewaySettings, sockets: Sequence[socket.socket]) -> None:
+    """Run until interrupted on sockets of :func:`listening`."""
+    web.run_app(make_app(settings), sock=sockets, access_log=None, print=None)
 
 
 def _error(status: int, message: str, kind: str) -> web.Response:

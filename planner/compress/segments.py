@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from planner.compress.extra import require
 from planner.compress.gate import PROSE, content_type
+from planner.documents import whole
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
 _TABLE = re.compile(r"^\s*\|.*\|\s*$")
@@ -128,7 +129,7 @@ def _blocks(text: str) -> list[tuple[str, bool]]:
 
 def _sentences(block: str, language: str) -> list[Unit]:
     """Sentences of prose; blank pieces go to the unit before them, headings to the one after."""
-    found = require("sentencex").get_sentence_boundaries(language, block)
+    found = require("sentencex").get_sentence_boundaries(language, whole(block))
     # a sentence reaches to the start of the next: the splitter drops some of the white space between
     starts = sorted({0, *(b["start_index"] for b in found)})
     pieces = [block[a:b] for a, b in itertools.pairwise([*starts, len(block)])]

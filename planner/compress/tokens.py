@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from planner.compress.extra import require
+from planner.documents import printable, whole
 from planner.errors import InputError
 from planner.paths import at_home
 
@@ -68,15 +69,15 @@ class TokenizerCounter:
             raise
         # the library raises a bare Exception with its parser's message
         except Exception as error:
-            raise InputError(f"{path}: not a tokenizer.json: {error}") from None
+            raise InputError(f"{path}: not a tokenizer.json: {printable(str(error))}") from None
 
     def __call__(self, text: str) -> int:
         """Tokens of one text, without the special tokens a chat template adds."""
-        return len(self._encode.encode(text, add_special_tokens=False).ids)
+        return len(self._encode.encode(whole(text), add_special_tokens=False).ids)
 
     def each(self, texts: Sequence[str]) -> list[int]:
         """Tokens of several texts, each by itself."""
-        return [len(e.ids) for e in self._encode.encode_batch(list(texts), add_special_tokens=False)]
+        return [len(e.ids) for e in self._encode.encode_batch([whole(t) for t in texts], add_special_tokens=False)]
 
 
 class LearnedBytes:

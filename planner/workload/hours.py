@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.documents import Rows, read_text
 from planner.errors import InputError, did_you_mean
 from planner.paths import at_home
 from planner.units import is_measurable
@@ -96,11 +96,8 @@ _COLUMNS = ("relative_rate", "rate_per_s")
 
 def _read(path: Path) -> HourlyRates:
     """Rates by hour of a CSV, all problems at once."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from None
-    rows = [row for row in csv.reader(line for line in text.splitlines() if line.strip() and line[0] != "#") if row]
+    lines = (line for line in read_text(path).splitlines() if line.strip() and line[0] != "#")
+    rows = [row for row in Rows(lines, str(path)) if row]
     if not rows:
         raise InputError(f"{path}: the file is empty")
     names = [cell.strip().lower() for cell in rows[0]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.cores import beside
+from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
@@ -206,7 +207,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
             f"{source.name}: a plan, not a workload",
             "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
         )
-    seen = ", ".join(head.columns or sorted(head.keys)[:12])
+    seen = ", ".join(printable(name, 40) for name in (head.columns or sorted(head.keys))[:12])
     raise InputError(
         f"{source.name}: not a format known here" + (f" (found: {seen})" if seen else ""),
         "Force one with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN.",

@@ -320,7 +320,11 @@ def _look(text: str, cut: bool) -> Head:
         return Head(text, "csv")
     delimiter = max(",;\t|", key=data[0].count)
     delimiter = delimiter if delimiter in data[0] else ","
-    cells = next(csv.reader([data[0]], delimiter=delimiter), [])
+    try:
+        cells = next(csv.reader([data[0]], delimiter=delimiter), [])
+    # a cell too long for one: no header, and whoever reads the rows says so
+    except csv.Error:
+        return Head(text, "csv", delimiter=delimiter)
     header = () if all(_is_number(cell) for cell in cells) else tuple(normal_name(cell) for cell in cells)
     return Head(text, "csv", header, delimiter=delimiter)
 

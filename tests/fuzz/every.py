@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fuzzer import COMMANDS, QUICK, SESSIONS, SLOW, Case, Maker, fault_apart, in_folder, invoke, options_of
+from fuzzer import EACH, SLOW, Case, Maker, faults_apart, found, in_folder, invoke, options_of, served, stopping, warm
+from inputs import COMMANDS, QUICK, SESSIONS
 from question.test_options import LENGTHS, WRITTEN, flags
 
 NUMBERS = (
@@ -69,56 +71,63 @@ def values(flag: str, words: bool = True) -> Iterator[list[str]]:
 
 def places(text: str) -> list[tuple[int, int]]:
     """Where a file has numbers; of rows that look alike, those of the first."""
-    found, seen, at = [], set(), 0
+    numbers, seen, at = [], set(), 0
     for line in text.splitlines(keepends=True):
         for k, place in enumerate(NUMBER.finditer(line)):
             alike = (re.sub(r"\d+", "#", line)[:60], k)
             if alike not in seen:
                 seen.add(alike)
-                found.append((at + place.start(), at + place.end()))
+                numbers.append((at + place.start(), at + place.end()))
         at += len(line)
-    return found
+    return numbers
 
 
 TEXT = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-def option_cases(sound: dict[str, bytes]) -> Iterator[Case]:
+def option_cases(sound: dict[str, str]) -> Iterator[Case]:
     """Every option of every command."""
     tried: set[tuple[str, str]] = set()
-    for command, arguments in [*BASES, *((c, a) for c, a, _ in COMMANDS if c != "plan")]:
+    files = found(sound, ())
+    # a command's options mean the same whichever of its files it reads
+    first = {c: a for c, a, _ in reversed(COMMANDS) if c != "plan"}
+    for command, arguments in [*BASES, *first.items()]:
         for flag in options_of(command):
             # what a schedule asks of a plan, the plan's own base asks
             if flag in SLOW or flag == "--no-options" or (command == "schedule" and ("plan", flag) in tried):
                 continue
             for words in values(flag, (command, flag) not in tried):
-                yield Case([*arguments, *words], sound)
+                yield Case([*arguments, *words], files)
             tried.add((command, flag))
 
 
-def file_cases(sound: dict[str, bytes]) -> Iterator[Case]:
+SHARES = {"plan.yaml": 7, "points.jsonl": 10, "profile.yaml": 2, "../own/mine.yaml": 2}
+"""Of files with hundreds of places that many commands read, each command takes one value in so many, others in turn."""
+
+
+def file_cases(sound: dict[str, str]) -> Iterator[Case]:
     """Every number of every file, and its words."""
     for turn, (_, arguments, targets) in enumerate(COMMANDS):
         for file in targets[:1]:
-            text = sound[file].decode()
+            text, files, share = sound[file], found(sound, targets), SHARES.get(file, 1)
             for k, (start, end) in enumerate(places(text)):
                 for j, bad in enumerate(IN_FILES):
-                    # of a plan's thousands, each command takes its share
-                    if file != "plan.yaml" or (k + j + turn) % 4 == 0:
-                        yield Case(arguments, {**sound, file: (text[:start] + bad + text[end:]).encode()})
+                    if (k + j + turn) % share == 0:
+                        yield Case(arguments, {**files, file: (text[:start] + bad + text[end:]).encode()})
             seen = set()
             for place in TEXT.finditer(text):
                 if place.group() in seen:
                     continue
                 seen.add(place.group())
-                for bad in WORDS[1:4] if len(seen) % 3 else WORDS:
-                    made = text[: place.start()] + bad + text[place.end() :]
-                    yield Case(arguments, {**sound, file: made.encode("utf-8", "surrogatepass")})
+                for j, bad in enumerate(WORDS[1:4] if len(seen) % 3 else WORDS):
+                    if (len(seen) + j + turn) % share == 0:
+                        made = text[: place.start()] + bad + text[place.end() :]
+                        yield Case(arguments, {**files, file: made.encode("utf-8", "surrogatepass")})
 
 
 def cases(what: str = "all") -> Iterator[Case]:
     """All of them, or of ``options`` or ``files`` alone, always in the same order."""
-    sound = {name: text.encode() for name, text in Maker().sound.items()}
+    sound = Maker().sound
     if what != "files":
         yield from option_cases(sound)
     if what != "options":
@@ -134,41 +143,54 @@ def main() -> None:
     parser.add_argument("--count", action="store_true", help="say how many there are")
     given = parser.parse_args()
     first, step = map(int, given.part.split("/"))
-    # what the commands import is not imported again by every copy
+
+    def chosen() -> Iterator[tuple[int, Case]]:
+        for number, case in enumerate(cases(given.what)):
+            mine = number % step == first - 1 if given.only is None else number == given.only
+            if mine and re.search(given.match, " ".join(case.arguments)):
+                yield number, case
+
+    if given.count:
+        sys.stdout.write(f"{sum(1 for _ in chosen()):,} cases\n")
+        return
+    if given.only is not None:
+        for _, case in chosen():
+            with in_folder(case.files), served(case) as arguments:
+                sys.stdout.write(f"{arguments}\n{invoke(arguments, case.files['stdin'])}\n")
     sound = Maker().sound
-    for _, arguments in [*BASES, *((c, a) for c, a, _ in COMMANDS)]:
-        with in_folder(sound):
-            invoke(arguments)
-    tried = failed = 0
-    for number, case in enumerate(cases(given.what)):
-        if (number % step != first - 1 and given.only is None) or not re.search(given.match, " ".join(case.arguments)):
-            continue
-        if given.only not in (None, number):
-            continue
+    warm((arguments for _, arguments in [*BASES, *((c, a) for c, a, _ in COMMANDS)]), sound)
+    begun, tried, failed = time.monotonic(), 0, 0
+    made: list[tuple[int, Case]] = []
+    signal.signal(signal.SIGTERM, stopping(lambda: tried))
+
+    def counted() -> Iterator[Case]:
+        for number, case in chosen():
+            made.append((number, case))
+            yield case
+
+    for why in faults_apart(counted()):
+        number, case = made.pop(0)
         tried += 1
-        if given.count:
-            continue
-        if given.only is not None:
-            sys.stdout.write(f"{case.arguments}\n")
-            with in_folder(case.files):
-                sys.stdout.write(f"{invoke(case.arguments)}\n")
-        begun = time.monotonic()
-        why = fault_apart(case)
-        took = time.monotonic() - begun
+        if tried % EACH == 0:
+            sys.stderr.write(f"{tried:,} cases, to number {number:,}, after {time.monotonic() - begun:.0f} s\n")
         if why is not None:
             failed += 1
-            changed = [
-                f"{name} {content[max(k - 40, 0) : k + 40]!r}"
-                for name, content in case.files.items()
-                for old in [sound[name].encode()]
-                if content != old and name in case.arguments
-                for k in [next((i for i, (a, b) in enumerate(zip(content, old, strict=False)) if a != b), 0)]
-            ]
-            shown = [a if len(a) < 120 else a[:60] + "..." for a in case.arguments]
-            sys.stdout.write(f"{number}: {shown} {changed}: {why} ({took:.1f} s)\n")
+            sys.stdout.write(f"{number}: {shown(case, sound)}: {why}\n")
             sys.stdout.flush()
     sys.stdout.write(f"{tried:,} cases, {failed} failures\n")
     sys.exit(bool(failed))
+
+
+def shown(case: Case, sound: dict[str, str]) -> str:
+    """The arguments of a case, and where its files differ from the sound ones."""
+    changed = [
+        f"{name} {content[max(k - 40, 0) : k + 40]!r}"
+        for name, content in case.files.items()
+        for old in [sound[name].encode()]
+        if content != old
+        for k in [next((i for i, (a, b) in enumerate(zip(content, old, strict=False)) if a != b), 0)]
+    ]
+    return f"{[a if len(a) < 120 else a[:60] + '...' for a in case.arguments]} {changed}"
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Damaged files and absurd options for every command, and the rule they must keep: an exit code as documented, one clear line.
 
 ``python tests/fuzz/fuzzer.py --cases 20000 --seed 7`` runs many; each case is made from its own number alone, so that
-``--only 1234`` repeats one. Each case runs in a copy of a process that has imported everything, within ten seconds of processor
-time; a traceback, a crash, a code that is not documented, a message of more than a few lines, a control character in it, a hang,
-or a gigabyte of memory is a failure.
+``--only 1234`` repeats one. The cases run, a few dozen at a time, in copies of a process that has imported everything, each within
+ten seconds of processor time; a traceback, a crash, a code that is not documented, a message of more than a page, a control
+character in it, a hang, or a gigabyte of memory is a failure. What a case asks of a server is answered from its files, on loopback.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import gzip
 import io
 import json
@@ -22,140 +23,35 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from inputs import COMMANDS, PAGES, QUICK, RESULTS, SOUND
 from workload.test_formats import FILES
 
 CODES = {0, 2, 3, 4, 5, 6}
 LIMIT_S = 10
 MOST_BYTES = 1 << 30
+MOST_LINES, MOST_LETTERS = 60, 20_000
+"""Of a message."""
 
-WORKLOAD = """# fleetopt-workload: 1
-# name: mine
-# requests: 1000
-# arrival_rate_per_s: 12
-# dispersion: 1=2 10=5 60=9
-# compressible: conv=1 code=0
-tokens,cdf,input_tokens,output_tokens,category
-120,0.3,100,20,conv
-900,0.7,800,100,code
-2400,0.95,2000,400,conv
-9000,1,8000,1000,code
-"""
-TRACE = "timestamp,input_tokens,output_tokens,category\n" + "".join(
-    f"{1715300000 + 0.7 * k:.3f},{100 + 37 * (k % 50)},{5 + 11 * (k % 30)},{'chat' if k % 3 else 'code'}\n"
-    for k in range(200)
-)
-JSONL = "".join(
-    json.dumps({"timestamp": 1000 * k, "input_length": 50 + 7 * (k % 40), "output_length": 3 + k % 90}) + "\n"
-    for k in range(120)
-)
-CONFIG = """method: mgc
-cdf: mine.csv
-slo: 20
-rate: 40
-gpu: [h100, a100]
-pools: 2
-gammas: [1.0, 1.5]
-price: {h100: 2.5}
-"""
-HOURS = "hour,rate_per_s\n" + "".join(f"{h},{20 + 15 * (h % 7)}\n" for h in range(24))
-MODEL = json.dumps(
-    {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
-        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
-        "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
-    },
-    indent=1,
-)  # fmt: skip
-SCRAPE = """# TYPE vllm:request_prompt_tokens histogram
-vllm:request_prompt_tokens_bucket{le="100"} 10
-vllm:request_prompt_tokens_bucket{le="1000"} 90
-vllm:request_prompt_tokens_bucket{le="+Inf"} 100
-vllm:request_prompt_tokens_sum 40000
-vllm:request_prompt_tokens_count 100
-vllm:request_generation_tokens_bucket{le="50"} 40
-vllm:request_generation_tokens_bucket{le="+Inf"} 100
-vllm:request_generation_tokens_sum 9000
-vllm:request_generation_tokens_count 100
-"""
-API = """id: acme
-models:
-  - id: llama-3.1-8b
-    prices: {input_mtok: {base: 0.2, tiers: [{start: 1000, price: 0.4}]}, output_mtok: 0.4, cache_read_mtok: 0.1}
-  - id: llama-3.1-8b-dated
-    prices:
-      - prices: {input_mtok: 1, output_mtok: 2, requests_kcount: 1}
-      - {constraint: {start_date: 2026-01-01}, prices: {input_mtok: 2, output_mtok: 3}}
-"""
-BATCHES = [
-    (n, c, p, t)
-    for n, c in ((1, 300), (4, 900), (16, 500), (48, 1200), (64, 250))
-    for p, t in ((0, 0), (1, 512), (2, 900))
-]
-POINTS = (
-    "gpu,model,tp,n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms\n"
-    + "".join(
-        f"a100,llama-3.1-8b,1,{n},{c},{p},{t},0,{9 + 0.02 * n + 1e-4 * n * c + 0.055 * p * t:.3f}\n"
-        for n, c, p, t in BATCHES
-    )
-)
-PRICES = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
-gpu_1x,H100,1.0,26.0,225.0,3.29,us-west-1,"{""Gpus"": [{""MemoryInfo"": {""SizeInMiB"": 81920}}]}",
-a2-1g,A100,1.0,12.0,85.0,3.67,us-central1,"{'Gpus': [{'Name': 'A100', 'Count': 1, 'MemoryInfo': {'SizeInMiB': 40960}}]}",1.1
-"""
-HASHES = "".join(
-    json.dumps(
-        {
-            "timestamp": 900 * k,
-            "input_length": 1024 + 512 * (k % 3),
-            "output_length": 9 + k,
-            "hash_ids": [1, 50 + k // 3, 90 + k],
-        }
-    )
-    + "\n"
-    for k in range(30)
-)
-SCALER = """apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: fleet-pool}
-spec:
-  minReplicas: 1
-  maxReplicas: 9
-  behavior:
-    scaleUp: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 2, periodSeconds: 60}]}
-    scaleDown: {stabilizationWindowSeconds: 300, policies: [{type: Percent, value: 50, periodSeconds: 120}]}
-  metrics:
-    - type: Pods
-      pods: {metric: {name: "vllm:num_requests_running"}, target: {type: AverageValue, averageValue: "12"}}
-"""
+EACH = 500
+"""Cases after which it is said how many there were."""
 
+TOGETHER = 25
+"""Cases in one copy of the process: a copy costs as much as a case."""
 
-def answers() -> str:
-    """What Prometheus keeps of two replicas."""
-    result = []
-
-    def say(name: str, pod: int, per_s: float, gauge: bool = False, **labels: str) -> None:
-        metric = {"__name__": f"vllm:{name}", "pod": f"fleet-pool-{pod}", "instance": f"10.0.0.{pod}:8000", **labels}
-        values = [[1.7e9 + 60 * k, str(per_s if gauge else round(60 * k * per_s, 3))] for k in range(31)]
-        result.append({"metric": metric, "values": values})
-
-    for pod in (1, 2):
-        say("request_success_total", pod, 6.0)
-        say("num_requests_running", pod, 9.0, True)
-        for name, ends in (("request_prompt_tokens", (200, 2000)), ("time_to_first_token_seconds", (0.1, 1))):
-            for end, share in zip((*ends, "+Inf"), (0.4, 0.9, 1.0), strict=True):
-                say(f"{name}_bucket", pod, 6.0 * share, le=str(end))
-            say(f"{name}_sum", pod, 6.0 * ends[1] / 2)
-            say(f"{name}_count", pod, 6.0)
-    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}, indent=0)
-
+SERVER = "SERVER"
+"""Stands in arguments for the address of a server that answers with the files of the case."""
 
 NASTY = (
     "nan", "inf", "-inf", "-1", "0", "1e999", "1e-999", "9" * 400, "0x10", "1_000", "١٢", "null", "~", "true", "yes", "[]", "{}",
@@ -237,65 +133,6 @@ def options_of(command: str) -> list[str]:
     return sorted({flag for p in found.params for flag in p.opts if flag.startswith("--")} - {"--help"})
 
 
-QUICK = ["--method", "mgc", "--slo", "20"]
-SESSIONS = "turns=4,first=500,growth=200,osl=100,gap=30s"
-COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
-    ("plan", ["plan", "--cdf", "mine.csv", *QUICK], ("mine.csv",)),
-    ("plan", ["plan", "--config", "config.yaml"], ("config.yaml", "mine.csv")),
-    ("plan", ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20"], ("trace.csv",)),
-    ("plan", ["plan", "--cdf", "mine.csv", "--model", "model.json", *QUICK], ("model.json", "mine.csv")),
-    ("evaluate", ["evaluate", "plan.yaml"], ("plan.yaml",)),
-    ("what-if", ["what-if", "plan.yaml", "--set", "rate=10,20"], ("plan.yaml",)),
-    ("schedule", ["schedule", "plan.yaml", "--hours", "hours.csv"], ("hours.csv", "plan.yaml")),
-    ("cost", ["cost", "plan.yaml", "--hours", "hours.csv", "--api-prices", "api.yaml"], ("api.yaml", "hours.csv", "plan.yaml")),
-    ("workload import", ["workload", "import", "trace.csv"], ("trace.csv",)),
-    ("workload import", ["workload", "import", "log.jsonl"], ("log.jsonl",)),
-    ("workload import", ["workload", "import", "scrape.txt"], ("scrape.txt",)),
-    ("workload show", ["workload", "show", "mine.csv"], ("mine.csv",)),
-    ("workload compare", ["workload", "compare", "mine.csv", "trace.csv"], ("mine.csv", "trace.csv")),
-    ("workload mix", ["workload", "mix", "mine.csv=2", "trace.csv=1"], ("mine.csv", "trace.csv")),
-    ("workload sql", ["workload", "sql", "--dialect", "duckdb", "--table", "logs"], ()),
-    ("model show", ["model", "show", "model.json"], ("model.json",)),
-    ("gpu show", ["gpu", "show", "h100"], ()),
-    ("stability", ["stability", "--cdf", "mine.csv"], ("mine.csv",)),
-    ("batching", ["batching", "--cdf", "mine.csv"], ("mine.csv",)),
-    ("wait", ["wait", "--cdf", "trace.csv"], ("trace.csv",)),
-    ("calibrate", ["calibrate", "--from", "points.csv", "-o", "made.yaml", "--force"], ("points.csv",)),
-    ("profile show", ["profile", "show", "profile.yaml"], ("profile.yaml",)),
-    ("profile compare", ["profile", "compare", "profile.yaml", "fleetopt-paper"], ("profile.yaml",)),
-    ("profile refit", ["profile", "refit", "profile.points.jsonl", "-o", "made.yaml", "--force"], ("profile.points.jsonl",)),
-    ("profile share", ["profile", "share", "profile.yaml"], ("profile.yaml", "profile.points.jsonl")),
-    ("plan", ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", *QUICK], ("profile.yaml",)),
-    ("plan", ["plan", "--cdf", "mine.csv", "--method", "occupancy", "--slo", "20", "--tpot", "100ms", "--shape", "disaggregated",
-              "--no-options"], ("mine.csv",)),
-    ("plan", ["plan", "--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--rate", "2", "--no-options"], ()),
-    ("plan", ["plan", "--cdf", "hashes.jsonl", "--method", "occupancy", "--slo", "20", "--no-options"], ("hashes.jsonl",)),
-    ("init", ["init", "--cdf", "mine.csv", "--slo", "20"], ("mine.csv",)),
-    ("report", ["report", "plan.yaml", "--options-seconds", "0"], ("plan.yaml",)),
-    ("deploy", ["deploy", "plan.yaml"], ("plan.yaml",)),
-    ("deploy", ["deploy", "plan.yaml", "--to", "compose"], ("plan.yaml",)),
-    ("autoscale", ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"],
-     ("scaler.yaml", "hours.csv", "plan.yaml")),
-    ("check", ["check", "plan.yaml", "--prometheus", "answers.json"], ("answers.json", "plan.yaml")),
-    ("simulate", ["simulate", "plan.yaml", "--requests", "200", "--seeds", "1"], ("plan.yaml",)),
-    ("simulate", ["simulate", "--policies", "wait,mixed", "--rates", "2", "--requests", "100", "-w", "mine.csv"], ("mine.csv",)),
-    ("prices import", ["prices", "import", "vms.csv", "--vendor", "acme", "--date", "2026-10-01"], ("vms.csv",)),
-    ("prices show", ["prices", "show"], ()),
-    ("gpu list", ["gpu", "list"], ()),
-    ("model list", ["model", "list"], ()),
-    ("workload list", ["workload", "list"], ()),
-    ("compress text", ["compress", "text", "log.txt", "--budget", "40"], ("log.txt",)),
-    ("workload import", ["workload", "import", "hashes.jsonl"], ("hashes.jsonl",)),
-)  # fmt: skip
-"""(command whose options are tried, arguments that work, files whose damage is tried)."""
-
-SOUND = {
-    "mine.csv": WORKLOAD, "trace.csv": TRACE, "log.jsonl": JSONL, "config.yaml": CONFIG, "hours.csv": HOURS, "model.json": MODEL,
-    "scrape.txt": SCRAPE, "points.csv": POINTS, "api.yaml": API, "vms.csv": PRICES, "hashes.jsonl": HASHES, "scaler.yaml": SCALER,
-    "answers.json": answers(), "log.txt": "The cache is full. " * 30 + "Nothing waits.\n",
-}  # fmt: skip
-
-
 SLOW = frozenset(
     (
         "--server",
@@ -306,9 +143,12 @@ SLOW = frozenset(
         "--max-seconds",
         "--max-evaluations",
         "--launch",
+        "--host",
+        "--port",
+        "--workers",
     )
 )
-"""What would wait for a server, a device or hours is left alone."""
+"""What would wait for a server, a device or hours, or would serve, is left alone."""
 
 
 class Maker:
@@ -317,25 +157,43 @@ class Maker:
     def __init__(self) -> None:
         self._flags: dict[str, list[str]] = {}
         self.sound = dict(SOUND)
-        self._formats = [text for text, _, _ in FILES.values()]
-        made = ("plan.yaml", "profile.yaml", "profile.points.jsonl")
+        # a file as any other tool may write it
+        self._others = {"workload import": [text for text, _, _ in FILES.values()], "calibrate": list(RESULTS)}
+        made = (
+            "plan.yaml",
+            "profile.yaml",
+            "profile.points.jsonl",
+            "measured.json",
+            "points.jsonl",
+            "served.points.jsonl",
+        )
         with in_folder(self.sound) as folder:
             invoke(["plan", "--cdf", "mine.csv", *QUICK, "-o", "plan.yaml"])
             invoke(["calibrate", "--from", "points.csv", "-o", "profile.yaml", "--force"])
+            served = ["--gpu", "h100", "--model", "llama-3.1-8b", "-o", "served.yaml", "--force"]
+            invoke(["calibrate", "--from", "servers.csv", *served])
+            band = ["--prompts", "prompts.jsonl", "--boundary", "150", "--gamma", "2"]
+            invoke(["compress", "measure", *band, "-o", "measured.json"])
+            invoke(["what-if", "plan.yaml", "--set", "rate=10,20", "--resume", "points.jsonl"])
             self.sound |= {name: (folder / name).read_text() for name in made}
+        self.sound["../own/mine.yaml"] = self.sound["profile.yaml"]
 
     def case(self, seed: int, number: int) -> Case:
         """The case of that number."""
         dice = random.Random(seed * 1_000_003 + number)
         command, arguments, targets = dice.choice(COMMANDS)
         arguments = list(arguments)
-        files = {name: text.encode() for name, text in self.sound.items()}
-        if command == "workload import" and dice.random() < 0.5:
-            # a file as another tool writes it
-            files[targets[0]] = damaged(dice.choice(self._formats), dice)
+        files = found(self.sound, targets)
+        if command == "plan" and "--no-options" not in arguments and dice.random() < 0.7:
+            # what else it could be costs ten times the plan, and reads nothing that the plan has not
+            arguments.append("--no-options")
+        if command in self._others and SERVER not in " ".join(arguments) and dice.random() < 0.5:
+            files[targets[0]] = damaged(dice.choice(self._others[command]), dice)
         elif targets and dice.random() < 0.7:
             victim = targets[0] if dice.random() < 0.8 else dice.choice(targets)
             files[victim] = damaged(self.sound[victim], dice)
+            if dice.random() < 0.1:
+                arguments += self._option(command, dice)
         elif dice.random() < 0.2:
             places = [k for k, a in enumerate(arguments) if not a.startswith("-") and k >= len(command.split())]
             if places:
@@ -364,13 +222,18 @@ class Maker:
         return [] if flag in SLOW else [flag, value] if dice.random() < 0.9 else [flag]
 
 
+def found(sound: dict[str, str], targets: Iterable[str]) -> dict[str, bytes]:
+    """The files of a case: the user's own prices and profiles, which every command reads, only where they are what is tried."""
+    return {name: text.encode() for name, text in sound.items() if not name.startswith("../own/") or name in targets}
+
+
 @contextlib.contextmanager
 def in_folder(files: dict[str, str] | dict[str, bytes]) -> Iterator[Path]:
     """An empty folder with these files, and the way back."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
         # nothing of the user's own is read or changed: names that climb two folders stay inside
-        folder, own = Path(name) / "at" / "work", Path(name) / "own"
+        folder, own = Path(name) / "at" / "work", Path(name) / "at" / "own"
         (Path(name) / "out").mkdir()
         for new in (folder, own):
             new.mkdir(parents=True)
@@ -388,13 +251,53 @@ class Hang(BaseException):
     """A case took too long."""
 
 
-def invoke(arguments: list[str]) -> tuple[int, str, str]:
-    """Exit code, output and errors of a run in this process."""
+@contextlib.contextmanager
+def served(case: Case) -> Iterator[list[str]]:
+    """The arguments of a case, with the address of a server in them where they ask for one."""
+    if not any(SERVER in a for a in case.arguments):
+        yield case.arguments
+        return
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            body = case.files.get(PAGES.get(path, path.strip("/")))
+            self.send_response(200 if body is not None else 404)
+            self.end_headers()
+            # a stream comes piece by piece, as it would from an engine
+            for piece in (body or b"").split(b"\n\n") if path == "/v1/completions" else (body or b"",):
+                self.wfile.write(piece + b"\n\n" * (path == "/v1/completions"))
+                self.wfile.flush()
+                time.sleep(0.001)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that hangs up is no fault of the server's."""
+
+    with Quiet(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
+        try:
+            yield [a.replace(SERVER, f"http://127.0.0.1:{server.server_port}") for a in case.arguments]
+        finally:
+            server.shutdown()
+
+
+def invoke(arguments: list[str], piped: bytes = b"") -> tuple[int, str, str]:
+    """Exit code, output and errors of a run in this process, with what is piped into it."""
     from planner.cli.main import run
 
     out, errors = io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape"), io.StringIO()
     code = 0
-    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(piped), "utf-8")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
             run(arguments)
@@ -421,7 +324,8 @@ def fault(case: Case) -> str | None:
         signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
         signal.setitimer(signal.ITIMER_REAL, 12 * LIMIT_S)
         try:
-            code, _, errors = invoke(case.arguments)
+            with served(case) as arguments:
+                code, _, errors = invoke(arguments, case.files.get("stdin", b""))
         except Hang:
             return f"took more than {LIMIT_S} s"
         except BaseException:
@@ -438,6 +342,8 @@ def fault(case: Case) -> str | None:
         return f"traceback printed: {errors[-300:]!r}"
     if any(not (c.isprintable() or c in "\n\r") for c in errors):
         return f"control characters in the message: {errors[:300]!r}"
+    if code and (errors.count("\n") > MOST_LINES or len(errors) > MOST_LETTERS):
+        return f"{errors.count(chr(10))} lines, {len(errors)} letters said: {errors[:200]!r}"
     if code and not errors.strip():
         return f"exit code {code} without a word"
     if left:
@@ -449,23 +355,44 @@ def fault(case: Case) -> str | None:
     return None
 
 
-def fault_apart(case: Case) -> str | None:
-    """The same of a copy of this process: what a run leaves in memory is not the next one's, and a crash is seen."""
+def faults_apart(cases: Iterable[Case]) -> Iterator[str | None]:
+    """The same of each of many, in copies of this process: what a fault leaves in memory is not the next one's, and a crash is
+    seen."""
+    todo = iter(cases)
+    while some := list(islice(todo, TOGETHER)):
+        while some:
+            for why in _judged(some):
+                yield why
+                del some[0]
+
+
+def _judged(cases: list[Case]) -> Iterator[str | None]:
+    """Verdicts of the first of these cases, from one copy of this process: up to one that failed, or took much memory."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            os.write(writing, (fault(case) or "").encode("utf-8", "replace"))
+            for case in cases:
+                why = fault(case)
+                os.write(writing, json.dumps(why).encode() + b"\n")
+                if why is not None or peak_bytes() > MOST_BYTES // 2:
+                    break
         finally:
             os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as told:
+    told = 0
+    with open(reading, "rb") as answers:
         # a hang that no signal ends inside
-        if not select.select([told], [], [], 15 * LIMIT_S)[0]:
+        while not (hung := not select.select([answers], [], [], 15 * LIMIT_S)[0]) and (line := answers.readline()):
+            told += 1
+            yield json.loads(line)
+        if hung:
             os.kill(child, signal.SIGKILL)
-        why = told.read().decode()
     status = os.waitpid(child, 0)[1]
-    return why or (f"ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else None)
+    if os.WIFSIGNALED(status):
+        yield f"ended by signal {os.WTERMSIG(status)}"
+    elif not told:
+        yield "ended without a word"
 
 
 def forget_peak() -> None:
@@ -494,16 +421,46 @@ def failures(
     seed: int,
     numbers: Iterable[int],
     show: Callable[[str], None] = print,
-    judge: Callable[[Case], str | None] = fault,
+    judge: Callable[[Iterable[Case]], Iterable[str | None]] = lambda cases: map(fault, cases),
 ) -> list[int]:
     """Numbers of the cases that break the rule, each shown with what is wrong."""
     maker, found = Maker(), []
-    for number in numbers:
-        case = maker.case(seed, number)
-        if (why := judge(case)) is not None:
+    made: list[tuple[int, Case]] = []
+
+    def cases() -> Iterator[Case]:
+        for number in numbers:
+            made.append((number, maker.case(seed, number)))
+            yield made[-1][1]
+
+    for why in judge(cases()):
+        number, case = made.pop(0)
+        if why is not None:
             found.append(number)
             show(f"{seed}/{number}: {' '.join(case.arguments)[:160]!r}: {why}")
     return found
+
+
+def warm(commands: Iterable[list[str]], sound: dict[str, str]) -> None:
+    """Import what the commands import, so that no copy of this process does it again."""
+    for arguments in commands:
+        with in_folder(sound), served(Case(arguments, found(sound, sound))) as told:
+            invoke(told)
+    # what no copy will throw away need not be looked through, which would copy its pages
+    gc.collect()
+    gc.freeze()
+
+
+def stopping(tried: Callable[[], int]) -> Callable[..., None]:
+    """What says how far a run came that is asked to stop; a copy of this process stops without a word."""
+    mine = os.getpid()
+
+    def stop(*_: object) -> None:
+        if os.getpid() == mine:
+            sys.stdout.write(f"stopped after {tried():,} cases\n")
+            sys.stdout.flush()
+        os._exit(1)
+
+    return stop
 
 
 def main() -> None:
@@ -519,8 +476,8 @@ def main() -> None:
             if content != SOUND.get(name, "").encode():
                 sys.stdout.write(f"--- {name}\n{content[:3000]!r}\n")
         sys.stdout.write(f"{case.arguments}\n{fault(case)}\n")
-        with in_folder(case.files):
-            sys.stdout.write(f"{invoke(case.arguments)}\n")
+        with in_folder(case.files), served(case) as arguments:
+            sys.stdout.write(f"{invoke(arguments, case.files['stdin'])}\n")
         return
     begun, numbers = time.monotonic(), []
 
@@ -528,6 +485,8 @@ def main() -> None:
         for number in range(given.cases):
             if time.monotonic() - begun > given.seconds:
                 return
+            if number % EACH == 0 and number:
+                sys.stderr.write(f"{number:,} cases after {time.monotonic() - begun:.0f} s\n")
             numbers.append(number)
             yield number
 
@@ -535,19 +494,11 @@ def main() -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def stopped(*_: object) -> None:
-        show(f"stopped after {len(numbers):,} cases")
-        os._exit(1)
-
-    signal.signal(signal.SIGTERM, stopped)
-    # what the commands import is not imported again by every copy
-    maker = Maker()
-    for _, arguments, _ in COMMANDS:
-        with in_folder(maker.sound):
-            invoke(arguments)
-    found = failures(given.seed, in_time(), show, fault_apart)
-    show(f"{len(numbers):,} cases, {len(found)} failures")
-    sys.exit(bool(found))
+    signal.signal(signal.SIGTERM, stopping(lambda: len(numbers)))
+    warm((arguments for _, arguments, _ in COMMANDS), Maker().sound)
+    wrong = failures(given.seed, in_time(), show, faults_apart)
+    show(f"{len(numbers):,} cases, {len(wrong)} failures")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

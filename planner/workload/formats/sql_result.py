@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.documents import Rows
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
@@ -38,7 +38,7 @@ def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
     labels: list[str] = []
     problems: list[str] = []
     with source.open_text() as text:
-        reader = csv.reader(text, delimiter=source.head().delimiter)
+        reader = Rows(text, source.name, source.head().delimiter)
         header = [normal_name(cell) for cell in next(reader, [])]
         at = [header.index(name) for name in _NAMES]
         for row in reader:
