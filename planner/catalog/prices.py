@@ -183,14 +183,24 @@ def _problems(cell: dict[str, str], known: set[str]) -> list[str]:
 
 
 def save_offers(found: Iterable[Offer], name: str) -> Path:
-    """Write a list into the user's folder, replacing the one of that name; it appears complete or not at all."""
+    """Write a list into the user's folder, replacing the one of that name; it appears complete or not at all.
+
+    Raises
+    ------
+    InputError
+        It cannot be written; or it could not be read again, and every later plan would stumble over it.
+    """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
-    rows.writerows([getattr(offer, c) for c in COLUMNS] for offer in found)
+    gpus = set()
+    for offer in found:
+        gpus.add(offer.gpu)
+        rows.writerow([getattr(offer, c) for c in COLUMNS])
     folder = user_directory()
     refuse_homeless(folder, "FLEETOPT_PRICES")
     path = folder / f"{name}.csv"
+    parse_offers(text.getvalue(), f"{path}, as it would be written", gpus, own=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -352,6 +352,12 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     "a port beyond ports": ([*GATEWAY, "--port", "99999999"], {}),
     "a host that is none": ([*GATEWAY, "--host", "\x1b[2J"], {}),
     "a band without end": ([*GATEWAY, "--gamma", "inf"], {}),
+    "a vendor of blanks": (["prices", "import", "vms.csv", "--vendor", " ", "--name", "mine"], {}),
+    "a vendor in two lines": (["prices", "import", "vms.csv", "--vendor", "a\u2028b", "--name", "mine"], {}),
+    "a price of the thousandth part of a GPU": (
+        ["prices", "import", "vms.csv", "--vendor", "acme"],
+        {"vms.csv": SOUND["vms.csv"].replace("H100,1.0", "H100,1e-9").replace("3.29", "1e14").encode()},
+    ),
     "a profile's name climbs": (["calibrate", "--from", "points.csv", "--name", "../../x"], {}),
 }
 
