@@ -401,8 +401,7 @@ def main() -> None:
         "",
         "KV blocks (memory is counted in tokens), speculative decoding, priorities, preemption with prefix-cache reuse,",
         "overlap of scheduling and execution, and the e term. Constants that were fitted: share of arrivals join-shortest-queue",
-        "sends after a departure (0.33, development set), share of the slow fluctuations that reach a queue for slots or memory",
-        "(0.15; hold-out cases took part in this one). Everything else is derived.",
+        "sends after a departure (0.33, development set). Everything else is derived.",
         "",
     ]
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+from planner.queueing.erlang import erlang_c
 from planner.queueing.mixed.accuracy import METRICS, REGIONS
 from planner.queueing.mixed.backlog import fixed_count_backlog, solve_backlog
 from planner.queueing.mixed.draws import PromptDraws, bounded_quantile, lattice, poisson_quantile, stratified_rows
@@ -236,14 +237,45 @@ def test_the_rate_is_the_pools():
     assert np.allclose(one.ttft_s, many.ttft_s) and one.load == pytest.approx(many.load)
 
 
+@pytest.mark.parametrize("slots", [8, 16, 64])
+@pytest.mark.parametrize("load", [0.8, 0.9, 0.95])
+def test_waits_for_slots_are_erlangs_where_outputs_are_geometric(slots, load):
+    """Iterations of one length, prompts that cost nothing: M/M/c, as nearly as 200 iterations are a continuous life."""
+    outputs = np.arange(1.0, 4001.0)
+    engine = MixedReplica(
+        t0=0.02, w=0.0, b=0.0, c=0.0, h=0.0, g=0.0, a=0.0, input_tokens=np.full(outputs.size, 10.0), output_tokens=outputs + 1,
+        weight=(1 - 1 / 200.0) ** (outputs - 1), token_budget=1e6, max_num_seqs=slots,
+    )  # fmt: skip
+    most = slots / (201 * 0.02)
+    found = engine.predict(load * most, 1, "random", (0.99,)).ttft_s[0]
+    waits = float(erlang_c(float(slots), load * slots))
+    exact = math.log(waits / 0.01) / (most * (1 - load))
+    # half an iteration until it begins and one of its own; 4,096 points know a P99 to some per cent
+    assert found == pytest.approx(exact + 0.03, rel=0.035)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "outputs", "simulated"),
+    [([4000.0, 200.0], [20.0, 400.0], (1.465, 3.258)), ([200.0, 4000.0], [20.0, 400.0], (3.267, 7.528))],
+)
+def test_a_queue_for_slots_hangs_on_what_requests_take_not_on_their_steps_alone(prompts, outputs, simulated):
+    """At load 0.9; 4,000,000 requests of benchmarks/mixed_simulator.py each, whose P99 is known to 1 and 2%."""
+    engine = MixedReplica(
+        **ENGINE, input_tokens=prompts, output_tokens=outputs, token_budget=8192, max_num_seqs=16
+    )  # fmt: skip
+    found = engine.predict(0.9 * engine.max_throughput().per_s, 1, "random", (0.9, 0.99)).ttft_s
+    # by the steps alone both were taken alike: 1.72 times the simulated P99, and 0.93 times
+    assert found == pytest.approx(simulated, rel=0.12)
+
+
 def test_fewer_wait_for_slots_where_requests_come_in_turn():
     engine = replica(max_num_seqs=16)
     rate = 0.85 * engine.max_throughput().per_s
     # 1,000,000 requests of benchmarks/mixed_simulator.py each, known to 2%
     for replicas, simulated in ((1, 2.040), (2, 1.311), (4, 0.938), (16, 0.694)):
         p99 = engine.predict(replicas * rate, replicas, "rr", (0.99,)).ttft_s[0]
-        # as for random routing, some pessimism; taken for Poisson, the arrivals made it 2.9 times the simulated at 16 replicas
-        assert 0.98 * simulated < p99 < 1.25 * simulated
+        # some pessimism; taken for Poisson, the arrivals made it 2.9 times the simulated at 16 replicas
+        assert 0.98 * simulated < p99 < 1.15 * simulated
 
 
 def test_shortest_queue_is_better_than_random():

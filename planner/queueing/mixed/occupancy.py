@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,7 +153,10 @@ def occupancy_law(
         Replicas sharing one queue (join-shortest-queue); 1 is one replica alone.
     spread, queue_spread : float
         Variance over that of the product form, while sequences find room and while they wait. As in the stationary
-        density of a diffusion, :math:`\pi\propto\exp\int 2\mu/\sigma^2`, the logarithms of the ratios are divided by it.
+        density of a diffusion, :math:`\pi\propto\exp\int 2\mu/\sigma^2`, the logarithms of the ratios are divided by it. How many
+        wait hardly hangs on what lengthens their queue (Erlang's C on the law of lives), so that the density there is as much
+        lower as the queue is longer; where numbers swing more than by chance, as slowly as they forget, it is between that of
+        quick noise, ``spread`` times as high, and that of a mixture of steady states, at their geometric mean.
     """
     if work_rate <= 0:
         return Occupancy(np.zeros(1), np.ones(1))
@@ -171,11 +175,13 @@ def occupancy_law(
         steps: Array = np.log(np.maximum(ratio, 1e-12)) / np.where(beyond, queue_spread, spread)
         return steps
 
+    lower = math.log(queue_spread) - (0.5 if spread > 1.0 else 1.0) * math.log(spread)
     first, last, stride = 0, states, max(1, -(-states // MOST_STATES))
     while True:
         total = np.arange(first + 1, last + 1, stride, dtype=float)
         log_law = np.concatenate(([0.0], np.cumsum(logarithms(total) * stride)))
         total = np.concatenate(([float(first)], total))
+        log_law -= np.where(total / pooled > capacity.typical, lower, 0.0)
         log_law -= log_law.max()
         if stride == 1:
             break

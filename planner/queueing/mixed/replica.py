@@ -44,9 +44,6 @@ JSQ_AFTER_DEPARTURE = 0.33
 # Replicas of a pool that are followed together: the answer has converged there, and each replica of a larger pool is treated
 # as one of this many.
 MOST_POOLED = 128
-# Share of the slow fluctuations that reaches a queue for slots or memory: where all slots are held, prefill comes only as
-# they fall free. Fitted on simulations of slot- and memory-bound engines.
-QUEUE_SHARE = 0.15
 # Largest skewness of the room for sequences that is drawn: beyond, the law of gamma's quantiles in use is none.
 MOST_SKEW = 4.0
 # Requests in flight at a replica below which two choices are taken for one: most replicas are empty, and the waits few.
@@ -439,25 +436,50 @@ class MixedReplica:
         skew = min(max(third / variance**1.5, 0.0), MOST_SKEW)
         return Capacity(capacity.slots, capacity.kv_mean, math.sqrt(variance), skew)
 
-    def _holding_scv(self, capacity: Capacity, load: float, pooled: int = 1) -> float:
-        """Squared coefficient of variation of what requests hold for a while: a slot, or memory where that is scarcer.
+    def _drain_scv(self, capacity: Capacity, load: float, pooled: int = 1) -> float:
+        """Squared coefficient of variation of what requests take of a full replica's time.
 
-        Of lives that vary more than exponential ones what a queue for slots meets before it is over, as in
-        :class:`planner.queueing.slots.wait.SlotWait`.
+        A queue for slots or memory is over as the requests ahead are served: of a full replica's time each takes iterations, its
+        steps or what it holds over what a replica holds at once, and what its prompt makes iterations longer. Of decodes that vary
+        more than exponential ones what such a queue meets before it is over, as in :class:`planner.queueing.slots.wait.SlotWait`.
         """
-        law = self._law
+        law, limit = self._law, self.max_throughput()
         if law.mean_steps <= 0:
             return 0.0
-        of_slots = law.mean_steps2 / law.mean_steps**2 - 1
-        if of_slots > 1.0:
-            horizon = HORIZON * (1 + of_slots) / 2 / ((1 - load) * math.sqrt(max(pooled * capacity.slots - 1.0, 1.0)))
-            beyond = np.maximum(law.steps - horizon * law.mean_steps, 0.0)
-            met = float(law.probability @ (law.steps**2 - beyond**2)) / law.mean_steps**2 / -math.expm1(-horizon) - 1
-            of_slots = min(max(met, 1.0), of_slots)
-        if not math.isfinite(capacity.kv_mean):
-            return of_slots
-        by_slots = float(normal_cdf((capacity.kv_mean - capacity.slots) / capacity.kv_spread))
-        return by_slots * of_slots + (1 - by_slots) * (law.mean_kv2 / law.mean_kv**2 - 1)
+        p, attention = law.probability, self._a * law.pairs
+        by_slots = 1.0
+        if math.isfinite(capacity.kv_mean):
+            by_slots = float(normal_cdf((capacity.kv_mean - capacity.slots) / capacity.kv_spread))
+        kv = law.steps * (law.own + (law.steps + 1) / 2)
+        held = by_slots * law.steps / law.mean_steps + (1 - by_slots) * kv / law.mean_kv
+        full, prompts = limit.iteration_s, limit.per_iteration * law.mean_prefill
+        alone = float(self._cost(limit.decodes, np.array(0.0)))
+        if limit.binding == "budget":
+            # every token takes its place
+            places = full - self._cost.per_decode * limit.decodes - limit.per_iteration * float(p @ attention)
+            alone = places * limit.decodes / (limit.decodes + prompts) + self._cost.per_decode * limit.decodes
+        # the contexts of a replica that holds as many sequences as it may differ
+        contexts = by_slots * self._g * (law.prompt + (law.steps + 1) / 2 - law.context)
+        decoding = held * min(alone / full, 1.0) + law.steps * contexts * limit.per_iteration / full
+        rest = max(full - alone - limit.per_iteration * float(p @ attention), 0.0)
+        reading = (rest * law.tokens / law.mean_prefill + limit.per_iteration * attention) / full
+        of_decodes, of_prompts = float(p @ decoding), float(p @ reading)
+        together = float(p @ (decoding * reading)) - of_decodes * of_prompts
+        variance = self._met(decoding, pooled * capacity.slots, load) + 2 * together
+        variance += float(p @ reading**2) - of_prompts**2
+        return variance / (of_decodes + of_prompts) ** 2
+
+    def _met(self, decoding: Array, slots: float, load: float) -> float:
+        """What a queue before ``slots`` meets of the variance of what ``decoding`` takes, row by row, before it is over."""
+        law = self._law
+        mean, second = float(law.probability @ decoding), float(law.probability @ decoding**2)
+        scv = second / mean**2 - 1 if mean > 0 else 0.0
+        if scv <= 1.0:
+            return second - mean**2
+        horizon = HORIZON * (1 + scv) / 2 / ((1 - load) * math.sqrt(max(slots - 1.0, 1.0)))
+        beyond = np.maximum(1.0 - horizon * law.mean_steps / np.maximum(law.steps, 1e-9), 0.0)
+        met = float(law.probability @ (decoding**2 * (1.0 - beyond**2))) / -math.expm1(-horizon) - mean**2
+        return min(max(met, mean**2), second - mean**2)
 
     def _prompts_ahead(self, base: Backlog, rate: float) -> tuple[float, float]:
         """Mean and variance over time of the tokens of prompts that are computed or wait for it [tokens], [tokens^2]."""
@@ -614,11 +636,9 @@ class MixedReplica:
         plain = occupancy_law(rate * steps, nodes[1:], memory.mean[1:], free, load)
         variance = plain.variance
         spread = max((swing.decodes - fast) / max(variance, 1e-9), 0.03)
-        # requests in line are delayed by the scatter of arrivals and of what those ahead hold: a slot, or memory, for a while
-        scv = self._holding_scv(capacity, load)
-        held = swing.context if math.isfinite(capacity.kv_mean) else swing.decodes
-        strays = max((held - fast) / max(variance, 1e-9), 0.03)
-        queue_spread = max((dispersion + scv + QUEUE_SHARE * (strays - 1)) / 2, 0.05)
+        # requests in line are delayed by the scatter of arrivals and of what those ahead take
+        scv = self._drain_scv(capacity, load)
+        queue_spread = max((dispersion + scv) / 2, 0.05)
         return occupancy_law(rate * steps, nodes[1:], memory.mean[1:], capacity, load, 1, spread, queue_spread)
 
     def _integrate(
@@ -643,7 +663,7 @@ class MixedReplica:
         served = np.minimum(present, room_for)
         waits = present >= room_for
         # as many departures as there are ahead, and the next one
-        slot_wait = np.where(waits, (present - room_for - np.log1p(-u[15])) / limit.per_s, 0.0)
+        slot_wait = np.where(waits, _in_line(present - room_for, u[15], rate, limit.per_s), 0.0)
         centre = float(served.mean())
         at = int(np.argmin(np.abs(nodes - centre)))
         if nodes.size > 1:
@@ -822,7 +842,7 @@ class MixedReplica:
             mean_n = rate * float(np.mean(points.steps * tpot))
             little = rate * float(np.mean(ttft + points.steps * tpot))
             shift += 0.8 * (little - float(pool.mean()))
-        slot_wait = np.where(waits, np.maximum(pool - room_for - np.log1p(-u[15]), 0.0) / limit.per_s, 0.0)
+        slot_wait = np.where(waits, np.maximum(_in_line(pool - room_for, u[15], rate, limit.per_s), 0.0), 0.0)
         iteration = float(np.interp(float(pool.mean()), nodes, chains.mean(chains.duration)))
         return _Outcome(
             ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
@@ -857,8 +877,8 @@ class MixedReplica:
         swing = self._fluctuations(rate, centre, nodes, chains, chains.mean(chains.duration), 1.0)
         variance = occupancy_law(rate, at, residence, free, load, replicas).variance * replicas
         spread = max(swing.decodes / max(variance, 1e-9), 0.3)
-        scv = self._holding_scv(capacity, load, replicas)
-        return capacity, spread, max((1 + scv + QUEUE_SHARE * (spread - 1)) / 2, 0.05), swing
+        scv = self._drain_scv(capacity, load, replicas)
+        return capacity, spread, max((1 + scv) / 2, 0.05), swing
 
     def _solve_shared(self, rate: float, load: float, replicas: int) -> _Outcome:
         """Join-shortest-queue: replicas held at the pool's mean, its total a product form."""
@@ -949,7 +969,7 @@ class MixedReplica:
             mean_n = rate * float(np.mean(points.steps * tpot))
             little = rate * float(np.mean(ttft + points.steps * tpot))
             shift += 0.8 * (little - float(held.mean()))
-        slot_wait = np.where(waits, (mean_present - room_for - np.log1p(-u[15])) / limit.per_s, 0.0)
+        slot_wait = np.where(waits, _in_line(mean_present - room_for, u[15], rate, limit.per_s), 0.0)
         iteration = float(np.interp(float(held.mean()), nodes, chains.mean(chains.duration)))
         return _Outcome(
             ttft + slot_wait, tpot, decodes, mean_n, float(waits.mean()), iteration, (steps + 1) * iteration
@@ -961,3 +981,14 @@ def _normal(u: Array) -> Array:
 
     z: Array = ndtri(u)
     return z
+
+
+def _in_line(ahead: Array, u: Array, rate: float, most: float) -> Array:
+    r"""Wait for as many departures as there are ``ahead``, and the next one [s].
+
+    Whose wait is long waits for slow departures: the tail of the wait is as much longer as it is before one exponential server,
+    where the number falls by :math:`-\ln\rho` from one to the next and the wait by :math:`1-\rho` in a service.
+    """
+    load = min(rate / most, 0.9999)
+    wait: Array = (-math.log(load) / (1 - load) * ahead - np.log1p(-u)) / most
+    return wait
