@@ -379,7 +379,7 @@ def fit_server(
     Parameters
     ----------
     points
-        Loads and what was measured under them.
+        Loads and what was measured under them; one given twice counts once.
     prior
         Estimate of the GPU and model; ``None`` = not known, orders of magnitude are taken from the data.
     scheduling
@@ -414,6 +414,8 @@ def fit_server(
     problems = [f"server point {i}: {text}" for i, p in enumerate(points, 1) for text in p.problems()]
     if problems:
         raise InputError.from_problems(problems)
+    # no clock says the same twice to the last digit: a line copied is one measurement, and two thousand of it would take minutes
+    points = list(dict.fromkeys(points))
     shapes = sorted({p.shape for p in points})
     if not shapes or (prior is None and len(shapes) < ENOUGH_SHAPES):
         raise CalibrationError(

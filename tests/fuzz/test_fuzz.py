@@ -352,6 +352,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     "a port beyond ports": ([*GATEWAY, "--port", "99999999"], {}),
     "a host that is none": ([*GATEWAY, "--host", "\x1b[2J"], {}),
     "a band without end": ([*GATEWAY, "--gamma", "inf"], {}),
+    "a load measured 2,000 times": (RESULT, {"result.json": 2000 * (json.dumps(VLLM) + "\n").encode()}),
     "a vendor of blanks": (["prices", "import", "vms.csv", "--vendor", " ", "--name", "mine"], {}),
     "a vendor in two lines": (["prices", "import", "vms.csv", "--vendor", "a\u2028b", "--name", "mine"], {}),
     "a price of the thousandth part of a GPU": (
