@@ -147,6 +147,9 @@ class PoolArrivals:
             pool_rate = copies * trace.rate_per_s
         most = max(int(servers + 1e-9), 1)
         work, whole = work_s(own), None if whole_s is None else whole_s(own)
+        if whole is not None:
+            # each prompt alone in its iterations, which those that wait share: no more in all than full iterations take
+            work = work * min(1.0, float(np.mean(whole)) / float(np.mean(work)))
         # as many at every size, and of the same stretches: a replica more may not look worse because others are followed
         usual = max(pool_rate * float(np.mean(work if whole is None else whole)) / USUAL_LOAD, 1.0)
         seen, alone = balanced, copies <= 1.0 or self.growth == "use"

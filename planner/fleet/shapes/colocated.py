@@ -182,8 +182,9 @@ class Colocated(Fleet):
 
     def _bears(self, pool: Pool, traffic: float) -> bool:
         """Whether a small pool keeps its promises at `traffic` times its rate; ``False`` of a large one, whose trials say it."""
-        n = pool.size.replicas
-        if n > FEW_REPLICAS:
+        n, at = pool.size.replicas, pool.arrival_rate_per_s * traffic
+        # the utilization cap says no without a prediction, the dearest there are
+        if n > FEW_REPLICAS or at > self.promises.utilization_cap * n * pool.capacity_per_s * (1.0 + 1e-9):
             return False
         key = (pool.name, traffic)
         if key not in self._borne:
@@ -191,7 +192,6 @@ class Colocated(Fleet):
             slow, slower = at_slow_end(pool, self.promises.latency, self.levels)
             found = slower if slow >= traffic else None
             if found is None or broken(found, self.promises.latency) is not None:
-                at = pool.arrival_rate_per_s * traffic
                 asked = pool.model, at, n, self.promises.latency, self.levels
                 # it is told as about so many replicas
                 found = jammed(*asked, beyond=0.0) or looked_at(*asked)
