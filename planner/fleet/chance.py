@@ -115,7 +115,7 @@ def at_slow_end(pool: Pool, promises: Sequence[Promise], levels: tuple[float, ..
     """Times at the slow end of the profile's band over those of the profile, and the pool at so many times its traffic.
 
     To follow what queues at a pool that is nearly full then takes seconds: fewer requests of its path come first, and do where
-    they are far beyond a promise.
+    they are far beyond a promise. Halfway there does where a promise is broken already: the chance is where it begins to be.
     """
     slow = 1.0 + max(pool.option.profile.band, 0.05)
     model, n = pool.model, pool.size.replicas
@@ -128,6 +128,11 @@ def at_slow_end(pool: Pool, promises: Sequence[Promise], levels: tuple[float, ..
         found = evaluate_pool(rougher, rate, n, levels)
         if excess_of(found, promises) > CLEAR:
             return slow, found
+        halfway = math.sqrt(slow)
+        if not model.takes_long(rate / halfway, n):
+            found = evaluate_pool(model, rate / halfway, n, levels)
+            if excess_of(found, promises) > 0.0:
+                return halfway, found
     return slow, evaluate_pool(model, rate, n, levels)
 
 
