@@ -240,10 +240,14 @@ class FleetProblem(SearchGrid):
         """Whether a pool was sized and keeps its promises at no number of replicas."""
         return (i, j, k) in self.known.pools and self.known.pools[i, j, k] is None
 
-    def best(self, i: int, j: int) -> Pool | None:
-        """The cheapest pool between two states over all options."""
+    def best(self, i: int, j: int, below: float = math.inf) -> Pool | None:
+        """The cheapest pool between two states over all options; ``None`` where none costs less than `below` [USD/hour]."""
         if (i, j) not in self.known.cheapest:
-            self.known.cheapest[i, j] = self._choose(i, j)
+            found = self._choose(i, j, below)
+            if found is None and below < math.inf:
+                # what it costs beyond is not known
+                return None
+            self.known.cheapest[i, j] = found
         return self.known.cheapest[i, j]
 
     def _choose(self, i: int, j: int, below: float = math.inf) -> Pool | None:
@@ -261,6 +265,8 @@ class FleetProblem(SearchGrid):
             usual = float(np.median([*learned.values()])) if learned else 1.0
             thought = needs * [learned.get(k, usual) for k in range(len(self.options))]
             costs = thought * [o.price.least_usd_per_replica_hour for o in self.options]
+        # a proof asks whether a pool costs so little, not how little: of most engines one prediction says no
+        asked = below < math.inf and self.limit() is None
         best: Pool | None = None
         own = -1
         for k in np.argsort(np.where(np.isfinite(costs), costs, np.inf), kind="stable").tolist():
@@ -268,7 +274,7 @@ class FleetProblem(SearchGrid):
             if float(self.option_bounds[k, i, j]) >= least - self.trifle:
                 continue
             most = math.inf if math.isinf(least) else self.options[k].price.most_below(least)
-            if best is None and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
+            if best is None and not asked and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
                 # far fewer are thought to do: the load often decides, whatever the guess is scaled by
                 found = self.candidate(i, j, k, self._first_number(i, j, k, float(thought[k]) if learned else None))
                 best, own = (found, k) if found is not None and found.cost_usd_per_hour < least else (None, -1)

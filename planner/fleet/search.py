@@ -58,7 +58,8 @@ class PathSearch:
         Lower bounds of the edge costs, shape (states, states); inf where an edge is not allowed. Row 0 is the bottom
         state, the last column the top state. Changed in place as edges become exact.
     refine
-        ``refine(i, j) -> (cost, exact)``: a better bound, or the exact cost, of one edge; inf when infeasible.
+        ``refine(i, j, room) -> (cost, exact)``: a better bound, or the exact cost, of one edge; inf when infeasible. An edge that
+        costs `room` or more is on no path that is cheaper than the best known: that it does is as good as its cost.
     max_edges
         K.
     should_stop
@@ -74,7 +75,7 @@ class PathSearch:
     def __init__(
         self,
         bounds: FloatArray,
-        refine: Callable[[int, int], tuple[float, bool]],
+        refine: Callable[[int, int, float], tuple[float, bool]],
         max_edges: int,
         should_stop: Callable[[], bool] = lambda: False,
         guide: FloatArray | None = None,
@@ -110,7 +111,9 @@ class PathSearch:
             # the last pool, of the longest requests, is guessed worst: another path may be cheapest once it is known
             for i, j in reversed(open_edges):
                 hoped = self._hoped(i, j)
-                examined += self._refine(i, j)
+                # of the cheapest path by the bounds nothing that goes through the edge leaves more for it
+                room = math.inf if self.guide is not None else self._best_cost - (hoped_for - hoped)
+                examined += self._refine(i, j, room)
                 if self._hoped(i, j) > hoped * (1.0 + 1e-12):
                     break
             assert path is not None
@@ -120,8 +123,8 @@ class PathSearch:
         """What an edge is thought to cost."""
         return float((self.bounds if self.guide is None else self.guide)[i, j])
 
-    def _refine(self, i: int, j: int) -> int:
-        value, exact = self.refine(i, j)
+    def _refine(self, i: int, j: int, room: float = math.inf) -> int:
+        value, exact = self.refine(i, j, room)
         self.bounds[i, j] = max(value, self.bounds[i, j])
         self.exact[i, j] = exact
         if self.guide is not None:

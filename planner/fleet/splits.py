@@ -41,7 +41,7 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
     limit = problem.limit()
     refined: set[tuple[int, int]] = set()
 
-    def refine(i: int, j: int) -> tuple[float, bool]:
+    def refine(i: int, j: int, room: float) -> tuple[float, bool]:
         """A closer bound of a pool's cost, or the cost itself, and whether it is final."""
         if problem.is_empty(i, j):
             return 0.0, True
@@ -55,8 +55,10 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
                 return bound, math.isinf(bound)
         if (i, j) != (0, top) and (bound := problem.closer_bound(i, j)) > bounds[i, j] * (1.0 + 1e-12):
             return bound, math.isinf(bound)
-        found = problem.best(i, j)
-        return (math.inf if found is None else found.cost_usd_per_hour), True
+        # a proof asks of most pools only whether they leave room for a cheaper fleet: one prediction of every option
+        below = room if limit is None else math.inf
+        found = problem.best(i, j, below)
+        return (below, math.isinf(below)) if found is None else (found.cost_usd_per_hour, True)
 
     bounds = problem.bounds.copy()
     guide = None

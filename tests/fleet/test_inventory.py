@@ -121,6 +121,16 @@ def of_bursts(seed: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3))])
+def test_a_proof_without_an_inventory_too(seed: int) -> None:
+    """A proof asks of most pools only whether they cost too much; enumeration sizes every one."""
+    options = {**of_bursts(seed), "inventory": {}, "boundaries": [1024.0, 3072.0], "max_evaluations": 0}
+    plan = fo.plan("azure", **options)
+    assert plan.search.gap_usd_per_hour == 0.0
+    best = enumerated(PlanInputs.from_dict(options), fo.load_workload("azure"))
+    assert plan.cost_usd_per_hour == pytest.approx(best, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     "seeds", [[0, 1], pytest.param([*range(2, 7), 18], marks=pytest.mark.long)], ids=["quick", "all others"]
 )

@@ -21,8 +21,10 @@ def _exhaustive(costs: np.ndarray, max_edges: int) -> float:
     return best
 
 
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("seed", range(100))
-def test_the_refined_path_is_the_optimum_of_all_paths(seed: int) -> None:
+def test_the_refined_path_is_the_optimum_of_all_paths(seed: int, whole: bool) -> None:
+    """Also where an edge that leaves no room for a cheaper path is said to be that dear instead of what it costs."""
     rng = np.random.default_rng(seed)
     size, k = int(rng.integers(3, 8)), int(rng.integers(1, 4))
     exact = rng.integers(1, 20, (size, size)).astype(float)
@@ -31,9 +33,9 @@ def test_the_refined_path_is_the_optimum_of_all_paths(seed: int) -> None:
     bounds = np.where(np.isfinite(exact), np.floor(exact * rng.uniform(0.3, 1.0, exact.shape)), math.inf)
     refined = []
 
-    def refine(i: int, j: int) -> tuple[float, bool]:
+    def refine(i: int, j: int, room: float) -> tuple[float, bool]:
         refined.append((i, j))
-        return float(exact[i, j]), True
+        return (float(exact[i, j]), True) if whole or exact[i, j] < room else (room, False)
 
     outcome = PathSearch(bounds.copy(), refine, k).run()
     assert outcome.cost == _exhaustive(exact, k)
@@ -70,7 +72,7 @@ def test_a_stopped_search_reports_its_gap() -> None:
     exact = np.full((4, 4), math.inf)
     exact[0, 3], exact[0, 1], exact[1, 3], exact[0, 2], exact[2, 3] = 10.0, 3.0, 4.0, 4.0, 5.0
     bounds = np.where(np.isfinite(exact), exact - 2.0, math.inf)
-    search = PathSearch(bounds, lambda i, j: (float(exact[i, j]), True), 2, should_stop=lambda: True)
+    search = PathSearch(bounds, lambda i, j, room: (float(exact[i, j]), True), 2, should_stop=lambda: True)
     search.consider((0, 3))
     outcome = search.run()
     assert (outcome.cost, outcome.lower_bound, outcome.proven) == (10.0, 3.0, False)
