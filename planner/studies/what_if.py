@@ -316,6 +316,10 @@ def _column(promise: Promise) -> str:
     return promise.column if promise.kind == GOODPUT else f"{promise.label.lower().replace(' ', '_')}_s"
 
 
+AT_ONCE = 50
+"""Points of a task at most: those of a task that is cut off are planned again when a sweep is resumed."""
+
+
 def _answers(
     asked: Sequence[Asked], wanted: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, SweepPoint]]:
@@ -326,7 +330,7 @@ def _answers(
             yield k, _point(asked[k])
         return
     # neighbours go together: they share their traffic, which is sent once, and what is known of it
-    size = max(1, len(wanted) // (2 * getattr(executor, "_max_workers", 4)))
+    size = min(max(1, len(wanted) // (2 * getattr(executor, "_max_workers", 4))), AT_ONCE)
     futures = {
         executor.submit(_points, [asked[k] for k in wanted[at : at + size]]): wanted[at : at + size]
         for at in range(0, len(wanted), size)
