@@ -257,7 +257,7 @@ REGIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 
 def evaluate(data: Path) -> list[dict[str, Any]]:
-    """One row per case, with the error of each method; `general` is the conservative maximum with the exact routes closed."""
+    """One row per case, with the error of each method; `general` is the same with the exact routes closed."""
     rows = []
     for kind, name, law, load, c, q, value, half in cases(data):
         sampled = ServiceLaw("hidden", 1.0, law.scv, law.third, law.partial_moments)
@@ -312,8 +312,8 @@ and {simulated} simulated ones (lognormal, two-point, constant, gamma, truncated
 left out where P(wait) is within 16 % of 1 - q: there it is nearly 0 and a relative error says nothing.
 
 Errors are predicted/true - 1 of one quantile; negative is optimistic. `conservative` is the default of
-`planner.queueing.mgc.wait_quantile`: exact where the law has an exact solution, else the maximum. `general` is the same with
-the exact routes closed, so it shows the maximum itself also on H2 and constants: what a measured law gets.
+`planner.queueing.mgc.wait_quantile`: exact where the law has an exact solution, else the nearest mixture or the maximum.
+`general` is the same for a law that does not say that it is one of phases or a constant: what a measured law gets.
 
 ## Everywhere
 
@@ -324,22 +324,28 @@ Below its simulated value by more than the interval: {len(beyond)} of {len(noisy
 
 {count} laws drawn at random (`--laws`), 2 to 32 servers, loads of 0.3 to 0.9. Phase-type queues of up to {EXACT_STATES} states
 are solved exactly (`tests/golden/make_mph_c.py`), the others simulated: 2 million waits each, 512 streams side by side; the
-interval is that of 16 groups of streams. Lengths that part into two classes are solved exactly with as many Erlang stages for each
-as its spread and the states allow (up to 16 servers), and what the missing stages add is extrapolated; beyond 16 servers the long
-ones are exponential, a bound, and Erlang of order two, scaled from fewer servers with as much slack over their root, as three
-exponential phases are. The states are shared out once for the median and once for the tail, and of the two waits, both too long,
-the shorter is taken; beyond 16 servers what those are below the maximum there is taken off it. Shares kept of what is extrapolated
-were chosen on these three tables; the fourth was drawn after that and looked at once.
+interval is that of 16 groups of streams.
+
+A law without an exact solution is taken for the nearest mixture of two or three Erlang laws, whose queue is exact: of the law of
+what is left of a length under way (before one server nothing else counts) it keeps the density at zero and the mean, and is the
+nearest otherwise. Up to 16 servers there are as many stages as the states allow (six at most); beyond, two phases, and what the
+third changes is told by 16 servers with as much slack over their root; beyond 64, those too. Waits are longer by three times the
+distance of the two laws (root mean square), P(wait) by half of it. A quantile that comes of lengths whose tail the mixture lacks
+(Pareto's, where one long request leaves the other servers overloaded) is not taken from it. Where the distance is above 0.012 the
+answer is the shorter of that wait and of what needs no mixture. That is the maximum or, where lengths part into two classes, as
+many Erlang stages for each as its spread and the states allow (up to 16 servers), and what the missing stages add is extrapolated;
+beyond 16 servers the long ones are exponential, a bound, and Erlang of order two, scaled from fewer servers with as much slack over
+their root. Shares kept of what is extrapolated were chosen on these tables; the distance's weights on other laws (lognormal,
+Pareto, gamma, Coxian, points, traces).
 
 {drawn}
 A simulated law with a quantile that came out more than 2 % below its interval, or more than 60 % above it, is simulated again,
-{LONGER} times as long. The one quantile that stays above 60 % is a median: two Erlang laws at 6 servers and load 0.9 that overlap,
-so that they are not told apart.
+{LONGER} times as long. The worst that is left are two constant lengths, whose mixture is far.
 
 Not covered: arrivals that are not Poisson (see the burst corrections), loads above 0.99, infinite variance, more than 256
-servers (checked for limits only), number of servers that is not whole. The maximum is pessimistic, up to several times,
-where P(wait) is small or the quantile is the median, and the wait a few per cent of a service time: with many servers
-and a heavy tail the exponential forms see every arrival behind the average, not behind what is usual.
+servers (checked for limits only), number of servers that is not whole. Where only two moments are known the maximum is the answer:
+pessimistic, up to several times, where P(wait) is small or the quantile is the median, and the wait a few per cent of a service
+time: with many servers and a heavy tail the exponential forms see every arrival behind the average, not behind what is usual.
 
 {len(rows)} cases in {seconds:.0f} s on one core.
 """

@@ -16,6 +16,8 @@ type_array = npt.NDArray[np.float64]
 LIMIT_PHASE_SERVERS = 256
 # With more phases there are as many rows as `phase_states`: 45 take some 8 ms, 91 25 ms, 153 70 ms.
 LIMIT_STATES = 165
+# Steps of the table of M/PH/c that are this much finer, for waits that are short beside the longest one wanted.
+_FINE_STEPS, _FINER = 64, 16
 # 1 - utilization below which M/PH/c is not solved: its wait is wrong by some 1e-11 there over the square of this.
 LEAST_SLACK = 1e-5
 # Points of the Fourier transform of M/D/c: some 80/(1 - rho); beyond, heavy-traffic formulas are as good.
@@ -140,7 +142,13 @@ def _moved(others: tuple[int, ...], source: int, target: int) -> tuple[int, ...]
 
 
 def phase_row_wait(
-    arrival_rate: float, servers: int, phases: Phases, quantiles: npt.ArrayLike, horizon: float
+    arrival_rate: float,
+    servers: int,
+    phases: Phases,
+    quantiles: npt.ArrayLike,
+    horizon: float,
+    *,
+    of_waiting: bool = False,
 ) -> tuple[float, float, type_array] | None:
     r"""Probability of waiting, mean wait and wait quantiles of M/PH/c with a row of phases, exactly.
 
@@ -155,7 +163,10 @@ def phase_row_wait(
     quantiles : array, shape (k,)
         Quantiles wanted [1]; each in [0, 1).
     horizon : float
-        About the largest of them [mean service times]: its 256th part is the step of the table they are read off.
+        About the largest of them [mean service times]: its 256th part is the step of the table they are read off, and a
+        16th of that at first.
+    of_waiting : bool
+        Quantiles of those who wait, not of all.
 
     Returns
     -------
@@ -181,18 +192,29 @@ def phase_row_wait(
 
     if servers - arrival_rate < LEAST_SLACK * servers:
         return None
-    vector, generator = _waiting(servers, arrival_rate, *_levels_of_row(servers, phases))
+    if len(phases.rates) == 2:
+        (first, _), (rate_1, rate_2), (onward, _) = phases.start, phases.rates, phases.onward
+        levels = _levels(servers, TwoPhases(first, rate_1, rate_2, onward))
+    else:
+        levels = _levels_of_row(servers, phases)
+    vector, generator = _waiting(servers, arrival_rate, *levels)
     p_wait = min(float(vector.sum()), 1.0)
     mean = float(-vector @ np.linalg.solve(generator, np.ones(vector.size)))
-    wanted = 1.0 - np.ravel(np.asarray(quantiles, dtype=np.float64))
-    step = expm(generator * (horizon / 256))
+    wanted = (1.0 - np.ravel(np.asarray(quantiles, dtype=np.float64))) * (p_wait if of_waiting else 1.0)
+    fine = expm(generator * (horizon / (256 * _FINER)))
+    coarse = np.linalg.matrix_power(fine, _FINER)
     tails: list[float] = []
+    at: list[float] = []
     while len(tails) < 256 * 256:
         tails.append(max(float(vector.sum()), 1e-300))
+        at.append(
+            horizon
+            / 256
+            * (len(at) / _FINER if len(at) <= _FINE_STEPS else len(at) - _FINE_STEPS + _FINE_STEPS // _FINER)
+        )
         if tails[-1] < wanted.min(initial=1.0):
             break
-        vector = vector @ step
-    at = horizon / 256 * np.arange(len(tails))
+        vector = vector @ (fine if len(at) <= _FINE_STEPS else coarse)
     waits: type_array = np.interp(-np.log(wanted), -np.log(tails), at)
     return p_wait, mean, np.where(wanted < p_wait, waits, 0.0)
 

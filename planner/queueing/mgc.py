@@ -1,4 +1,4 @@
-r"""Waiting times of M/G/c: published approximations side by side, the exact cases, and their conservative maximum.
+r"""Waiting times of M/G/c: published approximations side by side, the exact cases, the nearest mixture, the maximum.
 
 Every approximation takes the same leading arguments ``(arrival_rate, service_time, servers, service_scv)``, then the
 quantile, and the keyword `law`. With a `law` (`planner.queueing.service.ServiceLaw`, any shape) its moments replace
@@ -55,10 +55,11 @@ def wait_probability(
 ) -> Any:
     r"""Probability of waiting in M/G/c: exact where that is known, else the larger estimate.
 
-    .. math:: P(W > 0) \approx \max\{C(c, \lambda E[S]),\; P(W > 0)_{M/H_2/c}\}
+    .. math:: P(W > 0) \approx \begin{cases} \max\{C(c, \lambda E[S]),\; P(W > 0)_{M/H_2/c}\} & C_s^2 \ge 1 \\
+        P(W > 0)_{M/D/c} + C_s^{2/3}\, [C(c, \lambda E[S]) - P(W > 0)_{M/D/c}] & C_s^2 < 1 \end{cases}
 
-    the second, with :math:`C_s^2 > 1`, the exact queue with the same three moments of service (extrapolated above 32
-    servers).
+    M/H2/c the exact queue with the same three moments of service (extrapolated above 32 servers); with a `law` no more than
+    that of the nearest mixture of Erlang laws.
 
     Parameters
     ----------
@@ -112,10 +113,12 @@ def wait_quantile(
         \text{Tijms-van Hoorn-Federgruen, } C_s^2\, W_{M/M/c} + (1 - C_s^2)\, W_{M/D/c} & C_s^2 < 1 \end{cases}
 
     M/H2/c, up to 32 servers, is the exact queue whose service has two phases and the same three moments; the last line
-    is Tijms' interpolation between exact values. Where lengths part into two classes the wait is that of the exact queue in which
-    each is Erlang of as many stages as its spread and the states allow (up to 16 servers), or the long ones of one and of two
-    (up to 64), extrapolated to the law's second moment. One server, M/M/c, M/D/c and laws that are two exponential phases
-    (up to 256 servers, beyond which those bound the wait) or three (up to 16) are exact instead.
+    is Tijms' interpolation between exact values. With a `law` the wait is no longer than that of the exact queue of the nearest
+    mixture of Erlang laws and what its distance may hide (`planner.queueing.mgc_mixture`), which is the answer where it is near.
+    Where lengths part into two classes the wait is that of the exact queue in which each is Erlang of as many stages as its spread
+    and the states allow (up to 16 servers), or the long ones of one and of two (up to 64), extrapolated to the law's second
+    moment. One server, M/M/c, M/D/c and laws that are two exponential phases (up to 256 servers, beyond which those bound the wait)
+    or three (up to 16) are exact instead.
 
     Parameters
     ----------
@@ -135,7 +138,7 @@ def wait_quantile(
     Returns
     -------
     float or array
-        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. The conservative
+        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Of two moments the
         maximum is pessimistic, up to several times, where P(wait) is small and the wait a small part of E[S].
 
     Raises
