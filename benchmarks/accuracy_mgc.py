@@ -326,17 +326,17 @@ Below its simulated value by more than the interval: {len(beyond)} of {len(noisy
 are solved exactly (`tests/golden/make_mph_c.py`), the others simulated: 2 million waits each, 512 streams side by side; the
 interval is that of 16 groups of streams.
 
-A law without an exact solution is taken for the nearest mixture of two or three Erlang laws, whose queue is exact: of the law of
-what is left of a length under way (before one server nothing else counts) it keeps the density at zero and the mean, and is the
-nearest otherwise. Up to 16 servers there are as many stages as the states allow (six at most); beyond, two phases, and what the
-third changes is told by 16 servers with as much slack over their root; beyond 64, those too. Waits are longer by three times the
-distance of the two laws (root mean square), P(wait) by half of it. A quantile that comes of lengths whose tail the mixture lacks
-(Pareto's, where one long request leaves the other servers overloaded) is not taken from it. Where the distance is above 0.012 the
-answer is the shorter of that wait and of what needs no mixture. That is the maximum or, where lengths part into two classes, as
-many Erlang stages for each as its spread and the states allow (up to 16 servers), and what the missing stages add is extrapolated;
-beyond 16 servers the long ones are exponential, a bound, and Erlang of order two, scaled from fewer servers with as much slack over
-their root. Shares kept of what is extrapolated were chosen on these tables; the distance's weights on other laws (lognormal,
-Pareto, gamma, Coxian, points, traces).
+A law without an exact solution is taken for the nearest mixture of two or three Erlang laws, whose queue is exact: of the law
+of what is left of a length under way (before one server nothing else counts) it keeps the density at zero and the mean, and is
+the nearest otherwise. Up to 16 servers there are as many stages as the states allow (six at most); beyond, two phases, and what
+the third changes is told by 16 servers with as much slack over their root; beyond 64, those too. Waits are longer by three
+times the distance of the two laws (root mean square) and thirty times its square, P(wait) by half of it. A quantile that comes
+of lengths whose tail the mixture lacks (Pareto's, where one long request leaves the other servers overloaded) is not taken from
+it. Where the distance is above 0.012 the answer is the shorter of that wait and of what needs no mixture. That is the maximum
+or, where lengths part into two classes, as many Erlang stages for each as its spread and the states allow (up to 16 servers),
+and what the missing stages add is extrapolated; beyond 16 servers the long ones are exponential, a bound, and Erlang of order
+two, scaled from fewer servers with as much slack over their root. Shares kept of what is extrapolated were chosen on these
+tables; the distance's weights on other laws (lognormal, Pareto, gamma, Coxian, points, traces).
 
 {drawn}
 A simulated law with a quantile that came out more than 2 % below its interval, or more than 60 % above it, is simulated again,
