@@ -11,6 +11,7 @@ from planner.compress.extra import require
 from planner.documents import printable, whole
 from planner.errors import InputError
 from planner.paths import at_home
+from planner.units import LEAST, MOST
 
 DEFAULT_BYTES_PER_TOKEN = 3.0
 """Bytes per token assumed before anything is learned: below what tokenizers reach on prose, so that counts err high."""
@@ -32,11 +33,11 @@ class ByteCounter:
     Parameters
     ----------
     bytes_per_token
-        Bytes of one token [bytes], > 0.
+        Bytes of one token [bytes], of a size that things have (1e-15 to 1e15).
     """
 
     def __init__(self, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> None:
-        if not (math.isfinite(bytes_per_token) and bytes_per_token > 0.0):
+        if not LEAST <= bytes_per_token <= MOST:
             raise ValueError(f"bytes_per_token must be positive, got {bytes_per_token!r}")
         self.bytes_per_token = bytes_per_token
 
@@ -101,7 +102,8 @@ class LearnedBytes:
 
     def observe(self, category: str, size_bytes: int, tokens: int) -> None:
         """Learn from a prompt of `size_bytes` that was `tokens` tokens to the engine."""
-        if size_bytes <= 0 or tokens <= 0:
+        # an engine that counts more tokens than there can be tells nothing
+        if size_bytes <= 0 or not 0 < tokens <= size_bytes / LEAST:
             return
         value = size_bytes / tokens
         if category not in self._mean:

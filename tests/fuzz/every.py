@@ -125,9 +125,9 @@ def file_cases(sound: dict[str, str]) -> Iterator[Case]:
                         yield Case(arguments, {**files, file: made.encode("utf-8", "surrogatepass")})
 
 
-def cases(what: str = "all") -> Iterator[Case]:
-    """All of them, or of ``options`` or ``files`` alone, always in the same order."""
-    sound = Maker().sound
+def cases(what: str = "all", sound: dict[str, str] | None = None) -> Iterator[Case]:
+    """All of them, or of ``options`` or ``files`` alone, always in the same order; of the files in `sound`, where they are made."""
+    sound = sound or Maker().sound
     if what != "files":
         yield from option_cases(sound)
     if what != "options":
@@ -143,9 +143,10 @@ def main() -> None:
     parser.add_argument("--count", action="store_true", help="say how many there are")
     given = parser.parse_args()
     first, step = map(int, given.part.split("/"))
+    sound = Maker().sound
 
     def chosen() -> Iterator[tuple[int, Case]]:
-        for number, case in enumerate(cases(given.what)):
+        for number, case in enumerate(cases(given.what, sound)):
             mine = number % step == first - 1 if given.only is None else number == given.only
             if mine and re.search(given.match, " ".join(case.arguments)):
                 yield number, case
@@ -157,7 +158,6 @@ def main() -> None:
         for _, case in chosen():
             with in_folder(case.files), served(case) as arguments:
                 sys.stdout.write(f"{arguments}\n{invoke(arguments, case.files['stdin'])}\n")
-    sound = Maker().sound
     warm((arguments for _, arguments in [*BASES, *((c, a) for c, a, _ in COMMANDS)]), sound)
     begun, tried, failed = time.monotonic(), 0, 0
     made: list[tuple[int, Case]] = []

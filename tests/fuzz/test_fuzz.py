@@ -353,6 +353,10 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     "a host that is none": ([*GATEWAY, "--host", "\x1b[2J"], {}),
     "a band without end": ([*GATEWAY, "--gamma", "inf"], {}),
     "a load measured 2,000 times": (RESULT, {"result.json": 2000 * (json.dumps(VLLM) + "\n").encode()}),
+    "a token of next to no bytes": (
+        ["compress", "text", "log.txt", "--budget", "40", "--bytes-per-token", "4.9e-324"],
+        {},
+    ),
     "a vendor of blanks": (["prices", "import", "vms.csv", "--vendor", " ", "--name", "mine"], {}),
     "a vendor in two lines": (["prices", "import", "vms.csv", "--vendor", "a\u2028b", "--name", "mine"], {}),
     "a price of the thousandth part of a GPU": (
