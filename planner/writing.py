@@ -85,6 +85,8 @@ def _refuse(given: Path, target: Path, inputs: Iterable[str | Path]) -> None:
         raise InputError(f"{given}: is a folder", "Name a file in it.")
     if not target.parent.is_dir():
         raise InputError(f"{given}: folder {target.parent} does not exist")
+    if target.is_symlink():
+        raise InputError(f"{given}: is a link that leads to itself")
     if target.exists():
         mode = target.stat().st_mode
         if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):

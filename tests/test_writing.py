@@ -70,6 +70,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         write_text(tmp_path, "x")
     with pytest.raises(InputError, match="does not exist"):
         write_text(tmp_path / "none" / "a", "x")
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(InputError, match="leads to itself"):
+        write_text(tmp_path / "round", "x")
+    assert (tmp_path / "round").is_symlink()
     for bad in ("n" * 300, "a\0b", "~nobody-of-that-name/x"):
         with pytest.raises(InputError):
             write_text(tmp_path / bad if bad[0] != "~" else bad, "x")
