@@ -162,6 +162,9 @@ class PoolArrivals:
                 # every crowd is followed whole, with what comes before and after it
                 expected = max(expected, CROWDS[0] * pool_rate * self.sending.surge.window_s(WARM_UPS_S[1]))
             seen = most if expected <= WHOLE * self.most else max(1, round(self.most * usual / expected))
+        elif expected <= WHOLE * self.most:
+            # all there is: what a part of the replicas gets of one pass is more or less even by luck
+            seen = most
         followed = min(most, seen)
         if limit < math.inf or (self.sending.drawn and not (alike and self.sending.surge)):
             # a limit is felt by all of them together, and few requests are drawn of each but for a crowd

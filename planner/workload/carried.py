@@ -29,7 +29,7 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
         rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
     if workload.path is not None:
         rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH} | {
-            "together": workload.path.together
+            "together": list(workload.path.together)
         }
     if workload.sessions is not None:
         rows["sessions"] = {
@@ -42,7 +42,8 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
 def _path(columns: Mapping[str, Any]) -> Path:
     """The traffic second by second."""
     found: dict[str, Any] = {name: np.array(columns[name], dtype=_dtype(name)) for name in PATH}
-    return Path(**found, together=float(columns.get("together", 0.0)))
+    together = np.atleast_1d(np.array(columns.get("together", 0.0), dtype=np.float64)).tolist()
+    return Path(**found, together=(together[0], together[-1]))
 
 
 def _trace(columns: Mapping[str, Any]) -> Trace:

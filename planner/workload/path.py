@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ __all__ = ["TOKEN_STEP", "Path"]
 
 MOMENT_S = 0.01
 """Requests this near to each other come at one moment [s]: in some traffic clients send several together."""
+
+_BY_CHANCE = 2.0 * MOMENT_S - MOMENT_S**2
+"""Share of the pairs of a second that are so near by chance [1]."""
 
 FEW_TOGETHER = 2e-3
 """Share of pairs that come at one moment below which it is chance [1]."""
@@ -59,13 +63,15 @@ class Path:
     input_tokens, output_tokens
         Their tokens together [tokens], shape (seconds,).
     together
-        Share of the pairs of requests of one second that come at one moment, beyond those that chance brings together [1].
+        Share of the pairs of requests of one second that come at one moment, beyond those that chance brings together [1]: in
+        calm seconds and in busy ones, which hold half of the pairs each. Where kinds of requests are mixed of which one comes
+        in crowds, it is in the busy ones that they meet.
     """
 
     counts: Ints
     input_tokens: Floats
     output_tokens: Floats
-    together: float = 0.0
+    together: tuple[float, float] = (0.0, 0.0)
 
     @property
     def seconds(self) -> int:
@@ -95,9 +101,6 @@ class Path:
 
         With `requests` every entry stands for so many that came in one second, their tokens summed.
         """
-        together = 0.0
-        if requests is None:
-            together = _together(times_s if np.all(times_s[1:] >= times_s[:-1]) else np.sort(times_s))
         length = int(times_s.max()) + 1
         counts, *sums = (np.zeros(length) for _ in range(3))
         for k in range(0, times_s.size, _MANY_AT_ONCE):
@@ -108,6 +111,10 @@ class Path:
             weights = (None if requests is None else requests[part], input_tokens[part], output_tokens[part])
             for of_second, weight in zip((counts, *sums), weights, strict=True):
                 of_second[low:high] += np.bincount(second, weight)
+        together = 0.0, 0.0
+        if requests is None:
+            busy = _busy(counts.astype(np.int64))
+            together = _together(times_s if np.all(times_s[1:] >= times_s[:-1]) else np.sort(times_s), busy)
         there = length // HOUR_S
         wanted = min(max(int(MOST_REQUESTS * length / (HOUR_S * counts.sum())), FEWEST_HOURS), LONGEST_S // HOUR_S)
         if length > max(wanted * HOUR_S, FEWEST_HOURS * HOUR_S + HOUR_S):
@@ -128,8 +135,8 @@ class Path:
         return [text[k : k + _LINE] for k in range(0, len(text), _LINE)]
 
     @classmethod
-    def from_text(cls, text: str, seconds: int, together: float = 0.0) -> Path:
-        """Read what :meth:`to_lines` wrote; `together` stands beside it.
+    def from_text(cls, text: str, seconds: int, together: tuple[float, ...] = ()) -> Path:
+        """Read what :meth:`to_lines` wrote; `together` stands beside it: one share where an older file has no other.
 
         Raises
         ------
@@ -139,8 +146,10 @@ class Path:
         size = 3 * seconds * _BYTES
         if not 0 < seconds <= LONGEST_S:
             raise ValueError(f"{seconds} seconds")
-        if not 0.0 <= together <= 1.0:
-            raise ValueError(f"a share of {together:g} of the pairs comes together")
+        if len(together) > 2:
+            raise ValueError(f"{len(together)} shares of pairs that come together, not one or two")
+        if wrong := [share for share in together if not 0.0 <= share <= 1.0]:
+            raise ValueError(f"a share of {wrong[0]:g} of the pairs comes together")
         reader = zlib.decompressobj()
         try:
             raw = reader.decompress(base64.b64decode(text, validate=True), size + 1)
@@ -153,7 +162,8 @@ class Path:
         if levels.max(initial=0.0) * TOKEN_STEP > 40.0 or not columns[0].any():
             raise ValueError("no counts of requests and tokens")
         inputs, outputs = np.expm1(levels * TOKEN_STEP)
-        return cls(columns[0].astype(np.int64), inputs, outputs, together)
+        calm, busy = (together[0], together[-1]) if together else (0.0, 0.0)
+        return cls(columns[0].astype(np.int64), inputs, outputs, (calm, busy))
 
     def requests_like(
         self,
@@ -168,7 +178,7 @@ class Path:
 
         Every row comes as often as its weight says, and the joint law of input and output stays what it is. Swapping requests
         between seconds that have too much and too little of the input, and of the output, settles the sums. Within a second
-        each request takes one of so many moments, even over it, that as many pairs as measured have one in common.
+        each request takes one of so many moments, evenly apart, that as many pairs as measured have one in common.
 
         Parameters
         ----------
@@ -245,12 +255,40 @@ class Path:
     def _within(self, second: Ints, rng: np.random.Generator) -> Floats:
         """When within their seconds requests come [s]."""
         own: Floats = rng.random(second.size)
-        if self.together < FEW_TOGETHER:
+        if max(self.together) < FEW_TOGETHER:
             return own
-        moments = round(1.0 / self.together)
-        _, moment = ranked(second * moments + (own * moments).astype(np.int64))
-        chosen: Floats = rng.random(int(moment.max()) + 1)[moment]
-        return np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
+        each = np.array([_moments(share) for share in self.together])[_busy(self.counts).astype(np.int64)][second]
+        part = (own * each).astype(np.int64)
+        _, moment = ranked(second * max(int(each.max()), 1) + part)
+        # crowds keep apart from each other, or a tenth of a second would hold more of them than it does
+        chosen = (part + rng.random(int(moment.max()) + 1)[moment]) / np.maximum(each, 1)
+        chosen = np.minimum(chosen + MOMENT_S * rng.random(second.size), np.nextafter(1.0, 0.0))
+        return np.asarray(np.where(each > 0, chosen, own))
+
+
+def _moments(together: float) -> int:
+    r"""Moments of a second, one anywhere in each of as many equal parts of it, of which so many pairs share one; 0: no such.
+
+    With :math:`M` parts longer than a moment :math:`m`, the pairs within it are more than by chance by
+    :math:`(1/\sqrt M - m \sqrt M)^2`: those of one part, less what chance would bring together in it.
+    """
+    if together < FEW_TOGETHER:
+        return 0
+    beyond = together * (1.0 - _BY_CHANCE)
+    root = (math.sqrt(beyond + 4.0 * MOMENT_S) - math.sqrt(beyond)) / (2.0 * MOMENT_S)
+    return max(round(root * root), 1)
+
+
+def _busy(counts: Ints) -> NDArray[np.bool_]:
+    """Which seconds have more requests than those that hold the first half of all pairs do, shape (seconds,)."""
+    pairs = (
+        np.bincount(counts)
+        * 0.5
+        * np.arange(counts.max(initial=0) + 1.0)
+        * (np.arange(counts.max(initial=0) + 1.0) - 1.0)
+    )
+    below = np.cumsum(pairs)
+    return np.asarray(counts > np.searchsorted(below, 0.5 * below[-1]))
 
 
 _MANY_AT_ONCE = 1_000_000
@@ -280,12 +318,10 @@ def _as_stated(output_tokens: Floats, quantiles: Mapping[float, float], rng: np.
     return found
 
 
-def _together(times_s: Floats) -> float:
-    """See :attr:`Path.together`; 0 for a clock too coarse to tell. Times in order."""
-    if times_s.size < 2:
-        return 0.0
-    pairs = near = 0.0
-    coarse, start = True, 0
+def _together(times_s: Floats, busy: NDArray[np.bool_]) -> tuple[float, float]:
+    """See :attr:`Path.together`; none for a clock too coarse to tell. Times in order; `busy` says which seconds are."""
+    pairs, near = np.zeros(2), np.zeros(2)
+    coarse, start = times_s.size > 1, 0
     while start < times_s.size:
         # whole seconds, a part of a long trace at a time: the columns of all of it would be larger than the trace
         stop = times_s.size
@@ -297,15 +333,17 @@ def _together(times_s: Floats) -> float:
         if coarse:
             clock = part / MOMENT_S
             coarse = bool(np.all(np.abs(clock - np.rint(clock)) < 1e-3))
-        second = np.floor(part)
-        of_second = np.diff(np.flatnonzero(np.diff(second, prepend=-1.0, append=np.inf)))
-        pairs += float(np.sum(of_second * (of_second - 1) // 2))
-        near += _near(part, second)
+        crowded = busy[part.astype(np.int64)]
+        for kind, chosen in enumerate((part[~crowded], part[crowded])):
+            second = np.floor(chosen)
+            of_second = np.diff(np.flatnonzero(np.diff(second, prepend=-1.0, append=np.inf)))
+            pairs[kind] += float(np.sum(of_second * (of_second - 1) // 2))
+            near[kind] += _near(chosen, second) if chosen.size > 1 else 0
         start = stop
     if coarse:
-        return 0.0
-    by_chance = 2.0 * MOMENT_S - MOMENT_S**2
-    return max((near / pairs - by_chance) / (1.0 - by_chance), 0.0) if pairs else 0.0
+        return 0.0, 0.0
+    beyond = np.maximum((near / np.maximum(pairs, 1.0) - _BY_CHANCE) / (1.0 - _BY_CHANCE), 0.0)
+    return float(beyond[0]), float(beyond[1])
 
 
 def _near(times_s: Floats, second: Floats) -> int:

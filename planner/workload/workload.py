@@ -392,7 +392,9 @@ class Workload:
             if self.path is not None:
                 for column in (self.path.counts, self.path.input_tokens, self.path.output_tokens):
                     state.update(column.tobytes())
-                state.update(repr(self.path.together).encode() if self.path.together else b"")
+                calm, busy = self.path.together
+                # files that know one share are what they were
+                state.update(repr(calm if calm == busy else (calm, busy)).encode() if calm or busy else b"")
             if self.sessions is not None:
                 for column in self.sessions.columns().values():
                     state.update(column.tobytes())

@@ -64,7 +64,8 @@ def metadata_lines(workload: Workload) -> list[str]:
             lines.append(f"{of}_quantiles: " + " ".join(f"{q:g}={_number(v)}" for q, v in stated.items()))
     path = workload.path_of_traffic()
     if path is not None:
-        lines += [f"path_seconds: {path.seconds}", f"path_together: {path.together:.4g}"]
+        shares = " ".join(f"{share:.4g}" for share in path.together)
+        lines += [f"path_seconds: {path.seconds}", f"path_together: {shares}"]
         lines += [f"path: {part}" for part in path.to_lines()]
     if workload.sessions is not None:
         kept = workload.sessions.fewer(MOST_CALLS)

@@ -180,11 +180,37 @@ def test_requests_that_come_together_come_together_again(tmp_path: Path) -> None
     category = np.zeros(times.size, dtype=np.int64)
     for at, share in ((times, 0.1), (alone, 0.0), (coarse, 0.0)):
         # the standard error of a tenth of the 25,000 pairs is 2e-3
-        assert TrafficPath.of(Trace(at, tokens, tokens, category)).together == pytest.approx(share, abs=0.01)
+        assert TrafficPath.of(Trace(at, tokens, tokens, category)).together == pytest.approx((share, share), abs=0.015)
     path = TrafficPath.of(Trace(times, tokens, tokens, category))
     again = path.requests_like(*np.ones((3, 1)), np.zeros(1, dtype=np.int64))
-    assert TrafficPath.of(again).together == pytest.approx(0.1, abs=0.015)
+    assert TrafficPath.of(again).together == pytest.approx((0.1, 0.1), abs=0.02)
+    # in a tenth of a second ten moments drawn anywhere have 1.9 times the pairs of chance: a tenth at one moment, 0.9 of the others
+    # as chance has it; moments apart hold fewer of the others
+    tenth = np.unique(np.floor(10.0 * again.times_s), return_counts=True)[1]
+    of_second = np.unique(np.floor(again.times_s), return_counts=True)[1]
+    pairs = [float(np.sum(n * (n - 1))) for n in (tenth, of_second)]
+    assert 10.0 * pairs[0] / pairs[1] < 1.6
     workload = Workload.from_arrays(tokens, tokens, recorded=Trace(times, tokens, tokens, category))
     (tmp_path / "w.csv").write_text(csv_text(workload))
     kept = read_workload(tmp_path / "w.csv")[0].path
     assert kept is not None and kept.together == pytest.approx(path.together, rel=1e-3)
+
+
+def test_those_who_come_together_in_busy_seconds_do_so_again(tmp_path: Path) -> None:
+    """Quiet seconds of single requests, busy ones of crowds: one share for both would put crowds where there are none."""
+    rng = np.random.default_rng(3)
+    counts = np.where(np.arange(6000) % 20 == 0, 40, 6)
+    second = np.repeat(np.arange(6000), counts)
+    crowd = rng.random((6000, 10)) * 0.99
+    own = np.where(counts[second] > 6, crowd[second, rng.integers(0, 10, second.size)], 0.99 * rng.random(second.size))
+    times = np.sort(second + own + 1e-3 * rng.random(second.size))
+    tokens = np.ones(times.size)
+    path = TrafficPath.of(Trace(times - times[0], tokens, tokens, np.zeros(times.size, dtype=np.int64)))
+    # 85,000 pairs in quiet seconds, 234,000 in busy ones: the former are the first of the first half
+    assert path.together[1] == pytest.approx(0.1, abs=0.01)
+    again = path.requests_like(*np.ones((3, 1)), np.zeros(1, dtype=np.int64))
+    assert TrafficPath.of(again).together == pytest.approx(path.together, abs=0.02)
+    old = TrafficPath.from_text("".join(path.to_lines()), path.seconds, (0.05,))
+    assert old.together == (0.05, 0.05)
+    with pytest.raises(ValueError, match="3 shares"):
+        TrafficPath.from_text("".join(path.to_lines()), path.seconds, (0.05, 0.1, 0.2))

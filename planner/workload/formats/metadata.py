@@ -148,7 +148,7 @@ class Metadata:
         if not self._parts["path"]:
             return None
         try:
-            seconds, together = (self.number(f"path_{key}") or 0.0 for key in ("seconds", "together"))
+            seconds, together = self.number("path_seconds") or 0.0, self.numbers("path_together")
             return Path.from_text("".join(self._parts["path"]), round(seconds), together)
         except ValueError as error:
             self.problem("path", f"{error}; write the file again or leave its path lines out")
