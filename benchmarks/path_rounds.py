@@ -32,8 +32,8 @@ SIZES = (
     (3, 0.9, "jsq"),
 )  # fmt: skip
 """Replicas, load and routing."""
-ALL_IN_TURN = 2
-"""Rounds after which every stretch is followed iteration by iteration: none is settled so early."""
+ALL_IN_TURN = 2, 0.0
+"""Rounds after which every stretch is followed iteration by iteration, and the change at which one is settled before: none."""
 WAITS = 0.02
 """Share of the requests that wait for slots or memory from which a pool is one that is short of them [1]."""
 
@@ -55,11 +55,11 @@ def main() -> None:
     """Errors of the rounds there are."""
     laws = [Law(workload) for workload in traces(Path(sys.argv[1])).values()]
     few, many = [], []
-    shipped = path.ROUNDS
+    shipped = path.ROUNDS, path.SETTLED
     for k, law in enumerate(laws):
-        path.ROUNDS = shipped
+        path.ROUNDS, path.SETTLED = shipped
         few.append(predicted(law, 2 + k % 2))
-        path.ROUNDS = ALL_IN_TURN
+        path.ROUNDS, path.SETTLED = ALL_IN_TURN
         many.append(predicted(law, 2 + k % 2))
     there, truth = np.concatenate(few), np.concatenate(many)
     waits = truth[:, 6] > WAITS

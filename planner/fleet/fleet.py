@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.fleet.caches import cache_curve, sessions_of
 from planner.fleet.chance import Chance
-from planner.fleet.overload import beyond_capacity, overload_at
 from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
@@ -158,17 +157,20 @@ class Fleet:
     def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
         """What becomes of a pool's requests at a rate [1/s]; ``None`` where no limit is stated."""
         clients = self.question.clients
-        return (
-            overload_at(pool, clients, arrival_rate_per_s)
-            if clients.stated and any(pool is p for p in self.doors)
-            else None
-        )
+        if not clients.stated or not any(pool is p for p in self.doors):
+            return None
+        # a plan of which no limit is stated does not pay for its start
+        from planner.fleet.overload import overload_at
+
+        return overload_at(pool, clients, arrival_rate_per_s)
 
     def overload(self) -> dict[str, object] | None:
         """What happens in its pools beyond their capacity; ``None`` where no limit is stated."""
         clients = self.question.clients
         if not clients.stated:
             return None
+        from planner.fleet.overload import beyond_capacity
+
         return {pool.name: beyond_capacity(pool, clients, self.promises) for pool in self.doors}
 
     def routed(self, question: CompiledQuestion) -> Fleet:

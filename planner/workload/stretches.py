@@ -350,7 +350,8 @@ def stretches(
     times, rows, run, keys = _requests(trace.times_s, laid, run_draw, low, high, keep, even)
     if growth == "use" and laid.share.size > 1:
         times = np.clip(times + uniforms(keys, OVER) - 0.5, (low * step)[run], (high * step)[run])
-    order = np.argsort(times + run * (2.0 * span))
+    # the requests of each copy ascend: a sort that merges
+    order = np.argsort(times + run * (2.0 * span), kind="stable")
     times, rows, run, keys = times[order], rows[order], run[order], keys[order]
     block = np.clip((times / (span / laid.blocks)).astype(np.int64), 0, laid.blocks - 1)
     own = np.where(block >= first[run], weight[run_draw[run], block], 0.0)

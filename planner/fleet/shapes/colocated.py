@@ -15,7 +15,6 @@ from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.found import Found
 from planner.fleet.grid import engine_choices, least_by_hardware
-from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
     GUIDED,
     Pool,
@@ -317,6 +316,8 @@ class Colocated(Fleet):
             if sessions := sessions_of(pool):
                 yield from cache_lines(pool, sessions)
             if self.question.clients.stated:
+                from planner.fleet.overload import overload_lines
+
                 yield from overload_lines(pool, self.question.clients, self.promises)
         tails = self.tails([p.size.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):
