@@ -807,7 +807,7 @@ class _Queue:
         """When prompts begin and end given the decodes beside them; how long each keeps its replica [s], and iterations of it."""
         part, cost = self.part, self.cost
         room = np.maximum(self.budget - n, 1.0)
-        whole = np.ceil(part.tokens / room) - 1.0
+        whole = np.maximum(np.ceil(part.tokens / room) - 1.0, 0.0)
         rest = part.tokens - whole * room if np.isfinite(self.budget) else part.tokens
         start = self.first - self._last
         # prompts that have come by the time this one starts share its last iteration, as far as there is room
