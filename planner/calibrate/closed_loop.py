@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.units import LEAST, MOST, MOST_SECONDS
 
 FloatArray = NDArray[np.float64]
 
@@ -73,17 +74,23 @@ class ServerPoint:
 
     def problems(self) -> list[str]:
         """What cannot be; empty when usable."""
+        most = {"tpot_s": MOST_SECONDS, "ttft_s": MOST_SECONDS}
+        values = {
+            name: getattr(self, name) for name in ("input_tokens", "output_tokens", "concurrency", "tpot_s", "ttft_s")
+        }
         found = [
-            f"{name} must be positive, got {getattr(self, name)!r}"
-            for name in ("input_tokens", "output_tokens", "concurrency", "tpot_s")
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0.0)
+            f"{name} must be positive, got {value!r}"
+            if not value > 0.0
+            else f"{name} must lie in [{LEAST:g}, {most.get(name, MOST):g}], got {value!r}"
+            for name, value in values.items()
+            if value is not None and not LEAST <= value <= most.get(name, MOST)
         ]
         if not found and self.output_tokens <= 1.0:
             found.append(f"output_tokens must exceed 1 (there is no TPOT of one token), got {self.output_tokens!r}")
         if not found and self.concurrency < 1.0:
             found.append(f"concurrency must be at least 1, got {self.concurrency!r}")
-        if self.ttft_s is not None and not (math.isfinite(self.ttft_s) and self.ttft_s > 0.0):
-            found.append(f"ttft_s must be positive, got {self.ttft_s!r}")
+        if not found and (in_flight := self.concurrency * sum(self.shape)) > MOST:
+            found.append(f"tokens of all requests in flight must be at most {MOST:g}, got {in_flight!r}")
         return found
 
     @classmethod

@@ -17,6 +17,7 @@ from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError
 from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.cores import cores
 from planner.errors import CalibrationError
+from planner.units import MOST
 
 FAILED_SHARE = 0.2
 """A load with more failed requests than this is not used [1]."""
@@ -267,7 +268,7 @@ class _Client:
 
 def _count(value: Any) -> float | None:
     """A usable number of tokens, else ``None``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= MOST:
         return None
     return float(value)
 
@@ -390,6 +391,8 @@ class LiveServer:
             tpot_s=found.tpot_s,
             ttft_s=found.ttft_s,
         )
+        if problems := point.problems():
+            return LoadResult(load, None, reason="; ".join(problems), **common), cpu / seconds
         return LoadResult(load, point, reason=reason, **common), cpu / seconds
 
     def _send(self, load: Load, seed: int, until: float, window_s: float) -> Sent:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from planner.calibrate.http import without_credentials
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.catalog.profiles import Profile
+from planner.catalog.profiles import Profile, parse_profile
 from planner.engines import engines
-from planner.errors import InputError
+from planner.errors import CalibrationError, InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 
@@ -146,7 +146,13 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
 def _profile(
     details: Mapping[str, Any], gpu: str, model: ModelSpec, tp: int, iteration: IterationModel, **values: Any
 ) -> Profile:
-    """A profile dated today; no address in it carries a password."""
+    """A profile dated today; no address in it carries a password.
+
+    Raises
+    ------
+    CalibrationError
+        When the fit gives numbers that no profile may hold: points that are possible one by one need not be together.
+    """
     found = {"date": today(), **values, **details}
     if found.get("command"):
         found["command"] = without_credentials(found["command"])
@@ -154,7 +160,15 @@ def _profile(
         gpu=gpu, model=model.name, tp=tp, iteration=_rounded(iteration),
         weight_dtype=model.weight_dtype, kv_dtype=model.kv_dtype, **found,
     )  # fmt: skip
-    return replace(made, untested=never_tested(made))
+    made = replace(made, untested=never_tested(made))
+    try:
+        parse_profile(made.to_dict(), made.name)
+    except InputError as error:
+        told = "; ".join(error.problems or (error.message,))
+        raise CalibrationError(
+            f"these measurements give no profile: {told}", "Look for one that is far from the others, and leave it out."
+        ) from None
+    return made
 
 
 def never_tested(profile: Profile) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.documents import read_text, rows_by_column
 from planner.errors import InputError, did_you_mean
-from planner.units import MOST, is_measurable
+from planner.units import LEAST, MOST, MOST_SECONDS, is_measurable
 
 FloatArray = NDArray[np.float64]
 
@@ -126,11 +126,12 @@ class Points:
             order = np.array(self.order, dtype=np.float64)
             order.setflags(write=False)
             object.__setattr__(self, "order", order)
-            if order.shape != time_s.shape or not np.isfinite(order).all():
-                problems.append(f"{self.source}: order must give one finite number per point")
+            if order.shape != time_s.shape or not (np.abs(order) <= MOST).all():
+                problems.append(f"{self.source}: order must give one number per point, none beyond {MOST:g}")
         for i, (batch, value) in enumerate(zip(self.batches, time_s.flat, strict=False), 1):
-            if not (math.isfinite(value) and value > 0.0):
-                problems.append(f"{self.source}: point {i} ({batch}): time must be positive, got {value!r} s")
+            if not LEAST <= value <= MOST_SECONDS:
+                bounds = f"lie in [{LEAST:g}, {MOST_SECONDS:g}] s" if value > 0.0 else "be positive"
+                problems.append(f"{self.source}: point {i} ({batch}): time must {bounds}, got {value!r} s")
             problems += [f"{self.source}: point {i}: {p}" for p in batch_problems(batch)]
         if problems:
             raise InputError.from_problems(problems)
@@ -189,6 +190,9 @@ def batch_problems(batch: Batch) -> list[str]:
     if not problems:
         if batch.tokens == 0:
             problems.append("the batch is empty")
+        held = batch.decodes * batch.context + batch.prefills * (batch.new_tokens + batch.past_tokens)
+        if max(batch.tokens, held) > MOST:
+            problems.append(f"tokens of all its sequences must be at most {MOST:g}, got {held:g}")
         if batch.decodes and not batch.context:
             problems.append(f"{batch.decodes} decodes need a context >= 1")
         if batch.prefills and not batch.new_tokens:

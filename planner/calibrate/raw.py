@@ -178,6 +178,7 @@ def parse_points(text: str, name: str) -> RawPoints | None:
     kind = header.get("kind")
     if kind not in KINDS:
         raise InputError(f"{name}:1: kind {kind!r} is none of {', '.join(KINDS)}")
+    _writable(header, f"{name}:1")
     rows = []
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -186,7 +187,16 @@ def parse_points(text: str, name: str) -> RawPoints | None:
             raise InputError(f"{name}:{number}: not JSON ({error})") from None
         if not isinstance(row, dict):
             raise InputError(f"{name}:{number}: expected a mapping, got {line[:60]}")
+        _writable(row, f"{name}:{number}")
         rows.append(row)
     if not rows:
         raise InputError(f"{name}: no points in it")
     return RawPoints(kind, {k: v for k, v in header.items() if k not in ("schema", "kind")}, rows, name)
+
+
+def _writable(line: Mapping[str, Any], where: str) -> None:
+    """Refuse numbers that the file of a new fit could not hold."""
+    try:
+        json.dumps(line, allow_nan=False)
+    except ValueError:
+        raise InputError(f"{where}: a number in it is infinite, or none") from None

@@ -346,6 +346,8 @@ def _buckets(series: Sequence[Series], edges: Floats) -> tuple[Floats, Floats] |
             bound = float(one.labels.get("le", "").replace("+Inf", "inf"))
         except ValueError:
             continue
+        if not bound > -math.inf:  # NaN as well
+            continue
         by_bound[bound] = by_bound.get(bound, np.zeros(STRETCHES)) + _gains(one, edges)
     if not by_bound:
         return None

@@ -63,6 +63,7 @@ def test_order_and_selection(tmp_path: Path) -> None:
         (HEADER + "\nh100,m,1,four,64,0,0,0,3\n", "iterations.csv:2: not numbers"),
         (HEADER + "\nh100,m,1,0,0,0,0,0,3\n", "the batch is empty"),
         (HEADER + "\nh100,m,1,3,0,0,0,0,3\n", "need a context"),
+        (HEADER + "\nh100,m,1,0,0,1000000000000,1000000,0,3\n", "tokens of all its sequences"),
         ("isl,osl,concurrency,tpot_ms\n1000,100,0,7\n", "concurrency must be positive"),
         ("isl,osl,tpot_ms\n1000,100,7\n", "column 'concurrency' is missing"),
         ("isl,osl,concurrency,tpot_ms\n1000,100,x,7\n", "not numbers"),
@@ -99,6 +100,10 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_points_check_themselves() -> None:
     with pytest.raises(InputError, match="must be positive"):
         Points((Batch(1, 64),), np.array([np.nan]))
+    with pytest.raises(InputError, match="time must lie in"):
+        Points((Batch(1, 64),), np.array([5e-324]))
+    with pytest.raises(InputError, match="order"):
+        Points((Batch(1, 64),), np.array([1.0]), np.array([1e300]))
     with pytest.raises(InputError, match="whole number"):
         Points((Batch(-1, 64),), np.array([1.0]))
     with pytest.raises(InputError, match="order"):

@@ -184,6 +184,13 @@ def test_nonsense_is_refused() -> None:
         fit_server([ServerPoint(100, 10, 1, -1.0)])
     with pytest.raises(InputError, match="output_tokens must exceed 1"):
         fit_server([ServerPoint(100, 1, 1, 1.0)])
+    with pytest.raises(InputError, match="input_tokens must lie in"):
+        fit_server([ServerPoint(5e-324, 10, 1, 1.0)])
+    with pytest.raises(InputError, match="ttft_s must lie in"):
+        fit_server([ServerPoint(100, 10, 1, 1.0, 1e300)])
+    # the contexts of all requests in flight together, each of which alone is possible
+    with pytest.raises(InputError, match="tokens of all requests in flight"):
+        fit_server([ServerPoint(9e14, 10, 2, 1.0)])
     with pytest.raises(InputError, match="scheduling"):
         fit_server(points(), scheduling="sometimes")
 

@@ -95,7 +95,12 @@ RESULT = [
     "made.yaml",
     "--force",
 ]
+FIRST = r"\A(.*\n.*?)"
+"""Up to somewhere in the first row after a header."""
+
+REFIT = ["profile", "refit", "served.points.jsonl", "-o", "made.yaml", "--force"]
 MEASURE = ["calibrate", "--server", SERVER, "--gpu", "h100", "--start-wait", "0", "-o", "made.yaml"]
+SHORTLY = [*MEASURE, "--model", "llama-3.1-8b", "--max-seconds", "1", "--max-requests", "20", "--force"]
 GATEWAY = ["compress", "serve", "--short", "http://127.0.0.1:1", "--long", "http://127.0.0.1:1", "--boundary", "2000"]
 OPEN = '"' + 20_000 * "1,2,3,4,5\n"
 
@@ -364,6 +369,51 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"vms.csv": SOUND["vms.csv"].replace("H100,1.0", "H100,1e-9").replace("3.29", "1e14").encode()},
     ),
     "a profile's name climbs": (["calibrate", "--from", "points.csv", "--name", "../../x"], {}),
+    "a prompt of next to no tokens": (
+        REFIT,
+        {"served.points.jsonl": (FIRST + '"input_tokens": [^,]*', r'\1"input_tokens": 4.9e-324')},
+    ),
+    "as many tokens in flight as numbers go": (
+        REFIT,
+        {"served.points.jsonl": (FIRST + '"input_tokens": [^,]*', r'\1"input_tokens": 1e15')},
+    ),
+    "answers beyond number": (
+        REFIT,
+        {"served.points.jsonl": (FIRST + '"output_tokens": [^,]*', r'\1"output_tokens": 1.7976931348623157e308')},
+    ),
+    "more requests in flight than can be": (
+        REFIT,
+        {"served.points.jsonl": (FIRST + '"concurrency": [^,]*', r'\1"concurrency": 99999999999999999999')},
+    ),
+    "a token in no time": (REFIT, {"served.points.jsonl": (FIRST + '"tpot_s": [^,]*', r'\1"tpot_s": 4.9e-324')}),
+    "a token for ever": (
+        REFIT,
+        {"served.points.jsonl": (FIRST + '"tpot_s": [^,]*', r'\1"tpot_s": 1.7976931348623157e308')},
+    ),
+    "usage of next to no tokens": (
+        SHORTLY,
+        {"events.txt": (r'"prompt_tokens": ?[0-9]+', '"prompt_tokens":4.9e-324')},
+    ),
+    "usage at the end of numbers": (
+        SHORTLY,
+        {"events.txt": (r'"prompt_tokens": ?[0-9]+', '"prompt_tokens":1e15')},
+    ),
+    "usage beyond number": (
+        SHORTLY,
+        {"events.txt": (r'"completion_tokens": ?[0-9]+', '"completion_tokens":1.7976931348623157e308')},
+    ),
+    "a clock of 400 digits": (
+        ["profile", "refit", "profile.points.jsonl", "-o", "made.yaml", "--force"],
+        {"profile.points.jsonl": ('"clock_resolution_s": [^,]*', '"clock_resolution_s": ' + "9" * 400)},
+    ),
+    "iterations of more tokens than can be": (
+        FROM,
+        {"points.csv": (r"(a100,.*?,1,\d+,\d+),0,0,", r"\1,1000000000000000,512,")},
+    ),
+    "a bucket up to no number": (
+        ["check", "plan.yaml", "--prometheus", SERVER],
+        {"answers.json": (r'"le": ?"0[^"]*"', '"le": "nan"')},
+    ),
 }
 
 

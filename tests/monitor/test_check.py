@@ -221,7 +221,8 @@ def test_too_little_to_say_anything() -> None:
 
 
 def test_quantiles_and_limits_inside_buckets() -> None:
-    counts = {"0.25": 90.0, "0.5": 98.0, "1.0": 100.0, "+Inf": 100.0}
+    # what is no bound at all is no bucket
+    counts = {"0.25": 90.0, "0.5": 98.0, "1.0": 100.0, "+Inf": 100.0, "nan": 7.0, "-Inf": 7.0}
     buckets = [counter([0.0, 10.0 * n], pod="a", le=le) for le, n in counts.items()]
     given = {"r": [counter([0.0, 1000.0], pod="a")], "t_bucket": buckets}
     found = measured(given, {"requests": "r", "ttft_s": "t"})
