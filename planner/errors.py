@@ -10,6 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
+MOST_LETTERS = 1000
+"""Of a line of an error: what was given instead of a number may be a file's whole rest."""
+
+
+def _line(text: str) -> str:
+    """A line of an error, cut where it is too long to be read."""
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}... ({len(text):,} characters)"
+
+
 class FleetOptError(Exception):
     """Base of every error that is the user's to solve.
 
@@ -25,7 +34,7 @@ class FleetOptError(Exception):
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _line(message)
         self.hint = hint
 
     def __str__(self) -> str:
@@ -53,7 +62,7 @@ class InputError(FleetOptError):
 
     def __init__(self, message: str, hint: str | None = None, problems: Sequence[str] = ()) -> None:
         super().__init__(message, hint)
-        self.problems = tuple(problems)
+        self.problems = tuple(map(_line, problems))
 
     @classmethod
     def from_problems(cls, problems: Sequence[str], hint: str | None = None, heading: str | None = None) -> InputError:

@@ -21,6 +21,7 @@ from planner.errors import InputError
 from planner.fleet.shapes import find_shape, shape_names
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
+from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
 
 PORT = 8000
@@ -237,7 +238,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
             notes.append(
                 f"{host.title} takes the KV dtype {settings['kv_cache_dtype']} in its own configuration file only"
             )
-    share = inputs.get("cached_share") or 0.0
+    # a plan written by hand may say 60%
+    share = SHARES.read(inputs.get("cached_share") or 0.0, "cached_share")
     startup = (
         Startup(options.startup_s, {}) if options.startup_s else estimated_startup(model, options.cache is not None)
     )
@@ -251,7 +253,7 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         find_routing(str(inputs.get("routing", "random"))),
         inputs.get("route_on", "total") != "input",
         float(max(share.values(), default=0.0) if isinstance(share, Mapping) else share),
-        float(plan.get("workload", {}).get("mean_output_tokens") or 0.0),
+        _stated(plan.get("workload") or {}, "mean_output_tokens", "workload"),
         startup,
         tuple(notes),
     )
@@ -268,7 +270,11 @@ def _serving_pool(
         raise InputError(
             f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
         )
-    tails = [v["value_s"] for v in entry.get("latency", ()) if v.get("metric") == "e2e_s" and v.get("value_s")]
+    at = f"pool {one.name}: latency"
+    told = entry.get("latency") or ()
+    if not isinstance(told, Sequence) or not all(isinstance(v, Mapping) for v in told):
+        raise InputError(f"{at}: expected a list of latencies")
+    tails = [seconds for v in told if v.get("metric") == "e2e_s" and (seconds := _stated(v, "value_s", at))]
     return ServingPool(
         one.name,
         object_name(one.name, options.name),
@@ -283,9 +289,21 @@ def _serving_pool(
         command,
         max(30.0, math.ceil(1.5 * max(tails, default=60.0))),
         one.name if divided else "both",
-        float(entry.get("arrival_rate_per_s") or 0.0),
-        float(entry.get("cost_usd_per_hour") or 0.0) / one.replicas,
+        _stated(entry, "arrival_rate_per_s", f"pool {one.name}"),
+        _stated(entry, "cost_usd_per_hour", f"pool {one.name}") / one.replicas,
     )
+
+
+def _stated(entry: Any, name: str, where: str) -> float:
+    """A number that a plan file may state, 0 where it does not: nobody has read it before, and a hand may have changed it."""
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{where}: expected names and values")
+    value = entry.get(name)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise InputError(f"{where}: {name}: expected a number of 0 or more, got {value!r}")
+    return float(value)
 
 
 def _spread(pool: SavedPool) -> Parallelism:

@@ -414,6 +414,26 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         ["check", "plan.yaml", "--prometheus", SERVER],
         {"answers.json": (r'"le": ?"0[^"]*"', '"le": "nan"')},
     ),
+    "a plan's mean output that is text": (
+        ["deploy", "plan.yaml", "--to", "compose"],
+        {"plan.yaml": ("mean_output_tokens: .*", "mean_output_tokens: '196.0\"06'")},
+    ),
+    "a plan's workload that is a list": (
+        ["deploy", "plan.yaml", "--to", "k8s"],
+        {"plan.yaml": (r"(?m)^workload:\n(?: .*\n)+", "workload: [1]\n")},
+    ),
+    "a plan's cost that is text": (
+        ["deploy", "plan.yaml", "--to", "compose"],
+        {"plan.yaml": (r"cost_usd_per_hour: .*", "cost_usd_per_hour: much")},
+    ),
+    "a plan's cached share as people write it": (
+        ["deploy", "plan.yaml", "--to", "compose"],
+        {"plan.yaml": (r"cached_share: .*", "cached_share: 60%")},
+    ),
+    "a profile's range of a thousand items": (
+        ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", "--method", "mgc", "--slo", "20", "--no-options"],
+        {"profile.yaml": (r"context_tokens: (?!null).*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
+    ),
 }
 
 
