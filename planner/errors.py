@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-
 MOST_LETTERS = 1000
 """Of a line of an error: what was given instead of a number may be a file's whole rest."""
 

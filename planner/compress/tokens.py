@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -71,14 +72,26 @@ class TokenizerCounter:
         # the library raises a bare Exception with its parser's message
         except Exception as error:
             raise InputError(f"{path}: not a tokenizer.json: {printable(str(error))}") from None
+        self._path = path
 
     def __call__(self, text: str) -> int:
         """Tokens of one text, without the special tokens a chat template adds."""
-        return len(self._encode.encode(whole(text), add_special_tokens=False).ids)
+        with self._told():
+            return len(self._encode.encode(whole(text), add_special_tokens=False).ids)
 
     def each(self, texts: Sequence[str]) -> list[int]:
         """Tokens of several texts, each by itself."""
-        return [len(e.ids) for e in self._encode.encode_batch([whole(t) for t in texts], add_special_tokens=False)]
+        with self._told():
+            return [len(e.ids) for e in self._encode.encode_batch([whole(t) for t in texts], add_special_tokens=False)]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A file may load and yet lack what its model needs (a token for unknown words): only a text shows it."""
+        try:
+            yield
+        # a bare Exception here too
+        except Exception as error:
+            raise InputError(f"{self._path}: this tokenizer cannot read a text: {printable(str(error))}") from None
 
 
 class LearnedBytes:

@@ -430,9 +430,13 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         ["deploy", "plan.yaml", "--to", "compose"],
         {"plan.yaml": (r"cached_share: .*", "cached_share: 60%")},
     ),
+    "a tokenizer without the token for unknown words": (
+        ["compress", "text", "log.txt", "--budget", "40", "--tokenizer", "tokenizer.json"],
+        {"tokenizer.json": (r'"unk_token": ?"[^"]*"', '"unk_token": "[GONE]"')},
+    ),
     "a profile's range of a thousand items": (
         ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", "--method", "mgc", "--slo", "20", "--no-options"],
-        {"profile.yaml": (r"context_tokens: (?!null).*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
+        {"profile.yaml": (r"context_tokens:.*(?:\n\s+- .*)*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
     ),
 }
 
