@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from planner.arguments import told_types
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.kept import keeping
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from planner.workload.frames import Frame
 
 
+@told_types
 @keeping()
 def plan(
     workload: Workload | Frame | str | Path | None = None,
@@ -452,6 +454,7 @@ def _scheduled(
     return with_scheduler(found, question, pooled_replicas(fleet), progress)
 
 
+@told_types
 def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
     """Classes of requests with promises of their own, on shared or separate pools, whichever is cheapest.
 
@@ -476,6 +479,7 @@ def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
     return plan_classes(base, saved.classes, lambda name: _beside(name, saved.folder), f"{saved.source}: ")
 
 
+@told_types
 def evaluate(
     fleet: Plan | str | Path,
     arrival_rate_per_s: float | Sequence[float] | None = None,
@@ -530,11 +534,14 @@ def evaluate(
             if isinstance(arrival_rate_per_s, (int, float))
             else [*map(float, arrival_rate_per_s)]
         )
+    if not rates:
+        raise InputError("rate: give one at least, or none for the plan's own")
     if bad := [r for r in rates if not is_rate(r)]:
         raise InputError(f"rate: {RATE_RULE}, got {bad[0]!r}")
     return evaluation_of(standing_fleet(compile_question(inputs, loaded, rates[0]), saved.pools), rates)
 
 
+@told_types
 def simulate(
     fleet: Plan | str | Path,
     *,
@@ -612,6 +619,7 @@ def simulate(
     )
 
 
+@told_types
 def compare_policies(
     policies: Sequence[str],
     rates: Sequence[float],
@@ -701,13 +709,14 @@ def compare_policies(
     return result
 
 
+@told_types
 def what_if(
     base: Plan | str | Path | PlanInputs,
     *,
     zipped: bool = False,
     scenarios: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    workload: Workload | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     executor: Executor | None = None,
     jobs: int = 1,
     resume: str | Path | None = None,
@@ -776,9 +785,11 @@ def what_if(
         origin = [name for name in scenarios for _ in changes]
         changes = [{**named[name], **change} for name in scenarios for change in changes]
 
+    loaded = None if workload is None else _loaded(workload)
+
     def load(name: str) -> Workload:
-        if workload is not None and name == question.cdf:
-            return workload
+        if loaded is not None and name == question.cdf:
+            return loaded
         return load_workload(name) if saved is None else saved.traffic(name)
 
     in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
@@ -810,6 +821,7 @@ def what_if(
         )
 
 
+@told_types
 @keeping()
 def overview(
     fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
@@ -898,6 +910,7 @@ def _planned(fleet: str | Path, method: str) -> Plan:
     return point.plan
 
 
+@told_types
 def schedule(
     fleet: Plan | Workload | str | Path | None = None,
     *,
@@ -1045,6 +1058,7 @@ def schedule(
     return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
 
 
+@told_types
 def cost(
     fleet: Plan | str | Path,
     *,
@@ -1151,6 +1165,7 @@ def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice
     return found
 
 
+@told_types
 def growth(
     fleet: Plan | Workload | str | Path | None = None,
     monthly_growth: float | str = 0.0,
@@ -1281,6 +1296,7 @@ class _Hourly:
         return fleet_to_schedule(compile_question(self.question, self.loaded, rate_per_s), self.standing)
 
 
+@told_types
 def deploy(
     fleet: Plan | str | Path,
     to: str = "k8s",
@@ -1326,6 +1342,7 @@ def deploy(
     return target.render(serving_of(content, saved.pools, options))
 
 
+@told_types
 def autoscale(
     fleet: Plan | str | Path,
     *,
@@ -1394,6 +1411,7 @@ def autoscale(
     )
 
 
+@told_types
 def metrics(
     prometheus: str | Path, *, window: float | str = "1h", selector: str = "", api_key: str | None = None
 ) -> dict[str, list[Series]]:
@@ -1427,6 +1445,7 @@ def metrics(
     return read_server(place, queries(), parse_duration(window, "--window"), selector, api_key)
 
 
+@told_types
 def check(
     fleet: Plan | str | Path,
     prometheus: str | Path | Mapping[str, Sequence[Series]],
@@ -1460,6 +1479,7 @@ def check(
     return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name)
 
 
+@told_types
 def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", selector: str = "") -> dict[str, str]:
     """Prometheus rules and a Grafana dashboard of a plan.
 
@@ -1486,6 +1506,7 @@ def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", select
     return rules_of(standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools), name, selector)
 
 
+@told_types
 def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = None) -> Reproduction:
     """The printed numbers of a paper beside ours, and why they differ.
 
@@ -1505,6 +1526,7 @@ def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = 
     return findings_of(paper, progress)
 
 
+@told_types
 def stability(
     workload: Workload | Frame | str | Path | None = None,
     *,
@@ -1538,6 +1560,7 @@ def stability(
     return stability_of(_replica(workload, locals()), replicas, burst)
 
 
+@told_types
 def batching(
     workload: Workload | Frame | str | Path | None = None,
     *,
@@ -1565,6 +1588,7 @@ def batching(
     return batching_of(_replica(workload, locals()))
 
 
+@told_types
 def wait(
     workload: Workload | Frame | str | Path | None = None,
     *,
@@ -1605,6 +1629,7 @@ def wait(
     return wait_settings(_replica(workload, locals()), replicas, types, segments, covered, risk)
 
 
+@told_types
 def calibrate(
     gpu: str | None = None,
     model: str | None = None,
@@ -1698,6 +1723,7 @@ def calibrate(
     )  # fmt: skip
 
 
+@told_types
 def load_workload(
     source: Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
 ) -> Workload:

@@ -19,6 +19,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+MOST_WORKERS = 256
+"""All of them are started at once."""
+
 Boundary = Annotated[int, opt.told("Longest request of the short pool, input + output [tokens].", "--boundary", "-B")]
 Tokenizer = Annotated[
     Path | None, opt.told("tokenizer.json of the served model: exact counts instead of bytes.", "--tokenizer")
@@ -163,6 +166,7 @@ def serve(
         "workers": workers,
     }
     problems += [f"--{name}: must be at least 1, got {value}" for name, value in counts.items() if value < 1]
+    problems += [f"--workers: must be at most {MOST_WORKERS}, got {workers:,}"] if workers > MOST_WORKERS else []
     problems += [f"--gamma: must be at least 1, got {gamma:g}"] if not 1.0 <= gamma < math.inf else []
     problems += [f"--retries: must not be negative, got {retries}"] if retries < 0 else []
     if problems:

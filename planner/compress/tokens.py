@@ -39,7 +39,7 @@ class ByteCounter:
 
     def __init__(self, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> None:
         if not LEAST <= bytes_per_token <= MOST:
-            raise ValueError(f"bytes_per_token must be positive, got {bytes_per_token!r}")
+            raise ValueError(f"bytes_per_token must be from {LEAST:g} to {MOST:g} bytes, got {bytes_per_token!r}")
         self.bytes_per_token = bytes_per_token
 
     def __call__(self, text: str) -> int:

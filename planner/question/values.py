@@ -132,7 +132,7 @@ def _whole_list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tupl
 
 def _tp_sizes(value: Any, name: str) -> tuple[int, ...]:
     """``"all"``, ``"1,2,4"`` or one size as sizes of tensor-parallel groups."""
-    if value in ("all", ["all"]):
+    if isinstance(value, (str, list, tuple)) and value in ("all", ["all"], ("all",)):
         return ALL_TP
     try:
         return _whole_list(parse_number)(value, "tp")

@@ -15,6 +15,7 @@ from planner.simulate.clients import ON_GPU, Calls, ClientRules, ClientRun, run_
 from planner.simulate.measure import Run, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
+from planner.simulate.seeds import seeds_of
 from planner.simulate.traffic import Traffic
 from planner.workload.sessions import Sessions
 
@@ -59,7 +60,7 @@ def simulate_clients(
     """
     if engines.rules.block != 1 or engines.rules.rule_exact or not isinstance(engines.iteration, IterationModel):
         raise InputError("preset: sessions, limits and patience of clients are simulated with preset mixed only")
-    numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
+    numbers = seeds_of(seeds)
     runs, counted = [], []
     for position, seed in enumerate(numbers):
         if sessions is None:

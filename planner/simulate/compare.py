@@ -17,6 +17,7 @@ from planner.simulate.durations import Canonical
 from planner.simulate.engine import Request
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
+from planner.simulate.seeds import seeds_of
 from planner.simulate.statistics import mean_of_batches, summarize
 from planner.simulate.traffic import sample_rows, whole_tokens
 from planner.units import RATE_RULE, is_rate
@@ -114,24 +115,20 @@ class Comparison(Record):
         return self.rows
 
 
-def _check_asked(policies: Sequence[str], rates_per_s: Sequence[float], parameters: Mapping[str, object]) -> None:
-    """Known policies at rates that can be; parameters of those alone."""
+def _check_asked(
+    policies: Sequence[str], rates_per_s: Sequence[float], requests: int, parameters: Mapping[str, object]
+) -> None:
+    """Known policies at rates that can be, with runs that tell something; parameters of those alone."""
     for name in policies:
         find_policy(name)
     if not policies or not rates_per_s:
         raise InputError("policies and rates: at least one of each is needed")
     if bad := [r for r in rates_per_s if not is_rate(r)]:
         raise InputError(f"rates: {RATE_RULE}, got {bad[0]!r}")
+    if requests < 10:
+        raise InputError(f"requests: a run takes at least 10, got {requests}")
     if unknown := [k for k in parameters if k not in policies]:
         raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")
-
-
-def _seeds(seeds: int | Sequence[int], requests: int) -> tuple[int, ...]:
-    """Seeds of the runs, of which there is one at least, and long enough."""
-    found = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
-    if not found or requests < 10:
-        raise InputError("seeds and requests: at least one run of at least 10 requests is needed")
-    return found
 
 
 def compare_policies(
@@ -182,9 +179,9 @@ def compare_policies(
         Interrupted by Ctrl-C it holds the rows finished so far and ``complete`` is False.
     """
     setting, given = setting or Setting(), dict(parameters or {})
-    _check_asked(policies, rates_per_s, given)
+    _check_asked(policies, rates_per_s, requests, given)
     inputs, outputs = whole_tokens(input_tokens, "input_tokens"), whole_tokens(output_tokens, "output_tokens")
-    seed_list = _seeds(seeds, requests)
+    seed_list = seeds_of(seeds)
     w = np.ones(inputs.size) if weight is None else np.asarray(weight, dtype=float)
     mean_input, mean_output = float(np.average(inputs, weights=w)), float(np.average(outputs, weights=w))
     comparison = Comparison([], requests, seed_list)

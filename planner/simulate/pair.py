@@ -30,6 +30,7 @@ from planner.simulate.pool import LOOKS, STAYS
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
 from planner.simulate.routing import Router
+from planner.simulate.seeds import seeds_of
 from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import RequestBatch, Traffic
 from planner.workload.sessions import Sessions
@@ -114,7 +115,7 @@ def simulate_pair(
     for engines in (prefill, decode):
         if not isinstance(engines.iteration, IterationModel):
             raise InputError("iteration: a table of durations is for the slots preset only")
-    numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
+    numbers = seeds_of(seeds)
     firsts, seconds, accounts = [], [], []
     for position, seed in enumerate(numbers):
 

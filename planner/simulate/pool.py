@@ -13,6 +13,7 @@ from planner.simulate.drive import Client, drive
 from planner.simulate.measure import Run, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
+from planner.simulate.seeds import seeds_of
 from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import SampledTraffic, Traffic
 
@@ -94,9 +95,7 @@ def simulate(
         raise InputError(f"quantiles: {wrong[0]!r} does not lie in (0, 1)")
     if not in_flight >= 1.0:
         raise InputError(f"in_flight must be at least 1, got {in_flight!r}")
-    numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
-    if not numbers:
-        raise InputError("seeds: at least one run is needed")
+    numbers = seeds_of(seeds)
     if not engines.rules.fits(traffic.smallest_tokens, engines.kv_tokens):
         raise InputError(
             f"no request fits: the smallest needs {traffic.smallest_tokens:,} tokens of KV memory, a replica has "

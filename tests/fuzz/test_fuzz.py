@@ -356,6 +356,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     ),
     "a port beyond ports": ([*GATEWAY, "--port", "99999999"], {}),
     "a host that is none": ([*GATEWAY, "--host", "\x1b[2J"], {}),
+    "processes without number": ([*GATEWAY, "--workers", "100000000"], {}),
     "a band without end": ([*GATEWAY, "--gamma", "inf"], {}),
     "a load measured 2,000 times": (RESULT, {"result.json": 2000 * (json.dumps(VLLM) + "\n").encode()}),
     "a token of next to no bytes": (

@@ -1,0 +1,157 @@
+"""What a public function was given, held against the types it states.
+
+Types are looked at only after something went wrong, so that a call pays nothing for them and none of Python's own freedoms (a NumPy
+number for a float) is refused where it works.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, ParamSpec, TypeVar
+
+from planner.errors import FleetOptError, InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def told_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a wrong type of an argument an :class:`~planner.errors.InputError` that names it.
+
+    Parameters
+    ----------
+    function
+        A function whose parameters are annotated, under ``from __future__ import annotations``.
+
+    Returns
+    -------
+    callable
+        The same function. Where it fails though every argument is of its type, the error is its own, unchanged.
+
+    Examples
+    --------
+    >>> @told_types
+    ... def half(rate: "float") -> "float":
+    ...     return rate / 2.0
+    >>> half("ten")
+    Traceback (most recent call last):
+    ...
+    planner.errors.InputError: rate: expected float, got 'ten'
+    """
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except FleetOptError:
+            raise
+        except Exception as error:
+            for name, wanted, value in _wrong(function, args, kwargs):
+                raise InputError(f"{name}: expected {wanted}, got {_shown(value)}") from error
+            raise
+
+    return called
+
+
+def _wrong(function: Callable[..., Any], args: Any, kwargs: Any) -> list[tuple[str, str, Any]]:
+    """(name, stated type, value) of the arguments that are not of their types; none where they do not fit the signature at all."""
+    signature = inspect.signature(function)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return []
+    stated = {
+        name: str(p.annotation)
+        for name, p in signature.parameters.items()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation is not p.empty
+    }
+    return [(n, stated[n], v) for n, v in given.items() if n in stated and not _is(v, stated[n])]
+
+
+def _shown(value: Any) -> str:
+    """A value as it is written, or its type where it cannot be."""
+    try:
+        return repr(value)
+    except Exception:  # somebody else's code
+        return f"a {type(value).__name__}"
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """A type cut at a separator that stands in no brackets."""
+    parts, depth, begin = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == separator and not depth:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [p.strip() for p in (*parts, text[begin:])]
+
+
+def _is(value: Any, wanted: str) -> bool:
+    """Whether a value is of a type written as in an annotation."""
+    return any(_is_one(value, part) for part in _parts(wanted, "|"))
+
+
+def _is_one(value: Any, wanted: str) -> bool:
+    """The same of a type without alternatives."""
+    name, _, inside = wanted.partition("[")
+    inside = inside.removesuffix("]")
+    if name in _SIMPLE:
+        return _SIMPLE[name](value)
+    if name == "Literal":
+        return isinstance(value, str) and value in ast.literal_eval(f"[{inside}]")
+    if name in ("Sequence", "Collection", "list", "tuple"):
+        items = _parts(inside, ",")[0]
+        return _is_sequence(value) and all(_is(v, items) for v in value)
+    if name == "Mapping":
+        key, content = _parts(inside, ",")
+        return isinstance(value, Mapping) and all(_is(k, key) and _is(v, content) for k, v in value.items())
+    # a class, known here by its name alone: what is loaded for types only is not there to be asked
+    return name in {c.__name__ for c in type(value).__mro__} or not _is_plain(value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is one number that a float can hold."""
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST
+    return isinstance(value, float) or _is_numpy(value, "iuf")
+
+
+def _is_numpy(value: Any, kinds: str) -> bool:
+    """Whether a value is one number of NumPy, of these kinds."""
+    return getattr(getattr(value, "dtype", None), "kind", "O") in kinds and getattr(value, "ndim", 1) == 0
+
+
+def _is_sequence(value: Any) -> bool:
+    """Whether a value has items in order: a sequence that is no text, or an array."""
+    return (isinstance(value, Sequence) and not isinstance(value, (str, bytes))) or getattr(value, "ndim", 0) == 1
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is text that can be written anywhere: half a character cannot."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is of Python's own types or of NumPy's, which no class of the project or of a data frame is."""
+    return type(value).__module__ in ("builtins", "numpy")
+
+
+_LARGEST = int(math.ldexp(1.0, 1023))
+_SIMPLE: dict[str, Callable[[Any], bool]] = {
+    "None": lambda v: v is None,
+    "Any": lambda v: True,
+    "object": lambda v: True,
+    "str": _is_text,
+    "bool": lambda v: isinstance(v, bool) or _is_numpy(v, "b"),
+    "int": lambda v: (isinstance(v, int) and abs(v) <= _LARGEST) or _is_numpy(v, "iu"),
+    "float": _is_number,
+    "Path": lambda v: isinstance(v, PathLike),
+    "Callable": callable,
+}
+"""Types known by name."""
