@@ -215,6 +215,10 @@ class PoolModel:
         """Whether a prediction takes far longer than usual, as queues outlast the bursts that make them."""
         return False
 
+    def guide_suffices(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """Whether its guide looks at no less than a prediction usually does: a single crowd is all that either of them follows."""
+        return False
+
     def grown(self, growth: str) -> PoolModel | None:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
@@ -260,6 +264,10 @@ class InCopies(PoolModel):
     def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
         """See :class:`PoolModel`."""
         return self.one.takes_long(arrival_rate_per_s, replicas * self.copies)
+
+    def guide_suffices(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """See :class:`PoolModel`."""
+        return self.one.guide_suffices(arrival_rate_per_s, replicas * self.copies)
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""

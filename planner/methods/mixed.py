@@ -16,6 +16,7 @@ from planner.methods.base import Method, PoolModel, Prediction, between, unstabl
 from planner.methods.burst import (
     FEW_REQUESTS,
     IDLE_LOAD,
+    MOST_REQUESTS,
     Burst,
     PoolArrivals,
     PoolPath,
@@ -263,6 +264,12 @@ class MixedPool(PoolModel):
         if self._guide is None and fewer is not None and fewer.arrivals is not None:
             self._guide = self._arriving(fewer)
         return self._guide
+
+    def guide_suffices(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """See :class:`planner.methods.base.PoolModel`."""
+        guide = self.guide()
+        path = None if guide is None else guide._path(arrival_rate_per_s, replicas)
+        return path is not None and path.requests.size >= MOST_REQUESTS
 
     def near(self, replicas: int) -> int:
         """See :class:`planner.methods.base.PoolModel`: one of which the path is followed."""

@@ -45,9 +45,9 @@ SETTLED = 0.02
 """Change of the times to first token and per output token of a stretch that is still to come, over their mean, at which they end
 [1]: after two or three, later where it is nearly full or slots or memory are short."""
 
-LOOKS, MOST_SHARE = 3, 0.8
-"""Times that the usual number of decodes is looked for before the rest of the way is told from the last two, and the largest share
-that each such step is taken to have of the one before [1]."""
+LOOKS, MOST_LOOKS, STILL, MOST_SHARE = 3, 10, 0.1, 0.8
+"""Times that the usual number of decodes is looked for before the rest of the way is told from the last two; at most, where the
+last still changed it by more than a share [1]; and the largest share that each such step is taken to have of the one before [1]."""
 
 MOST_LEAD = 0.67
 """Part of its change by which the first round is led on at most [1]: where decodes feed back more, stretches differ too much for
@@ -769,7 +769,9 @@ class _Queue:
         part, change = self.part, 0.0
         asked = float(np.sum(part.weight * part.steps))
         most = min(self.slots, 0.9 * self.budget)
-        for _ in range(LOOKS):
+        for k in range(MOST_LOOKS):
+            if k >= LOOKS and abs(change) <= STILL * decodes:
+                break
             n = np.full(self.arrived.size, decodes)
             work, iterations = self._wait(n, n * context)
             busy, inside = float(np.sum(part.weight * work)), max(decodes, 1.0)
@@ -778,7 +780,9 @@ class _Queue:
             before, change = change, min(asked / ticks, most) - decodes
             decodes += change
         share = min(max(change / before, 0.0), MOST_SHARE) if before else 0.0
-        decodes = min(decodes + share / (1.0 - share) * change, most)
+        # led on too far at most to where every iteration is as short as one of a decode alone
+        fewest = asked * float(self.cost(1.0, context, 0.0, 0.0)) / max(seconds, busy)
+        decodes = min(max(decodes + share / (1.0 - share) * change, fewest), most)
         self._between_s = max(seconds, busy) / float(part.weight.sum())
         self._usual_s = decodes * max(seconds, busy) / asked if asked else alone
         return decodes, share

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import planner as fo
 from planner.iteration.model import IterationModel
 from planner.queueing.path import PathRequests, assign_replicas, follow_path, follow_queue
 from planner.routing import find_routing
@@ -237,3 +238,11 @@ def test_growth_by_more_use_is_dearer_than_by_more_users_and_both_are_told() -> 
     assert "taken as more use would break P99 TTFT" in told
     calm = fo.plan("azure", slo=1.0, rate=8.0, pools=1)
     assert not any("--growth" in n for n in calm.notes)
+
+
+def test_the_usual_decodes_are_found_from_a_first_guess_ten_times_too_high() -> None:
+    """A replica near saturation whose mean flow is over full: its stretches began with -6 decodes, and ended before they came."""
+    found = fo.plan("azure-conv", rate=52.63, gpu="mi300x", ttft=0.886, pools=1)
+    rows = fo.evaluate(found, [52.63 * k for k in (0.5, 0.7, 0.9, 1.0)]).to_rows()
+    waits = [float(str(row["ttft_p99_s"])) for row in rows]
+    assert waits[0] > 0.0 and waits == sorted(waits)

@@ -88,10 +88,13 @@ class Colocated(Fleet):
     def look(self, fleet_rate_per_s: float) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.look`."""
         own = self.own_promises if not self.shared_promises else ()
-        return [
-            looked_at(p.model, fleet_rate_per_s * p.law.share, n, own, self.levels)
-            for p, n in zip(self.pools, self.counts, strict=True)
-        ]
+        found = []
+        for pool, n in zip(self.pools, self.counts, strict=True):
+            rate, guide = fleet_rate_per_s * pool.law.share, None
+            if pool.model.takes_long(rate, n) and pool.model.guide_suffices(rate, n):
+                guide = pool.model.guide()
+            found.append(looked_at(guide or pool.model, rate, n, own, self.levels))
+        return found
 
     def with_one_fewer(self, k: int) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
