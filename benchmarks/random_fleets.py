@@ -1,7 +1,8 @@
 """Processor time of random questions of several GPU types and pools: ``python benchmarks/random_fleets.py``.
 
-Each is drawn from its own number alone; ``--only 34`` repeats one. Questions that no GPU named can hold are left out. The first
-question of all, answered before, between and after them, says how busy the machine is.
+Each is drawn from its own number alone; ``--only 34`` repeats one, ``--seed 7`` draws others, ``--most-rate 1000`` slower ones.
+Questions that no GPU named can hold are left out. The first question of all, answered before, between and after them, says how
+busy the machine is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -26,13 +28,13 @@ ALLOWED_S = 3.0
 BETWEEN = 20
 
 
-def question(number: int) -> dict[str, Any]:
-    """The options of a question."""
-    dice = random.Random(770_077 + number)
+def question(number: int, seed: int = 0, most_rate: float = 10_000.0) -> dict[str, Any]:
+    """The options of a question at 1 to `most_rate` requests/s."""
+    dice = random.Random(770_077 + seed * 1_000_003 + number)
     types = dice.choice((1, 2, 3, 4, 4, 5, 6, 8))
     asked: dict[str, Any] = {
         "workload": dice.choice(WORKLOADS),
-        "rate": round(math.exp(dice.uniform(0.0, math.log(10_000.0))), 2),
+        "rate": round(math.exp(dice.uniform(0.0, math.log(most_rate))), 2),
         "gpu": dice.sample(GPUS, types),
         "pools": dice.choice((1, 2, 2, 3, 4)),
         "model": dice.choice(MODELS),
@@ -68,6 +70,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cases", type=int, default=80)
     options.add_argument("--only", type=int, help="repeat one")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--most-rate", type=float, default=10_000.0, help="requests/s")
     given = options.parse_args()
     numbers = range(given.cases) if given.only is None else range(given.only, given.only + 1)
     first: dict[str, Any] = {"workload": "azure", "slo": 0.5}
@@ -76,7 +80,7 @@ def main() -> None:
     for number in numbers:
         if number % BETWEEN == 0 or given.only is not None:
             usual.append(answered(first)[0])
-        asked = question(number)
+        asked = question(number, given.seed, given.most_rate)
         seconds, told = answered(asked)
         if not told:
             continue
@@ -84,7 +88,9 @@ def main() -> None:
         print(f"{number} {seconds:.2f} s, {told}; {asked}", flush=True)
     usual.append(answered(first)[0])
     long = sum(seconds > ALLOWED_S for seconds in spent)
+    middle, high = statistics.median(spent), sorted(spent)[math.ceil(0.9 * len(spent)) - 1]
     print(f"{len(spent)} questions, {sum(spent):.1f} s, {long} over {ALLOWED_S:g} s")
+    print(f"The median took {middle:.2f} s, nine in ten {high:.2f} s at most, the worst {max(spent):.2f} s.")
     print(f"The first question took {min(usual):.2f} to {max(usual):.2f} s.")
 
 

@@ -79,7 +79,7 @@ class BurstySearch:
 
         Bursts cost every engine about the same factor: the first pool sized gives it. Bounds are those of the search.
         """
-        problem, calm = self.problem, self.calm
+        problem = self.problem
         top = len(problem.states) - 1
         paths: list[tuple[int, ...]] = [(0, top)] if first.one_pool is not None else []
         for path in (first.outcome.path, *first.rival_splits):
@@ -89,14 +89,10 @@ class BurstySearch:
         one: Pool | None = None
         cheapest, dearer = math.inf, 1.0
         for path in paths:
-            guesses = {
-                (i, j): math.inf if (pool := calm.best(i, j)) is None else pool.cost_usd_per_hour
-                for i, j in itertools.pairwise(path)
-                if not problem.is_empty(i, j)
-            }
-            guess = math.fsum(guesses.values())
-            if guess * dearer > cheapest * (1.0 - TRIFLE):
+            guesses = self._calm_costs(path, cheapest * (1.0 - TRIFLE) / dearer)
+            if guesses is None:
                 continue
+            guess = math.fsum(guesses.values())
             # the dearest first: where it leaves nothing to gain, the others need not be sized
             pools: dict[tuple[int, int], Pool] = {}
             for edge in sorted(guesses, key=lambda e: -guesses[e]):
@@ -122,6 +118,23 @@ class BurstySearch:
         proven = bound >= cheapest * (1.0 - 1e-12)
         outcome = SearchOutcome(best[0], cheapest, bound, problem.evaluations, proven)
         return Found(tuple(best[1]), one, outcome, first.candidates)
+
+    def _calm_costs(self, path: tuple[int, ...], most: float) -> dict[tuple[int, int], float] | None:
+        """Cost of every pool of a path under Poisson arrivals [USD/hour]; ``None`` where they cost more than `most` together.
+
+        The dearest by its bound is looked at first: what it leaves no room for is not sized.
+        """
+        calm = self.calm
+        costs = {
+            edge: float(calm.bounds[edge]) for edge in itertools.pairwise(path) if not self.problem.is_empty(*edge)
+        }
+        for edge in sorted(costs, key=lambda e: -costs[e]):
+            left = most - math.fsum(cost for e, cost in costs.items() if e != edge)
+            pool = calm.best(*edge, left * (1.0 + 1e-9))
+            if pool is None:
+                return None
+            costs[edge] = pool.cost_usd_per_hour
+        return costs if math.fsum(costs.values()) <= most else None
 
     def _choose_near(self, i: int, j: int, below: float) -> Pool | None:
         """The cheapest pool between two states below a cost, of the options nearly the cheapest under Poisson arrivals."""

@@ -73,12 +73,13 @@ FEW_STEPS = 24
 class Known:
     """What a search has found out, by lower state, upper state and option.
 
-    Pools sized, and idle; sizes refused, and by how much; least sizes.
+    Pools sized, and idle; sizes refused, and by how much, and sizes that keep the promises; least sizes.
     """
 
     pools: dict[Edge, Pool | None] = field(default_factory=dict)
     idle: dict[Edge, Shortfall | None] = field(default_factory=dict)
     refused: dict[Edge, int] = field(default_factory=dict)
+    kept: dict[Edge, int] = field(default_factory=dict)
     over: dict[Edge, float] = field(default_factory=dict)
     least: dict[Edge, float] = field(default_factory=dict)
     cheapest: dict[tuple[int, int], Pool | None] = field(default_factory=dict)
@@ -128,6 +129,9 @@ class FleetProblem(SearchGrid):
         self._models.update({(0, top, k): v for (_, _, k), v in models})
         known.pools = {(0, top, k): v for (_, _, k), v in known.pools.items()}
         known.idle = {(0, top, k): v for (_, _, k), v in known.idle.items()}
+        known.refused = {(0, top, k): v for (_, _, k), v in known.refused.items()}
+        known.over = {(0, top, k): v for (_, _, k), v in known.over.items()}
+        known.kept = {(0, top, k): v for (_, _, k), v in known.kept.items()}
         known.cheapest = {(0, top): known.cheapest[0, 1]} if known.cheapest else {}
         self.set_bounds()
 
@@ -188,7 +192,7 @@ class FleetProblem(SearchGrid):
             self.evaluations += 1
             least = int(self.least_replicas(option, law.moments))
             # where one pool kept its promises at no size, the next may not either: idle, it says so at once
-            idle = self.idle(i, j, k) if self.shortfalls else None
+            idle = self.idle(i, j, k) if self.shortfalls and key not in self.known.kept else None
             if idle is not None and idle.excess > 1.0:
                 size: PoolSize | Shortfall = idle
             else:
@@ -262,13 +266,16 @@ class FleetProblem(SearchGrid):
         learned = {k: off for k in range(len(self.options)) if (off := self.known.off.get((*ends, k))) is not None}
         thought, costs = needs, needs
         if guided:
-            usual = float(np.median([*learned.values()])) if learned else 1.0
+            of_one = [off for (first, last, _), off in self.known.off.items() if first and last]
+            usual = float(np.median([*learned.values()] or of_one or [1.0]))
             thought = needs * [learned.get(k, usual) for k in range(len(self.options))]
             costs = thought * [o.price.least_usd_per_replica_hour for o in self.options]
         # a proof asks whether a pool costs so little, not how little: of most engines one prediction says no
         asked = below < math.inf and self.limit() is None
         best: Pool | None = None
         own = -1
+        # a thought rules out none where nothing is known; replicas over the guess that an engine which was refused takes at least
+        known, refused = bool(self.scaled or learned or (guided and of_one)), 0.0
         for k in np.argsort(np.where(np.isfinite(costs), costs, np.inf), kind="stable").tolist():
             least = below if best is None else best.cost_usd_per_hour
             if float(self.option_bounds[k, i, j]) >= least - self.trifle:
@@ -277,20 +284,26 @@ class FleetProblem(SearchGrid):
             if best is None and not asked and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
                 # far fewer are thought to do: the load often decides, whatever the guess is scaled by
                 found = self.candidate(i, j, k, self._first_number(i, j, k, float(thought[k]) if learned else None))
-                best, own = (found, k) if found is not None and found.cost_usd_per_hour < least else (None, -1)
+                if found is not None and found.cost_usd_per_hour < least:
+                    best, own = found, k
+                elif found is not None:
+                    refused = max(refused, found.size.needed / max(float(needs[k]), 1e-12))
                 continue
             alike, doubt = needs, self.doubt
             if k in learned and own in learned:
                 alike, doubt = thought, LEARNED_DOUBT
-            scale = 1.0 if best is None else best.size.needed / max(float(alike[own]), 1e-12)
+            scale = refused if best is None else best.size.needed / max(float(alike[own]), 1e-12)
+            if guided and best is None and known and float(thought[k]) > most * (1.0 + OTHER_DOUBT):
+                continue
             if guided and float(alike[k]) * scale > most * (1.0 + doubt):
                 continue
             if most < 1 or self.capacity_bound(i, j, k) >= least:
                 continue
             if not self.keeps_with(i, j, k, int(most), calmly=not self.scaled):
+                # so many and more, by how clearly they do not do
+                missing = most * math.exp(min(self.known.over.get((i, j, k), 0.0), 1.0) / STEEP)
+                refused = max(refused, missing / max(float(needs[k]), 1e-12))
                 if most > FEW_REPLICAS:
-                    # so many and more, by how clearly they do not do
-                    missing = most * math.exp(min(self.known.over.get((i, j, k), 0.0), 1.0) / STEEP)
                     self.known.off[*ends, k] = max(
                         learned.get(k, 0.0), missing / max(float(self.needs[k, i, j]), 1e-12)
                     )
@@ -334,7 +347,10 @@ class FleetProblem(SearchGrid):
         for k in sorted(range(len(self.options)), key=lambda k: float(self.needs[k, i, j])):
             option = self.options[k]
             group, most = (option.gpu.name, str(option.parallel)), option.price.most_below(below)
-            if group in tried or most < 1 or self.capacity_bound(i, j, k) >= below:
+            # what is too slow for the promised prompts even alone, or needs too many by load, needs no model
+            if group in tried or most < 1 or float(self.option_bounds[k, i, j]) >= below:
+                continue
+            if self.capacity_bound(i, j, k) >= below:
                 continue
             tried.add(group)
             if not self.keeps_with(i, j, k, most, calmly=False):
@@ -349,7 +365,10 @@ class FleetProblem(SearchGrid):
         if built is None:
             return False
         law, _, model = built
-        if replicas < self.least_replicas(self.options[k], law.moments):
+        # latency does not rise with the replicas: what more of them break fewer do too
+        if replicas < max(
+            int(self.least_replicas(self.options[k], law.moments)), self.known.refused.get((i, j, k), 0) + 1
+        ):
             return False
         self.evaluations += 1
         rate = self.rate * law.share
@@ -361,6 +380,8 @@ class FleetProblem(SearchGrid):
         if over > 0.0:
             self.known.refused[i, j, k] = replicas
             self.known.over[i, j, k] = over
+        else:
+            self.known.kept[i, j, k] = replicas
         return over <= 0.0
 
     def _excess(self, model: PoolModel, rate: float, replicas: int) -> float:

@@ -45,6 +45,9 @@ class SearchOutcome:
     proven: bool
 
 
+ROUNDING = 1e-9
+"""Share of the best cost by which an edge that leaves no gain is taken to be dearer, so that rounding cannot hide it."""
+
 ENOUGH_SIZED = 3
 """First, middle or last pools sized before the others' guesses are corrected by what was found."""
 
@@ -112,7 +115,7 @@ class PathSearch:
             for i, j in reversed(open_edges):
                 hoped = self._hoped(i, j)
                 # of the cheapest path by the bounds nothing that goes through the edge leaves more for it
-                room = math.inf if self.guide is not None else self._best_cost - (hoped_for - hoped)
+                room = self._best_cost - (hoped_for - hoped) if self.guide is None else self._room(path or (), i, j)
                 examined += self._refine(i, j, room)
                 if self._hoped(i, j) > hoped * (1.0 + 1e-12):
                     break
@@ -123,13 +126,24 @@ class PathSearch:
         """What an edge is thought to cost."""
         return float((self.bounds if self.guide is None else self.guide)[i, j])
 
+    def _room(self, path: Sequence[int], i: int, j: int) -> float:
+        """What an edge of a path may cost where the path is to be cheaper than the best known, by the bounds of the others."""
+        others = (float(self.bounds[edge]) for edge in itertools.pairwise(path) if edge != (i, j))
+        return self._best_cost - math.fsum(others)
+
     def _refine(self, i: int, j: int, room: float = math.inf) -> int:
+        """Ask for a closer bound or the cost of an edge, and learn from it; how many costs became exact."""
         value, exact = self.refine(i, j, room)
         self.bounds[i, j] = max(value, self.bounds[i, j])
         self.exact[i, j] = exact
         if self.guide is not None:
             self.guide[i, j] = self.bounds[i, j] if exact else max(self.guide[i, j], self.bounds[i, j])
-            if exact and (i, j) != (0, len(self.bounds) - 1):
+            refused = not exact and room <= value
+            if refused:
+                # clearly no gain, so that the path is not looked at again
+                self.guide[i, j] = max(self.guide[i, j], room + ROUNDING * self._best_cost)
+            # a bound from the load alone, beyond the room, says nothing of the promises
+            if (exact or (refused and value == room)) and (i, j) != (0, len(self.bounds) - 1):
                 self._learn(i, j)
         return int(exact)
 
@@ -138,6 +152,7 @@ class PathSearch:
 
         Guesses of pools that share an end, or have none, are off alike: without this a search sizes every split that rounds
         to the same number of replicas before it believes that none pays.
+        Of a pool that leaves no gain the bound stands for its cost.
         """
         assert self.guide is not None and self._guessed is not None
         value, guess = float(self.bounds[i, j]), float(self._guessed[i, j])
@@ -154,10 +169,18 @@ class PathSearch:
         self.guide[alike] = np.where(self.exact[alike], self.guide[alike], raised)
 
     def consider(self, path: Sequence[int]) -> None:
-        """Make a path exact ahead of the search, so that there is an answer whatever the limit."""
-        for i, j in itertools.pairwise(path):
+        """Make a path exact ahead of the search, so that there is an answer whatever the limit.
+
+        Where guesses order the search, the dearest edge comes first: a path that is shown to be no cheaper than the best known
+        is left.
+        """
+        edges = [*itertools.pairwise(path)]
+        for i, j in edges if self.guide is None else sorted(edges, key=lambda edge: -self._hoped(*edge)):
             while not self.exact[i, j]:
-                self._refine(i, j)
+                room = math.inf if self.guide is None else self._room(path, i, j)
+                self._refine(i, j, room)
+                if self.bounds[i, j] >= room and not self.exact[i, j]:
+                    return
         self._remember(tuple(path))
 
     def _remember(self, path: tuple[int, ...]) -> None:

@@ -55,8 +55,8 @@ def solve_splits(problem: FleetProblem, keep_rivals: bool = False) -> Found:
                 return bound, math.isinf(bound)
         if (i, j) != (0, top) and (bound := problem.closer_bound(i, j)) > bounds[i, j] * (1.0 + 1e-12):
             return bound, math.isinf(bound)
-        # a proof asks of most pools only whether they leave room for a cheaper fleet: one prediction of every option
-        below = room if limit is None else math.inf
+        # most pools are only asked whether they leave room for a cheaper fleet: one prediction of an option says no
+        below = room if limit is None or guide is not None else math.inf
         found = problem.best(i, j, below)
         return (below, math.isinf(below)) if found is None else (found.cost_usd_per_hour, True)
 

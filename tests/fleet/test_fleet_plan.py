@@ -368,3 +368,33 @@ def test_more_traffic_than_the_utilization_cap_allows_takes_a_replica_more() -> 
     assert [pool.replicas for pool in plan.pools] == [3]
     (line,) = [text for text in plan.explanation if "more traffic" in text]
     assert "about 4 replicas for 10% more traffic" in line
+
+
+def test_what_more_replicas_break_is_not_predicted_again_of_fewer(azure: Workload) -> None:
+    inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 0.3, "rate": 300.0, "burst": "poisson", "pools": 2})
+    problem = FleetProblem(compile_question(inputs, azure))
+    one = problem.best(0, 1)
+    assert one is not None and one.size.binding.code == "promise"
+    k, fewer = problem.options.index(one.option), one.size.replicas - 1
+    assert not problem.keeps_with(0, 1, k, fewer)
+    asked = problem.evaluations
+    assert not problem.keeps_with(0, 1, k, fewer - 1)
+    assert problem.evaluations == asked
+    # what is known of the one pool is known of no other once there are states between
+    problem.open_grid()
+    top = len(problem.states) - 1
+    assert not problem.keeps_with(0, top, k, fewer)
+    assert problem.evaluations == asked
+    problem.keeps_with(0, 1, k, fewer)
+    assert problem.evaluations == asked + 1
+
+
+def test_the_engine_told_to_come_nearest_does_so_of_all() -> None:
+    """The error names the best of all idle engines, although only one of most groups is looked at."""
+    asked: dict[str, Any] = {"rate": 50.0, "ttft": 0.05, "pools": 1, "burst": "poisson", "gpu": ["h100", "a100"]}
+    with pytest.raises(fo.InfeasibleError) as told:
+        fo.plan("azure", **asked)
+    inputs = PlanInputs.from_dict({"cdf": "azure", **asked})
+    problem = FleetProblem(compile_question(inputs, Workload.from_file("azure")))
+    idle = [part.best_s for k in range(len(problem.options)) if (part := problem.idle(0, 1, k)) is not None]
+    assert told.value.best_s == pytest.approx(min(idle))
