@@ -333,30 +333,35 @@ class FleetProblem(SearchGrid):
     def of_other_groups(
         self, i: int, j: int, best: Pool | None, below: float, size: Callable[[int, int], Pool | None]
     ) -> Pool | None:
-        """That pool, or a cheaper one of another GPU type or group where its replicas have little to do.
+        """That pool, or a cheaper one of another GPU type or group whose guess another group's says little about.
 
+        Where its replicas have little to do, of any group; else of those that would be cheaper by their own guess: it may be
+        too low by a factor for one that only just keeps the promises, and right for another.
         `size` gives the pool of an option of which a number of replicas is known to do.
         """
-        if best is None or best.arrival_rate_per_s > LOW_LOAD * best.size.replicas * best.capacity_per_s:
+        if best is None:
             return best
+        idles = best.arrival_rate_per_s <= LOW_LOAD * best.size.replicas * best.capacity_per_s
         tried = {
             (self.options[k].gpu.name, str(self.options[k].parallel))
             for a, b, k in self.known.pools
             if (a, b) == (i, j)
         }
-        for k in sorted(range(len(self.options)), key=lambda k: float(self.needs[k, i, j])):
+        guesses, own = self.needs[:, i, j] / (self.scaled or 1.0), None
+        for k in np.argsort(guesses, kind="stable").tolist():
             option = self.options[k]
             group, most = (option.gpu.name, str(option.parallel)), option.price.most_below(below)
-            # what is too slow for the promised prompts even alone, or needs too many by load, needs no model
-            if group in tried or most < 1 or float(self.option_bounds[k, i, j]) >= below:
+            # of the group that is cheaper its other engines are looked at as well
+            if most < 1 or (group in tried and group != own) or not (idles or float(guesses[k]) <= most):
                 continue
-            if self.capacity_bound(i, j, k) >= below:
+            # what is too slow for the promised prompts even alone, or needs too many by load, needs no model
+            if float(self.option_bounds[k, i, j]) >= below or self.capacity_bound(i, j, k) >= below:
                 continue
             tried.add(group)
             if not self.keeps_with(i, j, k, most, calmly=False):
                 continue
             if (found := size(k, most)) is not None and found.cost_usd_per_hour < below:
-                best, below = found, found.cost_usd_per_hour
+                best, below, own = found, found.cost_usd_per_hour, group
         return best
 
     def keeps_with(self, i: int, j: int, k: int, replicas: int, calmly: bool = True) -> bool:
