@@ -14,8 +14,10 @@ MOST_LETTERS = 1000
 
 
 def _line(text: str) -> str:
-    """A line of an error, cut where it is too long to be read."""
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}... ({len(text):,} characters)"
+    """A line of an error; of one too long to be read, where it is (the beginning) and what is wrong (the end)."""
+    if len(text) <= MOST_LETTERS:
+        return text
+    return f"{text[: 3 * MOST_LETTERS // 4]}... ({len(text):,} characters) ...{text[-MOST_LETTERS // 4 :]}"
 
 
 class FleetOptError(Exception):

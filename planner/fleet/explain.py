@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from planner.errors import InfeasibleError
+from planner.errors import InfeasibleError, InputError
 from planner.fleet.found import Found
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import FleetProblem
@@ -29,7 +29,36 @@ NEAR_GROUPS = 4
 """Groups of GPUs of which every engine is looked at idle, nearest first by one of each: an idle replica hardly tells token budgets
 apart, by 3 to 16% among 73 engines of six GPU types, where groups differ by factors."""
 
+IDLE = 1e-3
+"""Load at which a replica is as good as idle [1]."""
+
 _EXCESS = attrgetter("excess")
+
+
+def check_limit(problem: FleetProblem) -> None:
+    """Whether clients with a limit in flight can send the rate at all: by Little's law it takes the rate times the stay.
+
+    Raises
+    ------
+    InputError
+        Where even what decodes on idle replicas of the fastest engine is more than the limit.
+    """
+    limit, fastest = problem.question.traffic.sending.in_flight, math.inf
+    if limit == math.inf:
+        return
+    for k in range(len(problem.options)):
+        if (built := problem.build(0, len(problem.states) - 1, k)) is not None:
+            model = built[2].without_bursts() or built[2]
+            rate = IDLE * model.capacity_at(1)
+            fastest = min(fastest, model.predict(rate, 1, problem.levels).mean_running / rate)
+            if fastest * problem.rate <= limit:
+                return
+    if fastest < math.inf:
+        raise InputError(
+            f"in_flight: {limit:,.0f} requests under way are at most {limit / fastest:,.1f} requests/s, not "
+            f"{problem.rate:,.10g}: even on idle replicas one is decoded for {format_duration(fastest)}",
+            "Take a lower --rate, or leave --in-flight out: what clients hold back is no load.",
+        )
 
 
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:

@@ -16,6 +16,10 @@ Array = NDArray[np.float64]
 ROUNDS = 8
 """Most rounds in which requests are held back by how long those before them stay, and stay as long as that lets them."""
 
+LONGEST_S = APART_S * 4e-3
+"""Who would be held back longer is not sent at all [s]: the rate cannot be reached within the limit, and the stretches of a path
+lie little more than that apart."""
+
 SETTLED = 2e-3
 """Mean change of a moment of sending over the mean stay at which they end [1]."""
 
@@ -47,15 +51,24 @@ def with_limit(requests: PathRequests, in_flight: float, follow: Callable[[PathR
     wanted = requests.times + APART_S * 1e-2 * requests.block
     sent, stay = wanted, np.zeros(requests.size)
     for turn in range(ROUNDS):
-        run = follow(replace(everybody, times=requests.times + (sent - wanted)))
-        found = np.empty(requests.size)
+        run = _sent(everybody, sent - wanted, follow)
+        found = np.full(requests.size, float(run.e2e.mean()))
         found[run.rows] = run.e2e
         stay = found if turn == 0 else 0.5 * (stay + found)
         before, sent = sent, admitted(wanted, stay, in_flight)
         if float(np.mean(np.abs(sent - before))) < SETTLED * float(np.mean(stay)):
             break
-    sent_run = follow(replace(requests, times=requests.times + (sent - wanted)))
-    return replace(sent_run, held_back_s=float(np.average(sent - wanted, weights=requests.weight)))
+    waits = sent - wanted
+    held_back = np.average(waits, weights=requests.weight)
+    counted = requests if np.any(requests.weight[waits <= LONGEST_S] > 0.0) else everybody
+    return replace(_sent(counted, waits, follow), held_back_s=float(held_back))
+
+
+def _sent(requests: PathRequests, held_back: Array, follow: Callable[[PathRequests], Followed]) -> Followed:
+    """The path as it is sent, without those who are held back for too long."""
+    rows = np.flatnonzero(held_back <= LONGEST_S)
+    run = follow(replace(requests.take(rows), times=requests.times[rows] + held_back[rows]))
+    return replace(run, rows=rows[run.rows])
 
 
 def admitted(ready: Array, stay: Array, slots: float) -> Array:

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+import planner as fo
 from planner.iteration.model import IterationModel
-from planner.queueing.held_back import with_limit
+from planner.queueing.held_back import LONGEST_S, with_limit
 from planner.queueing.path import Followed, PathRequests, follow_path
 
 ENGINE = IterationModel(t0=0.002, w=0.005, b=24e-6, c=5e-6, h=1e-6, g=5e-8, a=7e-10)
@@ -32,6 +33,24 @@ def test_nobody_is_sent_before_there_is_room() -> None:
         under_way = [x for x in under_way if x > start]
         assert found == pytest.approx(start, abs=1e-6)
         under_way.append(start + own)
+
+
+def test_who_is_held_back_for_an_hour_is_not_sent() -> None:
+    """One at a time, a second each, ten ready a second: the k-th goes at second k, which is 0.9 k late."""
+    ready = np.arange(6000) * 0.1
+    found = with_limit(PathRequests.of(ready, np.full(6000, 100.0), np.ones(6000)), 1.0, _fixed)
+    assert found.waited == pytest.approx(np.arange(found.rows.size), abs=1e-3)
+    assert found.rows.size == pytest.approx(LONGEST_S / 0.9, abs=2.0)
+    assert found.held_back_s == pytest.approx(0.9 * 2999.5, rel=1e-3)
+
+
+def test_a_rate_beyond_what_the_limit_can_send_is_refused() -> None:
+    """By Little's law: what decodes for a second and more of idle replicas comes back 50 times a second at most."""
+    with pytest.raises(fo.InputError, match="in_flight: 50 requests under way are at most"):
+        fo.plan("sharegpt4", rate=1211.0, gpu="b200", tp=8, ttft=15.0, quantile=0.5, in_flight=50)
+    kept = fo.plan("sharegpt4", rate=20.0, gpu="b200", tp=8, ttft=15.0, quantile=0.5, in_flight=50)
+    (row,) = fo.evaluate(kept, 20.0).to_rows()
+    assert 0.0 < float(str(row["running"])) <= 50.0
 
 
 @pytest.mark.parametrize("limit", [math.inf, 12.0])

@@ -11,7 +11,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.chance import Chance, at_slow_end, chance_of
-from planner.fleet.explain import infeasible, name_shortfalls, of_fleet_wide
+from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.found import Found
 from planner.fleet.grid import engine_choices, least_by_hardware
@@ -405,6 +405,7 @@ class _ColocatedShape(Shape):
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
         problem = FleetProblem(question)
+        check_limit(problem)
         found = solve(problem)
         if problem.exact_bounds or found.one_pool is None:
             name_shortfalls(problem)
