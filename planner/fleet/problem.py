@@ -281,7 +281,7 @@ class FleetProblem(SearchGrid):
             if float(self.option_bounds[k, i, j]) >= least - self.trifle:
                 continue
             most = math.inf if math.isinf(least) else self.options[k].price.most_below(least)
-            if best is None and not asked and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
+            if best is None and not asked and refused == 0.0 and float(thought[k]) * (1.0 + OTHER_DOUBT) < most:
                 # far fewer are thought to do: the load often decides, whatever the guess is scaled by
                 found = self.candidate(i, j, k, self._first_number(i, j, k, float(thought[k]) if learned else None))
                 if found is not None and found.cost_usd_per_hour < least:
@@ -348,17 +348,20 @@ class FleetProblem(SearchGrid):
             if (a, b) == (i, j)
         }
         guesses, own = self.needs[:, i, j] / (self.scaled or 1.0), None
+        refused: dict[tuple[str, str], int] = {}
         for k in np.argsort(guesses, kind="stable").tolist():
             option = self.options[k]
             group, most = (option.gpu.name, str(option.parallel)), option.price.most_below(below)
-            # of the group that is cheaper its other engines are looked at as well
-            if most < 1 or (group in tried and group != own) or not (idles or float(guesses[k]) <= most):
+            # of the group that is cheaper its other engines are looked at as well, of one refused those of shorter iterations
+            open_again = group == own or (not self.only_ttft and option.token_budget < refused.get(group, 0))
+            if most < 1 or (group in tried and not open_again) or not (idles or float(guesses[k]) <= most):
                 continue
             # what is too slow for the promised prompts even alone, or needs too many by load, needs no model
             if float(self.option_bounds[k, i, j]) >= below or self.capacity_bound(i, j, k) >= below:
                 continue
             tried.add(group)
             if not self.keeps_with(i, j, k, most, calmly=False):
+                refused[group] = option.token_budget
                 continue
             if (found := size(k, most)) is not None and found.cost_usd_per_hour < below:
                 best, below, own = found, found.cost_usd_per_hour, group
@@ -376,6 +379,11 @@ class FleetProblem(SearchGrid):
         ):
             return False
         self.evaluations += 1
+        # what keeps the promises of all requests at no size may not those of some either: idle, it says so at once
+        idle = self.idle(i, j, k) if self.is_hopeless(0, len(self.states) - 1, k) else None
+        if idle is not None and idle.excess > 1.0:
+            self.known.refused[i, j, k], self.known.over[i, j, k] = replicas, math.log(idle.excess)
+            return False
         rate = self.rate * law.share
         calm = model.without_bursts() if calmly and self.question.traffic.bursts else None
         over = CLEAR if self.looks_broken(model, rate, replicas) else 0.0
@@ -424,7 +432,12 @@ class FleetProblem(SearchGrid):
     @property
     def doubt(self) -> float:
         """How far the guess of one option may be off against that of another [1]."""
-        return TTFT_DOUBT if all(p.metric == "ttft_s" for p in self.promises) else OTHER_DOUBT
+        return TTFT_DOUBT if self.only_ttft else OTHER_DOUBT
+
+    @property
+    def only_ttft(self) -> bool:
+        """Whether nothing but the time to the first token is promised: larger token budgets then seldom break it."""
+        return all(p.metric == "ttft_s" for p in self.promises)
 
     def capacity_bound(self, i: int, j: int, k: int) -> float:
         """Lower bound of one option's cost from the method's own maximum throughput."""

@@ -174,3 +174,15 @@ def test_a_type_that_only_just_keeps_the_promises_says_little_of_another() -> No
     }
     single = [fo.plan(**asked, gpu=gpu).cost_usd_per_hour for gpu in ("h100", "l40s")]
     assert fo.plan(**asked, gpu=["h100", "l40s"]).cost_usd_per_hour <= min(single) * 1.0001
+
+
+def test_of_a_group_refused_engines_of_shorter_iterations_are_tried() -> None:
+    """Memory for seven requests has TP 1 take ten times its guess; TP 2 breaks the promised TPOT with the token budget of the least
+    guess and keeps it with a smaller one: it was passed over, 33% cheaper, and tighter promises cost less than these."""
+    asked: dict[str, Any] = {
+        "workload": "azure-code", "gpu": "l4", "model": "qwen3-8b", "rate": 2.17, "ttft": 6.221, "tpot": 0.13, "quantile": 0.95,
+        "utilization_cap": 0.6, "min_replicas": 2, "pools": 1,
+    }  # fmt: skip
+    cost = fo.plan(**asked).cost_usd_per_hour
+    assert cost <= fo.plan(**asked, tp=2).cost_usd_per_hour * 1.0001
+    assert cost <= fo.plan(**{**asked, "ttft": 4.35, "tpot": 0.091}).cost_usd_per_hour * 1.0001
