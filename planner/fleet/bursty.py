@@ -130,7 +130,8 @@ class BurstySearch:
         }
         for edge in sorted(costs, key=lambda e: -costs[e]):
             left = most - math.fsum(cost for e, cost in costs.items() if e != edge)
-            pool = calm.best(*edge, left * (1.0 + 1e-9))
+            # a saving below the trifle is not looked for, and was taken off already
+            pool = calm.best(*edge, left + calm.trifle)
             if pool is None:
                 return None
             costs[edge] = pool.cost_usd_per_hour

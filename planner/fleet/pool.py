@@ -434,6 +434,16 @@ def smallest_pool(  # noqa: C901 - one search whose steps share all they have lo
     return PoolSize(number, trials[high][0], why, _tried(trials, latency), needed)
 
 
+def never_kept(
+    model: PoolModel, rate: float, promises: Promises, least: int, levels: tuple[float, ...]
+) -> Shortfall | None:
+    """How far a pool is from a promise that even the most replicas that would be tried break; ``None`` where they keep all."""
+    by_cap, _ = _by_cap(model, rate, promises, least)
+    most = min(MOST_IDLE * max(by_cap, least, promises.min_replicas), MAX_REPLICAS)
+    found = looked_at(model, rate, most, promises.latency, levels)
+    return _shortfall(found, promises.latency) if excess_of(found, promises.latency) > 0.0 else None
+
+
 def _missed(prediction: Prediction, promises: Sequence[Promise]) -> Promise:
     """The promise missed by the largest factor, where one is."""
     missed = broken(prediction, promises)

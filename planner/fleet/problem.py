@@ -25,6 +25,7 @@ from planner.fleet.pool import (
     excess_of,
     gpus_by_type,
     looked_at,
+    never_kept,
     replica_for,
     smallest_pool,
     when_idle,
@@ -64,6 +65,10 @@ for which it may be less close, and one engine of every group is tried."""
 
 BOUND = 1.15
 """Replicas thought to be needed over those the load takes from which on the promises are thought to bind."""
+
+NEARLY = 0.9
+"""Share of a promise's limit that an idle replica takes from which on the most replicas are looked at first where another pool kept
+its promises at no size: climbing to them takes six predictions."""
 
 FEW_STEPS = 24
 """Up to this many replicas in a pool, sizes are ruled out one by one before the pool is sized."""
@@ -193,8 +198,11 @@ class FleetProblem(SearchGrid):
             least = int(self.least_replicas(option, law.moments))
             # where one pool kept its promises at no size, the next may not either: idle, it says so at once
             idle = self.idle(i, j, k) if self.shortfalls and key not in self.known.kept else None
-            if idle is not None and idle.excess > 1.0:
-                size: PoolSize | Shortfall = idle
+            never = idle
+            if idle is not None and NEARLY < idle.excess <= 1.0:
+                never = never_kept(model, rate, self.kept.only(self.promises), max(least, 1), self.levels)
+            if never is not None and never.excess > 1.0:
+                size: PoolSize | Shortfall = never
             else:
                 if slope is None:
                     slope = self.known.slopes.get(self._ends(i, j))

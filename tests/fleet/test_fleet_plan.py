@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import planner as fo
 from planner.fleet.assemble import make_plan
 from planner.fleet.grid import engine_choices
-from planner.fleet.pool import evaluate_pool
+from planner.fleet.pool import Shortfall, evaluate_pool, never_kept, smallest_pool
 from planner.fleet.problem import FleetProblem
 from planner.fleet.solve import solve
 from planner.question.compiled import compile_question
@@ -398,3 +398,19 @@ def test_the_engine_told_to_come_nearest_does_so_of_all() -> None:
     problem = FleetProblem(compile_question(inputs, Workload.from_file("azure")))
     idle = [part.best_s for k in range(len(problem.options)) if (part := problem.idle(0, 1, k)) is not None]
     assert told.value.best_s == pytest.approx(min(idle))
+
+
+@pytest.mark.parametrize("over_idle", [0.9, 1.005, 1.03, 1.2])
+def test_what_the_most_replicas_break_no_number_keeps(azure: Workload, over_idle: float) -> None:
+    """Also just above what an idle replica takes, where one prediction at the most replicas stands for the climb to them."""
+    inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 0.5, "rate": 50.0, "burst": "poisson", "pools": 1})
+    problem = FleetProblem(compile_question(inputs, azure))
+    idle, built = problem.idle(0, 1, 0), problem.build(0, 1, 0)
+    assert idle is not None and built is not None
+    asked = PlanInputs.from_dict(
+        {"cdf": "azure", "ttft": over_idle * idle.best_s, "rate": 50.0, "burst": "poisson", "pools": 1}
+    )
+    kept = compile_question(asked, azure).promises
+    size = smallest_pool(built[2], 50.0, kept, 1, problem.levels)
+    never = never_kept(built[2], 50.0, kept, 1, problem.levels)
+    assert isinstance(size, Shortfall) == (never is not None)
