@@ -225,7 +225,10 @@ class MixedPool(PoolModel):
             path = self._path(arrival_rate_per_s, n)
             if path is not None and path.requests.size > LONG * self.arrivals.most:
                 self._drawn.clear()
-                return True
+                guide = self.guide()
+                quick = None if guide is None else guide._path(arrival_rate_per_s, n)
+                # of large crowds the guide follows as many as the prediction itself
+                return quick is None or quick.requests.size < 0.5 * path.requests.size
         return False
 
     def _counted(self, own: PathRequests) -> PathRequests:

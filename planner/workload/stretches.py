@@ -100,8 +100,9 @@ GOLDEN = 0.6180339887498949
 CROWDS = (16.0, 64.0)
 """Flash crowds followed at least and at most."""
 
-FEWEST_CROWDS, OF_A_CROWD = 4.0, 2048.0
-"""Of a rough look at least; and requests wanted in all from which on each crowd more counts."""
+FEWEST_CROWDS, OF_A_CROWD, LARGE_CROWDS = 4.0, 2048.0, 4.0
+"""Of a rough look at least; requests wanted in all from which on each crowd more counts; and how many times what is wanted in all
+is followed at most for the sake of more crowds [1]."""
 
 MOMENTS = 512
 """Moments at which a crowd may come, of which those followed are chosen."""
@@ -540,7 +541,8 @@ def _crowds(
     draw = crowd % draws
     low = ((crowd + 0.5) * GOLDEN % 1.0 * (laid.bins - width)).astype(np.int64)
     brings = np.cumsum(laid.overlaid(work_s), axis=1)
-    fewest = min(max(most / OF_A_CROWD, FEWEST_CROWDS), CROWDS[0])
+    # of crowds that are large in themselves fewer, each of which tells more
+    fewest = min(max(min(most / OF_A_CROWD, LARGE_CROWDS * most / kept), FEWEST_CROWDS), CROWDS[0])
     number = float(np.clip(most / kept, fewest, CROWDS[1]))
     crowd, weight = _stratified(brings[draw, low + width - 1] - brings[draw, low], number)
     draw, low = draw[crowd], low[crowd]
