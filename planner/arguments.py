@@ -36,12 +36,13 @@ def told_types(function: Callable[P, R]) -> Callable[P, R]:
     Examples
     --------
     >>> @told_types
-    ... def half(rate: "float") -> "float":
+    ... def half(rate: float) -> float:
     ...     return rate / 2.0
-    >>> half("ten")
-    Traceback (most recent call last):
-    ...
-    planner.errors.InputError: rate: expected float, got 'ten'
+    >>> try:
+    ...     half("ten")
+    ... except InputError as error:
+    ...     print(error.message)
+    rate: expected float, got 'ten'
     """
 
     @functools.wraps(function)

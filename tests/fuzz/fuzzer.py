@@ -367,7 +367,8 @@ def fault(case: Case) -> str | None:
     if code not in CODES:
         return f"exit code {code}: {errors[-300:]!r}"
     if "Traceback (most recent call last)" in errors:
-        return f"traceback printed: {errors[-300:]!r}"
+        begin = errors.index("Traceback (most recent call last)")
+        return f"traceback printed: {errors[max(begin - 200, 0) : begin + 1000]!r}"
     if any(not (c.isprintable() or c in "\n\r") for c in errors):
         return f"control characters in the message: {errors[:300]!r}"
     if code and (errors.count("\n") > MOST_LINES or len(errors) > MOST_LETTERS):
