@@ -115,6 +115,9 @@ class FakeEngine:
                     self.lock.wait(0.5)
                     clock = time.perf_counter()
                 if self.stopped:
+                    # whoever still reads is told, or would complain in a minute, in the middle of another test
+                    for job in (*self.running, *self.waiting):
+                        job.tokens.put(True)
                     return
                 new, self.waiting = self.waiting, []
             decodes = list(self.running)
@@ -160,6 +163,9 @@ class FakeEngine:
         prompt = body["prompt"]
         job = Job(len(prompt) if isinstance(prompt, list) else len(prompt.split()), int(body["max_tokens"]))
         with self.lock:
+            if self.stopped:
+                handler.close_connection = True
+                return None
             self.waiting.append(job)
             self.lock.notify_all()
         handler.send_response(200)

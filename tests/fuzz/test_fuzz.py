@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import json
 import re
@@ -41,15 +40,6 @@ SPARSE = 997
 """One in so many of the systematic cases; tests/fuzz/every.py tries all."""
 
 
-def alone(case: Case) -> str | None:
-    """What is wrong with a run, while nothing is collected that other tests left: what that warns of would be told here."""
-    gc.freeze()
-    try:
-        return fault(case)
-    finally:
-        gc.unfreeze()
-
-
 @cache
 def sound() -> dict[str, str]:
     """Files that every command takes."""
@@ -64,7 +54,7 @@ def test_a_few_hundred_damaged_inputs() -> None:
 def test_some_of_every_option_and_number() -> None:
     told = {}
     for case in islice(cases(), 77, None, SPARSE):
-        if (why := alone(case)) is not None:
+        if (why := fault(case)) is not None:
             told[" ".join(case.arguments)[-160:]] = why
     assert not told
 
@@ -462,4 +452,4 @@ def test_what_once_broke_it(name: str) -> None:
             texts[file] = re.sub(*given, texts[file])
     encoded = found(texts, files)
     encoded |= {file: given for file, given in files.items() if isinstance(given, bytes)}
-    assert alone(Case(arguments, encoded)) is None
+    assert fault(Case(arguments, encoded)) is None
