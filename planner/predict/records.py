@@ -45,7 +45,7 @@ class Requests:
     ----------
     arrival_s
         When each is sent, not decreasing, finite, >= 0 [s], shape (rows,); of a row that another one's answer brings (see
-        `following`) inf, and such rows may stand anywhere.
+        `following`) inf.
     input_tokens, output_tokens
         Lengths, >= 1 [tokens]; outputs are whole. Where speculation counts in what a step yields, prompts are fractional.
     cached_tokens
@@ -55,11 +55,13 @@ class Requests:
     priority
         Class, smaller first, shape (rows,); ``None`` = first come, first served.
     session
-        Session, -1 = none, shape (rows,); ``None`` = nobody comes back. Rows of a session are in order.
+        Session, -1 = none, shape (rows,); ``None`` = nobody comes back. Rows of a session stand together, in order.
     following, gap_s
-        Row of the session's next call, -1 = none, and how long after this one's answer it is sent [s].
+        Row of the session's next call, -1 = none; and how long after the answer before a row is sent [s].
     repeated_tokens
         Prefix that the session's call before left, beyond what sessions share [tokens].
+    weight
+        What each counts towards limits and the histogram of gaps; ``None`` = 1.
     shared_offset, shared_name, shared_tokens
         What a prompt shares with others from its beginning on, one piece after the other: row i has the pieces
         ``shared_offset[i] : shared_offset[i + 1]``, each a name (>= 0) and its tokens; ``None`` = nothing.
@@ -78,6 +80,7 @@ class Requests:
     shared_offset: NDArray[np.int64] | None = None
     shared_name: NDArray[np.int64] | None = None
     shared_tokens: Floats | None = None
+    weight: Floats | None = None
 
     @property
     def size(self) -> int:
@@ -213,7 +216,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A promise that may end a replay early: more than `late` counted requests with `metric` beyond `limit_s`.
+    """A promise that may end a replay early: requests with `metric` beyond `limit_s` weigh more than `late`.
 
     Parameters
     ----------
@@ -222,7 +225,7 @@ class Limit:
     limit_s
         The limit [s].
     late
-        Requests that may be beyond it.
+        Weight of requests that may be beyond it; what is never answered is beyond every limit.
     """
 
     metric: Literal["ttft_s", "tpot_s", "e2e_s"]
@@ -268,8 +271,6 @@ class Run:
         Gaps between tokens, weighted by the sequences that decode, in the bins of :data:`GAP_BINS`; ``None`` = not asked for.
     ended_early
         Row whose arrival was not sent any more, as a :class:`Limit` was broken; -1 = the replay is whole.
-    stalled
-        Whether some request can never be served (its prompt does not fit into an empty replica).
     """
 
     sent_s: Floats
@@ -292,7 +293,6 @@ class Run:
     recomputed_tokens: float = 0.0
     gaps: Floats | None = None
     ended_early: int = -1
-    stalled: bool = False
 
     @property
     def ttft_s(self) -> Floats:
