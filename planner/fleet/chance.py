@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.fleet.pool import CLEAR, Pool, evaluate_pool, excess_of
-from planner.methods.base import Prediction, unstable
+from planner.fleet.pool import Pool, evaluate_pool
+from planner.methods.base import Prediction
 from planner.promise import Promise
 
 NINE_IN_TEN = 1.6448536269514722
@@ -21,12 +21,6 @@ STEPS, FAR = 41, 3.5
 
 STEEPEST = 20.0
 """Power taken where the pool does not keep up at the slow end of the band."""
-
-NEARLY_FULL = 0.95
-"""Load from which a rough look comes first: at 0.97 and 0.99 a path took 1 to 2 s, and P99 TTFT was 150 to 500 s [1]."""
-
-FULL, FAR_OFF = 0.98, 1.2
-"""Load from which a pool is taken not to keep up at all, and from how far off: what matters is how far below that it holds."""
 
 MEASUREMENTS = {
     "profile": "iteration times on this GPU (fleetopt calibrate)",
@@ -83,7 +77,7 @@ def chance_of(
     at_most = n * capacity / pool.arrival_rate_per_s if pool.arrival_rate_per_s > 0.0 else math.inf
     if not promises:
         return None
-    slow, slower = at_slow_end(pool, promises, levels)
+    slow, slower = at_slow_end(pool, levels)
     near = 1.0 + (pool.size.steepness(promises) if len(pool.size.trials) > 1 else 0.0)
     deviations = [FAR * (2.0 * k / (STEPS - 1) - 1.0) for k in range(STEPS)]
     weight = [math.exp(-0.5 * z * z) for z in deviations]
@@ -111,29 +105,10 @@ def chance_of(
     return min(found, key=lambda c: c.share, default=None)
 
 
-def at_slow_end(pool: Pool, promises: Sequence[Promise], levels: tuple[float, ...]) -> tuple[float, Prediction]:
-    """Times at the slow end of the profile's band over those of the profile, and the pool at so many times its traffic.
-
-    To follow what queues at a pool that is nearly full then takes seconds: fewer requests of its path come first, and do where
-    they are far beyond a promise. Halfway there does where a promise is broken already: the chance is where it begins to be.
-    """
+def at_slow_end(pool: Pool, levels: tuple[float, ...]) -> tuple[float, Prediction]:
+    """Times at the slow end of the profile's band over those of the profile, and the pool at so many times its traffic."""
     slow = 1.0 + max(pool.option.profile.band, 0.05)
-    model, n = pool.model, pool.size.replicas
-    rate = pool.arrival_rate_per_s * slow
-    load = rate / (n * model.capacity_at(n))
-    if load >= FULL and slow >= FAR_OFF:
-        return slow, unstable(levels, load)
-    rougher = model.guide() if load >= NEARLY_FULL or model.takes_long(rate, n) else None
-    if rougher is not None:
-        found = evaluate_pool(rougher, rate, n, levels)
-        if excess_of(found, promises) > CLEAR:
-            return slow, found
-        halfway = math.sqrt(slow)
-        if not model.takes_long(rate / halfway, n):
-            found = evaluate_pool(model, rate / halfway, n, levels)
-            if excess_of(found, promises) > 0.0:
-                return halfway, found
-    return slow, evaluate_pool(model, rate, n, levels)
+    return slow, evaluate_pool(pool.model, pool.arrival_rate_per_s * slow, pool.size.replicas, levels, quick=True)
 
 
 def _below(z: float) -> float:

@@ -48,9 +48,8 @@ def check_limit(problem: FleetProblem) -> None:
         return
     for k in range(len(problem.options)):
         if (built := problem.build(0, len(problem.states) - 1, k)) is not None:
-            model = built[2].without_bursts() or built[2]
-            rate = IDLE * model.capacity_at(1)
-            fastest = min(fastest, model.predict(rate, 1, problem.levels).mean_running / rate)
+            rate = IDLE * built[2].capacity_at(1)
+            fastest = min(fastest, built[2].look(rate, 1, problem.levels).mean_running / rate)
             if fastest * problem.rate <= limit:
                 return
     if fastest < math.inf:
@@ -150,7 +149,6 @@ def beyond_stock(
 
 def name_shortfalls(problem: FleetProblem) -> None:
     """Size some of the pools whose bounds say "no number of replicas", so that the promise they break is known."""
-    problem = problem.calm or problem
     if not problem.search.explained:
         return
     top, every = len(problem.states) - 1, range(len(problem.options))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.fleet.caches import cache_curve, sessions_of
 from planner.fleet.chance import Chance
-from planner.fleet.pool import CLEAR, Pool, PoolSize, Shortfall, broken, smallest_pool
+from planner.fleet.pool import Pool, PoolSize, Shortfall, broken, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
@@ -133,10 +133,6 @@ class Fleet:
         """The same engines where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where alike."""
         return None
 
-    def roughly(self) -> Fleet | None:
-        """The same pools answering quickly and roughly; ``None`` where they cannot."""
-        return None
-
     def summary(self) -> Iterator[str]:
         """Lines of the explanation about the pools together."""
         yield from ()
@@ -247,14 +243,13 @@ class Fleet:
         fleet = self.grown(other)
         if fleet is None or not self.promises.latency:
             return None
-        # a rough look is enough where it is clear
-        for look in (fleet.roughly(), fleet):
-            found = [] if look is None else look.predict(self.rate, self.counts)
-            rows = [(p, x, x.held(p.metric, p.quantile) / p.limit_s) for x in found for p in self.promises.latency]
-            # a pool that does not decode has no TPOT
-            held = [row for row in rows if not math.isnan(row[2])]
-            if held and abs(math.log(max(max(held, key=lambda row: row[2])[2], 1e-9))) > CLEAR:
-                break
+        rows = [
+            (p, x, x.held(p.metric, p.quantile) / p.limit_s)
+            for x in fleet.look(self.rate)
+            for p in self.promises.latency
+        ]
+        # a pool that does not decode has no TPOT
+        held = [row for row in rows if not math.isnan(row[2])]
         worst, prediction, excess = max(held, key=lambda row: row[2], default=(None, None, 0.0))
         if worst is None or prediction is None or excess <= 1.0:
             return None

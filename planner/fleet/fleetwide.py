@@ -13,7 +13,6 @@ from planner.fleet.pool import Pool, Shortfall, gpus_by_type, smallest_pool
 from planner.fleet.problem import FleetProblem
 from planner.fleet.scope import ScopedPool, cheapest_allocation
 from planner.fleet.search import SearchOutcome
-from planner.fleet.splits import solve_splits
 
 
 def solve_fleetwide(problem: FleetProblem) -> Found:
@@ -21,6 +20,8 @@ def solve_fleetwide(problem: FleetProblem) -> Found:
 
     A fleet whose every pool keeps the promise alone keeps it as a whole: that search gives the first incumbent.
     """
+    from planner.fleet.splits import solve_splits
+
     first = solve_splits(problem)
     preferred = {
         edge: problem.options.index(pool.option) for edge, pool in problem.known.cheapest.items() if pool is not None
@@ -93,6 +94,7 @@ def _allocate(
             problem.kept.only(problem.promises),
             int(problem.least_replicas(option, law.moments)),
             problem.levels,
+            quick=True,
         )
         if isinstance(size, Shortfall):
             return None

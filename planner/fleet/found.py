@@ -25,9 +25,6 @@ class Found:
         Fleets of the grid.
     beyond_stock
         GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
-    rival_splits
-        States of the cheapest fleet of several pools as far as it was looked for, and of the cheapest of two pools that both
-        matter, where that was asked for.
     """
 
     pools: tuple[Pool, ...]
@@ -35,4 +32,3 @@ class Found:
     outcome: SearchOutcome
     candidates: int
     beyond_stock: Mapping[str, int] | None = None
-    rival_splits: tuple[tuple[int, ...], ...] = ()

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.fleet.scope import TAIL_LEVELS
-from planner.fleet.surrogate import guess_rate
 from planner.methods import find_method
 from planner.methods.base import Method
 from planner.promise import Promise
@@ -24,7 +23,7 @@ from planner.workload.pools import State
 FloatArray = NDArray[np.float64]
 
 PROMPT_BINS = 40
-"""Log-spaced bins of prompt lengths for the surrogate's long prompt."""
+"""Log-spaced bins of prompt lengths for the promised quantile."""
 
 WORTH_CUTTING = 0.01
 """Share of the requests, prompt tokens, decodes or contexts below a boundary from which on it is searched: a pool of less frees no
@@ -138,9 +137,8 @@ class SearchGrid:
         share = np.maximum(pools[:, m.SHARE], 0.0)
         pools[:, m.SHARE] = share
         self.option_bounds = np.full((len(self.options), top + 1, top + 1), np.inf)
-        if self.method.guided:
-            self.option_guides = self.option_bounds.copy()
-            self.needs = self.option_bounds.copy()
+        slow = self.method.shares_budget
+        if slow:
             edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
             long_prompt = self._prompt_quantile(i, j, share, edges)
             # the lower end of the bin: nothing shorter is the promised quantile
@@ -174,20 +172,9 @@ class SearchGrid:
                 floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
                 by_floor = floor * option.price.least_usd_per_replica_hour
                 self.option_bounds[k, i, j] = np.maximum(self.option_bounds[k, i, j], by_floor)
-            if self.method.guided:
+            if slow:
                 hopeless = (share > 1e-12) & self._too_slow(option, shortest)
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
-                guess = option.copies * guess_rate(
-                    pools, long_prompt, option.profile.iteration, option.token_budget, x / option.copies, self.parts
-                )
-                guess = np.minimum(guess, cap * x)
-                self.option_guides[k, i, j] = self._cost_at(option, share, guess)
-                with np.errstate(divide="ignore"):
-                    self.needs[k, i, j] = np.where(hopeless, math.inf, self.rate * share / guess)
-        if not self.method.guided:
-            # no better guess than the bounds
-            least = np.array([option.price.least_usd_per_replica_hour for option in self.options])
-            self.option_guides, self.needs = self.option_bounds.copy(), self.option_bounds / least[:, None, None]
         self.bounds = np.min(self.option_bounds, axis=0)
 
     def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:

@@ -15,11 +15,10 @@ from planner.fleet.search import Labelled, SearchOutcome, cheapest_within
 def solve_within_stock(problem: FleetProblem, unlimited: Found) -> Found:
     """The cheapest fleet that the inventory holds, where the cheapest of all is not.
 
-    The cheapest labelled path by estimates is sized until it holds no estimate; with bounds in place of estimates the
-    answer is then proven, or found to be none, as far as the limit of evaluations allows.
+    The cheapest labelled path by bounds is sized until it holds no bound; the answer is then proven, or found to be none, as far
+    as the limit of evaluations allows.
     """
     problem.open_grid()
-    top = len(problem.states) - 1
     limit = problem.limit()
     costs = problem.option_bounds.copy()
     sizes = np.array([o.price.gpus_per_replica for o in problem.options], dtype=np.float64)[:, None, None]
@@ -27,55 +26,41 @@ def solve_within_stock(problem: FleetProblem, unlimited: Found) -> Found:
     kinds = [o.gpu.name for o in problem.options]
     known = ~np.isfinite(costs) | (costs == 0.0)
     taken = np.zeros_like(costs)
-    guides = np.maximum(problem.option_guides, costs) if limit is not None and problem.method.guided else costs
-    guided = guides is not costs
-    stop_at = math.inf if limit is None else problem.evaluations + limit // 4
+    stop_at = math.inf if limit is None else problem.evaluations + limit
     best: tuple[float, Labelled] | None = None
     bound, finished = math.inf, False
 
     def size(i: int, j: int, k: int) -> None:
-        guess = float(guides[k, i, j]) / problem.options[k].price.least_usd_per_replica_hour
-        pool = problem.candidate(i, j, k, guess if guided and 1.0 <= guess < math.inf else None)
+        # first the method's own capacity, which is cheap
+        least = problem.capacity_bound(i, j, k)
+        if (i, j, k) not in problem.known.pools and least > costs[k, i, j] * (1.0 + 1e-12):
+            costs[k, i, j] = least
+            known[k, i, j] = math.isinf(least)
+            return
+        pool = problem.candidate(i, j, k)
         known[k, i, j] = True
         taken[k, i, j] = 0.0 if pool is None else pool.gpus
-        if pool is not None and guided:
-            # other bands at the same boundaries are guessed wrong alike
-            alike = (boundary[:, None] == boundary[i]) & (boundary[None, :] == boundary[j])
-            guides[k, alike] *= pool.cost_usd_per_hour / guides[k, i, j]
         costs[k, i, j] = math.inf if pool is None else pool.cost_usd_per_hour
 
-    boundary = np.array([s.boundary for s in problem.states])
-    # one pool of every type, by the option guessed to cost least; guesses are off by a common factor more than by their own
-    ones: dict[object, int] = {}
-    for k in np.argsort(guides[:, 0, top], kind="stable").tolist():
-        ones.setdefault(kinds[k] if guided else k, k)
-    guessed = guides[:, 0, top].copy()
-    for edge in [*problem.known.pools, *((0, top, k) for k in ones.values())]:
+    for edge in [*problem.known.pools]:
         size(*edge)
-    off = [
-        float(costs[k, 0, top] / guessed[k]) for k in ones.values() if guessed[k] > 0.0 and costs[k, 0, top] < math.inf
-    ]
-    if guided and off:
-        guides *= np.where(known, 1.0, max(min(off), 1.0))
-    for hopes in (guides, costs) if guided else (costs,):
-        while True:
-            now = np.where(known, costs, np.maximum(hopes, costs))
-            # no replica costs more than its price on demand: so many it takes at least
-            gpus = np.where(known, taken, np.ceil(now / per_replica * (1.0 - 1e-9)) * sizes)
-            found = cheapest_within(now, gpus, kinds, problem.stock, problem.search.pools)
-            if found is None or (best is not None and found[0] >= best[0] * (1.0 - 1e-12)):
-                finished, bound = hopes is costs, math.inf if found is None else found[0]
-                break
-            edges = zip((0, *(s for s, _ in found[1])), found[1], strict=False)
-            open_edges = [(i, j, k) for i, (j, k) in edges if not known[k, i, j]]
-            if not open_edges:
-                best = found
-                continue
-            if problem.evaluations >= stop_at:
-                bound = found[0]
-                break
-            for edge in open_edges:
-                size(*edge)
+    while True:
+        # no replica costs more than its price on demand: so many it takes at least
+        gpus = np.where(known, taken, np.ceil(costs / per_replica * (1.0 - 1e-9)) * sizes)
+        found = cheapest_within(costs, gpus, kinds, problem.stock, problem.search.pools)
+        if found is None or (best is not None and found[0] >= best[0] * (1.0 - 1e-12)):
+            finished, bound = True, math.inf if found is None else found[0]
+            break
+        edges = zip((0, *(s for s, _ in found[1])), found[1], strict=False)
+        open_edges = [(i, j, k) for i, (j, k) in edges if not known[k, i, j]]
+        if not open_edges:
+            best = found
+            continue
+        if problem.evaluations >= stop_at:
+            bound = found[0]
+            break
+        for edge in open_edges:
+            size(*edge)
     if best is None or not finished:
         # out of evaluations: the cheapest of what is sized
         best = cheapest_within(np.where(known, costs, np.inf), taken, kinds, problem.stock, problem.search.pools)

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from planner.fleet.fleet import Fleet
-from planner.fleet.pool import ROUGH
 from planner.kept import once
 
 CLOSE = 1.35
 """Factor between rates within which a size says where the other one is, to a replica or two."""
+
+ROUGH = 250
+"""Replicas from which on a number is not read from others."""
 
 NEIGHBOURS = 6
 """Rates that the number at one more is read from: single ones stray by a replica or two from a straight line."""

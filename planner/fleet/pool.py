@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token
@@ -12,11 +12,11 @@ from planner.errors import InputError
 from planner.kept import once
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
-from planner.methods.burst import PoolArrivals
 from planner.methods.sessions import PrefixCache, SessionPool
 from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps, steps_per_token
+from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
-from planner.question.compiled import CompiledQuestion, Promises
+from planner.question.compiled import CompiledQuestion, Promises, Traffic
 from planner.remarks import Remark
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.workload.pools import PoolLaw
@@ -25,41 +25,11 @@ from planner.workload.sessions import Sessions
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
 
-SMALL_POOL = 8
-"""Replicas up to which fewer requests of the path are looked at before all of them: one more or less is a large step."""
-
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
-ROUGH = 250
-"""Numbers of replicas are told apart to one in so many."""
-
-GUIDED = 0.04
-"""Share of a number of replicas to which a guide is asked for it [1]."""
-
-READ_BETWEEN = 4.0
-"""How many times as far apart two numbers may be between which one is read to that share: log latency over log replicas bends
-little, and the chord lies on the safe side."""
-
-CLEAR = math.log(1.6)
-"""Logarithm of a guide's latency over its limit from which it is believed: quantiles of 4,096 requests are seldom further above
-those of many more."""
-
-JAMMED = 2.0 * CLEAR
-"""The same where a number of replicas is not looked at again."""
-
-USUAL_SLOPE, LEAST_SLOPE = 1.5, 0.5
-"""Fall of the logarithm of a latency with that of the replicas where nothing better is known, and a cautious one."""
-
-BROKEN_SLOPE = 2.5
-"""The same where a promise is broken under bursts: eleven pools of six questions fell by 2 to 4."""
-
-NEAR = 6
-"""Steps from a guessed number of replicas before the general search takes over."""
-
-FEW_PER_REPLICA = 1e-9
-"""Rate [1/s] at which a replica is as good as idle; what is broken here is broken at any size."""
-
+TRIED = (0.8, 0.9, 0.96, 1.0, 1.06, 1.15, 1.35, 1.7)
+"""Numbers of replicas over the answer of which a plan tells what they would achieve."""
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
@@ -148,7 +118,7 @@ def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float
 
     No number of replicas is quicker than one that hardly anybody asks.
     """
-    prediction = model.predict(FEW_PER_REPLICA, 1, levels)
+    prediction = model.idle(levels)
 
     def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
         values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in asked]
@@ -215,16 +185,18 @@ def replica_for(
     if setup is None:
         return None
     traffic = question.traffic
-    known, growth, sending = traffic.arrivals, traffic.growth, traffic.sending
-    arrivals = once(
-        ("arrivals", id(law), id(known), growth, sending),
-        lambda: (law, PoolArrivals(known, law.share, law.requests, growth, sending=sending)),
-    )[1]
-    return setup, pool_model(question, option, setup, law, arrivals)
+    return setup, pool_model(question, option, setup, law, traffic_of(traffic, law))
+
+
+def traffic_of(traffic: Traffic, law: PoolLaw) -> PoolTraffic:
+    """The requests of a pool at any rate; the same for every engine that is asked about them."""
+    alike = (id(traffic.workload), traffic.bursts, traffic.growth, traffic.sending)
+    fleet = once(("fleet traffic", *alike), lambda: FleetTraffic(traffic))
+    return once(("traffic", id(law), *alike), lambda: (law, PoolTraffic(fleet, law)))[1]
 
 
 def pool_model(
-    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolArrivals
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolTraffic
 ) -> PoolModel:
     """The latency model of a pool of such replicas."""
     sessions = law.sessions()
@@ -236,11 +208,11 @@ def pool_model(
 
 
 def _by_method(
-    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolArrivals
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolTraffic
 ) -> PoolModel:
     """The model of a pool of single copies as the latency method has it, speculation included."""
     method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
-    if not (method.feels_bursts or arrivals.sending.ordinary):
+    if not (method.feels_bursts or question.traffic.sending.ordinary):
         raise InputError(
             f"burst, surge, in_flight: method {method.name} knows Poisson arrivals alone", "Take --method mixed."
         )
@@ -269,7 +241,7 @@ def _by_method(
         made.append((option, model, (law, arrivals)))
         return model
     in_steps = law_in_steps(law, speculation)
-    arrivals = replace(arrivals, requests=in_steps.requests, _found={})
+    arrivals = PoolTraffic(arrivals.fleet, in_steps)
     inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
     inner.joint = bool(question.promises.joint)
     return InSteps(inner, steps_per_token(law, speculation))
@@ -281,11 +253,11 @@ def _with_caches(
     setup: ReplicaSetup,
     law: PoolLaw,
     sessions: Sessions,
-    arrivals: PoolArrivals,
+    arrivals: PoolTraffic,
 ) -> SessionPool:
     """The model of a pool whose prompts come back: the method's own, of what the prefix caches leave to compute."""
     # the order the requests came in says nothing of what each finds in a cache
-    unordered = replace(arrivals, requests=lambda: None, _found={})
+    unordered = arrivals
 
     def build(left: PoolLaw, kv_tokens: float) -> PoolModel:
         return _by_method(question, option, replace(setup, kv_tokens=kv_tokens), left, unordered)
@@ -316,21 +288,19 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
     return worst
 
 
-def smallest_pool(  # noqa: C901 - one search whose steps share all they have looked at
+def smallest_pool(
     model: PoolModel,
     arrival_rate_per_s: float,
     promises: Promises,
     least: int = 1,
     levels: tuple[float, ...] | None = None,
     start: float | None = None,
-    slope: float | None = None,
-    rough: float = 0.0,
+    quick: bool = False,
 ) -> PoolSize | Shortfall:
-    """Find the smallest number of replicas: secant steps on whole numbers, from the answer of the model's guide.
+    """The smallest number of replicas that keeps the promises while one fewer does not: galloping steps, then bisection.
 
-    Latency does not rise with the number of replicas at a fixed pool rate, so the smallest number is well defined, and
-    predictions at it and at one fewer decide. Where bursts are followed, of more than 250 a number within one in 250 is
-    taken: a path has too few requests to tell them apart.
+    Every step asks the model one question, which ends as soon as a promise is broken; a sample of the requests brackets the
+    answer, and all of them decide it.
 
     Parameters
     ----------
@@ -345,116 +315,107 @@ def smallest_pool(  # noqa: C901 - one search whose steps share all they have lo
     levels
         Quantile levels of the prediction; default those reported and promised.
     start
-        A number thought to be enough: saves predictions when it is near the answer.
-    slope
-        How fast the logarithm of a latency is thought to fall with that of the replicas.
-    rough
-        Share of a number to which it is wanted; 0 = as above. The number is then interpolated, and the prediction is that of the
-        next higher one tried.
+        A number thought to be near the answer.
+    quick
+        The answer of the sample, without a prediction: for a search, whose winner alone is decided.
     """
     levels = promises.levels() if levels is None else levels
-    latency, least = promises.latency, max(least, promises.min_replicas)
+    least = max(least, promises.min_replicas)
     by_cap, fewest = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
     floor = max(by_cap, least)
-    beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
-    trials: dict[int, tuple[Prediction, float]] = {}
+    asked: dict[tuple[int, bool], bool] = {}
 
-    def excess(n: int) -> float:
-        """Logarithm of the worst promise's value over its limit: positive = broken."""
-        if n not in trials:
-            prediction = looked_at(model, arrival_rate_per_s, n, latency, levels)
-            trials[n] = (prediction, excess_of(prediction, latency))
-        return trials[n][1]
+    def keeps(n: int, sure: bool = False) -> bool:
+        if (n, sure) not in asked:
+            asked[n, sure] = model.keeps(arrival_rate_per_s, n, promises.latency, sure)
+        return asked[n, sure]
 
-    calm = model.without_bursts()
-    guide = model.guide() if calm is None else calm
-    n = floor
-    if start is not None:
-        n = max(math.ceil(start), floor)
-        fewer = _roughly(model, arrival_rate_per_s, promises, least, levels, n, slope) if rough == 0.0 else None
-        n = n if fewer is None else fewer.replicas
-    elif guide is not None and (calm is None or rough == 0.0):
-        quick = smallest_pool(guide, arrival_rate_per_s, promises, least, levels, rough=GUIDED)
-        if isinstance(quick, PoolSize):
-            n = max(quick.replicas, floor)
-            if slope is None and len(quick.trials) > 1:
-                slope = quick.steepness(latency)
-        elif calm is not None:
-            return quick
-    # so near a limit the number is read from one prediction where a rough one is wanted
-    n = max(model.near(n), floor)
-    near = rough * (LEAST_SLOPE if slope is None else slope)
-    slope = USUAL_SLOPE if slope is None else slope
-    width = max(rough, 0.0 if guide is None else 1.0 / ROUGH)
-    # what is read between two numbers errs by far less than they are apart
-    apart = READ_BETWEEN * rough if rough else width
-    low, high, climbed, sunk, stale = 0, 0, n, n, 0
-    checked_idle = False
-    while True:
-        if excess(n) <= 0.0:
-            sunk, high, stale = high or n, n, max(stale, 0) + 1
-            if n == floor:
-                why = _why_cap(by_cap, floor, least, promises)
-                return PoolSize(floor, trials[floor][0], why, _tried(trials, latency), min(fewest, floor))
-        else:
-            # hardly any progress by more replicas: perhaps no number helps
-            if not checked_idle and (n >= 4 * floor or (low and excess(n) > 0.7 * excess(low))):
-                checked_idle = True
-                if (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
-                    return idle
-            if n >= beyond:
-                return _shortfall(trials[n][0], latency)
-            low, stale = n, min(stale, 0) - 1
-        if abs(excess(n)) <= near:
-            needed = n * math.exp(excess(n) / slope)
-            why = Remark("promise", {"promise": _nearest(trials[n][0], latency).label})
-            return PoolSize(max(math.ceil(needed), floor), trials[n][0], why, _tried(trials, latency), needed)
-        if low and high and high - low <= max(1, int(high * apart)):
+    number: int | Shortfall = floor
+    if promises.latency:
+        number = _bracketed(model, promises.latency, levels, floor, max(floor, math.ceil(start or 0.0)), keeps)
+        if isinstance(number, int) and not quick:
+            number = _decided(number, floor, keeps)
+    if isinstance(number, Shortfall):
+        return number
+    prediction = Prediction.unknown() if quick else model.predict(arrival_rate_per_s, number, levels)
+    if number == floor:
+        why = _why_cap(by_cap, floor, least, promises)
+    else:
+        why = Remark("promise", {"promise": _missed_by(model, arrival_rate_per_s, number - 1, promises, levels, quick)})
+    return PoolSize(number, prediction, why, needed=float(number) if number > floor else max(fewest, 1e-9))
+
+
+def _bracketed(
+    model: PoolModel,
+    latency: Sequence[Promise],
+    levels: tuple[float, ...],
+    floor: int,
+    start: int,
+    keeps: Callable[[int], bool],
+) -> int | Shortfall:
+    """The smallest number that keeps the promises by what `keeps` says, from `start` on; at least `floor`."""
+    low, high, step = floor - 1, 0, 1
+    n = start
+    while not high:
+        if keeps(n):
+            high = n
             break
-        rise = slope
-        if low and not high:
-            # where a promise is broken latencies fall faster, along a path above all
-            rise = _fall(excess, sorted(trials)[-2:]) or max(slope, 0.0 if calm is None else BROKEN_SLOPE)
-        n = _next(excess, low, high, rise, floor, stale, width)
-        if not high:
-            # ever larger steps upwards, however flat the latency is
-            n, climbed = min(max(n, low + 2 * (low - climbed)), beyond), low
-        elif not low:
-            # and downwards
-            n = max(floor, min(n, high - 2 * (sunk - high)))
-        if max(low, floor - 1) < (quicker := model.near(n)) < (high or beyond):
-            n = quicker
-    needed = _between_sizes(low, high, trials[low][1], trials[high][1])
-    number = high if rough == 0.0 else min(max(math.ceil(needed), low + 1), high)
-    label = _missed(trials[low][0], latency).label
-    # of many replicas the next fewer is not looked at
-    why = Remark("promise", {"promise": label})
-    if number - low > 1:
-        why = Remark("promise_about", {"promise": label, "fewer": number - low})
-    return PoolSize(number, trials[high][0], why, _tried(trials, latency), needed)
+        if low < start and (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
+            return idle
+        beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
+        if n >= beyond:
+            worst = when_idle(model, latency, levels)
+            assert worst is not None
+            return worst
+        low, n, step = n, min(n + max(step, n // 12), beyond), 2 * step
+    step = 1
+    while high - low > 1:
+        # from a start that does, down in growing steps until one does not
+        n = (low + high) // 2 if low >= floor else max(high - step, (low + high) // 2)
+        step *= 2
+        low, high = (low, n) if keeps(n) else (n, high)
+    return high
 
 
-def never_kept(
-    model: PoolModel, rate: float, promises: Promises, least: int, levels: tuple[float, ...]
-) -> Shortfall | None:
-    """How far a pool is from a promise that even the most replicas that would be tried break; ``None`` where they keep all."""
-    by_cap, _ = _by_cap(model, rate, promises, least)
-    most = min(MOST_IDLE * max(by_cap, least, promises.min_replicas), MAX_REPLICAS)
-    found = looked_at(model, rate, most, promises.latency, levels)
-    return _shortfall(found, promises.latency) if excess_of(found, promises.latency) > 0.0 else None
+def _decided(number: int, floor: int, keeps: Callable[[int, bool], bool]) -> int:
+    """The same by all requests, near what a sample of them said."""
+    step = 1
+    if keeps(number, True):
+        while number > floor and keeps(max(number - step, floor), True):
+            number, step = max(number - step, floor), 2 * step
+        low = max(number - step, floor - 1)
+    else:
+        low = number
+        while not keeps(number + step, True):
+            low, step = number + step, 2 * step
+        number += step
+    while number - low > 1:
+        middle = (low + number) // 2
+        low, number = (low, middle) if keeps(middle, True) else (middle, number)
+    return number
 
 
-def _missed(prediction: Prediction, promises: Sequence[Promise]) -> Promise:
-    """The promise missed by the largest factor, where one is."""
-    missed = broken(prediction, promises)
-    assert missed is not None
-    return missed
+def _missed_by(
+    model: PoolModel, rate: float, replicas: int, promises: Promises, levels: tuple[float, ...], quick: bool
+) -> str:
+    """The promise that so many replicas miss by most."""
+    if quick or len(promises.latency) == 1:
+        return promises.latency[0].label
+    found = model.look(rate, replicas, levels)
+    return max(promises.latency, key=lambda p: found.held(p.metric, p.quantile) / p.limit_s).label
 
 
-def _shortfall(prediction: Prediction, promises: Sequence[Promise]) -> Shortfall:
-    """How far the most replicas tried are from their promises."""
-    missed = _missed(prediction, promises)
-    return Shortfall(missed, prediction.held(missed.metric, missed.quantile))
+def with_trials(
+    model: PoolModel, arrival_rate_per_s: float, size: PoolSize, promises: Promises, levels: tuple[float, ...]
+) -> PoolSize:
+    """The size with what fewer and more replicas would achieve, from a sample of the requests."""
+    trials = {}
+    for factor in TRIED:
+        n = max(round(factor * size.replicas), 1) if factor <= 1.0 else math.ceil(factor * size.replicas)
+        if n not in trials:
+            found = size.prediction if n == size.replicas else evaluate_pool(model, arrival_rate_per_s, n, levels, True)
+            trials[n] = tuple(found.held(p.metric, p.quantile) for p in promises.latency)
+    return replace(size, trials=tuple(sorted(trials.items())))
 
 
 def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> tuple[int, float]:
@@ -468,115 +429,11 @@ def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> tu
     return by_cap, 1.0 if math.isinf(capacity) else rate / (promises.utilization_cap * capacity)
 
 
-def _fall(excess: Callable[[int], float], tried: Sequence[int]) -> float | None:
-    """How fast the excess fell between two numbers of replicas; ``None`` where that is not known or tells nothing."""
-    if len(tried) < 2 or not 0.0 < (first := excess(tried[0])) < 5.0:
-        return None
-    return min(max((first - excess(tried[1])) / math.log(tried[1] / tried[0]), 0.3), 2.0 * BROKEN_SLOPE)
-
-
-def _roughly(
-    model: PoolModel,
-    rate: float,
-    promises: Promises,
-    least: int,
-    levels: tuple[float, ...],
-    start: int,
-    slope: float | None,
-) -> PoolSize | None:
-    """The size of a small pool by fewer requests of its path, where it has one; a wrong step costs more than all of these looks."""
-    if start > SMALL_POOL or model.without_bursts() is None or (rougher := model.guide()) is None:
-        return None
-    found = smallest_pool(rougher, rate, promises, least, levels, start, slope, GUIDED)
-    return found if isinstance(found, PoolSize) else None
-
-
-def _between_sizes(low: int, high: int, above: float, below: float) -> float:
-    """Where the excess is zero, between a number that breaks a promise and one that keeps it: log-linear."""
-    above, below = min(max(above, 1e-9), 700.0), max(-below, 1e-9)
-    return low * math.exp(math.log(high / low) * above / (above + below))
-
-
-def _next(
-    excess: Callable[[int], float], low: int, high: int, slope: float, floor: int, stale: int, width: float
-) -> int:
-    """The number to try next: `low` breaks and `high` keeps (0 = not known yet), `slope` = fall of the excess by log n.
-
-    `stale` counts how often in a row `high` (negative: `low`) was what moved; ends within `width` of each other are enough.
-    """
-    if not high:
-        # aim beyond the root, so that the bracket closes
-        step = 1.2 * min(excess(low), 3.0) / max(slope, 0.3)
-        return min(max(low + 1, round(low * math.exp(min(step, 0.7)))), MAX_REPLICAS)
-    if not low:
-        step = 1.2 * max(excess(high), -3.0) / max(slope, 0.3)
-        return max(floor, min(high - 1, round(high * math.exp(max(step, -0.7)))))
-    # an end that stays while the other one moves counts for less and less (the Illinois rule)
-    a, b = min(excess(low), 5.0), max(excess(high), -5.0)
-    a, b = a * 0.5 ** max(stale - 1, 0), b * 0.5 ** max(-stale - 1, 0)
-    part = a / (a - b) if a > b else 0.5
-    n = low * math.exp(math.log(high / low) * part)
-    # an end next to where the excess is thought to vanish is what the other one must come close to
-    if high <= n * (1.0 + width) + 1.0 and stale >= 0:
-        n = high - max(1, int(high * width))
-    elif low >= n * (1.0 - width) - 1.0 and stale <= 0:
-        n = low + max(1, int(low * width))
-    return max(low + 1, min(high - 1, round(n)))
-
-
 def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
     """Replicas of that capacity within the utilization cap."""
     fewest = 1.0 if math.isinf(capacity_per_s) else rate / (promises.utilization_cap * capacity_per_s)
     # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
     return max(1, math.ceil(fewest * (1.0 - 1e-12)))
-
-
-def smallest_near(
-    model: PoolModel, rate: float, promises: Promises, guess: int, least: int, levels: tuple[float, ...]
-) -> PoolSize | None:
-    """Smallest number that keeps the promises when it is within a few of a guess, else ``None``."""
-    by_cap = _enough(rate, promises, model.capacity_at(max(guess, 1)))
-    floor = max(by_cap, least, 1)
-    n = max(guess, floor)
-    known: dict[int, tuple[Prediction, Promise | None]] = {}
-
-    def missed(n: int) -> Promise | None:
-        if n not in known:
-            prediction = looked_at(model, rate, n, promises.latency, levels)
-            known[n] = prediction, broken(prediction, promises.latency)
-        return known[n][1]
-
-    for _ in range(NEAR):
-        if missed(n) is not None:
-            n += 1
-        elif n == floor:
-            return PoolSize(n, known[n][0], _why_cap(by_cap, n, least, promises))
-        elif (promise := missed(n - 1)) is not None:
-            return PoolSize(n, known[n][0], Remark("promise", {"promise": promise.label}))
-        else:
-            n -= 1
-    return None
-
-
-def _tried(
-    trials: Mapping[int, tuple[Prediction, float]], promises: Sequence[Promise]
-) -> tuple[tuple[int, tuple[float, ...]], ...]:
-    return tuple((n, tuple(p.held(q.metric, q.quantile) for q in promises)) for n, (p, _) in sorted(trials.items()))
-
-
-def clearly_broken(
-    model: PoolModel, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], levels: tuple[float, ...]
-) -> bool:
-    """Whether the model's guide is so far beyond a promise at a given size that the model need not be asked."""
-    guide = model.guide()
-    if guide is None or not promises:
-        return False
-    return excess_of(evaluate_pool(guide, arrival_rate_per_s, replicas, levels), promises) > CLEAR
-
-
-def _nearest(prediction: Prediction, promises: Sequence[Promise]) -> Promise:
-    """The promise that is kept least well."""
-    return max(promises, key=lambda p: prediction.held(p.metric, p.quantile) / p.limit_s)
 
 
 def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:
@@ -595,36 +452,14 @@ def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark
     return Remark("one_replica") if chosen == 1 else Remark("utilization_cap", {"cap": promises.utilization_cap})
 
 
-def evaluate_pool(model: PoolModel, arrival_rate_per_s: float, replicas: int, levels: tuple[float, ...]) -> Prediction:
-    """The prediction at a given size, unstable included."""
-    load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
-    return unstable(levels, load) if load >= 1.0 else model.predict(arrival_rate_per_s, replicas, levels)
-
-
-def looked_at(
-    model: PoolModel, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], levels: tuple[float, ...]
+def evaluate_pool(
+    model: PoolModel, arrival_rate_per_s: float, replicas: int, levels: tuple[float, ...], quick: bool = False
 ) -> Prediction:
-    """The prediction at a given size; its guide's where it takes long and that is far beyond a promise."""
-    found = jammed(model, arrival_rate_per_s, replicas, promises, levels)
-    return evaluate_pool(model, arrival_rate_per_s, replicas, levels) if found is None else found
-
-
-def jammed(
-    model: PoolModel,
-    arrival_rate_per_s: float,
-    replicas: int,
-    promises: Sequence[Promise],
-    levels: tuple[float, ...],
-    beyond: float = JAMMED,
-) -> Prediction | None:
-    """What the guide predicts where that is far beyond a promise, as queues outlast the bursts that make them; ``None`` else.
-
-    `beyond` is the logarithm of the latency over its limit from which on it is far.
-    """
-    if not promises or not model.takes_long(arrival_rate_per_s, replicas) or (guide := model.guide()) is None:
-        return None
-    found = evaluate_pool(guide, arrival_rate_per_s, replicas, levels)
-    return found if excess_of(found, promises) > beyond else None
+    """The prediction at a given size, unstable included; of a sample of the requests where it is to be `quick`."""
+    load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
+    if load >= 1.0:
+        return unstable(levels, load)
+    return (model.look if quick else model.predict)(arrival_rate_per_s, replicas, levels)
 
 
 def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:

@@ -118,7 +118,7 @@ def cheapest_allocation(
     def look(k: int, n: int) -> tuple[Prediction, list[float]]:
         if (k, n) not in known:
             pool = pools[k]
-            prediction = pool.model.predict(pool.arrival_rate_per_s, n, levels)
+            prediction = pool.model.look(pool.arrival_rate_per_s, n, levels)
             known[k, n] = prediction, [pool.share * tail_at(prediction, p) for p in promises]
         return known[k, n]
 

@@ -45,13 +45,6 @@ class SearchOutcome:
     proven: bool
 
 
-ROUNDING = 1e-9
-"""Share of the best cost by which an edge that leaves no gain is taken to be dearer, so that rounding cannot hide it."""
-
-ENOUGH_SIZED = 3
-"""First, middle or last pools sized before the others' guesses are corrected by what was found."""
-
-
 class PathSearch:
     """Shortest path with at most K edges over bounds that are tightened on demand.
 
@@ -67,12 +60,6 @@ class PathSearch:
         K.
     should_stop
         Asked before every refinement; the search then ends with a gap.
-    guide
-        Estimates of the edge costs, not bounds, shape (states, states): edges are refined in their order. The search
-        ends when the cheapest path by exact costs and estimates is exact; what the bounds leave unproven is the gap.
-        ``None`` = follow the bounds, and prove the answer.
-    trifle
-        A cost by which a guess must be below the best found to be followed.
     """
 
     def __init__(
@@ -81,17 +68,11 @@ class PathSearch:
         refine: Callable[[int, int, float], tuple[float, bool]],
         max_edges: int,
         should_stop: Callable[[], bool] = lambda: False,
-        guide: FloatArray | None = None,
-        trifle: float = 0.0,
     ) -> None:
         self.bounds = bounds
         self.refine = refine
         self.max_edges = max_edges
         self.should_stop = should_stop
-        self.trifle = trifle
-        self.guide = None if guide is None else np.maximum(guide, bounds)
-        self._guessed = None if self.guide is None else self.guide.copy()
-        self._off: tuple[list[float], ...] = ([], [], [])
         self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
         self._best_cost = math.inf
         self._best_path: tuple[int, ...] | None = None
@@ -100,31 +81,22 @@ class PathSearch:
         """Refine the cheapest path until it is exact."""
         examined = 0
         while True:
-            bound, _ = cheapest_path(self.bounds, self.max_edges)
-            if self._best_cost <= bound * (1.0 + 1e-12) or math.isinf(bound):
+            bound, path = cheapest_path(self.bounds, self.max_edges)
+            if self._best_cost <= bound * (1.0 + 1e-12) or math.isinf(bound) or path is None:
                 return self._outcome(bound, examined)
-            hoped_for, path = cheapest_path(self.bounds if self.guide is None else self.guide, self.max_edges)
-            if self.guide is not None and hoped_for > self._best_cost - self.trifle:
-                return self._outcome(bound, examined)
-            open_edges = [] if path is None else [(i, j) for i, j in itertools.pairwise(path) if not self.exact[i, j]]
-            if path is not None and not open_edges:
+            open_edges = [(i, j) for i, j in itertools.pairwise(path) if not self.exact[i, j]]
+            if not open_edges:
                 self._remember(path)
             if not open_edges or self.should_stop():
                 return self._outcome(bound, examined)
-            # the last pool, of the longest requests, is guessed worst: another path may be cheapest once it is known
+            # the last pool, of the longest requests, has the loosest bound: another path may be cheapest once it is known
             for i, j in reversed(open_edges):
-                hoped = self._hoped(i, j)
-                # of the cheapest path by the bounds nothing that goes through the edge leaves more for it
-                room = self._best_cost - (hoped_for - hoped) if self.guide is None else self._room(path or (), i, j)
-                examined += self._refine(i, j, room)
-                if self._hoped(i, j) > hoped * (1.0 + 1e-12):
+                before = float(self.bounds[i, j])
+                # nothing that goes through the edge leaves more for it than the cheapest path by the bounds
+                examined += self._refine(i, j, self._room(path, i, j))
+                if self.bounds[i, j] > before * (1.0 + 1e-12):
                     break
-            assert path is not None
             self._remember(path)
-
-    def _hoped(self, i: int, j: int) -> float:
-        """What an edge is thought to cost."""
-        return float((self.bounds if self.guide is None else self.guide)[i, j])
 
     def _room(self, path: Sequence[int], i: int, j: int) -> float:
         """What an edge of a path may cost where the path is to be cheaper than the best known, by the bounds of the others."""
@@ -132,55 +104,17 @@ class PathSearch:
         return self._best_cost - math.fsum(others)
 
     def _refine(self, i: int, j: int, room: float = math.inf) -> int:
-        """Ask for a closer bound or the cost of an edge, and learn from it; how many costs became exact."""
+        """Ask for a closer bound or the cost of an edge; how many costs became exact."""
         value, exact = self.refine(i, j, room)
         self.bounds[i, j] = max(value, self.bounds[i, j])
         self.exact[i, j] = exact
-        if self.guide is not None:
-            self.guide[i, j] = self.bounds[i, j] if exact else max(self.guide[i, j], self.bounds[i, j])
-            refused = not exact and room <= value
-            if refused:
-                # clearly no gain, so that the path is not looked at again
-                self.guide[i, j] = max(self.guide[i, j], room + ROUNDING * self._best_cost)
-            # a bound from the load alone, beyond the room, says nothing of the promises
-            if (exact or (refused and value == room)) and (i, j) != (0, len(self.bounds) - 1):
-                self._learn(i, j)
         return int(exact)
 
-    def _learn(self, i: int, j: int) -> None:
-        """Raise the guesses of first, middle or last pools by the least they were too low so far, once enough have been sized.
-
-        Guesses of pools that share an end, or have none, are off alike: without this a search sizes every split that rounds
-        to the same number of replicas before it believes that none pays.
-        Of a pool that leaves no gain the bound stands for its cost.
-        """
-        assert self.guide is not None and self._guessed is not None
-        value, guess = float(self.bounds[i, j]), float(self._guessed[i, j])
-        if not (0.0 < guess < math.inf and math.isfinite(value)):
-            return
-        where = 0 if i == 0 else 1 if j == len(self.bounds) - 1 else 2
-        ratios = self._off[where]
-        ratios.append(value / guess)
-        least = min(ratios)
-        if len(ratios) < ENOUGH_SIZED or least <= 1.0:
-            return
-        alike = (np.s_[0, :-1], np.s_[1:, -1], np.s_[1:, :-1])[where]
-        raised = np.maximum(self.guide[alike], least * self._guessed[alike])
-        self.guide[alike] = np.where(self.exact[alike], self.guide[alike], raised)
-
     def consider(self, path: Sequence[int]) -> None:
-        """Make a path exact ahead of the search, so that there is an answer whatever the limit.
-
-        Where guesses order the search, the dearest edge comes first: a path that is shown to be no cheaper than the best known
-        is left.
-        """
-        edges = [*itertools.pairwise(path)]
-        for i, j in edges if self.guide is None else sorted(edges, key=lambda edge: -self._hoped(*edge)):
+        """Make a path exact ahead of the search, so that there is an answer whatever the limit."""
+        for i, j in itertools.pairwise(path):
             while not self.exact[i, j]:
-                room = math.inf if self.guide is None else self._room(path, i, j)
-                self._refine(i, j, room)
-                if self.bounds[i, j] >= room and not self.exact[i, j]:
-                    return
+                self._refine(i, j)
         self._remember(tuple(path))
 
     def _remember(self, path: tuple[int, ...]) -> None:

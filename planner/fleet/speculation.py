@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.fleet.pool import Pool, pool_model
+from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.methods.base import PoolModel
-from planner.methods.burst import PoolArrivals
 from planner.question.compiled import CompiledQuestion
 from planner.remarks import Remark
 
@@ -23,7 +22,7 @@ def speculation_remark(question: CompiledQuestion, pool: Pool) -> Remark | None:
     option = pool.option
     if option.speculation is None or option.plain is None:
         return None
-    arrivals = PoolArrivals(None, pool.law.share)
+    arrivals = traffic_of(question.traffic, pool.law).poisson()
     plain_option = replace(option, speculation=None, draft=None, profile=option.plain)
     setup = replace(pool.setup, kv_tokens=float(plain_option.kv_tokens(pool.setup.slots)))
     plain = pool_model(question, plain_option, setup, pool.law, arrivals)
@@ -64,4 +63,4 @@ def speculation_remark(question: CompiledQuestion, pool: Pool) -> Remark | None:
 
 def _median(model: PoolModel, rate_per_s: float) -> float:
     """Median time per output token of one replica [s]."""
-    return model.predict(rate_per_s, 1, (0.5,)).value("tpot_s", 0.5)
+    return model.look(rate_per_s, 1, (0.5,)).value("tpot_s", 0.5)

@@ -27,7 +27,7 @@ ENDS = (512, 8192)
 
 
 def guessed_cost(question: CompiledQuestion) -> tuple[float, float]:
-    """What one pool of the best engine is guessed to cost, at no fewer replicas than its bound, and that bound [USD/hour].
+    """What the load alone takes of the cheapest engine that keeps the promises idle, and the bound of any engine [USD/hour].
 
     Infinite where the engine does not hold the model, has no price, or keeps a promise not even for one request alone.
     """
@@ -37,9 +37,15 @@ def guessed_cost(question: CompiledQuestion) -> tuple[float, float]:
         problem = FleetProblem(replace(question, engines=engines, search=replace(question.search, pools=1)))
     except InputError:
         return math.inf, math.inf
-    guesses = problem.option_guides if problem.method.guided else problem.option_bounds
     least = float(problem.bounds[0, -1])
-    return max(float(np.min(guesses[:, 0, -1])), least), least
+    top = len(problem.states) - 1
+    for k in np.argsort(problem.option_bounds[:, 0, top], kind="stable").tolist():
+        if math.isinf(float(problem.option_bounds[k, 0, top])):
+            break
+        idle = problem.idle(0, top, k)
+        if idle is None or idle.excess <= 1.0:
+            return max(problem.capacity_bound(0, top, k), least), least
+    return math.inf, least
 
 
 def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:

@@ -9,13 +9,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.methods.burst import PoolArrivals
 from planner.methods.joint import Joint, Together, apart, frechet
+from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
+from planner.question.compiled import JOINT_LEVELS
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
+
+FEW_PER_REPLICA = 1e-9
+"""Rate [1/s] at which a replica is as good as idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,43 +141,6 @@ class Prediction:
         return Joint.of(self.together or apart(), self.quantiles, quantiles, limits)
 
 
-def between(low: Prediction, high: Prediction, part: float, load: float) -> Prediction:
-    """What lies `part` of the way from one prediction to another [1], at a load [1]: every number in proportion.
-
-    >>> a, b = (Prediction((0.5,), (x,), (x,), (x,), 0.5, 0.1, 1.0, 0.0) for x in (1.0, 2.0))
-    >>> between(a, b, 0.25, 0.6).ttft_s
-    (1.25,)
-    """
-
-    def at(one: float, other: float) -> float:
-        return one + part * (other - one)
-
-    def of(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-        return tuple(at(a, b) for a, b in zip(one, other, strict=True))
-
-    together = None
-    if low.together is not None and high.together is not None:
-        together = low.together.beside(high.together, part)
-    return replace(
-        low,
-        ttft_s=of(low.ttft_s, high.ttft_s),
-        tpot_s=of(low.tpot_s, high.tpot_s),
-        e2e_s=of(low.e2e_s, high.e2e_s),
-        load=load,
-        slot_occupancy=at(low.slot_occupancy, high.slot_occupancy),
-        mean_running=at(low.mean_running, high.mean_running),
-        wait_probability=at(low.wait_probability, high.wait_probability),
-        bands={
-            name: tuple((at(a[0], b[0]), at(a[1], b[1])) for a, b in zip(pairs, high.bands[name], strict=True))
-            for name, pairs in low.bands.items()
-        },
-        margins={name: of(factors, high.margins[name]) for name, factors in low.margins.items()},
-        warnings=tuple(dict.fromkeys((*low.warnings, *high.warnings))),
-        reliable=low.reliable and high.reliable,
-        together=together,
-    )
-
-
 def same_band(quantiles: tuple[float, ...], low: float, high: float) -> tuple[tuple[float, float], ...]:
     """One band for every level."""
     return ((low, high),) * len(quantiles)
@@ -203,22 +170,6 @@ class PoolModel:
         """The same pool under Poisson arrivals; ``None`` where the difference is not asked about."""
         return None
 
-    def guide(self) -> PoolModel | None:
-        """A quicker, rougher model whose answer says where to look for this one's; ``None`` where there is none."""
-        return None
-
-    def near(self, replicas: int) -> int:
-        """A number of replicas near one that is predicted as quickly as any."""
-        return replicas
-
-    def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
-        """Whether a prediction takes far longer than usual, as queues outlast the bursts that make them."""
-        return False
-
-    def guide_suffices(self, arrival_rate_per_s: float, replicas: int) -> bool:
-        """Whether its guide looks at no less than a prediction usually does: a single crowd is all that either of them follows."""
-        return False
-
     def grown(self, growth: str) -> PoolModel | None:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
@@ -226,6 +177,22 @@ class PoolModel:
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """Latency at a pool rate [1/s], the only place the rate stands, spread over `replicas`, at the given levels (ascending)."""
         raise NotImplementedError
+
+    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """The same to a few percent, and without bands, where that takes less time."""
+        return self.predict(arrival_rate_per_s, replicas, quantiles)
+
+    def idle(self, quantiles: tuple[float, ...]) -> Prediction:
+        """Latency on a replica that hardly anybody asks: no number of replicas is quicker."""
+        return self.predict(FEW_PER_REPLICA, 1, quantiles)
+
+    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+        """Whether so many replicas keep the promises; nearly, unless it is to be `sure`."""
+        if arrival_rate_per_s >= replicas * self.capacity_at(replicas):
+            return False
+        levels = tuple(sorted({*(p.quantile for p in promises), *(JOINT_LEVELS if self.joint else ())}))
+        found = (self.predict if sure else self.look)(arrival_rate_per_s, replicas, levels)
+        return found.load < 1.0 and all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
 
 
 class InCopies(PoolModel):
@@ -256,19 +223,6 @@ class InCopies(PoolModel):
         calm = self.one.without_bursts()
         return None if calm is None else InCopies(calm, self.copies)
 
-    def guide(self) -> PoolModel | None:
-        """See :class:`PoolModel`."""
-        quick = self.one.guide()
-        return None if quick is None else InCopies(quick, self.copies)
-
-    def takes_long(self, arrival_rate_per_s: float, replicas: int) -> bool:
-        """See :class:`PoolModel`."""
-        return self.one.takes_long(arrival_rate_per_s, replicas * self.copies)
-
-    def guide_suffices(self, arrival_rate_per_s: float, replicas: int) -> bool:
-        """See :class:`PoolModel`."""
-        return self.one.guide_suffices(arrival_rate_per_s, replicas * self.copies)
-
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
         other = self.one.grown(growth)
@@ -276,7 +230,22 @@ class InCopies(PoolModel):
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        found = self.one.predict(arrival_rate_per_s, replicas * self.copies, quantiles)
+        return self._all(self.one.predict(arrival_rate_per_s, replicas * self.copies, quantiles))
+
+    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._all(self.one.look(arrival_rate_per_s, replicas * self.copies, quantiles))
+
+    def idle(self, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._all(self.one.idle(quantiles))
+
+    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+        """See :class:`PoolModel`."""
+        return self.one.keeps(arrival_rate_per_s, replicas * self.copies, promises, sure)
+
+    def _all(self, found: Prediction) -> Prediction:
+        """What a copy does as what a replica does."""
         return replace(found, mean_running=self.copies * found.mean_running)
 
 
@@ -295,10 +264,6 @@ class Method:
         Whether measured bursts of the arrivals change its predictions.
     effort
         Pools a search sizes with it for every evaluation it is allowed; ``None`` = any number, they cost nothing.
-    guided
-        Whether a guess of the sizes orders the search: worth it where a prediction is dear.
-    dear_bursts
-        Whether bursts make a prediction many times dearer than Poisson arrivals, which then say where to look.
     caveat
         What a plan made with it must say.
     """
@@ -309,8 +274,6 @@ class Method:
     free_prefill = False
     feels_bursts = True
     effort: int | None = 1
-    guided = False
-    dear_bursts = False
     caveat: str | None = None
 
     def pool(
@@ -320,7 +283,7 @@ class Method:
         setup: ReplicaSetup,
         chunk: int,
         routing: Routing,
-        arrivals: PoolArrivals,
+        arrivals: PoolTraffic,
     ) -> PoolModel:
         """The model of a pool: the requests it gets, the engine of its replicas, what the gateway does."""
         raise NotImplementedError

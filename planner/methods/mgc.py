@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
-from planner.methods.burst import PoolArrivals
+from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise
 from planner.queueing.erlang import log_erlang_c
 from planner.queueing.mgc import min_replicas
@@ -190,7 +190,7 @@ class Mgc(Method):
         setup: ReplicaSetup,
         chunk: int,
         routing: Routing,
-        arrivals: PoolArrivals,
+        arrivals: PoolTraffic,
     ) -> MgcPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         return MgcPool(law, engine.profile.iteration, setup.slots, chunk)

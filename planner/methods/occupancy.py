@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from copy import copy
-from functools import partial
 
 import numpy as np
 
 from planner.iteration.model import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
-from planner.methods.burst import IDLE_LOAD, PoolArrivals, held_back, path_band
 from planner.methods.joint import Together
-from planner.queueing.common_clock import follow_slots
-from planner.queueing.held_back import with_limit
-from planner.queueing.path import PathRequests
+from planner.predict.traffic import PoolTraffic
 from planner.queueing.slots.chain import ROUTINGS
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
-
-PATH_BANDS = {"ttft_s": (-0.1, 0.1), "tpot_s": (-0.06, 0.06), "e2e_s": (-0.06, 0.06)}
-"""Truth over prediction - 1 along the path of the same traffic (docs/accuracy/bursts.md)."""
 
 
 def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: int) -> np.ndarray:
@@ -57,15 +50,14 @@ class OccupancyPool(PoolModel):
         slots: int,
         chunk: int,
         routing: Routing,
-        arrivals: PoolArrivals,
+        arrivals: PoolTraffic,
         api_overhead_s: float = 0.0,
     ) -> None:
         self.slots = slots
         self.routing = routing
         self.arrivals = arrivals
         self.api_overhead_s = api_overhead_s
-        self.chunk = chunk
-        times = self._times = iteration_times(law, iteration, slots, chunk)
+        times = iteration_times(law, iteration, slots, chunk)
         self._replica = ReplicaLatency(
             (1.0 - law.cached_share) * law.input_tokens,
             law.output_tokens,
@@ -75,55 +67,38 @@ class OccupancyPool(PoolModel):
         )
         self._capacity = self._replica.max_throughput()
         self._residence_s = law.mean(m.ITERATIONS) * float(times[-1])
-        self._followed: dict[tuple[float, int, tuple[float, ...]], Prediction | None] = {}
-        self._guide: OccupancyPool | None = None
-        self._calm: OccupancyPool | None = None
 
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of one replica [1/s]."""
         return self._capacity
 
-    def _arriving(self, arrivals: PoolArrivals) -> OccupancyPool:
-        """The same pool with other arrivals."""
-        other = copy(self)
-        other.arrivals, other._followed, other._guide, other._calm = arrivals, {}, None, None
-        return other
-
-    def without_bursts(self) -> OccupancyPool | None:
+    def without_bursts(self) -> OccupancyPool:
         """See :class:`planner.methods.base.PoolModel`."""
-        if self._calm is None and self.arrivals.arrivals is not None:
-            self._calm = self._arriving(PoolArrivals(None))
-        return self._calm
-
-    def guide(self) -> OccupancyPool | None:
-        """See :class:`planner.methods.base.PoolModel`: along fewer requests, and of that, Poisson arrivals in closed form."""
-        if self._guide is None and (fewer := self.arrivals.sampled()) is not None:
-            self._guide = self._arriving(fewer)
-        return self._guide
+        return self._arriving(self.arrivals.poisson())
 
     def grown(self, growth: str) -> OccupancyPool:
         """See :class:`planner.methods.base.PoolModel`."""
         return self._arriving(self.arrivals.grown(growth))
+
+    def _arriving(self, arrivals: PoolTraffic) -> OccupancyPool:
+        """The same pool with other arrivals."""
+        other = copy(self)
+        other.arrivals = arrivals
+        return other
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
         load = arrival_rate_per_s / (replicas * self._capacity)
         if load >= 1.0:
             return unstable(quantiles, load)
-        if load >= IDLE_LOAD:
-            key = (arrival_rate_per_s, replicas, quantiles)
-            if key not in self._followed:
-                self._followed[key] = self._along_path(*key)
-            if (along := self._followed[key]) is not None:
-                return along
         at = self._replica.predict(
             arrival_rate_per_s,
             replicas,
             # what the chain has no law for is at least as good as a choice at random
             routing=self.routing.law if self.routing.law in ROUTINGS else "random",
             quantiles=np.array(quantiles),
-            dispersion=self.arrivals.at(arrival_rate_per_s).pool_dispersion(self._residence_s / (1.0 - load)),
+            dispersion=self.arrivals.dispersion(arrival_rate_per_s, self._residence_s / (1.0 - load)),
             together=self.joint,
         )
         if not at.stable:
@@ -147,56 +122,6 @@ class OccupancyPool(PoolModel):
             together=Together.of(*at.requests) if self.joint else None,
         )
 
-    def _duration(self, inside: np.ndarray, context: np.ndarray) -> np.ndarray:
-        """Time of an iteration with so many inside, who need not be a whole number [s]; contexts are in it on average."""
-        inside = np.minimum(inside, float(self.slots))
-        below = np.minimum(inside.astype(np.intp), self.slots - 1)
-        low = self._times[below]
-        return np.asarray(low + (inside - below) * (self._times[below + 1] - low))
-
-    def _along_path(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction | None:
-        """Run the pool along the path of its own requests; ``None`` where there is none."""
-
-        def iterations(requests: PathRequests) -> np.ndarray:
-            return np.maximum(np.ceil(requests.tokens / self.chunk), 1.0) + requests.steps + 1.0
-
-        usual = float(np.interp(0.5 * self.slots, np.arange(self.slots + 1.0), self._times))
-        path = self.arrivals.path(
-            arrival_rate_per_s,
-            replicas,
-            self.routing.by_rate_per_replica,
-            lambda own: iterations(own) * usual / self.slots,
-            life_s=0.5 * self._residence_s,
-        )
-        if path is None:
-            return None
-        counts = iterations(path.requests)
-        follow = partial(
-            follow_slots,
-            duration=self._duration,
-            iterations=counts,
-            first=counts - path.requests.steps,
-            slots=self.slots,
-            replicas=path.followed,
-            candidates=self.routing.candidates,
-            in_turn=self.routing.in_turn,
-        )
-        run = with_limit(path.requests, path.in_flight, follow)
-        load = arrival_rate_per_s / (replicas * self._capacity)
-        return Prediction(
-            quantiles=quantiles,
-            ttft_s=tuple((path.typical(run, quantiles) + self.api_overhead_s).tolist()),
-            tpot_s=tuple(run.quantiles("tpot_s", np.array(quantiles)).tolist()),
-            e2e_s=tuple((run.quantiles("e2e_s", np.array(quantiles)) + self.api_overhead_s).tolist()),
-            load=load,
-            slot_occupancy=min(run.running_mean / self.slots, 1.0),
-            mean_running=run.running_mean,
-            wait_probability=run.wait_probability,
-            bands={metric: path_band(run, path, metric, quantiles, own) for metric, own in PATH_BANDS.items()},
-            warnings=held_back(run),
-            together=Together.of(run.ttft, run.tpot, run.e2e, run.weight) if self.joint else None,
-        )
-
     def _ttft_band(self, wait_probability: float) -> tuple[float, float]:
         """Truth over prediction - 1: wider where about one request in a hundred waits, and under JSQ with few slots."""
         if self.routing.pooled and self.slots <= 8:
@@ -211,7 +136,6 @@ class Occupancy(Method):
 
     name, summary = "occupancy", "slots that prefill in chunks of their own (exclusive engines)"
     effort = 10
-    dear_bursts = True
 
     def pool(
         self,
@@ -220,7 +144,7 @@ class Occupancy(Method):
         setup: ReplicaSetup,
         chunk: int,
         routing: Routing,
-        arrivals: PoolArrivals,
+        arrivals: PoolTraffic,
     ) -> OccupancyPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         profile = engine.profile

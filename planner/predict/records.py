@@ -303,3 +303,29 @@ class Run:
     def e2e_s(self) -> Floats:
         """Time to the last token [s]."""
         return self.done_s - self.sent_s
+
+
+def keys_of(rows: NDArray[np.int64], copies: NDArray[np.int64], kind: int) -> NDArray[np.uint64]:
+    """Keys of requests by their row and copy, and by what is drawn; shape as `rows`."""
+    with np.errstate(over="ignore"):
+        mixed = rows.astype(np.uint64) * np.uint64(GOLDEN) + copies.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        return _mixed(mixed + np.uint64(kind) * np.uint64(0x8CB92BA72F3D8DD7))
+
+
+def uniforms(keys: NDArray[np.uint64], ordinal: int) -> Floats:
+    """:func:`uniform` of many keys, shape as `keys`.
+
+    >>> uniforms(np.array([1], dtype=np.uint64), 1).round(6).tolist()
+    [0.745782]
+    """
+    with np.errstate(over="ignore"):
+        mixed = _mixed(keys + np.uint64((ordinal + 1) * GOLDEN & (1 << 64) - 1))
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The bits of splitmix64's state, mixed."""
+    with np.errstate(over="ignore"):
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))

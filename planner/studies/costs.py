@@ -17,8 +17,7 @@ from planner.catalog.power import PowerCurve, power_curve
 from planner.catalog.prices import reference_offer
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool, pool_model
-from planner.methods.burst import PoolArrivals
+from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR
 from planner.replica.price import replicas_for_availability
@@ -506,7 +505,7 @@ def _capacity(fleet: Fleet, pool: Pool, inputs: float, outputs: float) -> float:
         law, input_tokens=lengths[0], output_tokens=lengths[1], moments=law.share * (law.weight @ rows),
         requests=lambda: None, sessions=lambda: None,
     )  # fmt: skip
-    arrivals = PoolArrivals(None, law.share)
+    arrivals = traffic_of(fleet.question.traffic, changed).poisson()
     return pool_model(fleet.question, pool.option, pool.setup, changed, arrivals).capacity_per_s
 
 
@@ -558,7 +557,7 @@ def _serving_watts(
         found = fleet.predict(max(rate, 1e-9), counts)
     else:
         found = [
-            (p.model.without_bursts() or p.model).predict(max(rate, 1e-9) * p.law.share, max(n, 1), fleet.levels)
+            (p.model.without_bursts() or p.model).look(max(rate, 1e-9) * p.law.share, max(n, 1), fleet.levels)
             for p, n in zip(fleet.pools, counts, strict=True)
         ]
     total = 0.0

@@ -10,30 +10,26 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.caches import cache_lines, sessions_of
-from planner.fleet.chance import Chance, at_slow_end, chance_of
+from planner.fleet.chance import Chance, chance_of
 from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.found import Found
 from planner.fleet.grid import engine_choices, least_by_hardware
 from planner.fleet.pool import (
-    GUIDED,
     Pool,
     PoolSize,
     Shortfall,
-    broken,
     evaluate_pool,
-    jammed,
-    looked_at,
     replica_for,
-    smallest_near,
     smallest_pool,
 )
-from planner.fleet.problem import FEW_REPLICAS, FleetProblem
+from planner.fleet.problem import FleetProblem
 from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
-from planner.fleet.solve import solve
+from planner.fleet.search import cheapest_path
 from planner.fleet.speculation import speculation_remark
+from planner.fleet.splits import solve, solve_splits
 from planner.methods import find_method
-from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.base import PoolModel, Prediction
 from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
@@ -44,6 +40,9 @@ from planner.workload.pools import State
 
 MORE = 0.1
 """Share of traffic on top for which a plan says what it takes."""
+
+FEW_REPLICAS = 8
+"""Up to this many replicas a pool is asked itself whether it bears more traffic: its trials are too far apart."""
 
 WORTH_IT = 0.01
 """Share of the cost that a guess must promise to save before another fleet is sized for it."""
@@ -75,8 +74,6 @@ class Colocated(Fleet):
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
         self._borne: dict[tuple[str, float], bool] = {}
-        # a fleet told beside another: what it takes at the slow end of a band is read from fewer requests
-        self.aside = False
 
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
@@ -87,22 +84,15 @@ class Colocated(Fleet):
 
     def look(self, fleet_rate_per_s: float) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.look`."""
-        own = self.own_promises if not self.shared_promises else ()
-        found = []
-        for pool, n in zip(self.pools, self.counts, strict=True):
-            rate, guide = fleet_rate_per_s * pool.law.share, None
-            if pool.model.takes_long(rate, n) and pool.model.guide_suffices(rate, n):
-                guide = pool.model.guide()
-            found.append(looked_at(guide or pool.model, rate, n, own, self.levels))
-        return found
+        return [
+            evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels, quick=True)
+            for p, n in zip(self.pools, self.counts, strict=True)
+        ]
 
     def with_one_fewer(self, k: int) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
         pool = self.pools[k]
-        asked = pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1
-        if jammed(*asked, self.promises.latency, self.levels) is not None:
-            return [unstable(self.levels, asked[1] / (asked[2] * pool.model.capacity_at(asked[2])))]
-        return [evaluate_pool(*asked, self.levels)]
+        return [evaluate_pool(pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1, self.levels, quick=True)]
 
     def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size`."""
@@ -111,9 +101,6 @@ class Colocated(Fleet):
         for k, pool in enumerate(self.pools):
             rate = fleet_rate_per_s * pool.law.share
             least = max(self.promises.min_replicas, self._least(pool, rate))
-            if near is not None and (found := smallest_near(pool.model, rate, own, near[k], least, self.levels)):
-                sizes.append(found)
-                continue
             size = smallest_pool(pool.model, rate, own, least, self.levels, None if near is None else near[k])
             if isinstance(size, Shortfall):
                 return size
@@ -185,19 +172,12 @@ class Colocated(Fleet):
     def _bears(self, pool: Pool, traffic: float) -> bool:
         """Whether a small pool keeps its promises at `traffic` times its rate; ``False`` of a large one, whose trials say it."""
         n, at = pool.size.replicas, pool.arrival_rate_per_s * traffic
-        # the utilization cap says no without a prediction, the dearest there are
+        # the utilization cap says no without a replay
         if n > FEW_REPLICAS or at > self.promises.utilization_cap * n * pool.capacity_per_s * (1.0 + 1e-9):
             return False
         key = (pool.name, traffic)
         if key not in self._borne:
-            # what is predicted for the chance anyhow says it where it is kept there
-            slow, slower = at_slow_end(pool, self.promises.latency, self.levels)
-            found = slower if slow >= traffic else None
-            if found is None or broken(found, self.promises.latency) is not None:
-                asked = pool.model, at, n, self.promises.latency, self.levels
-                # it is told as about so many replicas
-                found = jammed(*asked, beyond=0.0) or looked_at(*asked)
-            self._borne[key] = broken(found, self.promises.latency) is None
+            self._borne[key] = pool.model.keeps(at, n, self.promises.latency)
         return self._borne[key]
 
     def band(self, k: int) -> tuple[int, int | None]:
@@ -215,21 +195,11 @@ class Colocated(Fleet):
             return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * slow)
         low = self._fewest(pool, pool.size, max(1.0 - band, 0.05), least, n)
         size = pool.size
-        if not self._keeps(pool, size, n, slow):
-            # one more trial, far enough for the slow end in most cases
-            far = math.ceil(n * slow * slow) + 1
-            far = max(pool.model.near(far), n + 1)
-            rougher = pool.model.guide() if self.aside and size.trials else None
-            more = (rougher or pool.model).predict(pool.arrival_rate_per_s, far, self.levels)
-            values = tuple(more.held(p.metric, p.quantile) for p in self.promises.latency)
-            size = replace(size, trials=(*size.trials, (far, values)) if far > size.trials[-1][0] else size.trials)
-        top = math.ceil(size.trials[-1][0] * slow)
+        top = math.ceil(size.trials[-1][0] * slow) if size.trials else n
         if self._keeps(pool, size, top, slow):
             return low, max(self._fewest(pool, size, slow, n, top), n)
-        tighter = self.promises.tightened(slow)
-        rate, steep = pool.arrival_rate_per_s * slow, size.steepness(self.promises.latency)
-        start = n * slow * slow
-        high = smallest_pool(pool.model, rate, tighter, max(least, n), self.levels, start, steep, GUIDED)
+        tighter, rate = self.promises.tightened(slow), pool.arrival_rate_per_s * slow
+        high = smallest_pool(pool.model, rate, tighter, max(least, n), self.levels, n * slow * slow, quick=True)
         return low, None if isinstance(high, Shortfall) else max(high.replicas, n)
 
     def _keeps(self, pool: Pool, size: PoolSize, n: int, scale: float) -> bool:
@@ -344,7 +314,7 @@ class Colocated(Fleet):
             calm = pool.model.without_bursts()
             if calm is None:
                 return None
-            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels, rough=GUIDED)
+            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels, quick=True)
             if isinstance(size, Shortfall):
                 return None
             total += size.replicas
@@ -368,10 +338,6 @@ class Colocated(Fleet):
     def grown(self, growth: str) -> Colocated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
         return self._with(lambda model: model.grown(growth))
-
-    def roughly(self) -> Colocated | None:
-        """See :meth:`planner.fleet.fleet.Fleet.roughly`."""
-        return self._with(lambda model: model.guide())
 
     def _with(self, change: Callable[[PoolModel], PoolModel | None]) -> Colocated | None:
         """The same pools with other models; ``None`` where one has none."""
@@ -411,12 +377,13 @@ class _ColocatedShape(Shape):
             name_shortfalls(problem)
         if not found.pools:
             raise infeasible(problem, found)
-        names = pool_names(len(found.pools))
-        fleet = Colocated(question, [replace(p, name=n) for p, n in zip(found.pools, names, strict=True)])
+        names, bare = pool_names(len(found.pools)), question.search.bare
+        decided = found.pools if question.promises.of_fleet else [problem.decided(p, bare) for p in found.pools]
+        fleet = Colocated(question, [replace(p, name=n) for p, n in zip(decided, names, strict=True)])
         one = found.one_pool
-        baseline = Colocated(question, [one]) if len(found.pools) > 1 and one is not None else None
-        if baseline is not None:
-            baseline.aside = True
+        baseline = None
+        if len(found.pools) > 1 and one is not None:
+            baseline = Colocated(question, [one if question.promises.of_fleet else problem.decided(one, bare)])
         return Solved(
             fleet,
             _report(problem, found, fleet),
@@ -496,21 +463,22 @@ def _with_oracle(
     knowing = replace(question, traffic=replace(question.traffic, route_on="total"))
     options = list({id(p.option): p.option for p in (*found.pools, one)}.values())
     problem = FleetProblem(knowing, options)
-    guess = problem.guess_split(one)
-    if guess is None:
+    problem.open_grid()
+    costs = problem.bounds.copy()
+    costs[0, -1] = math.inf
+    expected, path = cheapest_path(costs, problem.search.pools)
+    if path is None:
         return None
-    expected, path, guesses = guess
+    fleet: Fleet | None = None
+    if expected < cost * (1.0 - WORTH_IT):
+        best = solve_splits(problem)
+        if len(best.pools) > 1 and best.outcome.path is not None and best.outcome.cost < cost * (1.0 - WORTH_IT):
+            path, names = best.outcome.path, pool_names(len(best.pools))
+            fleet = Colocated(knowing, [replace(problem.decided(p), name=n) for p, n in zip(best.pools, names, strict=True)])
+        expected = max(expected, cost) if fleet is None else fleet.cost_usd_per_hour
     upper = [problem.states[j] for j in path[1:-1]]
     compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)
-    if expected < cost * (1.0 - WORTH_IT):
-        pools = problem.pools_of(path, guesses, cost)
-        if pools is not None and len(pools) == len(path) - 1:
-            names = pool_names(len(pools))
-            fleet = Colocated(knowing, [replace(p, name=n) for p, n in zip(pools, names, strict=True)])
-            fleet.aside = True
-            return fleet, fleet.cost_usd_per_hour, upper[0].boundary, upper[0].gamma, compressed
-        expected = max(expected, cost)
-    return None, expected, upper[0].boundary, upper[0].gamma, compressed
+    return fleet, expected, upper[0].boundary, upper[0].gamma, compressed
 
 
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:

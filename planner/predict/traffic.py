@@ -1,0 +1,569 @@
+"""The requests a pool is sent at any rate, as a replay takes them: the user's own, copies of them, or drawn ones.
+
+At the trace's own rate they are the trace's. At a lower rate they are a fixed part of its requests, at a higher one copies
+of the trace, each shifted by a time of its own (more users), or the same requests pressed together (more use). Which copy is
+shifted by how much is a fixed draw; of many draws the one in the middle by how busy its busiest seconds are is taken, and
+others say how far hours of the same traffic differ.
+
+Where all requests are more than a question needs, a sample stands for them: fewer replicas get as much smaller a part of every
+copy (copies are never dropped, which would make the traffic burstier), during the busiest stretches and some of the others,
+each begun early enough that it is warm when its requests count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.predict.records import Floats, keys_of, uniforms
+from planner.question.compiled import Traffic
+from planner.workload.pools import PoolLaw, PoolRequests
+from planner.workload.sending import ORDINARY
+from planner.workload.trace import LONG_S, SAME, Trace
+
+HOUR_S = 3600.0
+
+WHOLE = 4_000_000
+"""Requests replayed to decide, at most; a sample stands for more."""
+
+SAMPLE = 130_000
+"""Requests replayed to rank and to bracket."""
+
+DRAWN = 120_000
+"""Requests drawn where none are known one by one: 1,200 of them beyond a P99."""
+
+DRAWS = 64
+"""Draws of the shifts among which the middle is looked for."""
+
+BUSY_S = 2.0
+"""Time whose prompt tokens say how busy a draw is at its busiest [s]: of 2 to 8 s the one that goes best with P99 TTFT."""
+
+BINS = 4096
+"""Pieces of the traffic's time by which stretches are chosen."""
+
+STRETCH = 12_000
+"""Requests of a stretch: few long stretches err less than many short ones."""
+
+EPISODES = 0.4
+"""Share of a sample that the busiest episodes may take; the rest stands for the rest of the time."""
+
+OUTPUT_WEIGHT = 5.0
+"""Work of an output token over that of a prompt token, roughly, to tell busy time from calm."""
+
+LEAST_REPLICAS = {"random": 6, "rr": 6, "p2c": 9}
+"""Replicas that stand for many at least, by routing: fewer meet too little of what the others do."""
+
+LEAST_OTHERS = 16
+"""The same where all replicas are looked at."""
+
+APART_S = 1e4
+"""Time between two stretches, in which every queue empties [s]."""
+
+CROWDS = 20
+"""Flash crowds that are followed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laid:
+    """Requests of a pool in order of time.
+
+    Parameters
+    ----------
+    times_s, row
+        When each comes [s], and which of the pool's own requests it is; shape (requests,).
+    key
+        What its draws hang on, uint64.
+    weight
+        What each stands for; 0 = there to warm up. ``None`` = each for itself.
+    span_s
+        Time during which requests come, warm-ups included [s].
+    replicas
+        Replicas they are for.
+    whole
+        Whether these are all requests there are.
+    """
+
+    times_s: Floats
+    row: NDArray[np.int64]
+    key: NDArray[np.uint64]
+    weight: Floats | None
+    span_s: float
+    replicas: int
+    whole: bool
+
+
+class FleetTraffic:
+    """Traffic of a fleet: which hour of a trace is looked at, and how its copies are shifted.
+
+    Parameters
+    ----------
+    traffic
+        What the question says of it.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self.growth, self.sending = traffic.growth, traffic.sending
+        bursts = traffic.bursts or not self.sending.ordinary
+        self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
+        self._middle: dict[int, int] = {}
+
+    @cached_property
+    def window(self) -> tuple[float, float]:
+        """The part of the trace that is looked at [s]: all of it, or the busiest hour of a day."""
+        assert self.trace is not None
+        times = self.trace.times_s
+        if float(times[-1]) <= LONG_S:
+            return 0.0, float(times[-1]) * (1.0 + 1.0 / max(times.size - 1, 1))
+        count = np.searchsorted(times, times + HOUR_S) - np.arange(times.size)
+        start = float(times[int(np.argmax(count))])
+        return start, start + HOUR_S
+
+    @cached_property
+    def reach_s(self) -> float:
+        """How far copies are shifted at most [s]."""
+        assert self.trace is not None
+        return min(self.trace.reach_s, self.window[1] - self.window[0])
+
+    def shifts(self, copies: int, draw: int) -> Floats:
+        """By how much each copy is later than the trace [s], the first not at all; shape (copies,)."""
+        found = self.reach_s * uniforms(keys_of(np.zeros(copies, np.int64), np.arange(copies), 1 + draw), 0)
+        found[:1] = 0.0
+        return found
+
+    def ranked(self, copies: int) -> NDArray[np.int64]:
+        """The draws in order of how busy their busiest 1% of seconds are, shape (DRAWS,)."""
+        if copies <= 1:
+            return np.zeros(1, dtype=np.int64)
+        if copies not in self._ranks:
+            assert self.trace is not None
+            low, high = self.window
+            inside = (self.trace.times_s >= low) & (self.trace.times_s < high)
+            bins = max(round((high - low) / BUSY_S), 1)
+            place = ((self.trace.times_s[inside] - low) / (high - low) * bins).astype(np.int64)
+            tokens = np.bincount(np.minimum(place, bins - 1), self.trace.input_tokens[inside], bins)
+            busiest = max(bins // 100, 1)
+            scores = []
+            for draw in range(DRAWS):
+                moves = np.rint(self.shifts(copies, draw) / (high - low) * bins).astype(np.int64)
+                total = rolled(tokens, moves)
+                scores.append(float(np.partition(total, bins - busiest)[-busiest:].sum()))
+            self._ranks[copies] = np.argsort(scores, kind="stable")
+        return self._ranks[copies]
+
+    @cached_property
+    def _ranks(self) -> dict[int, NDArray[np.int64]]:
+        return {}
+
+
+def rolled(values: NDArray[np.floating[Any]], moves: NDArray[np.int64]) -> Floats:
+    """Sum of circular copies of `values`, the k-th moved by ``moves[k]`` places; by convolution of counts, shape as `values`."""
+    counts = np.bincount(moves % values.size, minlength=values.size).astype(np.float64)
+    return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))
+
+
+@dataclass(slots=True, eq=False)
+class PoolTraffic:
+    """The requests that a pool gets of a fleet's.
+
+    Parameters
+    ----------
+    fleet
+        The fleet's traffic.
+    law
+        The pool's requests by their law, and one by one where those are known.
+    """
+
+    fleet: FleetTraffic
+    law: PoolLaw
+    _own: PoolRequests | None = field(default=None, init=False)
+    _laid: dict[tuple[object, ...], Laid] = field(default_factory=dict, init=False)
+
+    def poisson(self) -> PoolTraffic:
+        """The same requests at random times."""
+        calm = replace(self.fleet.traffic, bursts=False, sending=ORDINARY)
+        return PoolTraffic(FleetTraffic(calm), self.law)
+
+    def dispersion(self, rate_per_s: float, window_s: float) -> float:
+        """Index of dispersion of the pool's counts over a window at a rate of the pool [1/s]; 1 of Poisson arrivals [1].
+
+        Above the trace's own rate counts keep the index measured there, as if the traffic were that many more independent
+        users; below it they are thinned. Thinning by length keeps ``1 + share (I - 1)``.
+        """
+        arrivals, share = self.fleet.traffic.arrivals, self.law.share
+        if arrivals is None or not any(i > 1.0 for _, i in arrivals.dispersion):
+            return 1.0
+        part = rate_per_s / share / arrivals.rate_per_s if arrivals.rate_per_s else 1.0
+        if 0.0 < part < 1.0:
+            arrivals = arrivals.thinned(part)
+        elif part > 1.0 and self.fleet.growth == "use":
+            arrivals = arrivals.busier(part)
+        return max(1.0, 1.0 + share * (arrivals.dispersion_at(window_s) - 1.0))
+
+    def grown(self, growth: str) -> PoolTraffic:
+        """The same requests where more than their own rate stands for more ``users`` or for more ``use``."""
+        return PoolTraffic(FleetTraffic(replace(self.fleet.traffic, growth=growth)), self.law)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether requests are known one by one."""
+        return self.fleet.trace is not None and self.law.requests() is not None
+
+    @property
+    def own(self) -> PoolRequests:
+        """The pool's own requests within the part of the trace that is looked at, or as many drawn from its law."""
+        if self._own is None:
+            found = self.law.requests() if self.fleet.trace is not None else None
+            self._own = drawn_requests(self.law) if found is None else self._cut(found)
+        return self._own
+
+    def _cut(self, found: PoolRequests) -> PoolRequests:
+        """The requests within the window, from its beginning on."""
+        low, high = self.fleet.window
+        times = found.trace.times_s
+        rows = (times >= low) & (times < high)
+        if rows.all() and low == 0.0:
+            return found
+        trace = found.trace.select(rows)
+        return replace(found, trace=replace(trace, times_s=trace.times_s - low), cached_share=found.cached_share[rows])
+
+    @property
+    def ratio_of(self) -> float:
+        """Seconds of one copy over its requests [s]: a rate times this is how many copies it takes."""
+        low, high = self.fleet.window
+        return (high - low) / self.own.trace.requests
+
+    def copies(self, rate_per_s: float) -> float:
+        """How many times the pool's own requests a rate [1/s] is [1]; whole where it is to a fifth of a percent."""
+        exact = rate_per_s * self.ratio_of
+        near = max(round(exact), 1)
+        return float(near) if abs(exact - near) < SAME * near else exact
+
+    def draws(self, rate_per_s: float) -> NDArray[np.int64]:
+        """Draws of the shifts at a rate [1/s], the calmest first; one where there is nothing to shift."""
+        if not self.recorded or self.fleet.growth == "use":
+            return np.zeros(1, dtype=np.int64)
+        return self.fleet.ranked(math.ceil(self.copies(rate_per_s)))
+
+    def lay(
+        self,
+        rate_per_s: float,
+        replicas: int,
+        routing: str,
+        *,
+        warm: float = 64.0,
+        most: int = WHOLE,
+        draw: int | None = None,
+    ) -> Laid:
+        """The requests of so many replicas at a rate.
+
+        Parameters
+        ----------
+        rate_per_s
+            Rate of the pool [1/s].
+        replicas, routing
+            Replicas of the pool, and how its gateway spreads requests.
+        warm
+            Sequences that run in a replica: a stretch is warm after twice as many requests a replica.
+        most
+            Requests in all, about; where there are more a sample stands for them.
+        draw
+            Draw of the shifts; ``None`` = the one in the middle.
+        """
+        key = (rate_per_s, replicas, routing, round(warm), most, draw)
+        if key not in self._laid:
+            if len(self._laid) > 8:
+                self._laid.pop(next(iter(self._laid)))
+            if self.recorded:
+                found = self._of_trace(rate_per_s, replicas, routing, warm, most, draw)
+            else:
+                found = self._drawn(rate_per_s, replicas, routing, warm, most, draw or 0)
+            self._laid[key] = found if self.fleet.sending.surge is None else self._crowds(found, warm)
+        return self._laid[key]
+
+    # --- requests that are known ------------------------------------------------------------------------------------
+
+    def _of_trace(self, rate: float, replicas: int, routing: str, warm: float, most: int, draw: int | None) -> Laid:
+        """Copies of the trace, or a part of it."""
+        low, high = self.fleet.window
+        span, times = high - low, self.own.trace.times_s
+        copies = self.copies(rate)
+        if draw is None:
+            ranked = self.draws(rate)
+            draw = int(ranked[ranked.size // 2])
+        if self.fleet.growth == "use" and copies > 1.0:
+            # the same requests, faster
+            times, span, copies = times / copies, span / copies, 1.0
+        count = max(math.ceil(copies), 1)
+        shifts = self.fleet.shifts(count, draw)
+        total = copies * times.size
+        fewer = self._fewer(total, replicas, routing, most)
+        part = copies - (count - 1)
+        kept = uniforms(keys_of(np.arange(times.size), np.full(times.size, count - 1), 0), 1) < part
+        laid_for = max(round(replicas / fewer), 1)
+        # as many requests a replica as before
+        pressed = laid_for * fewer / replicas
+        stretches = None
+        if total / fewer > 1.35 * most:
+            stretches = self._stretches(span, shifts, int(2.0 * warm * laid_for), most, fewer)
+        at, row, copy = overlaid(times, shifts, span, stretches, fewer, None if part >= 1.0 else kept)
+        weight = None
+        covered = span
+        if stretches is not None:
+            at, weight, covered = stretches.in_turn(at)
+        return Laid(
+            at / pressed,
+            row,
+            keys_of(row, copy, 0),
+            weight,
+            covered / pressed,
+            laid_for,
+            fewer == 1 and stretches is None,
+        )
+
+    def _fewer(self, total: float, replicas: int, routing: str, most: int) -> int:
+        """Of how many requests one is kept, and replicas that one stands for."""
+        least = LEAST_REPLICAS.get(routing, LEAST_OTHERS)
+        return max(min(math.ceil(total / most), replicas // least), 1)
+
+    def _stretches(self, span: float, shifts: Floats, warm: int, most: int, fewer: int) -> Stretches:
+        """Which stretches of time stand for all, at about `most` requests."""
+        trace = self.own.trace
+        place = np.minimum((trace.times_s / trace.times_s[-1] * BINS).astype(np.int64), BINS - 1)
+        moves = np.rint(shifts / span * BINS).astype(np.int64)
+        cached = self.own.cached_share
+        work = (1.0 - cached) * trace.input_tokens + OUTPUT_WEIGHT * trace.output_tokens
+        count = np.maximum(rolled(np.bincount(place, minlength=BINS).astype(np.float64), moves), 0.0) / fewer
+        return Stretches.chosen(count, rolled(np.bincount(place, work, BINS), moves), span, warm, most)
+
+    # --- requests that are drawn ------------------------------------------------------------------------------------
+
+    def _drawn(self, rate: float, replicas: int, routing: str, warm: float, most: int, draw: int) -> Laid:
+        """Requests of the law, one after the other at random or at constant gaps."""
+        own = self.own.trace
+        surge, paced = self.fleet.sending.surge, self.fleet.sending.paced
+        fewer = max(replicas // LEAST_REPLICAS.get(routing, LEAST_OTHERS), 1)
+        laid_for = max(round(replicas / fewer), 1)
+        rate = rate * laid_for / replicas
+        warming = int(2.0 * warm * laid_for)
+        number = min(DRAWN if most >= WHOLE else DRAWN // 2, most) + warming
+        if surge is not None:
+            number = min(math.ceil(CROWDS * rate * surge.ordinary_s), most)
+        index = np.arange(number)
+        key = keys_of(index, np.full(number, draw), 2)
+        row = np.asarray((uniforms(key, 8) * own.requests).astype(np.int64))
+        if draw == 0 and number <= own.requests:
+            row = index
+        if paced is None:
+            times = np.cumsum(-np.log1p(-uniforms(key, 9))) / rate
+        else:
+            turn, client = np.divmod(index, paced)
+            phases = np.sort(uniforms(keys_of(np.arange(paced), np.full(paced, draw), 3), 9))
+            times = (turn + phases[client]) * paced / rate
+        weight = None if surge is not None else (index >= warming).astype(np.float64)
+        return Laid(times, row, key, weight, float(times[-1]), laid_for, False)
+
+    def _crowds(self, laid: Laid, warm: float) -> Laid:
+        """The same requests in flash crowds, of which and of a while before them the others are left out."""
+        surge = self.fleet.sending.surge
+        assert surge is not None
+        times = surge.warp(laid.times_s)
+        counts = surge.counts(times)
+        rate = times.size / max(laid.span_s, 1e-9)
+        before = 2.0 * warm * laid.replicas / rate + surge.length_s
+        phase = times % surge.cycle_s
+        keep = counts | (phase >= surge.quiet_s - before)
+        keep &= times >= surge.quiet_s - before
+        span = float(np.count_nonzero(keep)) / rate
+        return replace(
+            laid,
+            times_s=times[keep],
+            row=laid.row[keep],
+            key=laid.key[keep],
+            weight=counts[keep].astype(np.float64),
+            span_s=span,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretches:
+    """Parts of a span of time that stand for all of it.
+
+    Parameters
+    ----------
+    begin_s, end_s
+        When requests of each are sent from and until, warm-up included [s], shape (stretches,).
+    edge_s, weight
+        Pieces of the whole span: their edges [s], shape (pieces + 1,), and what a request of each counts, 0 = not measured.
+    """
+
+    begin_s: Floats
+    end_s: Floats
+    edge_s: Floats
+    weight: Floats
+
+    @classmethod
+    def chosen(cls, count: Floats, work: Floats, span: float, warm: int, most: int) -> Stretches:
+        """The busiest episodes whole, and stretches of the rest, evenly by how busy they are.
+
+        Parameters
+        ----------
+        count, work
+            Requests and work by bins of the span, shape (bins,).
+        span
+            The span [s].
+        warm
+            Requests before a stretch that warm it up.
+        most
+            Requests in all, about.
+        """
+        bins, width = count.size, span / count.size
+        mean = float(count.mean())
+        before = math.ceil(warm / mean)
+        fluids = [fluid(work, load) * width for load in (0.8, 0.87, 0.93, 0.97)]
+        busy = np.zeros(bins, dtype=bool)
+        for top in (0.06, 0.045, 0.03, 0.02, 0.013, 0.008, 0.004):
+            busy = np.zeros(bins, dtype=bool)
+            for wait in fluids:
+                busy |= episodes(wait, count, top)
+            runs = _runs(busy)
+            if float(sum((b - a + before) * mean for a, b in runs)) <= EPISODES * most:
+                break
+        else:
+            busy[:], runs = False, []
+        left = most - sum((b - a + before) * mean for a, b in runs)
+        # the others cut into stretches of about as many requests, in order of how busy they are
+        edges, sure = [0], []
+        for a, b in [*runs, (bins, bins)]:
+            if a > edges[-1]:
+                pieces = max(round((a - edges[-1]) * mean / STRETCH), 1)
+                edges += np.rint(np.linspace(edges[-1], a, pieces + 1)).astype(int).tolist()[1:]
+                sure += [False] * pieces
+            if b > a:
+                edges.append(b)
+                sure.append(True)
+        edge, certain = np.array(edges), np.array(sure)
+        own = np.add.reduceat(count, edge[:-1])
+        heat = np.add.reduceat(np.maximum.reduce([f / max(float(f.max()), 1e-12) for f in fluids]) * count, edge[:-1])
+        free = np.flatnonzero(~certain)
+        free = free[np.argsort(-heat[free] / np.maximum(own[free], 1e-9), kind="stable")]
+        wanted = min(max(int(left / (STRETCH + warm)), 2), free.size)
+        taken = free[((np.arange(wanted) + 0.5) * free.size / max(wanted, 1)).astype(np.int64)]
+        weight = np.where(certain, 1.0, 0.0)
+        if wanted:
+            weight[taken] = float(own[free].sum()) / max(float(own[taken].sum()), 1e-9)
+        spans: list[list[int]] = []
+        for k in np.flatnonzero(weight > 0.0).tolist():
+            a, b = max(int(edge[k]) - before, 0), int(edge[k + 1])
+            if spans and a <= spans[-1][1]:
+                spans[-1][1] = b
+            else:
+                spans.append([a, b])
+        low, high = (np.array([s[side] for s in spans]) * width for side in (0, 1))
+        return cls(low, high, edge * width, weight)
+
+    def in_turn(self, times: Floats) -> tuple[Floats, Floats, float]:
+        """Times with the stretches one after the other, what each request counts, and how long they last in all [s]."""
+        which = np.searchsorted(self.begin_s, times, side="right") - 1
+        lasted = self.end_s - self.begin_s
+        start = np.cumsum(lasted + APART_S) - (lasted + APART_S)
+        piece = np.clip(np.searchsorted(self.edge_s, times, side="right") - 1, 0, self.weight.size - 1)
+        return times - self.begin_s[which] + start[which], self.weight[piece], float(lasted.sum())
+
+
+def fluid(work: Floats, load: float) -> Floats:
+    """Backlog of a server at a load that gets `work` bin after bin, in bins of its service; circular, shape as `work`."""
+    served = float(work.mean()) / load
+    level = np.cumsum(np.concatenate([work, work]) - served)
+    level = level - np.minimum.accumulate(np.minimum(level, 0.0))
+    return np.asarray(level[work.size :] / served)
+
+
+def episodes(wait: Floats, count: Floats, top: float) -> NDArray[np.bool_]:
+    """Bins with the longest waits, of a share `top` of the requests, taken back to where nobody waits."""
+    order = np.argsort(-wait, kind="stable")
+    number = int(np.searchsorted(np.cumsum(count[order]), top * float(count.sum())))
+    busy = np.zeros(wait.size, dtype=bool)
+    busy[order[: number + 1]] = True
+    busy &= wait > 0.3
+    waiting = wait > 0.2
+    # a bin before a busy one belongs to its episode as long as anybody waits
+    for k in (np.flatnonzero(busy[1:] & ~busy[:-1]) + 1).tolist():
+        k -= 1
+        while k >= 0 and waiting[k] and not busy[k]:
+            busy[k] = True
+            k -= 1
+    return busy
+
+
+def _runs(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """(first, end) of every run of marks."""
+    edge = np.diff(np.concatenate([[0], marked.astype(np.int8), [0]]))
+    return list(zip(np.flatnonzero(edge == 1).tolist(), np.flatnonzero(edge == -1).tolist(), strict=True))
+
+
+def overlaid(
+    times: Floats,
+    shifts: Floats,
+    span: float,
+    stretches: Stretches | None,
+    fewer: int,
+    kept: NDArray[np.bool_] | None,
+) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Copies of a trace laid over each other: times in order, row and copy of each request.
+
+    Parameters
+    ----------
+    times, shifts, span
+        Times of the trace, in [0, span), and by how much each copy is later, wrapped around [s].
+    stretches
+        Where requests are wanted; ``None`` = everywhere.
+    fewer
+        Of so many copies of a request one is kept, in turn from a random one on.
+    kept
+        Rows that the last copy holds, where it is a part of one; ``None`` = all.
+    """
+    size = times.size
+    turn = (uniforms(keys_of(np.arange(size), np.zeros(size, np.int64), 4), 0) * fewer).astype(np.int64)
+    classes = [np.flatnonzero(turn == k) for k in range(fewer)] if fewer > 1 else [np.arange(size)]
+    own = [times[rows] for rows in classes]
+    bounds = [(0.0, span)] if stretches is None else list(zip(stretches.begin_s, stretches.end_s, strict=True))
+    at: list[Floats] = []
+    rows: list[NDArray[np.int64]] = []
+    copies: list[NDArray[np.int64]] = []
+    for copy, shift in enumerate(shifts.tolist()):
+        k = copy % fewer
+        which, when = classes[k], own[k]
+        if kept is not None and copy == shifts.size - 1:
+            which = which[kept[which]]
+            when = times[which]
+        for offset in (shift - span, shift):
+            ends = np.searchsorted(when, np.array(bounds).ravel() - offset).reshape(-1, 2).tolist()
+            for low, high in ends:
+                if high > low:
+                    at.append(when[low:high] + offset)
+                    rows.append(which[low:high])
+                    copies.append(np.full(high - low, copy))
+    if not at:
+        nothing = np.zeros(0, dtype=np.int64)
+        return np.zeros(0), nothing, nothing
+    found = np.concatenate(at)
+    # runs in order, which a stable sort merges
+    order = np.argsort(found, kind="stable")
+    return found[order], np.concatenate(rows)[order], np.concatenate(copies)[order]
+
+
+def drawn_requests(law: PoolLaw, number: int = DRAWN) -> PoolRequests:
+    """Requests of a law by a fixed low-discrepancy sequence, in an order drawn: every length as often as its weight says."""
+    below = np.cumsum(law.weight)
+    order = np.argsort(uniforms(keys_of(np.arange(number), np.zeros(number, np.int64), 5), 0), kind="stable")
+    row = np.searchsorted(below, (order + 0.5) / number * below[-1]).clip(0, law.weight.size - 1)
+    trace = Trace(
+        np.arange(number, dtype=np.float64), law.input_tokens[row], law.output_tokens[row], np.zeros(number, np.int64)
+    )
+    return PoolRequests(trace, law.cached_share[row])
