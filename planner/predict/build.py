@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernel.c")
@@ -24,9 +24,9 @@ SOURCE = Path(__file__).with_name("kernel.c")
 INTERFACE = 1
 """Of the calls between Python and the kernel, counted up when they change: ``fleetopt_interface()`` answers the same."""
 
-FLAGS = ("-std=c11", "-O2", "-fno-fast-math", "-ffp-contract=off", "-fno-math-errno")
+FLAGS = ("-std=c11", "-O2", "-fno-fast-math", "-ffp-contract=off", "-fno-math-errno", "-g0")
 """No multiplication is joined with an addition and no sum reordered, so that compilers give the same bits; without errno a square
-root is one instruction and no library of mathematics is needed."""
+root is one instruction and no library of mathematics is needed. Notes for debuggers would name the folder of the build."""
 
 MSVC_FLAGS = ("/std:c11", "/O2", "/fp:precise")
 """The same for Microsoft's ``cl``."""
@@ -76,20 +76,8 @@ def compilers() -> Iterator[list[str]]:
         yield [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
 
 
-def can_compile() -> bool:
-    """Whether some compiler makes a library of a trifle; some are there and only say how to install themselves (macOS)."""
-    with tempfile.TemporaryDirectory() as folder:
-        trifle = Path(folder, "trifle.c")
-        trifle.write_text("#include <math.h>\n#include <stdlib.h>\nint trifle(void) { return 0; }\n", encoding="utf-8")
-        try:
-            compiled(trifle)
-        except BuildError:
-            return False
-    return True
-
-
-def compiled(source: Path = SOURCE, flags: Sequence[str] = ()) -> bytes:
-    """The library of `source`, by the first compiler that makes one, with `flags` of its own beside the usual.
+def compiled(source: Path = SOURCE) -> bytes:
+    """The library of `source`, by the first compiler that makes one.
 
     Raises
     ------
@@ -100,7 +88,7 @@ def compiled(source: Path = SOURCE, flags: Sequence[str] = ()) -> bytes:
     for command in compilers():
         with tempfile.TemporaryDirectory() as folder:
             try:
-                return _run([*command, *flags], source.resolve(), Path(folder))
+                return _run(command, source.resolve(), Path(folder))
             except BuildError as error:
                 problems.append(str(error))
     raise BuildError("; ".join(problems) or "no C compiler was found (cc, gcc, clang, cl, or the package ziglang)")

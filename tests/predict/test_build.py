@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from planner import doctor
 from planner.errors import InputError
@@ -164,7 +166,6 @@ def test_a_full_disk_leaves_nothing_half_written(source: Path, monkeypatch: pyte
 def test_without_a_compiler_one_line_says_so(source: Path) -> None:
     with pytest.raises(KernelUnavailable, match="no C compiler was found"):
         find(source, (source.parent,))
-    assert not build.can_compile()
 
 
 def test_the_compiler_that_is_named_is_taken_and_no_other(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +254,43 @@ def test_the_users_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert library.user_directory() == tmp_path / ".cache" / "fleetopt"
+
+
+def wheel(folder: Path) -> list[str]:
+    """Names of the files of a wheel of this checkout."""
+    (made,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    return [made, *zipfile.ZipFile(made).namelist()]
+
+
+def test_a_wheel_holds_the_library_and_is_for_this_kind_of_machine(tmp_path: Path) -> None:
+    stale = ROOT / "planner" / "predict" / f"_kernel-of-an-editable-install{SUFFIX}"
+    stale.touch()
+    try:
+        path, *names = wheel(tmp_path)
+    finally:
+        stale.unlink(missing_ok=True)
+    assert "-py3-none-" in path and not path.endswith("-any.whl")
+    assert "planner/predict/kernel.c" in names
+    (inside,) = (name for name in names if "_kernel-" in name)
+    assert build.is_whole(Path(zipfile.ZipFile(path).extract(inside, tmp_path)))
+
+
+def test_a_wheel_without_the_library_is_for_any_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETOPT_KERNEL", "python")
+    path, *names = wheel(tmp_path)
+    assert path.endswith("-py3-none-any.whl") and not [name for name in names if "_kernel-" in name]
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_build_asks_for_a_compiler_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "ziglang" in WheelBuilder(str(ROOT)).config.dependencies
+    with pytest.raises(SystemExit):
+        wheel(tmp_path)
+    assert "no C compiler was found" in "".join(capsys.readouterr())
+    monkeypatch.setenv("FLEETOPT_KERNEL", "python")
+    assert "ziglang" not in WheelBuilder(str(ROOT)).config.dependencies
 
 
 def test_the_kernels_source_is_built_without_a_warning(tmp_path: Path) -> None:
