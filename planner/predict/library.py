@@ -21,7 +21,7 @@ class KernelUnavailable(InputError):
 
 
 def in_use() -> tuple[ctypes.CDLL | None, str]:
-    """The library and its path; or ``None`` and why replays are done in Python.
+    """The library and its path; or ``None``, why replays are done in Python, and what would change that.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def in_use() -> tuple[ctypes.CDLL | None, str]:
     except KernelUnavailable as error:
         if asked == "c":
             raise
-        return None, error.message
+        return None, f"{error.message}. {error.hint}"
     return library, library._name
 
 

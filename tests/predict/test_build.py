@@ -144,9 +144,10 @@ def test_where_the_folder_cannot_be_written_the_users_own_is(source: Path, tmp_p
         find(source, (locked,))
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="everything is the superuser's to write")
 def test_a_folder_without_the_right_to_write(source: Path, tmp_path: Path) -> None:
     source.parent.chmod(0o500)
+    if os.access(source.parent, os.W_OK):
+        pytest.skip("everything is the superuser's to write")
     assert find(source, (source.parent, tmp_path / "own"))._name == str(libraries(tmp_path / "own")[0])
 
 
