@@ -21,11 +21,11 @@ class KernelHook(BuildHookInterface):
         spec.loader.exec_module(self.build)
 
     def dependencies(self):
-        """A compiler that comes as a wheel, where the system has none that makes a library of a trifle.
+        """A compiler that comes as a wheel, where the system has none that makes a library of a trifle and none is named.
 
         Some are there and only say how to install themselves (macOS), or lack the headers of C.
         """
-        if not self.wanted:
+        if not self.wanted or os.environ.get("CC"):
             return []
         with tempfile.TemporaryDirectory() as folder:
             trifle = Path(folder, "trifle.c")
