@@ -121,7 +121,8 @@ def _opened(path: Path) -> ctypes.CDLL | str:
         interface = library.fleetopt_interface()
     # what a library lacks is an AttributeError
     except (OSError, AttributeError) as error:
-        return f"{path}: cannot be opened, it may be of another kind of machine ({error})"
+        said = str(error).removeprefix(f"{path}: ")
+        return f"{path}: cannot be opened, it may be of another kind of machine ({said})"
     if interface != INTERFACE:
         return f"{path}: speaks interface {interface}, this fleetopt {INTERFACE}"
     return library
