@@ -12,7 +12,7 @@ from planner.methods.sessions import SessionPool
 from planner.routing import find_routing
 from planner.units import format_count, format_duration, format_percent
 
-FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+FACTORS = (0.5, 1.0, 2.0)
 """Replicas of the curve over those of the plan."""
 
 ROUTINGS = ("random", "sticky", "prefix")
@@ -26,7 +26,7 @@ def sessions_of(pool: Pool) -> SessionPool | None:
 
 
 def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
-    """The state of the caches as planned, and share found by routing and replicas, the time calls run kept."""
+    """The state of the caches as planned, and share found by routing and replicas."""
     replicas, copies = pool.size.replicas, pool.option.copies
     now = model.state(pool.arrival_rate_per_s, replicas * copies)
     curve = []
@@ -36,12 +36,12 @@ def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
         other = model.routed(find_routing(name))
         for n in sorted({max(1, round(f * replicas)) for f in FACTORS}):
             # each copy has a cache of its own
-            state = other.found(pool.arrival_rate_per_s / (n * copies), n * copies, now.busy_s)[1]
+            state = other.state(pool.arrival_rate_per_s, n * copies)
             curve.append({"routing": name, "replicas": n, "cached_share": state.share, "host_share": state.host_share})
     endless = float(
         np.maximum(model.sessions.cached_tokens, model.sessions.shared_tokens).sum() / model.sessions.input_tokens.sum()
     )
-    return {**now.to_dict(), "repeated_share": endless, "routing": model.routing.name, "curve": curve}
+    return {**now.to_dict(), "repeated_share": endless, "routing": model.engine.routing, "curve": curve}
 
 
 def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
@@ -53,7 +53,7 @@ def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
     yield (
         f"{pool.name}: prefix caches supply {format_percent(share)} of the prompt tokens{beside}; {format_percent(again)} repeat."
         f" {format_count(round(alive))} sessions at a time, calls run {format_duration(runs)}, running requests hold "
-        f"{format_percent(pinned / model.cache.kv_tokens)} of the KV memory."
+        f"{format_percent(pinned / model.engine.kv_tokens)} of the KV memory."
     )
     curve = facts["curve"]
     assert isinstance(curve, list)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from planner.fleet.caches import sessions_of
 from planner.fleet.pool import Pool
-from planner.methods.disaggregated import PrefillPool
-from planner.methods.overload import door_of, overload_row, overload_table, overloaded_prefill, overloaded_replica
+from planner.methods.base import InCopies
+from planner.methods.replayed import Answered, ReplayPool, weighted_quantiles
+from planner.predict import records
+from planner.promise import Promise
 from planner.question.compiled import Clients, Promises
-from planner.queueing.overload import Door, OverloadedReplica
 from planner.record import json_number
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
@@ -18,72 +18,106 @@ from planner.workload import pools as m
 SURGE_LOAD, SURGE_S = 2.0, 60.0
 """The surge from which recovery is told: demand over capacity [1], and how long it lasts [s]."""
 
+LOADS = (0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
+"""Loads of the table, over capacity [1]."""
 
-def _replica(pool: Pool, clients: Clients) -> tuple[OverloadedReplica, Door]:
-    """A replica of a pool beyond its capacity, and the door in front of it."""
-    law, model = pool.law, pool.model
-    if sessions := sessions_of(pool):
-        law, model, _ = sessions.left_at(pool.arrival_rate_per_s, pool.size.replicas * pool.option.copies)
-    if isinstance(model, PrefillPool):
-        made = overloaded_prefill(model.nodes.service_s, model.nodes.weight)
-    else:
-        made = overloaded_replica(
-            law,
-            pool.option.profile.iteration,
-            pool.setup.slots,
-            pool.option.token_budget,
-            pool.setup.kv_tokens,
-            pool.capacity_per_s / pool.option.copies,
-            pool.option.shared_prefix,
-        )
-    mean = law.mean(m.INPUT)
-    # what comes before the engine takes its time from the clients' patience
-    patience = max(clients.timeout_s - pool.option.profile.api_overhead_s, 1e-3)
-    return made, door_of(
-        clients.max_queue, clients.max_queued_tokens, patience, clients.retries, mean, clients.retry_after_s
+LONGEST_QUEUE = 4096
+"""Requests waiting at a replica beyond which no limit is looked for."""
+
+
+def _replayed(pool: Pool) -> ReplayPool | None:
+    """The pool's model of single copies; ``None`` of a closed form, which knows no queues that close."""
+    model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
+    return model if isinstance(model, ReplayPool) else None
+
+
+def _rules(pool: Pool, clients: Clients) -> records.Clients:
+    """Doors and patience as engines see them."""
+    return records.Clients(
+        clients.max_queue,
+        clients.max_queued_tokens,
+        # what comes before the engine takes its time from the clients' patience
+        max(clients.timeout_s - pool.option.profile.api_overhead_s, 1e-3),
+        clients.retries,
+        clients.retry_after_s,
     )
 
 
-def overload_at(pool: Pool, clients: Clients, arrival_rate_per_s: float) -> dict[str, float]:
+def _row(found: Answered, rate_per_s: float) -> dict[str, float]:
+    """What becomes of the requests of a pool."""
+    return {
+        "demand_per_s": rate_per_s,
+        "goodput_per_s": rate_per_s * found.share,
+        "answered_share": found.share,
+        "rejected_share": found.rejected_share,
+        "given_up_share": found.given_up_share,
+        "amplification": found.attempts,
+        "ttft_mean_s": float(found.ttft_s.mean()) if found.ttft_s.size else -1.0,
+    }
+
+
+def overload_at(pool: Pool, clients: Clients, arrival_rate_per_s: float) -> dict[str, float] | None:
     """What becomes of the requests of a pool at a rate [1/s]."""
-    replica, door = _replica(pool, clients)
+    model = _replayed(pool)
+    if model is None:
+        return None
     n = pool.size.replicas * pool.option.copies
-    return overload_row(replica.at(arrival_rate_per_s / n, door), n)
+    return _row(model.answered(arrival_rate_per_s, n, _rules(pool, clients)), arrival_rate_per_s)
 
 
 def beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, object]:
     """Table by load, the limit of the queue that keeps the tightest TTFT promise, and the time to recover from a surge."""
-    replica, door = _replica(pool, clients)
-    n = pool.size.replicas * pool.option.copies
+    model = _replayed(pool)
+    if model is None:
+        return {"loads": [], "limits": [], "surge": None}
+    n, rules = pool.size.replicas * pool.option.copies, _rules(pool, clients)
+    full = n * model.capacity_per_s
     limits = []
     for p in promises.parts:
         if p.metric == "ttft_s":
-            waiting = replica.queue_for(p.limit_s - pool.option.profile.api_overhead_s, p.quantile)
+            waiting = _longest_queue(model, n, SURGE_LOAD * full, p)
             tokens = round(waiting * pool.law.mean(m.INPUT))
             limits.append({"promise": p.label, "limit_s": p.limit_s, "max_queue": waiting, "max_queued_tokens": tokens})
-    usual = pool.arrival_rate_per_s / n
-    surge = SURGE_LOAD * replica.capacity_per_s
-    recovery = replica.recovery_s(usual, surge, SURGE_S, door)
+    recovery = model.surged(pool.arrival_rate_per_s, n, rules, SURGE_LOAD * full, SURGE_S)
     return {
-        "loads": overload_table(replica, door, n),
+        "loads": [{"load": x, **_row(model.answered(x * full, n, rules), x * full)} for x in LOADS],
         "limits": limits,
         "surge": {"load": SURGE_LOAD, "duration_s": SURGE_S, "recovery_s": json_number(recovery)},
     }
 
 
+def _longest_queue(model: ReplayPool, replicas: int, rate_per_s: float, promise: Promise) -> int:
+    """Requests that may wait at a replica so that those admitted keep a TTFT promise beyond capacity; 0 = none."""
+
+    def keeps(waiting: int) -> bool:
+        found = model.answered(rate_per_s, replicas, records.Clients(max_queue=float(waiting))).ttft_s
+        if not found.size:
+            return False
+        value = weighted_quantiles(found, found * 0.0 + 1.0, (promise.quantile,))[0]
+        return value <= promise.limit_s
+
+    low, high = 0, 1
+    while high < LONGEST_QUEUE and keeps(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
 def overload_lines(pool: Pool, clients: Clients, promises: Promises) -> Iterator[str]:
     """The same in words."""
     facts = beyond_capacity(pool, clients, promises)
-    rows = facts["loads"]
-    assert isinstance(rows, list)
+    rows, limits, surge = facts["loads"], facts["limits"], facts["surge"]
+    assert isinstance(rows, list) and isinstance(limits, list)
+    if not rows:
+        return
     told = "; ".join(
         f"{row['load']:g}x: {format_percent(row['answered_share'])} answered"
         + (f", {row['amplification']:.1f} attempts each" if row["amplification"] > 1.05 else "")
         for row in rows
     )
     yield f"{pool.name}: at these loads of its capacity, {told}."
-    limits = facts["limits"]
-    assert isinstance(limits, list)
     for limit in limits:
         if limit["max_queue"] < 1:
             yield f"{pool.name}: no queue keeps {limit['promise']} beyond capacity: a first token alone takes longer."
@@ -93,7 +127,6 @@ def overload_lines(pool: Pool, clients: Clients, promises: Promises) -> Iterator
             f"{limit['max_queue']:,} requests, {format_count(limit['max_queued_tokens'])} prompt tokens, wait at a replica "
             "(--max-queue, vLLM --max-num-queued-tokens)."
         )
-    surge = facts["surge"]
     assert isinstance(surge, dict)
     after = surge["recovery_s"]
     told = "never" if after is None or math.isinf(after) else f"{format_duration(after)} after it ends"

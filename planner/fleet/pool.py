@@ -12,14 +12,16 @@ from planner.errors import InputError
 from planner.kept import once
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
-from planner.methods.sessions import PrefixCache, SessionPool
+from planner.methods.replayed import ReplayPool
+from planner.methods.sessions import SessionPool
 from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps, steps_per_token
+from planner.predict.records import PrefixCache
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic
 from planner.remarks import Remark
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
-from planner.workload.pools import PoolLaw
+from planner.workload.pools import PoolLaw, features
 from planner.workload.sessions import Sessions
 
 MAX_REPLICAS = 10**10
@@ -30,6 +32,7 @@ MOST_IDLE = 1000
 
 TRIED = (0.8, 0.9, 0.96, 1.0, 1.06, 1.15, 1.35, 1.7)
 """Numbers of replicas over the answer of which a plan tells what they would achieve."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
@@ -254,24 +257,30 @@ def _with_caches(
     law: PoolLaw,
     sessions: Sessions,
     arrivals: PoolTraffic,
-) -> SessionPool:
-    """The model of a pool whose prompts come back: the method's own, of what the prefix caches leave to compute."""
-    # the order the requests came in says nothing of what each finds in a cache
-    unordered = arrivals
+) -> PoolModel:
+    """The model of a pool whose prompts come back."""
+    method, chunk, routing = find_method(question.method), question.engines.chunk, question.routing
+    one = method.pool(law, option, setup, chunk, routing, arrivals)
+    if not isinstance(one, ReplayPool) or option.speculation is not None:
+        # closed forms take what a cache without end would supply
+        return _by_method(question, option, setup, law, arrivals)
 
-    def build(left: PoolLaw, kv_tokens: float) -> PoolModel:
-        return _by_method(question, option, replace(setup, kv_tokens=kv_tokens), left, unordered)
+    def capacity_of(left: PoolLaw) -> float:
+        rows = features(left.input_tokens, left.output_tokens, left.cached_share, chunk)
+        left = replace(left, moments=left.share * (left.weight @ rows))
+        return method.pool(left, option, setup, chunk, routing, arrivals).capacity_per_s
 
-    cache = prefix_cache(question, option, setup.kv_tokens)
-    return SessionPool(law, sessions, build, cache, question.routing, question.engines.chunk, setup.slots)
+    cache = prefix_cache(question, option)
+    pool = SessionPool(arrivals, one.engine, capacity_of, one.overhead_s, sessions, cache)
+    pool.joint = bool(question.promises.joint)
+    return pool
 
 
-def prefix_cache(question: CompiledQuestion, option: EngineOption, kv_tokens: float) -> PrefixCache:
-    """Where replicas of so much KV memory [tokens] keep prompts."""
+def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCache:
+    """Where replicas keep prompts beside their KV memory."""
     engines = question.engines
     bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
     return PrefixCache(
-        kv_tokens,
         engines.offload_gib * 2.0**30 / bytes_per_token,
         option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,

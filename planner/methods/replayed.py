@@ -1,10 +1,11 @@
-"""A pool of replicas under its own requests, replayed: what every latency of a plan is read from."""
+"""Pools of replicas under their own requests, replayed: what every latency of a plan is read from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,9 @@ from planner.methods.joint import Together
 from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
-from planner.promise import Promise, joint_limits
-from planner.workload.pools import PoolRequests
+from planner.promise import GOODPUT, Promise, joint_limits
+from planner.question.compiled import JOINT_LEVELS
+from planner.units import format_duration
 
 FEWEST_BEYOND = 5
 """Requests beyond a quantile below which it is told as too few [1]: with five, one in fifty runs has none."""
@@ -29,6 +31,59 @@ ALONE = 4096
 
 CALM, BUSY = 0.1, 0.9
 """Draws of the traffic between whose quantiles the printed band lies: eight hours in ten."""
+
+OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
+"""Requests sent to a pool that may be overloaded, and those of each replica before it is measured, while its queue grows."""
+
+BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
+"""Lengths of a surge before it, and how often is looked after it [s]."""
+
+RUNNING = 64.0
+"""Sequences of a replica that take part in warming up, at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """A replay and what it was of.
+
+    Parameters
+    ----------
+    requests, run
+        What was sent, and what became of it.
+    span_s
+        How long requests came [s].
+    replicas, load
+        Replicas that served, and the load of those it stands for [1].
+    """
+
+    requests: Requests
+    run: Run
+    span_s: float
+    replicas: int
+    load: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """What becomes of requests where doors close and clients lose patience.
+
+    Parameters
+    ----------
+    share
+        Of the requests, those answered [1].
+    rejected_share, given_up_share
+        Of all attempts, those turned away and those given up [1].
+    attempts
+        Attempts per request.
+    ttft_s
+        Times to first token of those answered, ascending [s].
+    """
+
+    share: float
+    rejected_share: float
+    given_up_share: float
+    attempts: float
+    ttft_s: Floats
 
 
 class ReplayPool(PoolModel):
@@ -58,12 +113,14 @@ class ReplayPool(PoolModel):
     ) -> None:
         self.traffic, self.engine, self.overhead_s, self.bound_by = traffic, engine, overhead_s, bound_by
         self._capacity = capacity_per_s
-        self._columns: dict[int, tuple[PoolRequests, Requests]] = {}
-        self._known: dict[tuple[object, ...], Prediction] = {}
-        self._idle: dict[tuple[float, ...], Prediction] = {}
         # counted in what a step of an engine that speculates yields, tokens are fractions
         self._in_units = isinstance(engine.iteration, IterationModel) and engine.iteration.rows != 1.0
-        self.replayed = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing has been replayed."""
+        self._known: dict[tuple[object, ...], Prediction] = {}
+        self._kept: dict[tuple[object, ...], bool] = {}
 
     @property
     def capacity_per_s(self) -> float:
@@ -80,23 +137,23 @@ class ReplayPool(PoolModel):
 
     def _under(self, traffic: PoolTraffic) -> ReplayPool:
         """The same replicas under other traffic."""
-        return ReplayPool(traffic, self.engine, self._capacity, self.overhead_s, self.bound_by)
+        other = copy(self)
+        other.traffic = traffic
+        other._forget()
+        return other
 
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
-        if arrival_rate_per_s >= replicas * self._capacity:
+        if arrival_rate_per_s >= replicas * self.capacity_per_s:
             return False
-        laid = self._lay(arrival_rate_per_s, replicas, WHOLE if sure else SAMPLE)
-        requests = self._requests(laid)
-        run = self._run(laid, replicas, requests, self._limits(promises, requests))
-        if run.ended_early >= 0:
-            return False
-        if not any(p.kind == "goodput" for p in promises):
-            return True
-        found = self._told(laid, requests, run, tuple(sorted({p.quantile for p in promises})), 0.0)
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        most = WHOLE if sure or self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
+        key = (arrival_rate_per_s, replicas, tuple(promises), most)
+        if key not in self._kept:
+            played = self._play(arrival_rate_per_s, replicas, most, None, promises)
+            self._kept[key] = played.run.ended_early < 0 and self._holds(played, promises)
+        return self._kept[key]
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
@@ -107,7 +164,7 @@ class ReplayPool(PoolModel):
         key = ("banded", arrival_rate_per_s, replicas, quantiles)
         if key not in self._known:
             found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, None)
-            if math.isfinite(found.ttft_s[-1]):
+            if found.load < 1.0:
                 others = [
                     self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, draw)
                     for draw in self._others(arrival_rate_per_s)
@@ -118,19 +175,69 @@ class ReplayPool(PoolModel):
 
     def idle(self, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
-        if quantiles not in self._idle:
+        key = ("idle", quantiles)
+        if key not in self._known:
             own = self.traffic.own.trace
             row = np.arange(own.requests) if own.requests <= ALONE else _spread(own.input_tokens, ALONE)
-            count = row.size
-            laid = Laid(
-                IDLE_S * np.arange(count), row, keys_of(row, np.zeros_like(row), 7), None, IDLE_S * count, 1, False
-            )
-            requests = self._requests(laid)
-            run = replay(requests, replace(self.engine, count=1, wake_s=0.0))
-            self._idle[quantiles] = self._told(laid, requests, run, quantiles, 0.0)
-        return self._idle[quantiles]
+            apart, key_of = IDLE_S * np.arange(float(row.size)), keys_of(row, np.zeros_like(row), 7)
+            requests = self._requests(Laid(apart, row, key_of, None, IDLE_S * row.size, 1, False))
+            self._known[key] = self._told(Played(requests, self._alone(requests), IDLE_S * row.size, 1, 0.0), quantiles)
+        return self._known[key]
+
+    def answered(self, arrival_rate_per_s: float, replicas: int, clients: Clients) -> Answered:
+        """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
+        calm = self.traffic.poisson()
+        laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
+        return self._answered(self._requests_of(calm, laid), laid.replicas, clients)
+
+    def surged(
+        self, arrival_rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float
+    ) -> float:
+        """How long after the end of a surge, at a rate of its own [1/s], requests wait longer than before it [s]; inf = for ever.
+
+        Told from the median TTFT of the requests of every two seconds.
+        """
+        calm = self.traffic.poisson()
+        laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
+        usual = arrival_rate_per_s * laid.replicas / replicas
+        # the same sequence, faster during the surge
+        before, factor = BEFORE_SURGE * length_s, surge_per_s / arrival_rate_per_s
+        steps = laid.times_s * usual / usual
+        during = (steps - before) / factor
+        times = np.where(
+            steps < before, steps, np.where(during < length_s, before + during, steps + length_s * (1.0 - factor))
+        )
+        requests = self._requests_of(calm, replace(laid, times_s=times, weight=None))
+        run = replay(requests, replace(self.engine, count=laid.replicas), clients)
+        ttft = np.nan_to_num(run.ttft_s, nan=math.inf)
+        usually = float(np.quantile(ttft[times < before], 0.9)) if np.any(times < before) else 0.0
+        after = times - (before + length_s)
+        for start in np.arange(0.0, float(after[-1]), SURGE_STEP_S).tolist():
+            here = ttft[(after >= start) & (after < start + SURGE_STEP_S)]
+            if here.size and float(np.median(here)) <= usually:
+                return start
+        return math.inf
+
+    def _answered(self, requests: Requests, replicas: int, clients: Clients) -> Answered:
+        """What becomes of given requests."""
+        run = replay(requests, replace(self.engine, count=replicas), clients)
+        counted = slice(None) if requests.weight is None else requests.weight > 0.0
+        attempts = max(float(run.attempts[counted].sum()), 1.0)
+        first = run.ttft_s[counted]
+        given = np.isfinite(first)
+        return Answered(
+            float(given.mean()),
+            float(run.rejected[counted].sum()) / attempts,
+            float(run.given_up[counted].sum()) / attempts,
+            attempts / given.size,
+            np.sort(first[given]) + self.overhead_s,
+        )
 
     # --- how it is answered -----------------------------------------------------------------------------------------
+
+    def _alone(self, requests: Requests) -> Run:
+        """Requests that come one at a time."""
+        return replay(requests, replace(self.engine, count=1, wake_s=0.0))
 
     def _others(self, rate: float) -> list[int]:
         """A calm and a busy draw of the traffic at a rate [1/s], by number; of one draw, other draws of the gateway."""
@@ -139,46 +246,53 @@ class ReplayPool(PoolModel):
             return [1, 2]
         return [int(ranked[int(share * (ranked.size - 1))]) for share in (CALM, BUSY)]
 
-    def _lay(self, rate: float, replicas: int, most: int, draw: int | None = None) -> Laid:
+    def _is_whole(self, rate: float, replicas: int) -> bool:
+        """Whether a sample is all requests there are."""
+        return self._lay(rate, replicas, SAMPLE, None).whole
+
+    def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
-        warm = min(self.engine.slots, 64.0)
+        warm = min(self.engine.slots, RUNNING)
         return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw)
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
         """The prediction from `most` requests of one draw."""
+        load = rate / (replicas * self.capacity_per_s)
+        if load >= 1.0:
+            return unstable(quantiles, load)
+        if draw is None and self._is_whole(rate, replicas):
+            most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
-            load = rate / (replicas * self._capacity)
-            if load >= 1.0:
-                self._known[key] = unstable(quantiles, load)
-            else:
-                laid = self._lay(rate, replicas, most, draw)
-                requests = self._requests(laid)
-                self._known[key] = self._told(laid, requests, self._run(laid, replicas, requests), quantiles, load)
+            self._known[key] = self._told(self._play(rate, replicas, most, draw, ()), quantiles)
         return self._known[key]
+
+    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+        """Replay `most` requests of a draw, until a promise is broken where there are any."""
+        laid = self._lay(rate, replicas, most, draw)
+        requests = self._requests(laid)
+        limit = self.traffic.fleet.sending.in_flight * self.traffic.law.share * laid.replicas / replicas
+        run = replay(
+            requests,
+            replace(self.engine, count=laid.replicas),
+            None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
+            limits=self._limits(promises, requests),
+        )
+        return Played(requests, run, laid.span_s, laid.replicas, rate / (replicas * self._capacity))
 
     def _requests(self, laid: Laid) -> Requests:
         """The columns of requests that were laid out."""
-        own = self.traffic.own
+        return self._requests_of(self.traffic, laid)
+
+    def _requests_of(self, traffic: PoolTraffic, laid: Laid) -> Requests:
+        """The same of the pool's requests at other times."""
+        own = traffic.own
         row, trace = laid.row, own.trace
-        whole = float(np.max(np.abs(trace.input_tokens - np.rint(trace.input_tokens)), initial=0.0)) == 0.0
-        inputs = trace.input_tokens if whole or self._in_units else np.rint(trace.input_tokens)
-        inputs = np.maximum(inputs, 1.0)
-        cached = np.minimum(own.cached_share * inputs, inputs - 1.0)
-        cached = np.floor(cached) if whole else cached
+        inputs = np.maximum(trace.input_tokens if self._in_units else np.rint(trace.input_tokens), 1.0)
+        cached = np.minimum(own.cached_share * inputs, inputs - (0.0 if self._in_units else 1.0))
+        cached = np.where(cached < inputs, cached, 0.0) if self._in_units else np.floor(cached)
         outputs = np.maximum(np.rint(trace.output_tokens), 1.0)
         return Requests(laid.times_s, inputs[row], outputs[row], cached[row], laid.key, weight=laid.weight)
-
-    def _clients(self, laid: Laid, replicas: int) -> Clients | None:
-        """What clients have under way at most: the share of the replicas that are replayed."""
-        limit = self.traffic.fleet.sending.in_flight * self.traffic.law.share * laid.replicas / replicas
-        return None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1))
-
-    def _run(self, laid: Laid, replicas: int, requests: Requests, limits: Sequence[Limit] = ()) -> Run:
-        """The replay."""
-        self.replayed += requests.size
-        engine = replace(self.engine, count=laid.replicas)
-        return replay(requests, engine, self._clients(laid, replicas), limits=limits)
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
         """What may be late of each promise."""
@@ -186,37 +300,53 @@ class ReplayPool(PoolModel):
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
         found = []
         for promise in promises:
-            for metric, limit in (joint_limits(promise.metric) or {promise.metric: promise.limit_s}).items():
-                counted = several if metric == "tpot_s" and joint_limits(promise.metric) is None else total
-                before = 0.0 if metric == "tpot_s" else self.overhead_s
+            joint = joint_limits(promise.metric)
+            for metric, limit in (joint or {promise.metric: promise.limit_s}).items():
+                counted = several if metric == "tpot_s" and joint is None else total
                 late = (1.0 - promise.quantile) * counted * (1.0 + 1e-12)
-                found.append(Limit(metric, max(limit - before, 0.0), late))
+                if metric == "ttft_s":
+                    found.append(Limit("ttft_s", max(limit - self.overhead_s, 0.0), late))
+                elif metric == "e2e_s":
+                    found.append(Limit("e2e_s", max(limit - self.overhead_s, 0.0), late))
+                else:
+                    found.append(Limit("tpot_s", limit, late))
         return found
 
-    def _told(self, laid: Laid, requests: Requests, run: Run, quantiles: tuple[float, ...], load: float) -> Prediction:
+    def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
+        """Whether a replay that went to its end keeps the promises about several latencies at once."""
+        joint = [p for p in promises if p.kind == GOODPUT]
+        if not joint:
+            return True
+        found = self._told(played, JOINT_LEVELS)
+        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in joint)
+
+    def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """The prediction read off a replay."""
-        counted = slice(None) if laid.weight is None else np.flatnonzero(laid.weight > 0.0)
-        weight = np.ones(requests.size) if laid.weight is None else laid.weight[counted]
+        requests, run = played.requests, played.run
+        counted = slice(None) if requests.weight is None else np.flatnonzero(requests.weight > 0.0)
+        weight = np.ones(requests.size) if requests.weight is None else requests.weight[counted]
         steps = requests.output_tokens[counted] - 1.0
         # what is never answered is beyond every limit
         ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
         e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
-        tpot = np.full(ttft.size, math.nan)
         several = steps > 0.0
-        tpot[several] = (e2e - ttft)[several] / steps[several]
-        tpot[several & ~np.isfinite(e2e)] = math.inf
-        waited = run.admitted_s[counted] - run.sent_s[counted]
-        running = float(run.resident_s.sum()) / (laid.span_s * laid.replicas)
+        tpot = np.full(ttft.size, math.nan)
+        with np.errstate(invalid="ignore"):
+            decoded = (e2e - ttft)[several] / steps[several]
+        tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
+        with np.errstate(invalid="ignore"):
+            waited = run.admitted_s[counted] - run.sent_s[counted]
+        running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
         return Prediction(
             quantiles=quantiles,
             ttft_s=weighted_quantiles(ttft, weight, quantiles),
             tpot_s=weighted_quantiles(tpot[several], weight[several], quantiles),
             e2e_s=weighted_quantiles(e2e, weight, quantiles),
-            load=load,
+            load=played.load,
             slot_occupancy=min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
-            warnings=(*self._too_few(weight, quantiles), *self._held_back(laid, run)),
+            warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
         )
 
@@ -225,25 +355,26 @@ class ReplayPool(PoolModel):
         """A long iteration: a request that is admitted later waited for more than its end [s]."""
         it = self.engine.iteration
         assert isinstance(it, IterationModel)
-        tokens = min(self.engine.token_budget, float(np.max(self.traffic.own.trace.input_tokens)))
+        prompts = self.traffic.own.trace.input_tokens
+        tokens = min(self.engine.token_budget, float(np.max(prompts)))
         slots = min(self.engine.slots, 1024.0)
-        context = slots * float(np.mean(self.traffic.own.trace.input_tokens))
-        return float(it.time(slots, min(context, self.engine.kv_tokens), tokens, 0.5 * tokens * tokens))
+        context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)
+        return float(it.time(slots, context, tokens, 0.5 * tokens * tokens))
 
     def _too_few(self, weight: Floats, quantiles: Sequence[float]) -> tuple[str, ...]:
         """What is said where hardly any request lies beyond a quantile that was asked for."""
-        if self.traffic.recorded and weight.size * (1.0 - max(quantiles)) < FEWEST_BEYOND:
-            return (f"{weight.size:,} requests are few for P{100.0 * max(quantiles):g}: a longer trace would say more",)
+        if self.traffic.recorded and weight.size * (1.0 - 0.99) < FEWEST_BEYOND and max(quantiles) >= 0.99:
+            return (f"{weight.size:,} requests are few for P99: a longer trace would say more",)
         return ()
 
-    def _held_back(self, laid: Laid, run: Run) -> tuple[str, ...]:
+    def _held_back(self, played: Played) -> tuple[str, ...]:
         """What is said where clients hold requests back."""
         if math.isinf(self.traffic.fleet.sending.in_flight):
             return ()
-        waited = float(np.mean(run.sent_s - laid.times_s))
+        waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
         if waited < 1e-3:
             return ()
-        return (f"requests wait {waited:.3g} s with their clients on average, which no latency here counts",)
+        return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
 
 
 def _spread(values: Floats, count: int) -> NDArray[np.int64]:
@@ -255,10 +386,14 @@ def _spread(values: Floats, count: int) -> NDArray[np.int64]:
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
-    """The smallest values up to which shares `levels` of the weight lie; NaN of nothing."""
+    """The smallest values up to which shares `levels` of the weight lie; NaN of nothing.
+
+    >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (0.25, 0.5, 0.76))
+    (1.0, 2.0, 3.0)
+    """
     if not values.size:
         return (math.nan,) * len(levels)
-    if weight.size and float(weight.min()) == float(weight.max()):
+    if float(weight.min()) == float(weight.max()):
         places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
         parted = np.partition(values, sorted(set(places)))
         return tuple(float(parted[k]) for k in places)

@@ -161,7 +161,7 @@ class FleetTraffic:
         return {}
 
 
-def rolled(values: NDArray[np.floating[Any]], moves: NDArray[np.int64]) -> Floats:
+def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
     """Sum of circular copies of `values`, the k-th moved by ``moves[k]`` places; by convolution of counts, shape as `values`."""
     counts = np.bincount(moves % values.size, minlength=values.size).astype(np.float64)
     return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))

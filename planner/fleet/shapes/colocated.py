@@ -474,7 +474,9 @@ def _with_oracle(
         best = solve_splits(problem)
         if len(best.pools) > 1 and best.outcome.path is not None and best.outcome.cost < cost * (1.0 - WORTH_IT):
             path, names = best.outcome.path, pool_names(len(best.pools))
-            fleet = Colocated(knowing, [replace(problem.decided(p), name=n) for p, n in zip(best.pools, names, strict=True)])
+            fleet = Colocated(
+                knowing, [replace(problem.decided(p), name=n) for p, n in zip(best.pools, names, strict=True)]
+            )
         expected = max(expected, cost) if fleet is None else fleet.cost_usd_per_hour
     upper = [problem.states[j] for j in path[1:-1]]
     compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)

@@ -20,7 +20,6 @@ from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
 from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
-    FEW_PER_REPLICA,
     Pool,
     PoolSize,
     Shortfall,
@@ -28,18 +27,16 @@ from planner.fleet.pool import (
     gpus_by_type,
     prefix_cache,
     smallest_pool,
+    traffic_of,
 )
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
-from planner.methods.burst import PoolArrivals
-from planner.methods.disaggregated import BANDS, BURST_BAND, DecodePool, PrefillPool, burst_bands
-from planner.methods.joint import apart
-from planner.methods.sessions import SessionPool
+from planner.methods.disaggregated import DecodePool, PrefillPool, PrefillSessions
 from planner.plans import EngineSettings, SearchReport
+from planner.predict.records import Replicas
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
-from planner.queueing.disaggregated import DecodeNodes, DecodeState, Pieces, PrefillNodes, end_to_end
 from planner.queueing.memory import slot_law
 from planner.queueing.reuse import own_tokens
 from planner.remarks import Remark
@@ -56,7 +53,7 @@ from planner.replica.engine import (
     reserved_slots,
 )
 from planner.units import format_percent
-from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests, State
+from planner.workload.pools import PoolLaw, State
 
 FloatArray = NDArray[np.float64]
 
@@ -99,7 +96,7 @@ class Disaggregated(Fleet):
         question: CompiledQuestion,
         prefill_option: EngineOption,
         decode_option: EngineOption,
-        prefills: dict[tuple[str, float], PrefillPool | SessionPool] | None = None,
+        prefills: dict[tuple[str, float], PrefillPool | PrefillSessions] | None = None,
     ) -> None:
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
@@ -112,7 +109,7 @@ class Disaggregated(Fleet):
         self.longest = float(np.max(length + output))
         self.moving = output > 1.0
         self.decode_share = float(weight[self.moving].sum())
-        arrivals, sending = question.traffic.arrivals, question.traffic.sending
+        sending = question.traffic.sending
         if sending.in_flight < math.inf:
             raise InputError(
                 "in_flight: prefill and decode pools with a limit in flight are not modelled", "Take --shape colocated."
@@ -122,91 +119,87 @@ class Disaggregated(Fleet):
         links = min(prefill_option.tp, decode_option.tp)
         self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
         self.slots = Slots(0, "")
-        self.decode: DecodePool | None = None
         self._bands: list[tuple[int, int] | None] = []
+        self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=rows.cached))
+        self.decode: DecodePool | None = None
+        first, capacity = self._prefill_replica(rows.cached)
         if self.decode_share > 0.0:
             moving = self.moving
-            self.decode = self._decode_pool(
-                length[moving],
-                output[moving],
-                weight[moving] / weight[moving].sum(),
-                PoolArrivals(
-                    arrivals,
-                    self.decode_share,
-                    lambda: _decoding(law.requests()),
-                    question.traffic.growth,
-                    sending=sending,
-                ),
-            )
-        self._arrivals = PoolArrivals(arrivals, 1.0, law.requests, question.traffic.growth, sending=sending)
+            self.decode = self._decode_pool(length[moving], output[moving], weight[moving], first, capacity)
         key = prefill_option.label, self._answer_step_s()
         prefills = {} if prefills is None else prefills
         if key not in prefills:
-            prefills[key] = self._prefill_pool(rows.cached, key[1])
-        self.prefill: PrefillPool | SessionPool = prefills[key]
+            prefills[key] = self._prefill_pool(first, capacity, key[1])
+        self.prefill: PrefillPool | PrefillSessions = prefills[key]
 
     def _answer_step_s(self) -> float:
         """About what each token of an answer takes, to a twentieth [s]: sessions come back to their prefix after it; 0 without."""
         if self.question.traffic.sessions is None or self.decode is None:
             return 0.0
-        rate = self.question.traffic.rate_per_s * self.decode_share
-        tpot = tuple(p for p in self.promises.parts if p.metric == "tpot_s")
-        found = smallest_pool(self.decodes, rate, self.promises.only(tpot), levels=self.levels)
-        middle = min(self.levels, key=lambda q: abs(q - 0.5))
-        if isinstance(found, Shortfall):
-            step = float(self.decode.nodes.iteration_time[self.slots.count // 2])
-        else:
-            step = self.decodes.predict(rate, found.replicas, (middle,)).value("tpot_s", middle)
+        step = self.decode.idle((0.5,)).value("tpot_s", 0.5)
         return float(1.05 ** round(math.log(step) / math.log(1.05)))
 
-    def _prefill_pool(self, cached: FloatArray, answer_step_s: float) -> PrefillPool | SessionPool:
+    def _prefill_replica(self, cached: FloatArray) -> tuple[Replicas, float]:
+        """A prefill replica, and the prompts it computes at most [1/s]."""
+        option = self.prefill_option
+        sessions = self.question.traffic.sessions is not None
+        first = Replicas(
+            1,
+            option.profile.iteration,
+            kv_tokens=float(option.kv_tokens(1)) if sessions else math.inf,
+            routing=self.question.routing.name,
+            engine="prefill",
+        )
+        return first, self._prompts_per_s(replace(self.law, cached_share=cached))
+
+    def _prompts_per_s(self, law: PoolLaw) -> float:
+        """Prompts a prefill replica computes at most [1/s]."""
+        times = _prefill_times(self.prefill_option, law.input_tokens, law.cached_share)
+        return 1.0 / float(law.weight @ times / law.weight.sum())
+
+    def _prefill_pool(self, first: Replicas, capacity: float, answer_step_s: float) -> PrefillPool | PrefillSessions:
         """Prefill nodes, each with a cache of the prompts that come back where the workload has sessions."""
-        option, question, law = self.prefill_option, self.question, self.law
-        iteration, routing = option.profile.iteration, question.routing
-
-        def nodes(left: PoolLaw, kv_tokens: float, arrivals: PoolArrivals) -> PrefillPool:
-            return PrefillPool(
-                PrefillNodes(_prefill_times(option, left.input_tokens, left.cached_share), left.weight),
-                routing.pooled,
-                arrivals,
-                option.profile.api_overhead_s,
-                lambda path: np.asarray(iteration.time(0.0, 0.0, path.tokens, path.pairs)),
-            )
-
-        kv_tokens = float(option.kv_tokens(1))
+        question, overhead = self.question, self._overhead_s
         sessions = question.traffic.sessions
         if sessions is None:
-            return nodes(replace(law, cached_share=cached), kv_tokens, self._arrivals)
-        # the order the requests came in says nothing of what each finds in a cache
-        unordered = replace(self._arrivals, requests=lambda: None, _found={})
-        return SessionPool(
-            law,
-            sessions.prefilled(self.transfer_s(sessions.input_tokens) + answer_step_s * sessions.output_tokens),
-            lambda left, kv: nodes(left, kv, unordered),
-            prefix_cache(question, option, kv_tokens),
-            routing,
-            question.engines.chunk,
-            1,
-            sessions.output_tokens,
-        )
+            return PrefillPool(self._traffic, first, capacity, overhead)
+        prefilled = sessions.prefilled(self.transfer_s(sessions.input_tokens) + answer_step_s * sessions.output_tokens)
+        cache = prefix_cache(question, self.prefill_option)
+        return PrefillSessions(self._traffic, first, self._prompts_per_s, overhead, prefilled, cache)
 
     def _decode_pool(
-        self, length: FloatArray, output: FloatArray, weight: FloatArray, arrivals: PoolArrivals
+        self, length: FloatArray, output: FloatArray, weight: FloatArray, first: Replicas, prompts_per_s: float
     ) -> DecodePool:
         """Decode nodes for requests that decode at all."""
-        option = self.decode_option
+        option, question, weight = self.decode_option, self.question, weight / weight.sum()
         decodes, context = _decode_steps(length, output)
-        time_share = weight * decodes / float(weight @ decodes)
-        self._mean_context = mean_context = float(time_share @ context)
-        deviation = math.sqrt(max(float(time_share @ (context - mean_context) ** 2), 0.0))
         self.slots = self._decode_slots(length, decodes, weight)
-        n = np.arange(self.slots.count + 1, dtype=np.float64)
-        iteration = option.profile.iteration
-        times = np.asarray(iteration.at_batch(float(self.slots.count)).time(n, n * mean_context))
-        spread = iteration.g * (context - mean_context)
-        nodes = DecodeNodes(decodes, self.transfer_s(length), spread, weight, times, iteration.g * deviation)
-        durations = iteration.at_batch(float(self.slots.count)).time
-        return DecodePool(nodes, arrivals, lambda inside, held: np.asarray(durations(inside, held)), self.transfer_s)
+        kv_tokens = float(option.kv_tokens(self.slots.count))
+        # as many as slots and memory hold, each at the mean context: what a full node completes
+        mean = float(weight @ (decodes * context)) / float(weight @ decodes)
+        full = min(float(self.slots.count), kv_tokens / mean)
+        iteration = option.profile.iteration.at_batch(full)
+        capacity = full / (float(weight @ decodes) * float(iteration.time(full, full * mean, context_max=mean)))
+        second = Replicas(
+            1,
+            option.profile.iteration,
+            self.slots.count,
+            kv_tokens=kv_tokens,
+            routing=question.routing.name,
+            shared_prefix=option.shared_prefix,
+        )
+        sessions = question.traffic.sessions
+        return DecodePool(
+            self._traffic,
+            first,
+            second,
+            (prompts_per_s, capacity),
+            self.decode_share,
+            self.transfer_s,
+            self._overhead_s,
+            sessions,
+            None if sessions is None else prefix_cache(question, self.prefill_option),
+        )
 
     def _decode_slots(self, length: FloatArray, decodes: FloatArray, weight: FloatArray) -> Slots:
         """Sequences a decode node may run: the memory-safe number, as an engine that cannot evict cheaply wants it."""
@@ -256,22 +249,12 @@ class Disaggregated(Fleet):
         first = self.prefills.predict(rate_per_s, prefills, levels)
         if self.decode is None:
             return replace(first, e2e_s=first.ttft_s), None
-        second = self.decodes.predict(rate_per_s * self.decode_share, decodes, levels)
-        if first.load >= 1.0 or second.load >= 1.0:
-            return first, replace(second, e2e_s=(math.inf,) * len(levels))
-        state = self.decode.state(rate_per_s * self.decode_share, decodes * self.decode_option.copies)
-        e2e = self._end_to_end(rate_per_s, prefills, state).quantiles(levels) + self._overhead_s
-        # as much of the TTFT as bursts make is as uncertain here
-        part = np.array(
-            [(high - BANDS["ttft_s"][1]) / (BURST_BAND[1] - BANDS["ttft_s"][1]) for _, high in first.bands["ttft_s"]]
-        )
-        bands = dict(second.bands) | {"e2e_s": burst_bands(BANDS["e2e_s"], part * np.array(first.ttft_s) / e2e)}
-        second = replace(second, e2e_s=tuple(e2e.tolist()), bands=bands)
-        if self.promises.joint:
-            # pools of their own: how long a prompt waits says little of how fast its tokens come
-            bands["ttft_s"] = first.bands["ttft_s"]
-            second = replace(second, ttft_s=first.ttft_s, together=apart(self.decode_share))
-        return first, second
+        behind = _in_replicas(self.decode.beside(prefills * self.prefill_option.copies), self.decode_option)
+        if first.load >= 1.0:
+            load = rate_per_s * self.decode_share / (decodes * behind.capacity_per_s)
+            return first, replace(unstable(levels, load), load=load)
+        behind.joint = bool(self.promises.joint)
+        return first, behind.predict(rate_per_s * self.decode_share, decodes, levels)
 
     def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size_of`; both pools are sized where a promise is about both."""
@@ -317,23 +300,6 @@ class Disaggregated(Fleet):
     def _overhead_s(self) -> float:
         """What comes before the engine [s]."""
         return self.prefill_option.profile.api_overhead_s
-
-    def _end_to_end(self, rate_per_s: float, prefills: int, state: DecodeState) -> Pieces:
-        """Law of the time through both pools."""
-        assert self.decode is not None
-        copies = prefills * self.prefill_option.copies
-        if isinstance(self.prefill, PrefillPool):
-            wait = self.prefill.wait(rate_per_s, copies)
-            return end_to_end(self.prefill.nodes, wait, self.decode.nodes, state, self.moving)
-        law, found, back_s = self.prefill.left_at(rate_per_s, copies)
-        assert isinstance(found, PrefillPool)
-        length, output = law.input_tokens, law.output_tokens
-        moving = output > 1.0
-        steps, context = _decode_steps(length[moving], output[moving])
-        own_s = self.decode_option.profile.iteration.g * (context - self._mean_context)
-        decodes = self.decode.nodes.serving(steps, self.transfer_s(length[moving]), own_s, law.weight[moving])
-        nodes = PrefillNodes(found.nodes.service_s + back_s, found.nodes.weight)
-        return end_to_end(nodes, found.wait(rate_per_s, copies), decodes, state, moving)
 
     @property
     def own_promises(self) -> tuple[Promise, ...]:
@@ -417,8 +383,7 @@ class Disaggregated(Fleet):
         missed = broken(base, promises)
         if missed is None:
             return [first, replace(second, prediction=base)]
-        idle = self.pair(FEW_PER_REPLICA, 1, 1)[1]
-        assert idle is not None
+        idle = self.decodes.idle(self.levels)
         if (hopeless := broken(idle, promises)) is not None:
             return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
 
@@ -485,9 +450,11 @@ class Disaggregated(Fleet):
     def grown(self, growth: str) -> Disaggregated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
         fleet = copy(self)
-        if isinstance(self.prefill, PrefillPool):  # what bursts cost is not told apart where prompts come back
-            fleet.prefill = self.prefill.grown(growth)
-        fleet.decode = None if self.decode is None else self.decode.grown(growth)
+        prefill, decode = self.prefill.grown(growth), None if self.decode is None else self.decode.grown(growth)
+        if prefill is None:  # sessions begin at random
+            return None
+        assert isinstance(prefill, PrefillPool) and (decode is None or isinstance(decode, DecodePool))
+        fleet.prefill, fleet.decode = prefill, decode
         return fleet
 
     def routed(self, question: CompiledQuestion) -> Disaggregated:
@@ -595,10 +562,10 @@ class Disaggregated(Fleet):
         )
         routing = self.question.routing
         spread = "idle replicas pull prompts from one queue" if routing.pooled else "requests are split at random"
-        if routing.affinity and isinstance(self.prefill, SessionPool):
+        if routing.affinity and isinstance(self.prefill, PrefillSessions):
             spread = "prompts go where their prefix is"
         yield Remark("prefill_replica", {"spread": spread})
-        if isinstance(self.prefill, SessionPool):
+        if isinstance(self.prefill, PrefillSessions):
             yield Remark("prefill_caches")
 
 
@@ -624,13 +591,6 @@ def _decode_steps(length: FloatArray, output: FloatArray) -> tuple[FloatArray, F
     # rows of compact files may be fractional; a request that decodes at all decodes once at least
     decodes = np.maximum(output - 1.0, 1.0)
     return decodes, length + 0.5 * (decodes + 1.0)
-
-
-def _decoding(requests: PoolRequests | None) -> PoolRequests | None:
-    """Those of the requests that decode at all."""
-    if requests is None or np.count_nonzero(several := requests.trace.output_tokens > 1.0) < FEWEST_REQUESTS:
-        return None
-    return replace(requests, trace=requests.trace.select(several))
 
 
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
@@ -660,7 +620,7 @@ class _DisaggregatedShape(Shape):
         refused: list[InputError] = []
         options = pool_options(question)
         pairs = [(p, d) for p, d in itertools.product(options, options) if p.model.name == d.model.name]
-        known: dict[tuple[str, float], PrefillPool | SessionPool] = {}
+        known: dict[tuple[str, float], PrefillPool | PrefillSessions] = {}
         fleets: list[tuple[float, Disaggregated]] = []
         for first, second in pairs:
             try:
