@@ -52,6 +52,12 @@ STRETCH = 12_000
 EPISODES = 0.4
 """Share of a sample that the busiest episodes may take; the rest stands for the rest of the time."""
 
+FLUIDS = (0.8, 0.87, 0.93, 0.97)
+"""Loads at which a fluid tells busy episodes: late requests come together, and which do hangs on the load."""
+
+TOPS = (0.06, 0.045, 0.03, 0.02, 0.013, 0.008, 0.004)
+"""Shares of the requests, those that wait longest, that episodes hold: as many as the sample has room for."""
+
 OUTPUT_WEIGHT = 5.0
 """Work of an output token over that of a prompt token, roughly, to tell busy time from calm."""
 
@@ -63,6 +69,12 @@ LEAST_OTHERS = 16
 
 APART_S = 1e4
 """Time between two stretches, in which every queue empties [s]."""
+
+MOST_PARTS = 4096
+"""Shares of a trace that are sent one after the other, where each is that small."""
+
+KEYS = 100
+"""Kind of draw that gateways' choices hang on, and those of other draws of the same traffic beyond it."""
 
 CROWDS = 20
 """Flash crowds that are followed."""
@@ -277,7 +289,7 @@ class PoolTraffic:
         """
         key = (rate_per_s, replicas, routing, round(warm), most, draw)
         if key not in self._laid:
-            if len(self._laid) > 8:
+            while sum(found.times_s.size for found in self._laid.values()) > WHOLE:
                 self._laid.pop(next(iter(self._laid)))
             if self.recorded:
                 found = self._of_trace(rate_per_s, replicas, routing, warm, most, draw)
@@ -311,6 +323,8 @@ class PoolTraffic:
         stretches = None
         if total / fewer > 1.35 * most:
             stretches = self._stretches(span, shifts, int(2.0 * warm * laid_for), most, fewer)
+        if copies < 0.5:
+            return self._parts(times, span, copies, laid_for, draw)
         at, row, copy = overlaid(times, shifts, span, stretches, fewer, None if part >= 1.0 else kept)
         weight = None
         covered = span
@@ -319,12 +333,22 @@ class PoolTraffic:
         return Laid(
             at / pressed,
             row,
-            keys_of(row, copy, 0),
+            keys_of(row, copy, KEYS + draw),
             weight,
             covered / pressed,
             laid_for,
             fewer == 1 and stretches is None,
         )
+
+    def _parts(self, times: Floats, span: float, share: float, replicas: int, draw: int) -> Laid:
+        """A small share of the trace's requests, and other such shares one after the other until all are sent."""
+        parts = min(math.floor(1.0 / share), MOST_PARTS)
+        drawn = uniforms(keys_of(np.arange(times.size), np.full(times.size, draw), 6), 0)
+        part = np.floor(drawn / share).astype(np.int64)
+        row = np.flatnonzero(part < parts)
+        row = row[np.argsort(part[row], kind="stable")]
+        at = times[row] + part[row] * (span + APART_S)
+        return Laid(at, row, keys_of(row, part[row], KEYS + draw), None, parts * span, replicas, parts == 1)
 
     def _fewer(self, total: float, replicas: int, routing: str, most: int) -> int:
         """Of how many requests one is kept, and replicas that one stands for."""
@@ -355,7 +379,7 @@ class PoolTraffic:
         if surge is not None:
             number = min(math.ceil(CROWDS * rate * surge.ordinary_s), most)
         index = np.arange(number)
-        key = keys_of(index, np.full(number, draw), 2)
+        key = keys_of(index, np.full(number, draw), KEYS + draw)
         row = np.asarray((uniforms(key, 8) * own.requests).astype(np.int64))
         if draw == 0 and number <= own.requests:
             row = index
@@ -425,17 +449,15 @@ class Stretches:
         bins, width = count.size, span / count.size
         mean = float(count.mean())
         before = math.ceil(warm / mean)
-        fluids = [fluid(work, load) * width for load in (0.8, 0.87, 0.93, 0.97)]
-        busy = np.zeros(bins, dtype=bool)
-        for top in (0.06, 0.045, 0.03, 0.02, 0.013, 0.008, 0.004):
+        fluids = [fluid(work, load) * width for load in FLUIDS]
+        tops = [(top, len(fluids)) for top in TOPS] + [(TOPS[-1], k) for k in range(len(fluids) - 1, -1, -1)]
+        for top, kinds in tops:
             busy = np.zeros(bins, dtype=bool)
-            for wait in fluids:
+            for wait in fluids[:kinds]:
                 busy |= episodes(wait, count, top)
             runs = _runs(busy)
             if float(sum((b - a + before) * mean for a, b in runs)) <= EPISODES * most:
                 break
-        else:
-            busy[:], runs = False, []
         left = most - sum((b - a + before) * mean for a, b in runs)
         # the others cut into stretches of about as many requests, in order of how busy they are
         edges, sure = [0], []
