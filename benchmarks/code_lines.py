@@ -1,18 +1,20 @@
 """Code lines of ``planner/`` by room or by capability: ``python benchmarks/code_lines.py [--capability] [REVISION ...]``.
 
-Lines that hold code: docstrings, comments and blank lines do not count, every line of a statement over several lines does. A column
-per revision, the working tree without any. By capability, every file counts for the first pattern that names it.
+Lines that hold code, of Python, C and templates: docstrings, comments and blank lines do not count, every line of a statement over
+several lines does. A column per revision, the working tree without any. By capability, every file counts for the first pattern that
+names it. Lines of data in YAML, without comments and blank lines, are counted apart, by room.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +22,18 @@ ROOT = Path(__file__).resolve().parent.parent
 SILENT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
+
+C_LIKE = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
+"""Strings, which stay, and comments."""
+
+COMMENTS = {
+    **dict.fromkeys((".c", ".h", ".js"), C_LIKE),
+    ".css": re.compile(r"()/\*.*?\*/", re.DOTALL),
+    **dict.fromkeys((".html", ".jinja", ".j2"), re.compile(r"()(?:<!--.*?-->|\{#.*?#\})", re.DOTALL)),
+}
+"""Ending of a file that holds code but is not Python -> its comments, and in a group what looks like one and stays."""
+
+DATA = (".yaml", ".yml")
 
 SINCE = {
     "routing by load in closed form": "queueing/mixed/two_choices.py queueing/mixed/in_turn.py queueing/common_*.py routing.py",
@@ -40,7 +54,7 @@ SINCE = {
     "files that start a plan": "deploy/* cli/deploy.py",
     "a running fleet against its plan": "monitor/* cli/check.py",
     "prompt compressor": "compress/* studies/compression.py question/compressible.py cli/compress.py report/text/compression*",
-    "pages and pictures": "report/page.py report/pictures.py report/svg.py report/charts.py report/raster.py studies/overview.py "
+    "pages and pictures": "report/page.* report/pictures.py report/svg.py report/charts.py report/raster.py studies/overview.py "
     "cli/report.py workload/plot.py",
     "big traces, object stores, SQL": "workload/bulk.py workload/remote.py workload/query.py workload/formats/sql_result.py "
     "workload/formats/totals.py workload/formats/metadata.py workload/frames.py",
@@ -57,7 +71,7 @@ COUNTED = {
     "cheapest fleet: pools, boundary, search, reasons": "fleet/* plans.py remarks.py record.py types.py sizing/fleet*.py "
     "sizing/build.py sizing/search.py sizing/pool.py sizing/explain.py sizing/moments.py sizing/surrogate.py sizing/tiers.py "
     "sizing/disaggregated.py studies/classes.py",
-    "latency methods and their queueing": "queueing/* methods/* sizing/method_* sizing/predict.py sizing/burst.py",
+    "latency methods and their queueing": "predict/* queueing/* methods/* sizing/method_* sizing/predict.py sizing/burst.py",
     "engine of a replica: slots, memory, price": "replica/* sizing/engine.py sizing/floor.py sizing/cost.py",
     "question: options, files, promises": "question/* promise.py sizing/inputs.py sizing/planfile.py",
     "what-if, evaluate, hours": "studies/* sizing/*",
@@ -86,14 +100,26 @@ def code_lines(source: str) -> int:
     return len(lines)
 
 
-def sources(revision: str | None) -> Iterator[tuple[str, str]]:
-    """Path and text of every module, of a revision or of the working tree."""
+def lines_of(path: str, source: str) -> int:
+    """Lines of a file that are neither blank nor comment."""
+    ending = PurePosixPath(path).suffix
+    if ending == ".py":
+        return code_lines(source)
+    if ending in DATA:
+        return sum(bool(line.strip()) and line.strip()[0] != "#" for line in source.splitlines())
+    bare = COMMENTS[ending].sub(lambda found: found[1] or "\n" * found[0].count("\n"), source)
+    return sum(bool(line.strip()) for line in bare.splitlines())
+
+
+def sources(revision: str | None, endings: Container[str]) -> Iterator[tuple[str, str]]:
+    """Path and text of every file with one of these endings, of a revision or of the working tree."""
     if revision is None:
-        for path in sorted((ROOT / "planner").rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "planner").rglob("*")):
+            if path.suffix in endings:
+                yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
         return
     listed = _git("ls-tree", "-r", "--name-only", revision, "planner").splitlines()
-    yield from ((path, _git("show", f"{revision}:{path}")) for path in listed if path.endswith(".py"))
+    yield from ((path, _git("show", f"{revision}:{path}")) for path in listed if PurePosixPath(path).suffix in endings)
 
 
 def _git(*words: str) -> str:
@@ -112,11 +138,11 @@ def capability_of(path: str) -> str:
     return next(name for name, files in (SINCE | COUNTED).items() if any(fnmatch(inside, one) for one in files.split()))
 
 
-def counted(revision: str | None, kind_of: Callable[[str], str]) -> Counter[str]:
-    """Code lines by what the path says."""
+def counted(revision: str | None, kind_of: Callable[[str], str], endings: Container[str]) -> Counter[str]:
+    """Lines by what the path says."""
     found: Counter[str] = Counter()
-    for path, source in sources(revision):
-        found[kind_of(path)] += code_lines(source)
+    for path, source in sources(revision, endings):
+        found[kind_of(path)] += lines_of(path, source)
     return found
 
 
@@ -137,9 +163,12 @@ def main(words: list[str]) -> None:
     """Print markdown tables."""
     revisions = [word for word in words if not word.startswith("--")]
     kind_of = capability_of if "--capability" in words else room_of
-    columns = {name or "today": counted(name, kind_of) for name in [*revisions, None][: len(revisions) or 1]}
+    names = [*revisions, None][: len(revisions) or 1]
+    columns = {name or "today": counted(name, kind_of, {".py", *COMMENTS}) for name in names}
     if "--capability" not in words:
         table("room", sorted(set().union(*columns.values())), columns, "all")
+        data = {name or "today": counted(name, room_of, DATA) for name in names}
+        table("data in YAML", sorted(set().union(*data.values())), data, "all")
         return
     table("counted by the aim", [*COUNTED], columns, "together")
     table("since", [*SINCE], columns, "together")

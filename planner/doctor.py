@@ -72,7 +72,16 @@ class Checkup(InNotebooks):
 
 def checkup() -> Checkup:
     """Look at everything; what fails with one of our errors is bad, anything else is a bug and is raised."""
-    looks: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _extras, _gpu, _profiles, _prices, _plan)
+    looks: tuple[Callable[[], Iterator[Finding]], ...] = (
+        _python,
+        _packages,
+        _kernel,
+        _extras,
+        _gpu,
+        _profiles,
+        _prices,
+        _plan,
+    )
     found: list[Finding] = []
     for look in looks:
         try:
@@ -102,6 +111,17 @@ def _packages() -> Iterator[Finding]:
         yield Finding(package, GOOD if version else BAD, version or "missing: install fleetopt again")
     if not yaml.__with_libyaml__:
         yield Finding("pyyaml", WORTH_KNOWING, "without libyaml: files are read ten times slower")
+
+
+def _kernel() -> Iterator[Finding]:
+    """What replays are done by: the compiled kernel, or Python."""
+    from planner.predict.library import in_use
+
+    library, told = in_use()
+    if library is not None:
+        yield Finding("kernel", GOOD, f"compiled, {told}")
+    else:
+        yield Finding("kernel", WORTH_KNOWING, f"replays in Python, about 100 times slower: {told}")
 
 
 def _extras() -> Iterator[Finding]:
