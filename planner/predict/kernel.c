@@ -1,9 +1,1651 @@
-/* The kernel. */
+/* The kernel: requests taken one by one through replicas, exactly; the rules are those of reference.py.
+ *
+ * A replica is three numbers and four lists: its n decodes hold K tokens in all, `free` blocks are left, and a heap says after which
+ * iteration each decode ends. Between two of its events (a decode ends, memory runs short, an arrival that can be admitted) its
+ * iterations are pure decode and the i-th lasts base + g (K + n i): a whole run of them is one sum, which an arrival cuts short.
+ * So the cost is per request, not per token.
+ *
+ * Two drivers share these replicas. Where replicas and clients do not act on each other (open arrivals), a replica is
+ * advanced only when an arrival reaches it or a gateway looks at it (`open_arrivals`). Otherwise everything goes by the clock
+ * (`together`): sessions, limits in flight, common queues, outages, decode replicas behind prefill replicas.
+ *
+ * Plain C11: arithmetic and sqrt only, no globals, no threads, no output. Rows are numbered with int32; what a row is in (a queue, the
+ * residents of a replica) are doubly linked lists over two columns. Memory is taken before a change, so that a refusal leaves
+ * everything whole; `failed` then ends the replay. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
 #ifdef _WIN32
 #define EXPORT __declspec(dllexport)
 #else
 #define EXPORT __attribute__((visibility("default")))
 #endif
+#ifndef RESIZE /* the fuzzed build puts one here that refuses now and then */
+#define RESIZE realloc
+#endif
+#define COLD_AFTER_S 0.1
 
-/* Of the calls from Python; INTERFACE of build.py is the same. */
-EXPORT int fleetopt_interface(void) { return 1; }
+/* --- what is asked: mirrored field by field in kernel.py, every field 8 bytes ------------------------------------------------- */
+
+enum { MIXED, SLOTS, SLOTS_SHARED };              /* engines */
+enum { BLIND, BY_REQUESTS, BY_TOKENS };           /* what a gateway looks at */
+enum { NO_AFFINITY, BY_SESSION, BY_PREFIX };
+enum { TTFT, TPOT, E2E, METRICS };
+
+typedef struct { /* the replicas of a pool and their gateway */
+  double t0, w, b, c, tau, g, h, e, a, x, w_experts, expert_share, m, h_m, e_m, rows;
+  const double *durations; /* of the slots engine, in place of the model; may be NULL */
+  double slots, budget, blocks, request_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
+  int64_t block, count, engine, one_token, supplied, reserve, floored, apart; /* one_token: prefill; supplied: decode pool */
+  int64_t candidates, looks, in_turn, one_queue, affinity;                 /* candidates 0: all */
+} Pool;
+
+typedef struct {
+  int64_t rows, pools, sessions, classes, retries, caches, outages;
+  double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight;
+  double host_tokens, host_tokens_per_s, ttl_s, limit_s[METRICS], late[METRICS];
+  const double *arrival, *input, *output, *cached;
+  const uint64_t *key;
+  const double *weight, *gap_s, *repeated, *shared_tokens, *transfer_s;      /* may be NULL, as all below */
+  const int32_t *class_of, *session, *following;
+  const int64_t *shared_offset, *shared_name, *outage_replica, *outage_ends;  /* outages: their ends and starts, in order of time */
+  const double *outage_time;
+  double *sent, *admitted, *first, *done;                                     /* answers, by row */
+  int32_t *replica, *preempted, *attempts, *rejected, *given_up, *moved_to;   /* the last five NULL in open arrivals but rejected */
+  double *found, *host, *moved;
+  double *iterations, *busy, *resident, *decode;                              /* by replica */
+  double *gaps, *totals;                                                      /* totals: recomputed, ended early */
+} Ask;
+
+/* --- small things -------------------------------------------------------------------------------------------------------- */
+
+enum { CACHE_BLOCK = 16, CROWD = 32, GAP_BINS = 1024, GAP_PER_OCTAVE_BITS = 5, GAP_OCTAVES_BELOW_1 = 20, WHOLE_POWERS = 32, POWERS = 80 };
+
+typedef struct { int32_t first, last; } List;
+typedef struct { int64_t step; int32_t row, order; } End;      /* order: of admission, or what ends (slots) */
+typedef struct { double key; int64_t row; } Length;
+typedef struct { double time; int64_t turn; int32_t row, kind, sending; } Event;
+typedef struct { double least; int64_t ties; } Node;
+typedef struct { Node *at; int64_t leaves; } Tree;             /* least key and how many have it, over replicas */
+typedef struct { double tokens, used; int64_t name; int32_t call, pins, chain, older, newer; } Kept;
+typedef struct { Kept *at; int32_t *buckets, size, room, spare, oldest, newest; int64_t mask; double held; } Cache;
+
+static double whole_below(double x) { /* floor, of what fits int64 or is infinite */
+  if (!(x < 9e15 && x > -9e15)) return x;
+  double y = (double)(int64_t)x;
+  return y > x ? y - 1 : y;
+}
+static double whole_above(double x) { return -whole_below(-x); }
+static double larger(double x, double y) { return x > y ? x : y; }
+static double smaller(double x, double y) { return x < y ? x : y; }
+
+/* The draw number `ordinal` of a key: splitmix64. */
+static uint64_t mixed(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+static double uniform(uint64_t key, uint64_t ordinal) {
+  return (double)(mixed(key + (ordinal + 1) * 0x9E3779B97F4A7C15u) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* Room for `wanted` items of `size` bytes, at least twice what there was; 0 where there is no memory. */
+static int grow(void **at, int32_t *room, int64_t wanted, size_t size) {
+  if (wanted <= *room) return 1;
+  int64_t more = *room * (int64_t)2 > wanted ? *room * (int64_t)2 : wanted;
+  if (more < 16) more = 16;
+  if (more > INT32_MAX) return 0;
+  void *new = RESIZE(*at, (size_t)more * size);
+  if (!new) return 0;
+  *at = new;
+  *room = (int32_t)more;
+  return 1;
+}
+static void *zeros(int64_t count, size_t size) {
+  size_t bytes = (size_t)(count > 0 ? count : 1) * size;
+  void *at = RESIZE(NULL, bytes);
+  if (at) memset(at, 0, bytes);
+  return at;
+}
+
+/* --- trees over replicas ---------------------------------------------------------------------------------------------------- */
+
+static int tree_open(Tree *t, int64_t count) {
+  for (t->leaves = 1; t->leaves < count; t->leaves *= 2) {}
+  t->at = zeros(2 * t->leaves, sizeof(Node));
+  for (int64_t i = 0; t->at && i < 2 * t->leaves; i++) t->at[i] = (Node){INFINITY, 1};
+  return t->at != NULL;
+}
+static void tree_set(Tree *t, int64_t i, double key) {
+  if (!t->at) return;
+  i += t->leaves;
+  t->at[i].least = key;
+  while (i > 1) {
+    Node l = t->at[i & ~(int64_t)1], r = t->at[i | 1], up = l.least < r.least ? l : r;
+    if (l.least == r.least) up.ties = l.ties + r.ties;
+    i /= 2;
+    if (t->at[i].least == up.least && t->at[i].ties == up.ties) return;
+    t->at[i] = up;
+  }
+}
+/* The `nth` replica, by index, of those with the least key. */
+static int64_t tree_nth(const Tree *t, int64_t nth) {
+  int64_t i = 1;
+  while (i < t->leaves) {
+    Node l = t->at[i *= 2];
+    if (l.least > t->at[i / 2].least) i++;
+    else if (nth >= l.ties) nth -= l.ties, i++;
+  }
+  return i - t->leaves;
+}
+
+/* --- a replica ------------------------------------------------------------------------------------------------------------------- */
+
+enum { ASLEEP, DUE, RUNNING };                                  /* states of a replica: DUE = its decision is, at `next` */
+enum { NOWHERE, AT_DOOR, WAITING, EVICTED, LOADING, PREFILL, FINISHING, DECODE, COMMON, STRANDED, HELD_BACK }; /* of a row */
+enum { DOOMED = 1, ANSWERED = 2, PINNED = 4, COUNTED = 8 };     /* flags of a row */
+
+typedef struct {
+  const Pool *pool;
+  double next;                 /* when something happens here: its run ends or its decision is due; inf = asleep */
+  double begin, end, lasts;    /* of the run: one iteration with prompts, or several without */
+  double base, contexts, longest_then, free, part_done, part_length, finishing_tokens;
+  int64_t run, step, n;        /* iterations of the run; iterations done; decodes */
+  int32_t index, state, present, residents, partial, finishing, admissions;
+  int8_t takes, prompts, open, dead, listed, odd; /* of the run: decodes take part, prompts do; arrivals cut it */
+  List waiting, evicted, residing, at_door, loading;
+  End *ends; int32_t ending, ends_room;
+  Length *lengths; int32_t measured, lengths_room;
+  int32_t *residues, *tails;   /* decodes by (held - step) mod block; last waiting row by class */
+  double arrived, entered, queued_tokens, link_free, mass, tick;
+  int64_t queued;
+  int32_t doomed;
+  Cache cache;
+  double iterations, busy, resident_s, decode_s;
+} Replica;
+
+typedef struct { Replica *first; int32_t *alive, living; uint64_t turn; Tree present; List common; const Pool *pool; } Gate;
+
+typedef struct {
+  Ask ask;
+  Pool pool[2];
+  Gate gate[2];
+  Replica *all;
+  int32_t replicas, *due, dues;
+  Tree times;
+  int32_t *prev, *next, *ordinal, *tried, *home;
+  int64_t *mark, *order;       /* mark: of a decode the step after which it ends, of others tokens emitted before */
+  double *enter, *last;        /* when through the front end; last token of one that was not in the last iteration */
+  uint8_t *where, *flags;
+  Event *events; int32_t coming, events_room;
+  List stranded, held_back;
+  int64_t row, checked[METRICS], turn, under_way, work, stop, outage_at;
+  double recomputed, late[METRICS], powers[2][POWERS];
+  int clocked, watched, pieces, failed, ended;
+} Sim;
+
+static void append(Sim *p, List *l, int32_t q) {
+  p->prev[q] = l->last;
+  p->next[q] = -1;
+  if (l->last >= 0) p->next[l->last] = q;
+  else l->first = q;
+  l->last = q;
+}
+static void remove_from(Sim *p, List *l, int32_t q) {
+  int32_t a = p->prev[q], b = p->next[q];
+  if (a >= 0) p->next[a] = b;
+  else l->first = b;
+  if (b >= 0) p->prev[b] = a;
+  else l->last = a;
+}
+static void insert_after(Sim *p, List *l, int32_t a, int32_t q) { /* a = -1: at the beginning */
+  int32_t b = a >= 0 ? p->next[a] : l->first;
+  p->prev[q] = a;
+  p->next[q] = b;
+  if (a >= 0) p->next[a] = q;
+  else l->first = q;
+  if (b >= 0) p->prev[b] = q;
+  else l->last = q;
+}
+static int32_t class_of(const Sim *p, int32_t q) { return p->ask.class_of ? p->ask.class_of[q] : 0; }
+static int before(const Sim *p, int32_t a, int32_t b) { /* in order of class, then of coming */
+  int32_t x = class_of(p, a), y = class_of(p, b);
+  return x != y ? x < y : p->order ? p->order[a] < p->order[b] : a < b;
+}
+static void insert_in_order(Sim *p, List *l, int32_t q) {
+  int32_t a = l->last;
+  while (a >= 0 && before(p, q, a)) a = p->prev[a];
+  insert_after(p, l, a, q);
+}
+static double weight(const Sim *p, int32_t q) { return p->ask.weight ? p->ask.weight[q] : 1.0; }
+
+/* A request as a pool sees it: the decode pool gets the prompt and the first token, the prefill pool emits that one only. */
+static double prompt_of(const Sim *p, const Replica *r, int32_t q) { return p->ask.input[q] + (double)r->pool->supplied; }
+static int64_t tokens_of(const Sim *p, const Replica *r, int32_t q) {
+  return r->pool->one_token ? 1 : (int64_t)p->ask.output[q] - r->pool->supplied;
+}
+
+/* --- memory -------------------------------------------------------------------------------------------------------------------- */
+
+static double blocks(const Pool *c, double tokens) { return c->block == 1 ? tokens : whole_above(tokens / (double)c->block); }
+static int32_t *residue(const Replica *r, int64_t number) {
+  int64_t b = r->pool->block, rest = b & (b - 1) ? number % b : number & (b - 1);
+  return r->residues + (rest < 0 ? rest + b : rest);
+}
+/* What the decodes claim in the iteration that follows. */
+static double claims(const Replica *r) { return r->pool->block == 1 ? (double)r->n : *residue(r, -r->step); }
+static double claims_during(const Replica *r, int64_t j) {
+  int64_t b = r->pool->block;
+  if (b == 1) return (double)r->n * (double)j;
+  double sum = (double)(j / b) * (double)r->n;
+  for (int64_t i = 0; i < j % b; i++) sum += *residue(r, -(r->step + i));
+  return sum;
+}
+/* Largest j <= most such that j decode iterations fit into the free blocks. */
+static int64_t iterations_in_memory(const Replica *r, int64_t most) {
+  double n = (double)r->n;
+  int64_t b = r->pool->block;
+  if (r->free >= claims_during(r, most)) return most;
+  if (b == 1) return (int64_t)(r->free / n);
+  int64_t j = (int64_t)smaller(whole_below(r->free / n), (double)(most / b));
+  double left = r->free - (double)j * n;
+  for (j *= b; j < most; j++) {
+    double need = *residue(r, -(r->step + j));
+    if (need > left) break;
+    left -= need;
+  }
+  return j;
+}
+static double pieces_kept(Sim *p, Replica *r, int32_t q);
+/* What of a request's blocks memory keeps once for all, and the request does not hold itself. */
+static double kept_once(Sim *p, Replica *r, int32_t q) {
+  if (p->pieces && !r->pool->supplied) return pieces_kept(p, r, q);
+  return prompt_of(p, r, q) > r->pool->shared_prefix ? r->pool->shared_blocks : 0.0;
+}
+static double held_by(const Sim *p, const Replica *r, int32_t q) {
+  switch (p->where[q]) {
+    case DECODE: return prompt_of(p, r, q) + (double)(tokens_of(p, r, q) - 1 - (p->mark[q] - r->step));
+    case FINISHING: return prompt_of(p, r, q) + (double)p->mark[q];
+    default: return r->pool->reserve ? r->part_length : r->part_done;
+  }
+}
+static int can_ever_hold(const Sim *p, const Gate *g, int32_t q) {
+  const Pool *c = g->pool;
+  double output = c->one_token ? 1.0 : p->ask.output[q], prompt = p->ask.input[q];
+  if (c->blocks == INFINITY || (c->supplied && output < 2)) return 1;
+  double once = prompt + (double)c->supplied > c->shared_prefix ? c->shared_blocks : 0;
+  return blocks(c, prompt + output - 1) - once <= c->blocks - c->shared_blocks;
+}
+
+/* --- durations ----------------------------------------------------------------------------------------------------------------- */
+
+/* (1 - share)^T from its powers 1, 2, 4, .. and 1/2, 1/4, ... */
+static double untouched(const double *powers, double tokens) {
+  double product = 1.0, rest = tokens - whole_below(tokens);
+  uint64_t bits = (uint64_t)tokens;
+  for (int i = 0; bits; i++, bits >>= 1)
+    if (bits & 1) product *= powers[i];
+  for (int i = WHOLE_POWERS; rest > 0 && i < POWERS; i++)
+    if ((rest *= 2) >= 1) rest -= 1, product *= powers[i];
+  return product;
+}
+/* Linear layers and fixed cost of a batch: t0 + max(weights, staircase) + c T. */
+static double linear_time(const Sim *p, const Pool *c, double tokens) {
+  double rounded = tokens, weights = c->w;
+  if (c->tau > 1 && tokens > 0.5 * c->tau) rounded = c->tau * whole_above(tokens / c->tau);
+  if (c->w_experts > 0) weights += c->w_experts * (1.0 - untouched(p->powers[c->supplied], tokens));
+  return c->t0 + larger(weights, c->b * rounded) + c->c * tokens;
+}
+/* Longest context among the decodes, before the next claim. */
+static double longest_context(const Sim *p, Replica *r) {
+  while (r->measured) {
+    int32_t q = (int32_t)r->lengths[0].row;
+    double held = (double)r->step - r->lengths[0].key;
+    if (p->where[q] == DECODE && held == held_by(p, r, q)) return held;
+    Length last = r->lengths[--r->measured];
+    int32_t i = 0;
+    for (int32_t d; (d = 2 * i + 1) < r->measured; i = d) {
+      if (d + 1 < r->measured && r->lengths[d + 1].key < r->lengths[d].key) d++;
+      if (r->lengths[d].key >= last.key) break;
+      r->lengths[i] = r->lengths[d];
+    }
+    r->lengths[i] = last;
+  }
+  return 0;
+}
+/* Sum over i = 1..j of max(g (K + n i), e (l + i)): two lines, at most one crossing. */
+static double attention_during(const Replica *r, double j) {
+  const Pool *c = r->pool;
+  double n = (double)r->n, u0 = c->g * r->contexts, u1 = c->g * n;
+  double u = j * (u0 + u1 * ((j + 1) / 2));
+  if (c->e <= c->g) return u;
+  double v0 = c->e * r->longest_then, v1 = c->e, v = j * (v0 + v1 * ((j + 1) / 2));
+  int first = u0 + u1 >= v0 + v1, last = u0 + u1 * j >= v0 + v1 * j;
+  if (first == last) return first ? u : v;
+  /* the line that is higher until the crossing, then the other one */
+  double k = smaller(larger(whole_below((v0 - u0) / (u1 - v1)), 1), j - 1), sign = first ? 1 : -1;
+  while (k > 1 && sign * (u0 + u1 * k - v0 - v1 * k) < 0) k--;
+  while (k < j - 1 && sign * (u0 + u1 * (k + 1) - v0 - v1 * (k + 1)) > 0) k++;
+  double u_k = k * (u0 + u1 * ((k + 1) / 2)), v_k = k * (v0 + v1 * ((k + 1) / 2));
+  return first ? u_k + v - v_k : v_k + u - u_k;
+}
+/* Duration of the first j iterations of the run. */
+static double span(const Replica *r, int64_t j) {
+  if (r->prompts) return r->lasts;
+  return (double)j * r->base + (r->pool->engine == MIXED ? attention_during(r, (double)j) : 0.0);
+}
+/* Duration of the i-th iteration of the run. */
+static double lasts_of(const Replica *r, int64_t i) {
+  const Pool *c = r->pool;
+  if (r->prompts) return r->lasts;
+  if (c->engine != MIXED) return r->base;
+  return r->base + larger(c->g * (r->contexts + (double)r->n * (double)i), c->e > c->g ? c->e * (r->longest_then + (double)i) : 0);
+}
+/* Smallest j in 1..most with at least `duration` in the first j iterations of the run (or most). */
+static int64_t iterations_until(const Replica *r, double duration, int64_t most) {
+  const Pool *c = r->pool;
+  if (r->prompts || most <= 1) return most;
+  if (c->engine == MIXED && c->e > c->g) {
+    int64_t low = 0, high = most;
+    while (high - low > 1) {
+      int64_t middle = low + (high - low) / 2;
+      if (span(r, middle) >= duration) high = middle;
+      else low = middle;
+    }
+    return high;
+  }
+  /* j (one + slope/2 (j - 1)) = duration */
+  double slope = c->engine == MIXED ? c->g * (double)r->n : 0, half = 0.5 * slope;
+  double one = r->base + (c->engine == MIXED ? c->g * r->contexts : 0) + half, guess;
+  if (slope * duration <= 1e-12 * one * one) guess = one > 0 ? duration / one : (double)most;
+  else guess = (sqrt(one * one + 2 * slope * duration) - one) / slope;
+  int64_t j = guess >= (double)most ? most : guess <= 1 ? 1 : (int64_t)whole_above(guess);
+  while (j > 1 && span(r, j - 1) >= duration) j--;
+  while (j < most && span(r, j) < duration) j++;
+  return j;
+}
+/* Iterations of the run that have ended at `time`. */
+static int64_t ended_at(const Replica *r, double time) {
+  if (r->state != RUNNING || time >= r->end) return r->state == RUNNING ? r->run : 0;
+  if (time <= r->begin) return 0; /* of those without duration too the next has just begun */
+  int64_t j = iterations_until(r, time - r->begin, r->run);
+  return r->begin + span(r, j) <= time ? j : j - 1;
+}
+/* Let the run end at the first boundary at or after `time`. */
+static void cut(Replica *r, double time) {
+  if (r->state != RUNNING || r->run <= 1 || r->end <= time) return;
+  int64_t kept = iterations_until(r, time - r->begin, r->run);
+  if (kept >= r->run) return;
+  r->run = kept;
+  r->lasts = span(r, kept);
+  r->next = r->end = r->begin + r->lasts;
+}
+
+/* --- gaps between tokens --------------------------------------------------------------------------------------------------------- */
+
+static int gap_bin(double gap) { /* exponent and the first five bits of the mantissa, counted from 2^-20 */
+  uint64_t bits;
+  if (!(gap > 0)) return 0;
+  memcpy(&bits, &gap, 8);
+  int64_t bin = (int64_t)(bits >> (52 - GAP_PER_OCTAVE_BITS)) - ((int64_t)(1023 - GAP_OCTAVES_BELOW_1) << GAP_PER_OCTAVE_BITS);
+  return bin < 0 ? 0 : bin >= GAP_BINS ? GAP_BINS - 1 : (int)bin;
+}
+/* The gaps of the first j iterations of a run, bin by bin: they do not become shorter within it. */
+static void count_gaps(Sim *p, Replica *r, int64_t j) {
+  int64_t i = 0;
+  if (r->odd) { /* somebody's last token is not that of the last iteration: each by itself */
+    double end = r->begin + span(r, 1);
+    for (int32_t q = r->residing.first; q >= 0; q = p->next[q])
+      if (p->where[q] == DECODE) {
+        p->ask.gaps[gap_bin(end - (p->last[q] == p->last[q] ? p->last[q] : r->tick))] += weight(p, q);
+        p->last[q] = NAN;
+      }
+    i = 1;
+    r->odd = 0;
+  }
+  while (i < j && r->mass > 0) {
+    int bin = gap_bin(lasts_of(r, i + 1));
+    int64_t low = i + 1, high = j;
+    while (low < high) { /* the last one of this bin */
+      int64_t middle = high - (high - low) / 2;
+      if (gap_bin(lasts_of(r, middle)) == bin) low = middle;
+      else high = middle - 1;
+    }
+    p->ask.gaps[bin] += r->mass * (double)(low - i);
+    i = low;
+  }
+}
+
+/* --- residents ----------------------------------------------------------------------------------------------------------------- */
+
+static void present_by(Sim *p, Replica *r, int32_t change) {
+  r->present += change;
+  Gate *g = &p->gate[r->pool->supplied];
+  tree_set(&g->present, r - g->first, r->dead ? INFINITY : (double)r->present);
+}
+static void end_push(Replica *r, End e) {
+  int32_t i = r->ending++;
+  for (int32_t up; i && (r->ends[up = (i - 1) / 2].step > e.step ||
+                         (r->ends[up].step == e.step && r->ends[up].order > e.order)); i = up)
+    r->ends[i] = r->ends[up];
+  r->ends[i] = e;
+}
+static int sooner(End a, End b) { return a.step != b.step ? a.step < b.step : a.order < b.order; }
+static void end_remove(Replica *r, int32_t i) {
+  End last = r->ends[--r->ending];
+  if (i == r->ending) return;
+  while (i && sooner(last, r->ends[(i - 1) / 2])) {
+    r->ends[i] = r->ends[(i - 1) / 2];
+    i = (i - 1) / 2;
+  }
+  for (int32_t d; (d = 2 * i + 1) < r->ending; i = d) {
+    if (d + 1 < r->ending && sooner(r->ends[d + 1], r->ends[d])) d++;
+    if (!sooner(r->ends[d], last)) break;
+    r->ends[i] = r->ends[d];
+  }
+  r->ends[i] = last;
+}
+static int measures(const Pool *c) { return c->e > c->g || c->e_m > 0; }
+/* Memory for one resident more, before anything changes. */
+static int room_for_one(Sim *p, Replica *r) {
+  int64_t ends = 2 * (int64_t)r->residents + 2;
+  if (grow((void **)&r->ends, &r->ends_room, r->pool->engine == SLOTS ? ends : ends / 2, sizeof(End)) &&
+      (!measures(r->pool) || grow((void **)&r->lengths, &r->lengths_room, ends + 64, sizeof(Length))))
+    return 1;
+  p->failed = 1;
+  return 0;
+}
+/* A resident decodes from now on; it holds `held` tokens and emits `left` more. */
+static void begin_decode(Sim *p, Replica *r, int32_t q, double held, int64_t left) {
+  p->where[q] = DECODE;
+  p->mark[q] = r->step + left;
+  end_push(r, (End){p->mark[q], q, r->admissions++});
+  r->n++;
+  r->contexts += held;
+  if (r->pool->block > 1) ++*residue(r, (int64_t)whole_above(held) - r->step);
+  if (p->ask.gaps) r->mass += weight(p, q);
+  if (!measures(r->pool)) return;
+  if (r->measured > 2 * r->n + 60) { /* drop those that have left, in place */
+    int32_t kept = 0;
+    for (int32_t i = 0; i < r->measured; i++) {
+      int32_t z = (int32_t)r->lengths[i].row;
+      if (z != q && p->where[z] == DECODE && (double)r->step - r->lengths[i].key == held_by(p, r, z)) r->lengths[kept++] = r->lengths[i];
+    }
+    r->measured = 0; /* pushed anew: a heap of what is kept needs no other code */
+    for (int32_t k = 0; k < kept; k++) {
+      Length l = r->lengths[k];
+      int32_t i = r->measured++;
+      for (; i && r->lengths[(i - 1) / 2].key > l.key; i = (i - 1) / 2) r->lengths[i] = r->lengths[(i - 1) / 2];
+      r->lengths[i] = l;
+    }
+  }
+  Length l = {(double)r->step - held, q};
+  int32_t i = r->measured++;
+  for (; i && r->lengths[(i - 1) / 2].key > l.key; i = (i - 1) / 2) r->lengths[i] = r->lengths[(i - 1) / 2];
+  r->lengths[i] = l;
+}
+/* A resident leaves, its memory is free; of a decode the entry in the heap of ends is gone or taken out by the caller. */
+static void leave(Sim *p, Replica *r, int32_t q) {
+  double held = held_by(p, r, q);
+  r->free += blocks(r->pool, held) - kept_once(p, r, q);
+  if (p->where[q] == DECODE) {
+    r->n--;
+    r->contexts = r->n ? r->contexts - held : 0;
+    if (r->pool->block > 1) --*residue(r, (int64_t)whole_above(held) - r->step);
+    if (p->ask.gaps) r->mass = r->n ? r->mass - weight(p, q) : 0;
+  } else if (r->partial == q) {
+    r->partial = -1;
+    r->part_length = r->part_done = 0;
+  }
+  remove_from(p, &r->residing, q);
+  r->residents--;
+  p->where[q] = NOWHERE;
+}
+/* Back to the queue: it will compute prompt and emitted tokens again (decode pool: they are there). */
+static void evict(Sim *p, Replica *r, int32_t q) {
+  int64_t emitted = p->mark[q];
+  if (p->where[q] == DECODE) {
+    emitted = tokens_of(p, r, q) - (p->mark[q] - r->step);
+    for (int32_t i = 0; i < r->ending; i++)
+      if (r->ends[i].row == q) {
+        end_remove(r, i);
+        break;
+      }
+    if (p->last && p->last[q] != p->last[q]) p->last[q] = r->tick;
+  }
+  leave(p, r, q);
+  p->mark[q] = emitted;
+  p->where[q] = EVICTED;
+  insert_in_order(p, &r->evicted, q);
+  if (p->ask.preempted) p->ask.preempted[q]++;
+}
+static int32_t victim(const Sim *p, const Replica *r) {
+  int32_t worst = r->residing.last;
+  if (p->ask.class_of)
+    for (int32_t q = worst; q >= 0; q = p->prev[q])
+      if (before(p, worst, q)) worst = q;
+  return worst;
+}
+
+/* --- what completions bring: below, with the clients ------------------------------------------------------------------------ */
+
+static void first_token(Sim *p, Replica *r, int32_t q, double now);
+static void completed(Sim *p, Replica *r, int32_t q, double now);
+static void dropped(Sim *p, Replica *r, int32_t q);
+static double supply(Sim *p, Replica *r, int32_t q);
+
+/* The first j iterations of the run have ended: what they cost and claimed. */
+static void commit(Sim *p, Replica *r, int64_t j, double lasts) {
+  r->iterations += (double)j;
+  r->busy += lasts;
+  r->resident_s += lasts * r->residents;
+  if (r->takes) {
+    r->decode_s += lasts * (double)r->n;
+    if (p->ask.gaps && r->mass > 0) count_gaps(p, r, j);
+    if (r->pool->engine == MIXED) {
+      if (r->free < INFINITY && r->n) r->free -= claims_during(r, j);
+      r->contexts += (double)r->n * (double)j;
+    }
+    r->tick = r->begin + lasts;
+  } else if (r->mass > 0) r->odd = 1;
+  if (r->takes || !r->pool->apart) r->step += j;
+}
+static void slots_effects(Sim *p, Replica *r, double now);
+
+/* Effects of the run that ends now. */
+static void effects(Sim *p, Replica *r) {
+  double now = r->end;
+  commit(p, r, r->run, r->lasts);
+  r->state = DUE;
+  r->next = now;
+  if (r->pool->engine != MIXED) {
+    slots_effects(p, r, now);
+    return;
+  }
+  List gone = {-1, -1};
+  while (r->ending && r->ends[0].step <= r->step) {
+    int32_t q = r->ends[0].row;
+    end_remove(r, 0);
+    leave(p, r, q);
+    append(p, &gone, q);
+  }
+  /* the prompts that this iteration finished stand together, the last admitted but for one that is in its middle */
+  for (int32_t q = r->finishing, z; q >= 0 && p->where[q] == FINISHING; q = z) {
+    z = p->next[q];
+    if (p->flags && p->flags[q] & DOOMED) continue;
+    int64_t emitted = p->mark[q], left = tokens_of(p, r, q) - emitted - 1;
+    if (p->ask.gaps) {
+      if (emitted > 0) p->ask.gaps[gap_bin(now - p->last[q])] += weight(p, q);
+      p->last[q] = r->pool->apart ? now : NAN;
+      r->odd |= (int8_t)r->pool->apart;
+    }
+    if (emitted == 0) first_token(p, r, q, now);
+    if (left > 0) begin_decode(p, r, q, prompt_of(p, r, q) + (double)emitted, left);
+    else {
+      leave(p, r, q);
+      append(p, &gone, q);
+    }
+  }
+  r->finishing = -1;
+  r->finishing_tokens = 0;
+  if (!r->pool->apart) r->tick = now;
+  if (r->doomed) /* their clients are gone */
+    for (int32_t q = r->residing.first, z; q >= 0; q = z) {
+      z = p->next[q];
+      if (!(p->flags[q] & DOOMED)) continue;
+      leave(p, r, q);
+      p->where[q] = NOWHERE;
+      append(p, &gone, q);
+    }
+  for (int32_t q = gone.first, z; q >= 0; q = z) {
+    z = p->next[q];
+    present_by(p, r, -1);
+    if (p->flags && p->flags[q] & DOOMED) {
+      p->flags[q] &= (uint8_t)~DOOMED;
+      r->doomed--;
+      dropped(p, r, q);
+    } else completed(p, r, q, now);
+  }
+}
+
+/* --- decisions ------------------------------------------------------------------------------------------------------------------- */
+
+static void add_waiting(Sim *p, Replica *r, int32_t q) { /* at the end of its class */
+  p->where[q] = WAITING;
+  int32_t k = class_of(p, q), a = r->waiting.last;
+  if (r->tails) {
+    for (a = -1; k >= 0 && (a = r->tails[k]) < 0; k--) {}
+    r->tails[class_of(p, q)] = q;
+  } else if (p->ask.class_of)
+    while (a >= 0 && before(p, q, a)) a = p->prev[a];
+  insert_after(p, &r->waiting, a, q);
+}
+static void remove_waiting(Sim *p, Replica *r, int32_t q) {
+  int32_t k = class_of(p, q), a = p->prev[q];
+  if (r->tails && r->tails[k] == q) r->tails[k] = a >= 0 && class_of(p, a) == k ? a : -1;
+  remove_from(p, &r->waiting, q);
+}
+static int32_t head_of(const Sim *p, const Replica *r) {
+  int32_t a = r->evicted.first, b = r->waiting.first;
+  if (a < 0 || b < 0) return a < 0 ? b : a;
+  return p->ask.class_of && before(p, b, a) ? b : a;
+}
+static void start(Replica *r, double now) {
+  r->state = RUNNING;
+  r->begin = now;
+  r->next = r->end = now + r->lasts;
+}
+static void rest(const Sim *p, Replica *r) { /* nothing to do, but perhaps for one that is on its way through the front end */
+  r->state = r->at_door.first >= 0 ? DUE : ASLEEP;
+  r->next = r->state == DUE ? p->enter[r->at_door.first] : INFINITY;
+}
+static void slots_decide(Sim *p, Replica *r, double now);
+
+/* The decision due: one iteration with prompts, or a run of iterations of decodes alone, or sleep. */
+static void decide(Sim *p, Replica *r) {
+  const Pool *c = r->pool;
+  double now = r->next;
+  p->work++;
+  while (r->at_door.first >= 0 && p->enter[r->at_door.first] <= now) {
+    int32_t q = r->at_door.first;
+    remove_from(p, &r->at_door, q);
+    add_waiting(p, r, q);
+  }
+  if (c->engine != MIXED) {
+    slots_decide(p, r, now);
+    return;
+  }
+  int evicts, waits;
+  double budget, beside, claimed, chunks, pairs, host, reached;
+  do {
+    evicts = waits = 0;
+    chunks = pairs = host = reached = 0;
+    claimed = r->n ? claims(r) : 0;
+    while (claimed > r->free && r->residents) {
+      evict(p, r, victim(p, r));
+      evicts = 1;
+      claimed = claims(r);
+    }
+    beside = c->apart ? 0 : (double)r->n;
+    if (c->apart) claimed = 0;
+    budget = c->budget - c->rows * beside;
+    if (c->floored) budget = whole_below(budget);
+    if (r->partial >= 0 && budget > 0) {
+      int32_t q = r->partial;
+      double left = r->part_length - r->part_done, chunk = smaller(left, budget);
+      double wanted = c->reserve ? 0 : blocks(c, r->part_done + chunk) - blocks(c, r->part_done);
+      if (wanted > 0 && wanted > r->free - claimed) {
+        evict(p, r, q);
+        evicts = 1;
+      } else {
+        r->free -= wanted;
+        pairs = chunk * (r->part_done + (chunk + 1) / 2);
+        chunks = chunk;
+        budget -= chunk;
+        reached = r->part_done += chunk;
+        if (chunk == left) {
+          r->finishing = q;
+          r->finishing_tokens = r->part_length;
+          p->where[q] = FINISHING;
+          r->partial = -1;
+          r->part_length = r->part_done = 0;
+        }
+      }
+    }
+    for (int32_t q; !evicts && (q = head_of(p, r)) >= 0;) {
+      if (budget <= 0 || r->residents >= c->slots) {
+        waits = 1;
+        break;
+      }
+      int again = p->where[q] == EVICTED;
+      int64_t emitted = again ? p->mark[q] : 0;
+      double length = prompt_of(p, r, q) + (double)emitted, common = kept_once(p, r, q);
+      double wanted = blocks(c, length) - common;
+      if (wanted > r->free - claimed) {
+        waits = 1;
+        break;
+      }
+      if (!room_for_one(p, r)) return;
+      double past = supply(p, r, q);
+      if (again) {
+        remove_from(p, &r->evicted, q);
+        p->recomputed += larger(length - past, 0);
+      } else {
+        remove_waiting(p, r, q);
+        r->queued--;
+        r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input[q] : 0;
+        p->mark[q] = 0;
+        if (!c->supplied) p->ask.admitted[q] = now;
+      }
+      append(p, &r->residing, q);
+      r->residents++;
+      if (past >= length) { /* prefilled elsewhere: it decodes in this very iteration */
+        r->free -= blocks(c, length - 1) - common;
+        begin_decode(p, r, q, length - 1, tokens_of(p, r, q) - emitted);
+        r->odd = 1;
+        beside = c->apart ? 0 : (double)r->n;
+        claimed = c->apart ? 0 : claims(r);
+        budget -= c->rows;
+        continue;
+      }
+      double left = length - past, chunk = smaller(left, budget);
+      r->free -= c->reserve ? wanted : blocks(c, past + chunk) - common;
+      host += c->request_s;
+      pairs += chunk * (past + (chunk + 1) / 2);
+      reached = larger(reached, past + chunk);
+      chunks += chunk;
+      budget -= chunk;
+      if (chunk == left) {
+        p->where[q] = FINISHING;
+        if (r->finishing < 0) r->finishing = q;
+        r->finishing_tokens += length;
+      } else {
+        p->where[q] = PREFILL;
+        r->partial = q;
+        r->part_done = past + chunk;
+        r->part_length = length;
+      }
+    }
+  } while (evicts && chunks == 0 && r->n == 0); /* the unfinished prompt was the only work */
+
+  double n = (double)r->n;
+  if (chunks > 0) {
+    double tokens = c->rows * beside + chunks, lasts = host + linear_time(p, c, tokens);
+    if (beside > 0) {
+      double contexts = r->contexts + n;
+      lasts += c->x * n * chunks / tokens;
+      if (c->m > 0) {
+        double walked = c->e_m > 0 ? c->e_m * larger(longest_context(p, r) + 1, reached) : 0;
+        lasts += larger(c->a * (pairs + c->m * contexts) + c->h_m * n, larger(walked, c->g * contexts));
+      } else {
+        double longest = c->e > c->g ? c->e * (longest_context(p, r) + 1) : 0;
+        lasts += c->h * n + c->a * pairs + larger(c->g * contexts, longest);
+      }
+    } else lasts += larger(c->a * pairs, c->e_m * reached);
+    r->prompts = 1;
+    r->takes = beside > 0;
+    r->run = 1;
+    r->open = 0;
+    r->lasts = lasts;
+  } else if (r->n == 0) {
+    rest(p, r);
+    return;
+  } else {
+    int64_t j = r->ends[0].step - r->step;
+    if (evicts) j = 1; /* the queue is looked at again after it */
+    else if (j > 1 && r->free < INFINITY) j = iterations_in_memory(r, j);
+    r->prompts = 0;
+    r->takes = 1;
+    r->base = linear_time(p, c, c->rows * n) + c->h * n;
+    r->longest_then = c->e > c->g ? longest_context(p, r) : 0;
+    /* arrivals change nothing while the head waits for a completion, nor while every slot is taken */
+    r->open = !waits && r->residents < c->slots && budget > 0;
+    if (r->open && r->at_door.first >= 0) j = iterations_until(r, p->enter[r->at_door.first] - now, j);
+    r->run = j;
+    r->lasts = span(r, j);
+  }
+  start(r, now);
+}
+
+/* --- slots: a fixed number of sequences, iterations that know no contexts ------------------------------------------------ */
+
+static void slots_effects(Sim *p, Replica *r, double now) {
+  for (int32_t q = r->finishing, z; q >= 0; q = z) { /* their prompts shared the chunk */
+    z = p->next[q];
+    first_token(p, r, q, now);
+    r->n++;
+    r->mass += weight(p, q);
+    end_push(r, (End){r->step + (int64_t)p->ask.output[q] - 1, q, 1});
+  }
+  r->finishing = -1;
+  while (r->ending && r->ends[0].step <= r->step) {
+    End e = r->ends[0];
+    end_remove(r, 0);
+    if (e.order == 0) {
+      first_token(p, r, e.row, now);
+      r->mass += weight(p, e.row);
+      continue;
+    }
+    r->n--;
+    r->mass = r->n ? r->mass - weight(p, e.row) : 0;
+    r->residents--;
+    r->finishing_tokens -= p->ask.input[e.row] + p->ask.output[e.row];
+    present_by(p, r, -1);
+    completed(p, r, e.row, now);
+  }
+}
+static void slots_decide(Sim *p, Replica *r, double now) {
+  const Pool *c = r->pool;
+  for (int32_t q; (q = r->waiting.first) >= 0 && r->residents < c->slots;) {
+    if (!room_for_one(p, r)) return;
+    double left = p->ask.input[q] - p->ask.cached[q];
+    remove_waiting(p, r, q);
+    p->ask.admitted[q] = now;
+    r->residents++;
+    r->finishing_tokens += p->ask.input[q] + p->ask.output[q];
+    p->where[q] = PREFILL;
+    if (c->engine == SLOTS_SHARED) {
+      append(p, &r->residing, q);
+      if (r->residing.first == q) r->part_length = left;
+      continue;
+    }
+    int64_t chunks = (int64_t)larger(whole_above(left / c->budget), 1);
+    r->n++;
+    end_push(r, (End){r->step + chunks + 1, q, 0});
+    end_push(r, (End){r->step + chunks + (int64_t)p->ask.output[q], q, 1});
+  }
+  double budget = c->budget, used = 0;
+  List finishing = {-1, -1};
+  r->prompts = r->residing.first >= 0;
+  for (int32_t q; budget > 0 && (q = r->residing.first) >= 0;) {
+    if (r->part_length > budget) {
+      used += whole_below(budget);
+      r->part_length -= whole_below(budget);
+      break;
+    }
+    used += r->part_length;
+    budget -= r->part_length;
+    remove_from(p, &r->residing, q);
+    append(p, &finishing, q);
+    int32_t after = r->residing.first;
+    r->part_length = after >= 0 ? p->ask.input[after] - p->ask.cached[after] : 0;
+  }
+  r->finishing = finishing.first;
+  if (!r->prompts && r->n == 0) {
+    rest(p, r);
+    return;
+  }
+  double n = (double)r->n, tokens = c->rows * n + used;
+  r->base = c->durations ? c->durations[r->n] : linear_time(p, c, tokens) + c->h * n + c->x * n * used / tokens;
+  r->run = r->prompts ? 1 : r->ends[0].step - r->step;
+  r->open = !r->prompts && r->residents < c->slots;
+  r->takes = 1;
+  r->lasts = r->base * (double)r->run;
+  start(r, now);
+}
+
+/* --- prefix caches: what is kept of sessions (by number) and of pieces that prompts share (~name), the least recent first --------- */
+
+static int32_t cache_find(const Cache *c, int64_t name) {
+  int32_t i = c->buckets ? c->buckets[mixed((uint64_t)name) & (uint64_t)c->mask] : -1;
+  while (i >= 0 && c->at[i].name != name) i = c->at[i].chain;
+  return i;
+}
+static void cache_unlink(Cache *c, int32_t i) { /* out of the order of use */
+  int32_t a = c->at[i].older, b = c->at[i].newer;
+  *(a >= 0 ? &c->at[a].newer : &c->oldest) = b;
+  *(b >= 0 ? &c->at[b].older : &c->newest) = a;
+  c->held -= c->at[i].tokens;
+}
+static void cache_drop(Cache *c, int32_t i) { /* what is in no order any more */
+  int32_t *link = c->buckets + (mixed((uint64_t)c->at[i].name) & (uint64_t)c->mask);
+  while (*link != i) link = &c->at[*link].chain;
+  *link = c->at[i].chain;
+  c->at[i].chain = c->spare;
+  c->spare = i;
+}
+/* The entry of a name, a new one without a place in the order of use if need be; -1 = no memory. */
+static int32_t cache_entry(Sim *p, Cache *c, int64_t name) {
+  int32_t i = cache_find(c, name), room = c->room;
+  if (i >= 0) return i;
+  if (c->spare < 0) {
+    if (!grow((void **)&c->at, &room, (int64_t)c->size + 1, sizeof(Kept))) {
+      p->failed = 1;
+      return -1;
+    }
+    c->room = room;
+    if (!c->buckets || c->size > c->mask) {
+      int64_t buckets = c->buckets ? 2 * (c->mask + 1) : 64;
+      int32_t *new = RESIZE(NULL, (size_t)buckets * sizeof(int32_t));
+      if (!new) {
+        p->failed = 1;
+        return -1;
+      }
+      free(c->buckets);
+      c->buckets = new;
+      c->mask = buckets - 1;
+      for (int64_t k = 0; k < buckets; k++) new[k] = -1;
+      for (int32_t k = 0; k < c->size; k++) { /* none is spare here */
+        int32_t *bucket = new + (mixed((uint64_t)c->at[k].name) & (uint64_t)c->mask);
+        c->at[k].chain = *bucket;
+        *bucket = k;
+      }
+    }
+    i = c->size++;
+  } else {
+    i = c->spare;
+    c->spare = c->at[i].chain;
+  }
+  int32_t *bucket = c->buckets + (mixed((uint64_t)name) & (uint64_t)c->mask);
+  c->at[i] = (Kept){.name = name, .chain = *bucket, .older = -1, .newer = -1};
+  *bucket = i;
+  return i;
+}
+static void cache_take(Cache *c, int64_t name) { /* what is kept of it is held by a running request from now on */
+  int32_t i = cache_find(c, name);
+  if (i < 0 || c->at[i].pins) return;
+  cache_unlink(c, i);
+  cache_drop(c, i);
+}
+static void cache_put(Sim *p, Cache *c, int64_t name, double tokens, int32_t call, double now) {
+  cache_take(c, name);
+  int32_t i = cache_entry(p, c, name);
+  if (i < 0) return;
+  Kept *k = c->at + i;
+  k->tokens = tokens, k->call = call, k->used = now, k->older = c->newest, k->newer = -1;
+  *(c->newest >= 0 ? &c->at[c->newest].newer : &c->oldest) = i;
+  c->newest = i;
+  c->held += tokens;
+}
+static double in_blocks(double tokens) { return CACHE_BLOCK * whole_below(tokens / CACHE_BLOCK); }
+/* Drop from the end of the least recent prefix until all fits into `room` on the GPU and the host's memory. */
+static void cache_trim(Sim *p, Cache *c, double room) {
+  room += p->ask.host_tokens;
+  while (c->held > room && c->oldest >= 0) {
+    int32_t i = c->oldest;
+    double left = in_blocks(c->at[i].tokens - (c->held - room));
+    if (left > 0) {
+      c->held -= c->at[i].tokens - left;
+      c->at[i].tokens = left;
+      return;
+    }
+    cache_unlink(c, i);
+    cache_drop(c, i);
+  }
+}
+static double on_gpu(const Cache *c, int32_t i, double room) { /* of an entry, among the `room` most recent tokens */
+  for (int32_t k = c->newest; k >= 0 && k != i; k = c->at[k].older)
+    if ((room -= c->at[k].tokens) <= 0) return 0;
+  return in_blocks(smaller(larger(room, 0), c->at[i].tokens));
+}
+/* Free memory at `now`, less what the iterations begun until then claim. */
+static double free_at(const Replica *r, double now) {
+  if (r->state != RUNNING || !r->takes || r->free == INFINITY || !r->n) return r->free;
+  int64_t j = ended_at(r, now) + 1;
+  return r->free - claims_during(r, j < r->run ? j : r->run);
+}
+/* What a replica holds of a prompt: its pieces one after the other until one is not whole, then what its session left, no more
+ * than any call since the last one here repeated; `missing` gets what of it is not on the GPU. */
+static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missing) {
+  const Ask *a = &p->ask;
+  const Cache *c = &r->cache;
+  double sum = 0;
+  for (int64_t z = p->pieces ? a->shared_offset[q] : 0; p->pieces && z < a->shared_offset[q + 1]; z++) {
+    double tokens = a->shared_tokens[z], have = 0;
+    int32_t i = cache_find(c, ~a->shared_name[z]);
+    if (i >= 0 && c->at[i].pins) have = tokens;
+    else if (i >= 0 && now - c->at[i].used <= a->ttl_s) {
+      have = smaller(c->at[i].tokens, tokens);
+      if (missing) *missing += have - smaller(on_gpu(c, i, free_at(r, now)), have);
+    }
+    sum += have;
+    if (have < tokens) return sum;
+  }
+  int32_t i = cache_find(c, a->session[q]);
+  if (i < 0 || c->at[i].call >= q || now - c->at[i].used > a->ttl_s) return sum;
+  double have = c->at[i].tokens;
+  for (int32_t z = c->at[i].call + 1; z <= q; z++) have = smaller(have, a->repeated ? a->repeated[z] : 0);
+  if (missing) *missing += have - smaller(on_gpu(c, i, free_at(r, now)), have);
+  return sum + have;
+}
+static int is_session(const Sim *p, int32_t q) { return p->ask.caches && p->ask.session && p->ask.session[q] >= 0; }
+static double pieces_of(const Sim *p, int32_t q) {
+  double sum = 0;
+  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) sum += p->ask.shared_tokens[z];
+  return sum;
+}
+static double pieces_kept(Sim *p, Replica *r, int32_t q) {
+  double sum = 0;
+  if (!is_session(p, q)) return 0;
+  if (p->flags[q] & PINNED) return pieces_of(p, q);
+  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
+    int32_t i = cache_find(&r->cache, ~p->ask.shared_name[z]);
+    if (i >= 0 && r->cache.at[i].pins) sum += p->ask.shared_tokens[z];
+  }
+  return sum;
+}
+/* What of the prompt of a request that is being admitted need not be computed; what it shares is pinned. */
+static double supply(Sim *p, Replica *r, int32_t q) {
+  const Ask *a = &p->ask;
+  if (r->pool->supplied) return INFINITY;
+  if (!is_session(p, q)) return a->cached[q];
+  if (p->where[q] == EVICTED) return a->found[q];
+  cache_trim(p, &r->cache, r->free);
+  double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input[q] - 1), room = r->free - a->input[q];
+  cache_take(&r->cache, a->session[q]);
+  if (p->pieces) {
+    room += pieces_kept(p, r, q);
+    for (int64_t z = a->shared_offset[q]; z < a->shared_offset[q + 1]; z++) {
+      cache_take(&r->cache, ~a->shared_name[z]);
+      int32_t i = cache_entry(p, &r->cache, ~a->shared_name[z]);
+      if (i < 0) return found;
+      r->cache.at[i].pins++;
+      r->cache.at[i].tokens = a->shared_tokens[z];
+    }
+    p->flags[q] |= PINNED;
+  }
+  cache_trim(p, &r->cache, room);
+  a->found[q] = found;
+  a->host[q] = smaller(a->host[q], found);
+  return found;
+}
+/* A request leaves its replica: what it shared and nobody else runs with is kept as any prefix. */
+static void unpin(Sim *p, Replica *r, int32_t q, double now) {
+  if (!p->flags || !(p->flags[q] & PINNED)) return;
+  p->flags[q] &= (uint8_t)~PINNED;
+  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
+    int32_t i = cache_find(&r->cache, ~p->ask.shared_name[z]);
+    if (i < 0 || --r->cache.at[i].pins) continue;
+    double tokens = r->cache.at[i].tokens;
+    cache_drop(&r->cache, i);
+    r->free += tokens;
+    cache_put(p, &r->cache, ~p->ask.shared_name[z], tokens, 0, now);
+  }
+  cache_trim(p, &r->cache, free_at(r, now));
+}
+
+/* --- what completions bring ------------------------------------------------------------------------------------------------------- */
+
+static void schedule(Sim *p, double time, int32_t kind, int32_t q, int32_t sending) {
+  if (!grow((void **)&p->events, &p->events_room, (int64_t)p->coming + 1, sizeof(Event))) {
+    p->failed = 1;
+    return;
+  }
+  int32_t i = p->coming++;
+  for (; i && p->events[(i - 1) / 2].time > time; i = (i - 1) / 2) p->events[i] = p->events[(i - 1) / 2];
+  p->events[i] = (Event){time, p->turn++, q, kind, sending};
+}
+static int earlier(Event a, Event b) { return a.time != b.time ? a.time < b.time : a.turn < b.turn; }
+static Event next_event(Sim *p) {
+  Event top = p->events[0], last = p->events[--p->coming];
+  int32_t i = 0;
+  for (int32_t d; (d = 2 * i + 1) < p->coming; i = d) {
+    if (d + 1 < p->coming && earlier(p->events[d + 1], p->events[d])) d++;
+    if (!earlier(p->events[d], last)) break;
+    p->events[i] = p->events[d];
+  }
+  p->events[i] = last;
+  return top;
+}
+enum { NEXT_CALL, AGAIN, LOADED, GIVE_UP, MOVED };
+
+static void settle(Sim *p, Replica *r) { tree_set(&p->times, r->index, r->dead ? INFINITY : r->next); }
+static void mark_due(Sim *p, Replica *r) {
+  if (!p->clocked || r->listed) return;
+  r->listed = 1;
+  p->due[p->dues++] = r->index;
+}
+/* Run until `until`: effects of iterations ending then have happened, decisions due then are still to be made. */
+static void advance(Sim *p, Replica *r, double until) {
+  while (r->next <= until && !p->failed) {
+    if (r->state == RUNNING) effects(p, r);
+    if (r->next >= until) break;
+    decide(p, r);
+    if (until == INFINITY && p->work >= p->stop) break;
+  }
+  settle(p, r);
+}
+/* A request, counted among those present, comes to a replica that has been advanced to `now`. */
+static void enqueue(Sim *p, Replica *r, int32_t q, double now) {
+  double time = now;
+  if (r->pool->wake_s > 0) {
+    time = r->entered = larger(now + (now > r->arrived + COLD_AFTER_S ? r->pool->wake_s : 0), r->entered);
+    r->arrived = now;
+  }
+  if (time > now || r->at_door.first >= 0) { /* nobody overtakes there */
+    p->where[q] = AT_DOOR;
+    p->enter[q] = time;
+    append(p, &r->at_door, q);
+  } else add_waiting(p, r, q);
+  if (r->state == ASLEEP) {
+    r->state = DUE;
+    r->next = time;
+    if (time <= now) mark_due(p, r);
+  } else if (r->open || (p->ask.class_of && head_of(p, r) == q)) cut(r, time);
+  settle(p, r);
+}
+
+/* --- promises ------------------------------------------------------------------------------------------------------------------ */
+
+static void count_late(Sim *p, int metric, int32_t q, int beyond) {
+  if (beyond) p->late[metric] += weight(p, q);
+}
+/* Requests whose time is up and who have no token are late, whenever it comes: the rows in order of arrival are looked at once. */
+static int broken(Sim *p, double now) {
+  for (int m = 0; m < METRICS; m++) {
+    const double *when = m == TTFT ? p->ask.first : p->ask.done;
+    double limit = p->ask.limit_s[m];
+    int64_t i = p->checked[m];
+    if (m != TPOT && p->ask.late[m] < INFINITY && p->watched) {
+      for (; i < p->row && now - p->ask.arrival[i] > limit; i++) {
+        if (!(when[i] == when[i]) && !p->clocked && p->ask.replica[i] >= 0) advance(p, p->all + p->ask.replica[i], now);
+        count_late(p, m, (int32_t)i, !(when[i] - p->ask.arrival[i] <= limit));
+      }
+      p->checked[m] = i;
+    }
+    if (p->late[m] > p->ask.late[m]) return p->ended = 1;
+  }
+  return 0;
+}
+/* All rows at the end: what was counted on the way is no more than this. */
+static void judge(Sim *p) {
+  const Ask *a = &p->ask;
+  double late[METRICS] = {0, 0, 0};
+  if (!(a->late[TTFT] < INFINITY || a->late[TPOT] < INFINITY || a->late[E2E] < INFINITY)) return;
+  for (int32_t q = 0; q < a->rows; q++) {
+    double w = weight(p, q), several = a->output[q] - 1;
+    if (!(a->first[q] - a->sent[q] <= a->limit_s[TTFT])) late[TTFT] += w;
+    if (!(a->done[q] - a->sent[q] <= a->limit_s[E2E])) late[E2E] += w;
+    if (several > 0 ? !((a->done[q] - a->first[q]) / several <= a->limit_s[TPOT]) : a->done[q] != a->done[q]) late[TPOT] += w;
+  }
+  for (int m = 0; m < METRICS; m++) p->ended |= late[m] > a->late[m];
+}
+
+/* --- gateways ------------------------------------------------------------------------------------------------------------------- */
+
+/* Tokens held at `now`: contexts as of the last iteration that ended, and what prompts hold. */
+static double held_at(const Replica *r, double now) {
+  double held = r->contexts + r->finishing_tokens + (r->pool->reserve ? r->part_length : r->part_done);
+  if (r->state == RUNNING && r->takes && r->pool->engine == MIXED) held += (double)r->n * (double)ended_at(r, now);
+  return held;
+}
+static double value_of(Sim *p, Gate *g, int32_t k, double now) {
+  Replica *r = g->first + k;
+  if (!p->clocked && r->next <= now) advance(p, r, now);
+  return g->pool->looks == BY_TOKENS ? held_at(r, now) : (double)r->present;
+}
+static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missing);
+
+/* The replica that takes a request, all seen as they are at `now`; `draw` = ordinal of the first of its two draws. */
+static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
+  const Pool *c = g->pool;
+  uint64_t key = p->ask.key[q];
+  int32_t living = g->living, k = 0;
+  int64_t session = p->ask.session ? p->ask.session[q] : -1;
+  if (c->affinity == BY_SESSION && session >= 0 && p->home[session] >= 0 && !g->first[p->home[session]].dead)
+    return g->first + p->home[session];
+  if (c->affinity == BY_PREFIX && session >= 0 && p->ask.caches) {
+    /* of those that hold most of the prompt the least busy one, unless it is crowded */
+    double best = 0, least = g->present.at[1].least, busy = INFINITY;
+    Replica *here = NULL;
+    for (int32_t i = 0; i < living; i++) best = larger(best, found_at(p, g->first + g->alive[i], q, now, NULL));
+    for (int32_t i = 0; best >= CACHE_BLOCK && i < living; i++) {
+      Replica *r = g->first + g->alive[i];
+      if (r->present < busy && found_at(p, r, q, now, NULL) > best - CACHE_BLOCK) busy = r->present, here = r;
+    }
+    if (here) return busy - least > CROWD && busy > 1.5 * least ? g->first + tree_nth(&g->present, 0) : here;
+  }
+  if (c->in_turn) k = g->alive[g->turn++ % (uint64_t)living];
+  else if (living == 1) k = g->alive[0];
+  else if (c->looks == BLIND) k = g->alive[(int32_t)(uniform(key, draw) * living)];
+  else if (c->candidates == 2) {
+    int32_t i = (int32_t)(uniform(key, draw) * living), j = (int32_t)(uniform(key, draw + 1) * (living - 1));
+    j += j >= i;
+    k = value_of(p, g, g->alive[j], now) < value_of(p, g, g->alive[i], now) ? g->alive[j] : g->alive[i];
+  } else if (c->looks == BY_REQUESTS) {
+    while (!p->clocked && p->times.at[1].least <= now) advance(p, p->all + tree_nth(&p->times, 0), now);
+    k = (int32_t)tree_nth(&g->present, (int64_t)(uniform(key, draw) * (double)g->present.at[1].ties));
+  } else {
+    double least = INFINITY;
+    int32_t ties = 0;
+    for (int32_t i = 0; i < living; i++) {
+      double value = value_of(p, g, g->alive[i], now);
+      ties = value < least ? 1 : ties + (value == least);
+      least = smaller(least, value);
+    }
+    ties = (int32_t)(uniform(key, draw) * ties);
+    for (int32_t i = 0; i < living; i++)
+      if (value_of(p, g, g->alive[i], now) == least && ties-- == 0) k = g->alive[i];
+  }
+  if (c->affinity == BY_SESSION && session >= 0) p->home[session] = k;
+  return g->first + k;
+}
+
+/* Requests that come by themselves to replicas that do not act on each other: each runs when somebody comes or looks. */
+static void open_arrivals(Sim *p) {
+  Gate *g = p->gate;
+  const Ask *a = &p->ask;
+  while (p->row < a->rows && !p->failed) {
+    int32_t q = (int32_t)p->row;
+    double now = a->arrival[q];
+    if (p->work >= p->stop || (p->watched && broken(p, now))) return;
+    p->row++;
+    p->work++;
+    Replica *r = route(p, g, q, 0, now);
+    if (!can_ever_hold(p, g, q)) {
+      a->rejected[q] = 1;
+      count_late(p, TPOT, q, 1);
+      continue;
+    }
+    if (r->next <= now) advance(p, r, now);
+    a->replica[q] = r->index;
+    present_by(p, r, 1);
+    r->queued++;
+    r->queued_tokens += a->input[q];
+    enqueue(p, r, q, now);
+  }
+  for (int32_t k = 0; k < p->replicas && p->work < p->stop && !p->failed; k++) advance(p, p->all + k, INFINITY);
+}
+
+/* --- clients, and all that goes by the clock --------------------------------------------------------------------------------- */
+
+static void follow(Sim *p, int32_t q, double now) { /* the session's next call, after its gap */
+  int32_t after = p->ask.following ? p->ask.following[q] : -1;
+  if (after >= 0) schedule(p, now + p->ask.gap_s[after], NEXT_CALL, after, 0);
+}
+static void first_token(Sim *p, Replica *r, int32_t q, double now) {
+  (void)r;
+  p->ask.first[q] = now;
+  if (p->flags) p->flags[q] |= ANSWERED;
+  if (!p->watched) count_late(p, TTFT, q, !(now - p->ask.sent[q] <= p->ask.limit_s[TTFT]));
+}
+static void completed(Sim *p, Replica *r, int32_t q, double now) {
+  const Ask *a = &p->ask;
+  const Pool *c = r->pool;
+  p->where[q] = NOWHERE;
+  if (!c->supplied && a->caches) {
+    unpin(p, r, q, now);
+    if (is_session(p, q)) { /* the last token has been sent and not been read */
+      double size = a->input[q] + (double)tokens_of(p, r, q) - 1 - (p->pieces ? pieces_of(p, q) : 0);
+      cache_put(p, &r->cache, a->session[q], in_blocks(size), q, now);
+      cache_trim(p, &r->cache, r->free);
+    }
+  }
+  if (c->one_token && a->pools == 2 && a->output[q] > 1) {
+    if (a->gaps) p->last[q] = now;
+    schedule(p, now + a->transfer_s[q], MOVED, q, 0);
+    return;
+  }
+  a->done[q] = now;
+  p->under_way--;
+  double several = a->output[q] - 1;
+  if (!p->watched) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
+  if (several > 0) count_late(p, TPOT, q, !((now - a->first[q]) / several <= a->limit_s[TPOT]));
+  follow(p, q, now);
+}
+static void dropped(Sim *p, Replica *r, int32_t q) { unpin(p, r, q, r->next); }
+
+/* Turned away or given up: once more, or never answered. */
+static void again(Sim *p, int32_t q, double now) {
+  p->where[q] = NOWHERE;
+  if (p->tried[q] < p->ask.retries) {
+    p->tried[q]++;
+    schedule(p, now + p->ask.retry_after_s, AGAIN, q, 0);
+    return;
+  }
+  p->under_way--;
+  p->tried[q] = -1;
+  count_late(p, TPOT, q, 1);
+  if (!p->watched) count_late(p, TTFT, q, 1), count_late(p, E2E, q, 1);
+  follow(p, q, now);
+}
+/* When what only host memory holds of a prompt has been copied back; the copies of a replica wait for each other. */
+static double load(Sim *p, Replica *r, int32_t q, double now) {
+  double tokens = 0;
+  if (!is_session(p, q) || !(p->ask.host_tokens > 0)) return now;
+  found_at(p, r, q, now, &tokens);
+  tokens = in_blocks(tokens);
+  if (tokens <= 0) return now;
+  p->ask.host[q] = tokens;
+  r->link_free = larger(r->link_free, now) + tokens / p->ask.host_tokens_per_s;
+  return r->link_free;
+}
+/* The gateway chooses a replica, whose door may be closed. */
+static void place(Sim *p, Gate *g, int32_t q, double now) {
+  const Ask *a = &p->ask;
+  int second = (int)g->pool->supplied;
+  Replica *r = route(p, g, q, 4 * (uint64_t)p->ordinal[q] + 2 * (uint64_t)second, now);
+  if (second) {
+    a->moved_to[q] = r->index;
+    present_by(p, r, 1);
+    r->queued++;
+    enqueue(p, r, q, now);
+    return;
+  }
+  int full = (double)r->queued >= a->max_queue || r->queued_tokens + a->input[q] > a->max_queued_tokens;
+  if ((full && r->present) || !can_ever_hold(p, g, q) || (a->pools == 2 && !can_ever_hold(p, g + 1, q))) {
+    a->rejected[q]++;
+    again(p, q, now);
+    return;
+  }
+  a->replica[q] = r->index;
+  present_by(p, r, 1);
+  r->queued++;
+  r->queued_tokens += a->input[q];
+  double ready = load(p, r, q, now);
+  if (ready > now) {
+    p->where[q] = LOADING;
+    append(p, &r->loading, q);
+    schedule(p, ready, LOADED, q, p->ordinal[q]);
+  } else enqueue(p, r, q, now);
+}
+static int has_room(const Gate *g) { return g->living && g->present.at[1].least < g->pool->slots; }
+/* To the replicas, or to wait for one. */
+static void deliver(Sim *p, Gate *g, int32_t q, double now) {
+  p->order[q] = p->turn++;
+  if (!g->living) {
+    p->where[q] = STRANDED;
+    append(p, &p->stranded, q);
+  } else if (g->pool->one_queue && (g->common.first >= 0 || !has_room(g))) {
+    p->where[q] = COMMON;
+    insert_in_order(p, &g->common, q);
+  } else place(p, g, q, now);
+}
+static void reset(Sim *p, int32_t q) { /* the columns are of the last sending */
+  const Ask *a = &p->ask;
+  a->admitted[q] = a->first[q] = a->done[q] = NAN;
+  a->found[q] = a->host[q] = 0;
+  a->replica[q] = -1;
+  p->mark[q] = 0;
+  if (p->last) p->last[q] = NAN;
+}
+static void send(Sim *p, int32_t q, double now) {
+  reset(p, q);
+  p->ask.sent[q] = now;
+  p->ask.attempts[q]++;
+  p->flags[q] = 0;
+  deliver(p, p->gate, q, now);
+  if (p->where[q] != NOWHERE && p->ask.timeout_s < INFINITY) schedule(p, now + p->ask.timeout_s, GIVE_UP, q, p->tried[q]);
+}
+static void arrive(Sim *p, int32_t q, double now) {
+  if ((double)p->under_way >= p->ask.in_flight) {
+    p->where[q] = HELD_BACK;
+    append(p, &p->held_back, q);
+    return;
+  }
+  p->under_way++;
+  send(p, q, now);
+}
+/* Those that wait with their client or in a common queue, as long as there is room. */
+static void hand_out(Sim *p, double now) {
+  for (int32_t q; (q = p->held_back.first) >= 0 && (double)p->under_way < p->ask.in_flight;) {
+    remove_from(p, &p->held_back, q);
+    p->under_way++;
+    send(p, q, now);
+  }
+  for (Gate *g = p->gate; g < p->gate + p->ask.pools; g++)
+    for (int32_t q; (q = g->common.first) >= 0 && has_room(g);) {
+      remove_from(p, &g->common, q);
+      place(p, g, q, now);
+    }
+}
+static void give_up(Sim *p, int32_t q, double now) {
+  Replica *r = p->all + (p->ask.replica[q] < 0 ? 0 : p->ask.replica[q]);
+  int head = 0;
+  p->ask.given_up[q]++;
+  switch (p->where[q]) {
+    case STRANDED: remove_from(p, &p->stranded, q); break;
+    case COMMON: remove_from(p, &p->gate->common, q); break;
+    case PREFILL: case FINISHING:
+      p->flags[q] |= DOOMED;
+      r->doomed++;
+      cut(r, now);
+      if (r->state != RUNNING) { /* between two iterations it leaves at once */
+        p->flags[q] &= (uint8_t)~DOOMED;
+        r->doomed--;
+        leave(p, r, q);
+        present_by(p, r, -1);
+        unpin(p, r, q, now);
+      }
+      settle(p, r);
+      break;
+    default:
+      head = head_of(p, r) == q;
+      if (p->where[q] == EVICTED) remove_from(p, &r->evicted, q);
+      else {
+        if (p->where[q] == WAITING) remove_waiting(p, r, q);
+        else remove_from(p, p->where[q] == LOADING ? &r->loading : &r->at_door, q);
+        r->queued--;
+        r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input[q] : 0;
+      }
+      present_by(p, r, -1);
+      unpin(p, r, q, now);
+      if (head) cut(r, now); /* the next one may fit */
+      settle(p, r);
+  }
+  again(p, q, now);
+}
+static void handle(Sim *p, Event e) {
+  int32_t q = e.row;
+  switch (e.kind) {
+    case NEXT_CALL: arrive(p, q, e.time); break;
+    case AGAIN:
+      p->ordinal[q]++;
+      send(p, q, e.time);
+      break;
+    case LOADED:
+      if (p->where[q] != LOADING || p->ordinal[q] != e.sending) break;
+      remove_from(p, &p->all[p->ask.replica[q]].loading, q);
+      enqueue(p, p->all + p->ask.replica[q], q, e.time);
+      break;
+    case GIVE_UP:
+      if (p->tried[q] == e.sending && p->where[q] != NOWHERE && !(p->flags[q] & ANSWERED)) give_up(p, q, e.time);
+      break;
+    default: /* MOVED: its KV cache has come to the decode pool */
+      p->ask.moved[q] = e.time;
+      p->mark[q] = 0;
+      deliver(p, p->gate + 1, q, e.time);
+  }
+}
+static int by_row(const void *a, const void *b) {
+  int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+  return (x > y) - (x < y);
+}
+static void count_alive(Gate *g) {
+  g->living = 0;
+  for (int32_t k = 0; k < g->pool->count; k++)
+    if (!g->first[k].dead) g->alive[g->living++] = k;
+}
+/* A replica dies: what it held is sent again at once. */
+static void die(Sim *p, Replica *r, double now) {
+  int32_t count = 0, *lost = RESIZE(NULL, ((size_t)r->present + 1) * sizeof(int32_t));
+  if (!lost) {
+    p->failed = 1;
+    return;
+  }
+  if (r->state == RUNNING) {
+    int64_t j = ended_at(r, now);
+    if (j > 0) commit(p, r, j, span(r, j));
+  }
+  List *lists[] = {&r->residing, &r->waiting, &r->evicted, &r->at_door, &r->loading};
+  for (int i = 0; i < 5; i++) {
+    for (int32_t q = lists[i]->first; q >= 0; q = p->next[q]) lost[count++] = q;
+    *lists[i] = (List){-1, -1};
+  }
+  qsort(lost, (size_t)count, sizeof(int32_t), by_row);
+  present_by(p, r, -r->present);
+  r->residents = r->ending = r->measured = r->doomed = 0;
+  r->n = r->queued = 0;
+  r->contexts = r->part_done = r->part_length = r->finishing_tokens = r->queued_tokens = r->link_free = r->mass = 0;
+  r->partial = r->finishing = -1;
+  r->free = r->pool->blocks - r->pool->shared_blocks;
+  r->arrived = r->entered = -INFINITY;
+  r->odd = r->open = 0;
+  r->state = ASLEEP;
+  r->next = INFINITY;
+  for (int64_t i = 0; r->residues && i < r->pool->block; i++) r->residues[i] = 0;
+  for (int64_t i = 0; r->tails && i < p->ask.classes; i++) r->tails[i] = -1;
+  Cache *c = &r->cache;
+  for (int64_t i = 0; c->buckets && i <= c->mask; i++) c->buckets[i] = -1;
+  c->size = 0;
+  c->spare = c->oldest = c->newest = -1;
+  c->held = 0;
+  r->dead = 1;
+  tree_set(&p->gate->present, r->index, INFINITY);
+  settle(p, r);
+  count_alive(p->gate);
+  for (int32_t i = 0; i < count; i++) {
+    int32_t q = lost[i];
+    double waited = p->ask.first[q] - p->ask.sent[q];
+    int gone = p->flags[q] & DOOMED;
+    p->flags[q] &= (uint8_t)~(DOOMED | PINNED);
+    if (gone) continue;
+    if (waited == waited) { /* a first token that was in time does not count any more */
+      int was_late = !(waited <= p->ask.limit_s[TTFT]);
+      if (!p->watched && was_late) p->late[TTFT] -= weight(p, q);
+      if (p->watched && !was_late && q < p->checked[TTFT]) count_late(p, TTFT, q, 1);
+    }
+    reset(p, q);
+    p->ordinal[q]++;
+    deliver(p, p->gate, q, now);
+  }
+  free(lost);
+}
+static void outage(Sim *p, int64_t i, double now) {
+  Replica *r = p->all + p->ask.outage_replica[i];
+  if (!p->ask.outage_ends[i]) {
+    die(p, r, now);
+    return;
+  }
+  r->dead = 0;
+  present_by(p, r, 0);
+  settle(p, r);
+  count_alive(p->gate);
+  List waiting = p->stranded;
+  p->stranded = (List){-1, -1};
+  for (int32_t q = waiting.first, z; q >= 0; q = z) {
+    z = p->next[q];
+    deliver(p, p->gate, q, now);
+  }
+}
+/* One moment after the other, until nothing is left. */
+static void together(Sim *p) {
+  const Ask *a = &p->ask;
+  while (p->work < p->stop && !p->failed) {
+    while (p->row < a->rows && a->arrival[p->row] == INFINITY) p->row++;
+    double arrival = p->row < a->rows ? a->arrival[p->row] : INFINITY;
+    double now = smaller(p->times.at[1].least, arrival);
+    if (p->coming) now = smaller(now, p->events[0].time);
+    if (p->outage_at < a->outages) now = smaller(now, a->outage_time[p->outage_at]);
+    if (now == INFINITY || broken(p, now)) return;
+    while (p->times.at[1].least <= now) { /* effects of what ends */
+      Replica *r = p->all + tree_nth(&p->times, 0);
+      tree_set(&p->times, r->index, INFINITY);
+      if (r->state == RUNNING) effects(p, r);
+      mark_due(p, r);
+    }
+    for (; p->outage_at < a->outages && a->outage_time[p->outage_at] <= now && !p->failed; p->outage_at++) outage(p, p->outage_at, now);
+    hand_out(p, now);
+    for (;;) { /* what clients do */
+      while (p->row < a->rows && a->arrival[p->row] == INFINITY) p->row++;
+      if (p->row < a->rows && a->arrival[p->row] <= now) arrive(p, (int32_t)p->row++, now);
+      else if (p->coming && p->events[0].time <= now) handle(p, next_event(p));
+      else break;
+      p->work++;
+      hand_out(p, now);
+    }
+    for (int32_t i = 1; i < p->dues; i++) { /* few: in order of index */
+      int32_t k = p->due[i], z = i;
+      for (; z && p->due[z - 1] > k; z--) p->due[z] = p->due[z - 1];
+      p->due[z] = k;
+    }
+    for (int32_t i = 0; i < p->dues; i++) {
+      Replica *r = p->all + p->due[i];
+      r->listed = 0;
+      if (r->state == DUE && r->next <= now) decide(p, r);
+      settle(p, r);
+    }
+    p->dues = 0;
+  }
+}
+
+/* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
+
+EXPORT int fleetopt_interface(void) { return 1; } /* INTERFACE of build.py is the same */
+
+EXPORT void fleetopt_close(Sim *p) {
+  if (!p) return;
+  for (int32_t k = 0; p->all && k < p->replicas; k++) {
+    Replica *r = p->all + k;
+    free(r->ends), free(r->lengths), free(r->residues), free(r->tails), free(r->cache.at), free(r->cache.buckets);
+  }
+  for (int i = 0; i < 2; i++) free(p->gate[i].alive), free(p->gate[i].present.at);
+  void *columns[] = {p->all, p->due, p->times.at, p->prev, p->next, p->ordinal, p->tried, p->home, p->mark, p->order, p->enter, p->last, p->where, p->flags, p->events};
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) free(columns[i]);
+  free(p);
+}
+static int open_pool(Sim *p, int i, Replica *first) {
+  const Ask *a = &p->ask;
+  Pool *c = p->pool + i;
+  Gate *g = p->gate + i;
+  int32_t count = (int32_t)c->count;
+  *g = (Gate){.first = first, .pool = c, .common = {-1, -1}, .alive = zeros(count, sizeof(int32_t))};
+  int whole_pool = (c->looks == BY_REQUESTS && c->candidates == 0) || c->affinity == BY_PREFIX;
+  if (!g->alive || (whole_pool && !tree_open(&g->present, count))) return 0;
+  for (int32_t k = 0; k < count; k++) {
+    Replica *r = first + k;
+    List none = {-1, -1};
+    *r = (Replica){.pool = c, .index = (int32_t)(r - p->all), .next = INFINITY, .free = c->blocks - c->shared_blocks};
+    r->partial = r->finishing = -1;
+    r->waiting = r->evicted = r->residing = r->at_door = r->loading = none;
+    r->arrived = r->entered = -INFINITY;
+    r->cache.oldest = r->cache.newest = r->cache.spare = -1;
+    present_by(p, r, 0);
+    if (c->block > 1 && !(r->residues = zeros(c->block, sizeof(int32_t)))) return 0;
+    if (a->class_of && a->classes <= 64 && !(r->tails = zeros(a->classes, sizeof(int32_t)))) return 0;
+    for (int64_t z = 0; r->tails && z < a->classes; z++) r->tails[z] = -1;
+  }
+  count_alive(g);
+  return 1;
+}
+/* A replay of what is asked, `pools` one after the other; NULL = no memory. The arrays stay the caller's until it is closed. */
+EXPORT Sim *fleetopt_open(const Ask *ask, const Pool *pools, int clocked) {
+  Sim *p = zeros(1, sizeof(Sim));
+  if (!p) return NULL;
+  const Ask *a = &p->ask;
+  p->ask = *ask;
+  for (int64_t i = 0; i < a->pools; i++) p->pool[i] = pools[i], p->replicas += (int32_t)pools[i].count;
+  p->clocked = clocked;
+  p->watched = !(a->following || a->retries || a->timeout_s < INFINITY || a->max_queue < INFINITY ||
+                 a->max_queued_tokens < INFINITY || a->in_flight < INFINITY);
+  p->pieces = a->caches && a->shared_offset && a->session;
+  p->stranded = p->held_back = (List){-1, -1};
+  int64_t n = a->rows;
+  int wakes = a->pools && (pools[0].wake_s > 0 || (a->pools > 1 && pools[1].wake_s > 0)), whole = 1;
+  whole &= (p->all = zeros(p->replicas, sizeof(Replica))) && (p->prev = zeros(n, 4)) && (p->next = zeros(n, 4));
+  whole = whole && (p->mark = zeros(n, 8)) && (p->where = zeros(n, 1));
+  if (wakes) whole = whole && (p->enter = zeros(n, 8));
+  if (a->gaps) whole = whole && (p->last = zeros(n, 8));
+  if (a->session) whole = whole && (p->home = zeros(a->sessions, 4));
+  if (clocked) {
+    whole = whole && (p->order = zeros(n, 8)) && (p->flags = zeros(n, 1)) && (p->ordinal = zeros(n, 4)) && (p->tried = zeros(n, 4));
+    whole = whole && (p->due = zeros(p->replicas, 4));
+  }
+  for (int64_t i = 0, k = 0; whole && i < a->pools; k += p->pool[i++].count) whole = open_pool(p, (int)i, p->all + k);
+  int looks = clocked || (a->pools && p->gate[0].present.at);
+  if (!whole || (looks && !tree_open(&p->times, p->replicas))) {
+    fleetopt_close(p);
+    return NULL;
+  }
+  for (int64_t q = 0; p->last && q < n; q++) p->last[q] = NAN;
+  for (int64_t z = 0; p->home && z < a->sessions; z++) p->home[z] = -1;
+  for (int i = 0; i < a->pools; i++) {
+    double *x = p->powers[i];
+    x[0] = 1 - p->pool[i].expert_share;
+    x[WHOLE_POWERS] = sqrt(x[0]);
+    for (int k = 1; k < WHOLE_POWERS; k++) x[k] = x[k - 1] * x[k - 1];
+    for (int k = WHOLE_POWERS + 1; k < POWERS; k++) x[k] = sqrt(x[k - 1]);
+  }
+  return p;
+}
+/* Some more of it: about `work` arrivals and decisions; 1 = not done yet, 0 = done, -1 = out of memory. */
+EXPORT int fleetopt_advance(Sim *p, int64_t work) {
+  p->stop = p->work + work;
+  if (p->clocked) together(p);
+  else open_arrivals(p);
+  if (p->failed) return -1;
+  if (!p->ended && p->work >= p->stop) return 1;
+  if (!p->ended) judge(p);
+  for (int32_t k = 0; k < p->replicas; k++) {
+    const Replica *r = p->all + k;
+    p->ask.iterations[k] = r->iterations;
+    p->ask.busy[k] = r->busy;
+    p->ask.resident[k] = r->resident_s;
+    p->ask.decode[k] = r->decode_s;
+  }
+  p->ask.totals[0] = p->recomputed;
+  p->ask.totals[1] = p->ended ? (double)p->row : -1;
+  return 0;
+}

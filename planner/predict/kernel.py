@@ -1,0 +1,248 @@
+"""The compiled replay: :func:`replay` hands requests and replicas to `kernel.c` by ctypes, which lets other threads run meanwhile.
+
+A call of the library does a bounded amount of work, so that Ctrl-C, or a `stop` set by another thread, ends a replay at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import FleetOptError
+from planner.iteration.model import IterationModel
+from planner.predict.library import load
+from planner.predict.records import (
+    GAP_BINS,
+    Clients,
+    Decoders,
+    Floats,
+    Limit,
+    Outage,
+    PrefixCache,
+    Replicas,
+    Requests,
+    Run,
+)
+from planner.routing import find_routing
+
+WORK = 50_000
+"""Arrivals and decisions of one call, some 10 to 50 ms: how long a replay goes on after it was told to stop."""
+
+_DOUBLE, _WHOLE, _ARRAY = ctypes.c_double, ctypes.c_int64, ctypes.c_void_p
+_MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
+_ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
+_LOOKS = {"": 0, "requests": 1, "tokens": 2}
+_AFFINITY = {"": 0, "session": 1, "prefix": 2}
+_METRICS = ("ttft_s", "tpot_s", "e2e_s")
+
+
+class _Pool(ctypes.Structure):
+    """`Pool` of kernel.c."""
+
+    _fields_ = [
+        *((name, _DOUBLE) for name in _MODEL),
+        ("durations", _ARRAY),
+        *((n, _DOUBLE) for n in ("slots", "budget", "blocks", "request_s", "wake_s", "shared_prefix", "shared_blocks")),
+        *((n, _WHOLE) for n in ("block", "count", "engine", "one_token", "supplied", "reserve", "floored", "apart")),
+        *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity")),
+    ]
+
+
+class _Ask(ctypes.Structure):
+    """`Ask` of kernel.c."""
+
+    _fields_ = [
+        *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages")),
+        *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight")),
+        *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s")),
+        ("limit_s", _DOUBLE * 3),
+        ("late", _DOUBLE * 3),
+        *((n, _ARRAY) for n in ("arrival", "input", "output", "cached", "key", "weight", "gap_s", "repeated")),
+        *((n, _ARRAY) for n in ("shared_tokens", "transfer_s", "class_of", "session", "following", "shared_offset")),
+        *((n, _ARRAY) for n in ("shared_name", "outage_replica", "outage_ends", "outage_time")),
+        *((n, _ARRAY) for n in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),
+        *((n, _ARRAY) for n in ("given_up", "moved_to", "found", "host", "moved", "iterations", "busy", "resident")),
+        *((n, _ARRAY) for n in ("decode", "gaps", "totals")),
+    ]
+
+
+def replay(
+    requests: Requests,
+    replicas: Replicas,
+    clients: Clients | None = None,
+    cache: PrefixCache | None = None,
+    decoders: Decoders | None = None,
+    outages: Sequence[Outage] = (),
+    limits: Sequence[Limit] = (),
+    gaps: bool = False,
+    stop: threading.Event | None = None,
+) -> Run:
+    """Requests taken one by one through replicas: what became of each.
+
+    Parameters
+    ----------
+    requests, replicas, clients, cache, decoders, outages, limits
+        See :mod:`planner.predict.records`.
+    gaps
+        Whether the gaps between tokens are counted.
+    stop
+        Set by another thread it ends the replay with a KeyboardInterrupt.
+
+    Raises
+    ------
+    FleetOptError
+        There is not enough memory.
+    KeyboardInterrupt
+        `stop` was set.
+    """
+    run, ask, pools, kept = _asked(requests, replicas, clients, cache, decoders, outages, limits, gaps)
+    by_clock = bool(clients or cache or decoders or outages or requests.following is not None)
+    library = _library()
+    state = library.fleetopt_open(ask, pools, by_clock or find_routing(replicas.routing).one_queue)
+    more = -1 if not state else 1
+    try:
+        while more > 0:
+            more = library.fleetopt_advance(state, WORK)
+            if stop is not None and stop.is_set():
+                raise KeyboardInterrupt
+    finally:
+        library.fleetopt_close(state)
+    if more < 0:
+        raise FleetOptError(f"a replay of {requests.size:,} requests does not fit into this machine's memory")
+    totals = kept["totals"]
+    object.__setattr__(run, "recomputed_tokens", float(totals[0]))
+    object.__setattr__(run, "ended_early", int(totals[1]))
+    return run
+
+
+def _library() -> ctypes.CDLL:
+    """The library, its functions declared."""
+    library = load()
+    library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
+    library.fleetopt_open.restype = ctypes.c_void_p
+    library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.fleetopt_close.argtypes = [ctypes.c_void_p]
+    library.fleetopt_close.restype = None
+    return library
+
+
+def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Floats | None]:
+    """Replicas as kernel.c has them, and the array it points to."""
+    model, rule = replicas.iteration, find_routing(replicas.routing)
+    pool = _Pool()
+    durations = None
+    if isinstance(model, IterationModel):
+        for name in _MODEL:
+            setattr(pool, name, getattr(model, name))
+        if model.m == 0.0:  # without one kernel for both there is no walk through it
+            pool.h_m = pool.e_m = 0.0
+        pool.apart = int(model.apart)
+    else:
+        durations = np.array(model, dtype=np.float64)
+        pool.durations, pool.rows = durations.ctypes.data, 1.0
+    prefill = replicas.engine == "prefill"
+    pool.slots, pool.budget = (1.0, math.inf) if prefill else (replicas.slots, replicas.token_budget)
+    pool.blocks = replicas.kv_tokens
+    if replicas.block > 1 and replicas.kv_tokens < math.inf:
+        pool.blocks = replicas.kv_tokens // replicas.block
+    pool.request_s, pool.wake_s, pool.shared_prefix = replicas.request_s, replicas.wake_s, replicas.shared_prefix
+    pool.shared_blocks = replicas.shared_prefix // replicas.block
+    pool.block, pool.count, pool.engine = replicas.block, replicas.count, _ENGINES[replicas.engine]
+    pool.one_token, pool.supplied, pool.reserve, pool.floored = prefill, supplied, replicas.reserve, floored
+    pool.candidates, pool.looks, pool.in_turn = rule.candidates or 0, _LOOKS[rule.least], rule.in_turn
+    pool.one_queue, pool.affinity = rule.one_queue, _AFFINITY[rule.affinity]
+    return pool, durations
+
+
+def _asked(
+    requests: Requests,
+    replicas: Replicas,
+    clients: Clients | None,
+    cache: PrefixCache | None,
+    decoders: Decoders | None,
+    outages: Sequence[Outage],
+    limits: Sequence[Limit],
+    gaps: bool,
+) -> tuple[Run, _Ask, ctypes.Array[_Pool], dict[str, NDArray[np.generic]]]:
+    """The answer to be filled, the question as kernel.c has it, and the arrays it points to."""
+    n, r, pools = requests.size, requests, [replicas] + ([decoders.replicas] if decoders else [])
+    whole = not np.any(r.input_tokens % 1.0)
+    given = [_pool(p, whole and _rows(p) != 1.0, p is not replicas) for p in pools]
+    rules, ask, kept = clients or Clients(), _Ask(), {}
+
+    def columns(kind: type[np.generic], fill: float, *names: str) -> list[NDArray[np.generic]]:
+        for name in names:
+            kept[name] = np.full(n, fill, dtype=kind)
+        return [kept[name] for name in names]
+
+    columns(np.float64, math.nan, "admitted", "first", "done")
+    columns(np.int32, 0, "preempted", "rejected")
+    columns(np.int32, -1, "replica")
+    by_clock = bool(clients or cache or decoders or outages or r.following is not None)
+    by_clock = by_clock or find_routing(replicas.routing).one_queue
+    if by_clock:
+        columns(np.float64, math.nan, "sent", "moved")
+        columns(np.int32, 0, "attempts", "given_up")
+        columns(np.float64, 0.0, "found", "host")
+        columns(np.int32, -1, "moved_to")
+    else:
+        nothing = np.broadcast_to(np.zeros(1), n)
+        kept.update(sent=r.arrival_s, moved=np.broadcast_to(np.full(1, math.nan), n), found=nothing, host=nothing)
+        none = np.broadcast_to(np.zeros(1, dtype=np.int32), n)
+        kept.update(attempts=none + 1, given_up=none, moved_to=np.broadcast_to(np.full(1, -1, dtype=np.int32), n))
+    for name in ("iterations", "busy", "resident", "decode"):
+        kept[name] = np.zeros(sum(p.count for p in pools))
+    kept["totals"] = np.zeros(2)
+    if gaps:
+        kept["gaps"] = np.zeros(GAP_BINS)
+    run = Run(
+        *(kept[k] for k in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),  # type: ignore[arg-type]
+        *(kept[k] for k in ("given_up", "found", "host", "moved", "moved_to", "iterations", "busy", "resident")),  # type: ignore[arg-type]
+        kept["decode"],  # type: ignore[arg-type]
+        gaps=kept.get("gaps"),  # type: ignore[arg-type]
+    )
+    kept.update(arrival=r.arrival_s, input=r.input_tokens, output=r.output_tokens, cached=r.cached_tokens, key=r.key)
+    if r.priority is not None:
+        classes, number = np.unique(r.priority, return_inverse=True)
+        if classes.size > 1:
+            kept["class_of"], ask.classes = number.astype(np.int32), classes.size
+    if r.session is not None:
+        names, number = np.unique(r.session, return_inverse=True)
+        kept["session"], ask.sessions = (number - (names[0] < 0)).astype(np.int32), names.size
+    optional = {"weight": r.weight, "gap_s": r.gap_s, "repeated": r.repeated_tokens}
+    optional |= {"shared_offset": r.shared_offset, "shared_name": r.shared_name, "shared_tokens": r.shared_tokens}
+    optional |= {"transfer_s": decoders.transfer_s if decoders else None}
+    kept.update({name: column for name, column in optional.items() if column is not None})
+    if r.following is not None:
+        kept["following"] = r.following.astype(np.int32)
+    events = [(o.end_s, 0, i, o.replica) for i, o in enumerate(outages) if o.end_s < math.inf]
+    events = sorted(events + [(o.start_s, 1, i, o.replica) for i, o in enumerate(outages)])
+    kept["outage_time"] = np.array([e[0] for e in events], dtype=np.float64)
+    kept["outage_ends"] = np.array([1 - e[1] for e in events], dtype=np.int64)
+    kept["outage_replica"] = np.array([e[3] for e in events], dtype=np.int64)
+    kept.update({f"durations {i}": d for i, (_, d) in enumerate(given) if d is not None})
+    for name, column in kept.items():
+        if name in dict(_Ask._fields_) and (by_clock or column.strides != (0,)):
+            kept[name] = column = np.ascontiguousarray(column)
+            setattr(ask, name, column.ctypes.data)
+    ask.rows, ask.pools, ask.outages, ask.retries, ask.caches = n, len(pools), len(events), rules.retries, cache is not None
+    for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
+        setattr(ask, name, getattr(rules, name))
+    if cache is not None:
+        ask.host_tokens, ask.host_tokens_per_s, ask.ttl_s = cache.host_tokens, cache.host_tokens_per_s, cache.ttl_s
+    ask.limit_s[:], ask.late[:] = [math.inf] * 3, [math.inf] * 3
+    for limit in limits:
+        number = _METRICS.index(limit.metric)
+        ask.limit_s[number], ask.late[number] = limit.limit_s, limit.late
+    return run, ask, (_Pool * len(pools))(*(pool for pool, _ in given)), kept
+
+
+def _rows(replicas: Replicas) -> float:
+    """Tokens a decode brings into the batch."""
+    return replicas.iteration.rows if isinstance(replicas.iteration, IterationModel) else 1.0
