@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.predict.records import Floats, keys_of, uniforms
+from planner.predict.records import Floats, Requests, keys_of, uniforms
 from planner.question.compiled import Traffic
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
@@ -76,6 +76,9 @@ MOST_PARTS = 4096
 KEYS = 100
 """Kind of draw that gateways' choices hang on, and those of other draws of the same traffic beyond it."""
 
+MOST_POOLS = 64
+"""Pools whose requests are kept in hand."""
+
 CROWDS = 20
 """Flash crowds that are followed."""
 
@@ -123,7 +126,17 @@ class FleetTraffic:
         self.growth, self.sending = traffic.growth, traffic.sending
         bursts = traffic.bursts or not self.sending.ordinary
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
-        self._middle: dict[int, int] = {}
+        self._pools: dict[int, PoolTraffic] = {}
+
+    def of(self, law: PoolLaw) -> PoolTraffic:
+        """The traffic of a pool, the same object for the same law."""
+        found = self._pools.get(id(law))
+        if found is None:
+            # a search forms thousands of pools
+            while len(self._pools) >= MOST_POOLS:
+                self._pools.pop(next(iter(self._pools)))
+            found = self._pools[id(law)] = PoolTraffic(self, law)
+        return found
 
     @cached_property
     def window(self) -> tuple[float, float]:
@@ -194,6 +207,8 @@ class PoolTraffic:
     fleet: FleetTraffic
     law: PoolLaw
     _own: PoolRequests | None = field(default=None, init=False)
+    _lengths: tuple[Floats, Floats, Floats] | None = field(default=None, init=False)
+    _made: tuple[Laid, Requests] | None = field(default=None, init=False)
     _laid: dict[tuple[object, ...], Laid] = field(default_factory=dict, init=False)
 
     def poisson(self) -> PoolTraffic:
@@ -298,6 +313,29 @@ class PoolTraffic:
             self._laid[key] = found if self.fleet.sending.surge is None else self._crowds(found, warm)
         return self._laid[key]
 
+    def requests(self, laid: Laid, in_units: bool = False) -> Requests:
+        """The columns of requests that were laid out, the same for every engine that is asked about them.
+
+        Parameters
+        ----------
+        laid
+            From :meth:`lay`.
+        in_units
+            Whether tokens are counted in what a step of an engine that speculates yields: then they are fractions.
+        """
+        if self._made is None or self._made[0] is not laid:
+            if self._lengths is None:
+                trace = self.own.trace
+                inputs = np.maximum(trace.input_tokens if in_units else np.rint(trace.input_tokens), 1.0)
+                cached = self.own.cached_share * inputs
+                cached = (
+                    np.where(cached < inputs, cached, 0.0) if in_units else np.floor(np.minimum(cached, inputs - 1.0))
+                )
+                self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
+            inputs, outputs, cached = (column[laid.row] for column in self._lengths)
+            self._made = laid, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
+        return self._made[1]
+
     # --- requests that are known ------------------------------------------------------------------------------------
 
     def _of_trace(self, rate: float, replicas: int, routing: str, warm: float, most: int, draw: int | None) -> Laid:
@@ -316,7 +354,9 @@ class PoolTraffic:
         total = copies * times.size
         fewer = self._fewer(total, replicas, routing, most)
         part = copies - (count - 1)
-        kept = uniforms(keys_of(np.arange(times.size), np.full(times.size, count - 1), 0), 1) < part
+        kept = None
+        if part < 1.0:
+            kept = uniforms(keys_of(np.arange(times.size), np.full(times.size, count - 1), 0), 1) < part
         laid_for = max(round(replicas / fewer), 1)
         # as many requests a replica as before
         pressed = laid_for * fewer / replicas
@@ -325,7 +365,10 @@ class PoolTraffic:
             stretches = self._stretches(span, shifts, int(2.0 * warm * laid_for), most, fewer)
         if copies < 0.5:
             return self._parts(times, span, copies, laid_for, draw)
-        at, row, copy = overlaid(times, shifts, span, stretches, fewer, None if part >= 1.0 else kept)
+        if copies == 1.0 and stretches is None:
+            at, row, copy = times, np.arange(times.size), np.zeros(times.size, dtype=np.int64)
+        else:
+            at, row, copy = overlaid(times, shifts, span, stretches, fewer, kept)
         weight = None
         covered = span
         if stretches is not None:

@@ -162,10 +162,12 @@ class Disaggregated(Fleet):
         question, overhead = self.question, self._overhead_s
         sessions = question.traffic.sessions
         if sessions is None:
-            return PrefillPool(self._traffic, first, capacity, overhead)
+            return PrefillPool(self._traffic, first, overhead, capacity)
         prefilled = sessions.prefilled(self.transfer_s(sessions.input_tokens) + answer_step_s * sessions.output_tokens)
         cache = prefix_cache(question, self.prefill_option)
-        return PrefillSessions(self._traffic, first, self._prompts_per_s, overhead, prefilled, cache)
+        pool = PrefillSessions(self._traffic, first, overhead, prefilled, cache)
+        pool.prompts_per_s = self._prompts_per_s
+        return pool
 
     def _decode_pool(
         self, length: FloatArray, output: FloatArray, weight: FloatArray, first: Replicas, prompts_per_s: float
