@@ -26,8 +26,8 @@ POISSON_NODES = 28
 """Means of the Poisson count between which the laws are interpolated; spaced as a square, so that the step is about
 proportional to the standard deviation of the count."""
 
-UNIFORM_NODES, OUTER_NODES = 28, 74
-"""Grid points of a chain within an iteration's room and beyond."""
+UNIFORM_NODES, OUTER_NODES = 28, (74, 150)
+"""Grid points of a chain within an iteration's room, and beyond: the more, the further it goes."""
 
 MOST_LOAD = 0.985
 """Largest share of the capacity of full iterations that a chain is given: beyond, it has no stationary law."""
@@ -128,9 +128,10 @@ def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
     inside[chosen, cells[chosen].astype(np.int64)] = knee[chosen]
     # beyond, steps grow linearly with the index: a point between two nodes is split between them, which over many
     # iterations acts as a diffusion, so nodes must not be further apart than a few iterations carry the backlog
-    j = np.arange(1, OUTER_NODES + 1)
+    outer = int(np.clip(9.0 * np.sqrt(np.max(top / room)), *OUTER_NODES))
+    j = np.arange(1, outer + 1)
     first = room / (UNIFORM_NODES - 1)
-    bend = np.maximum((top - room) / OUTER_NODES - first, 0.0) / (OUTER_NODES - 1)
+    bend = np.maximum((top - room) / outer - first, 0.0) / (outer - 1)
     outside = room[:, None] + first[:, None] * j + bend[:, None] * (j * (j - 1))
     return np.concatenate((inside, outside), axis=1)
 

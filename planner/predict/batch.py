@@ -139,7 +139,7 @@ class BatchCost:
     .. math:: t(n, C) = t_0 + \max(w, b\,\tau\lceil T/\tau\rceil) + cT + (h + gk)\,n + \alpha C + xnC/T, \qquad T=n+C
 
     as :class:`planner.iteration.model.IterationModel` has it, for real ``n`` and ``C``: the staircase is taken at its mean,
-    ``T + (tau-1)/2`` tokens, above half a tile.
+    ``T + (tau-1)/2`` tokens, above half a tile, and as it is where the budget is spent.
 
     Parameters
     ----------
@@ -168,6 +168,7 @@ class BatchCost:
         self.read = iteration.g * moments.context
         self.per_decode = iteration.h + self.read
         self.alpha = iteration.a * moments.mean_pairs / moments.mean_prefill
+        self.budget = budget
         self.most = self.tau * math.ceil(budget / self.tau) if math.isfinite(budget) else math.inf
         self.joined = self.walk = 0.0
         if iteration.m > 0.0:
@@ -197,6 +198,7 @@ class BatchCost:
         padded = tokens
         if self.tau > 1.0:
             padded = np.where(tokens > 0.5 * self.tau, np.minimum(tokens + 0.5 * (self.tau - 1.0), self.most), tokens)
+            padded = np.where(tokens >= self.budget * (1.0 - 1e-9), self.most, padded)
         return np.maximum(self.floor(tokens), self.b * padded)
 
     def slope(self, tokens: Array) -> Array:

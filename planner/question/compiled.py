@@ -15,7 +15,7 @@ from planner.iteration.speculation import Speculation
 from planner.kept import once
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
-from planner.question.options import PlanInputs
+from planner.question.options import AT_RANDOM, PlanInputs
 from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.units import RATE_RULE, is_rate
@@ -493,8 +493,14 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         No rate is known; a cached share of a category the workload does not have.
     """
     traffic = _traffic(inputs, workload, rate_per_s)
+    at_random = inputs.method in AT_RANDOM
+    if at_random and traffic.sessions is not None:
+        raise InputError(
+            f"method {inputs.method}: knows no sessions that fill prefix caches", "Give --prefix-cache off."
+        )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
-    routing = ("sticky" if open_routing else DEFAULT_ROUTING) if inputs.routing == "auto" else inputs.routing
+    usual = "random" if at_random else "sticky" if open_routing else DEFAULT_ROUTING
+    routing = usual if inputs.routing == "auto" else inputs.routing
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
