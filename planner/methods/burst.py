@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.methods.stretches import CROWDS, MOST_DRAWS, USUAL_LOAD, WARM_UPS_S, WHOLE, Stretches, stretches
 from planner.queueing.bursts import BurstSequence, rate_variances
 from planner.queueing.order import distinct, quantiles_of
 from planner.queueing.path import Followed, PathRequests
@@ -17,7 +18,6 @@ from planner.units import format_duration
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import FEWEST_REQUESTS, PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY, Sending
-from planner.workload.stretches import CROWDS, MOST_DRAWS, USUAL_LOAD, WARM_UPS_S, WHOLE, Stretches, stretches
 from planner.workload.trace import Trace
 
 FEW_PER_SWING = 0.05

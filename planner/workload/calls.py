@@ -40,12 +40,15 @@ class CallColumns:
         Prompt tokens that calls before had, and duration of the call; NaN = not said.
     blocks
         Hashes of the prompt's blocks; none where not said.
+    shared
+        Parts of prompts that sessions share, where the file says so itself, shape (requests,) each.
     """
 
     names: list[int] = field(default_factory=list)
     cached: list[float] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
     blocks: list[Sequence[Any]] = field(default_factory=list)
+    shared: tuple[SharedPrefix, ...] = ()
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def read(self, call: Mapping[str, Any], time_s: float, clock: Callable[[object], float]) -> tuple[Any, ...]:
@@ -81,6 +84,18 @@ class CallColumns:
             self.blocks += [()] * (row - 1 - len(self.blocks))
             self.blocks.append(blocks)
 
+    def take(
+        self,
+        names: Sequence[str],
+        cached: Sequence[float],
+        duration_s: Sequence[float],
+        shared: tuple[SharedPrefix, ...],
+    ) -> None:
+        """What all requests say, a column each: names (empty = none), cached tokens and durations (NaN = not said)."""
+        self._numbers = {name: k for k, name in enumerate(dict.fromkeys(name for name in names if name))}
+        self.names = [self._numbers.get(name, -1) for name in names]
+        self.cached, self.duration_s, self.shared = list(cached), list(duration_s), shared
+
     def relative(self, times_s: Floats) -> bool:
         """Whether times count from the start of each session: all of several begin at the same moment, zero."""
         if len(self.names) != times_s.size or len(self._numbers) < 2:
@@ -92,7 +107,7 @@ class CallColumns:
         return bool(np.all(start == 0.0))
 
     def sessions(
-        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
+        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None, clocked: bool
     ) -> tuple[Sessions, list[str]] | None:
         """The requests session by session, and what was assumed; ``None`` where none comes back to another's prompt.
 
@@ -100,21 +115,23 @@ class CallColumns:
         ----------
         inputs, outputs, category, times_s
             All requests of the file, shape (requests,); times [s], ``None`` = not known.
+        clocked
+            Whether times of different sessions are of one clock.
         """
         requests = inputs.size
         if self.names:
             rest = requests - len(self.names)
             names = np.array(self.names + [-1] * rest, dtype=np.int64)
             unnamed = names < 0
-            if np.bincount(names[~unnamed]).max() < 2:
+            if np.bincount(names[~unnamed], minlength=1).max() < 2 and not self.shared:
                 return None
             names[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
             cached, lasting = (np.array(column + [math.nan] * rest) for column in (self.cached, self.duration_s))
-            made, notes = self._named(names, inputs, outputs, category, times_s, cached, lasting)
+            made, notes = self._named(names, inputs, outputs, category, times_s, cached, lasting, clocked)
             return made, [*_left_out(int(unnamed.sum()), requests, "name no session"), *notes]
         if self.blocks:
             self.blocks += [()] * (requests - len(self.blocks))
-            found = self._hashed(inputs, outputs, category, times_s)
+            found = self._hashed(inputs, outputs, category, times_s, clocked)
             without = _left_out(sum(not b for b in self.blocks), requests, "have no hashes of blocks")
             return None if found is None else (found[0], [*without, *found[1]])
         return None
@@ -128,6 +145,7 @@ class CallColumns:
         times_s: Floats | None,
         cached: Floats,
         lasting: Floats,
+        clocked: bool,
     ) -> tuple[Sessions, list[str]]:
         """By the names of the sessions."""
         notes = []
@@ -138,10 +156,13 @@ class CallColumns:
         if unknown:
             calls = "a call" if unknown == cached.size else f"of {unknown:,} calls that do not say it, each"
             notes.append(f"{calls} is taken to repeat the call before, prompt and answer, where its prompt has grown")
-        return Sessions.of(names, times_s, inputs, outputs, cached, lasting, category), notes
+        # those that name none have the last numbers, one each
+        titles = *self._numbers, *(f"unnamed {k}" for k in range(int(names.max()) + 1 - len(self._numbers)))
+        columns = names, times_s, inputs, outputs, cached, lasting, category
+        return Sessions.of(*columns, self.shared, titles, clocked), notes
 
     def _hashed(
-        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
+        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None, clocked: bool
     ) -> tuple[Sessions, list[str]] | None:
         """By the blocks their prompts begin with: what many go on from is shared, what few do is a session."""
         block = _block_tokens(inputs, self.blocks)
@@ -183,7 +204,7 @@ class CallColumns:
             times_s = _assumed_times(session)
             notes.append(f"no times: the calls of a session are taken to come {ASSUMED_GAP_S:g} s apart on average")
         cached = np.minimum(matched * block, inputs)
-        return Sessions.of(session, times_s, inputs, outputs, cached, None, category, levels), notes
+        return Sessions.of(session, times_s, inputs, outputs, cached, None, category, levels, clocked=clocked), notes
 
 
 def _assumed_times(session: Ints) -> Floats:

@@ -1,4 +1,4 @@
-"""The project's own CSV: ``tokens,cdf[,input_tokens,output_tokens[,category]]`` after ``# key: value`` lines."""
+"""The project's own CSV after ``# key: value`` lines: requests, or ``tokens,cdf[,input_tokens,output_tokens[,category]]``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
-from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
+from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions, TraceBuilder
 from planner.workload.formats.metadata import Metadata, as_number
+from planner.workload.formats.requests_csv import is_requests, read_requests
 from planner.workload.formats.totals import Split, check_cdf, lower_edges, split_totals
 from planner.workload.report import ImportReport
 from planner.workload.workload import Provenance, Workload
@@ -27,8 +28,8 @@ COLUMNS = ("tokens", "cdf", "input_tokens", "output_tokens", "category")
 
 
 def _recognise(head: Head) -> bool:
-    """By its first two columns."""
-    return head.kind == "csv" and head.columns[:2] == ("tokens", "cdf")
+    """By its columns."""
+    return head.kind == "csv" and (head.columns[:2] == ("tokens", "cdf") or is_requests(head))
 
 
 @dataclass(slots=True)
@@ -144,14 +145,19 @@ def _apart(rows: _Rows) -> list[str]:
     ]
 
 
-def _refuse(problems: list[str], path: str) -> None:
-    """All that is wrong with a file as one error, the first of them where they are many."""
-    if problems:
-        shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
-        raise InputError.from_problems(shown, heading=f"{path}: {len(shown)} problems" if len(shown) > 1 else None)
+OLDER = (
+    "an older, compact file: its requests are drawn from its lengths and from how many came in every second; import the trace "
+    "again (fleetopt workload import) to plan on the requests themselves"
+)
+"""What is said of files until 0.1 that keep encoded sums by the second."""
 
 
-def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+def _read(source: Source, options: ReadOptions) -> TraceBuilder | tuple[Workload, ImportReport]:
+    """The requests of the file, or the law it holds."""
+    return read_requests(source, options) if is_requests(source.head()) else _read_law(source, options)
+
+
+def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
     """The whole file, or all its problems at once."""
     path = source.name
     meta = Metadata(path)
@@ -160,12 +166,12 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if rows.lines:
         rows.problems += [*check_cdf(path, rows.lines, tokens, cdf), *_apart(rows)]
     arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
-    traffic, sessions = meta.traffic(), meta.sessions()
+    intervals, sessions = meta.intervals(), meta.sessions()
     given = _split(meta, options)
     stated = {of: meta.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
     for label in sorted(set(compressible) - set(rows.names)) if rows.names else ():
         meta.problem("compressible", f"no row has category {label!r}")
-    _refuse([*rows.problems, *meta.problems], path)
+    meta.refuse(rows.problems)
 
     name = meta.text("name") or source.path.name.split(".")[0]
     weight = _weights(cdf)
@@ -178,7 +184,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
         if np.allclose(inputs + outputs, tokens, rtol=0.0, atol=1e-9):
             lower = tokens.copy()
     category, known, assumed = _categories(rows, meta, options, compressible, weight.size)
-    notes = [*meta.notes, *assumed]
+    notes = [*meta.notes, *assumed, *([OLDER] if intervals is not None else [])]
     workload = Workload.from_arrays(
         inputs,
         outputs,
@@ -198,7 +204,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
             length_split=split,
             exact=rows.width != 2 and bool(np.array_equal(lower, tokens)),
         ),
-        path=traffic,
+        intervals=intervals,
         sessions=sessions,
     )
     if any(stated.values()):
@@ -215,5 +221,9 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
 
 
 FORMAT = Format(
-    "fleetopt", "this project's CSV: tokens,cdf[,input_tokens,output_tokens[,category]]", ("csv",), _recognise, _read
+    "fleetopt",
+    "this project's CSV: t_s,input_tokens,output_tokens[,category], or tokens,cdf",
+    ("csv",),
+    _recognise,
+    _read,
 )
