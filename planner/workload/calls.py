@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,7 +107,7 @@ class CallColumns:
         return bool(np.all(start == 0.0))
 
     def sessions(
-        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None, clocked: bool
+        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
     ) -> tuple[Sessions, list[str]] | None:
         """The requests session by session, and what was assumed; ``None`` where none comes back to another's prompt.
 
@@ -115,8 +115,6 @@ class CallColumns:
         ----------
         inputs, outputs, category, times_s
             All requests of the file, shape (requests,); times [s], ``None`` = not known.
-        clocked
-            Whether times of different sessions are of one clock.
         """
         requests = inputs.size
         if self.names:
@@ -127,11 +125,11 @@ class CallColumns:
                 return None
             names[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
             cached, lasting = (np.array(column + [math.nan] * rest) for column in (self.cached, self.duration_s))
-            made, notes = self._named(names, inputs, outputs, category, times_s, cached, lasting, clocked)
+            made, notes = self._named(names, inputs, outputs, category, times_s, cached, lasting)
             return made, [*_left_out(int(unnamed.sum()), requests, "name no session"), *notes]
         if self.blocks:
             self.blocks += [()] * (requests - len(self.blocks))
-            found = self._hashed(inputs, outputs, category, times_s, clocked)
+            found = self._hashed(inputs, outputs, category, times_s)
             without = _left_out(sum(not b for b in self.blocks), requests, "have no hashes of blocks")
             return None if found is None else (found[0], [*without, *found[1]])
         return None
@@ -145,7 +143,6 @@ class CallColumns:
         times_s: Floats | None,
         cached: Floats,
         lasting: Floats,
-        clocked: bool,
     ) -> tuple[Sessions, list[str]]:
         """By the names of the sessions."""
         notes = []
@@ -158,11 +155,11 @@ class CallColumns:
             notes.append(f"{calls} is taken to repeat the call before, prompt and answer, where its prompt has grown")
         # those that name none have the last numbers, one each
         titles = *self._numbers, *(f"unnamed {k}" for k in range(int(names.max()) + 1 - len(self._numbers)))
-        columns = names, times_s, inputs, outputs, cached, lasting, category
-        return Sessions.of(*columns, self.shared, titles, clocked), notes
+        made = Sessions.of(names, times_s, inputs, outputs, cached, lasting, category, self.shared)
+        return replace(made, names=titles), notes
 
     def _hashed(
-        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None, clocked: bool
+        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
     ) -> tuple[Sessions, list[str]] | None:
         """By the blocks their prompts begin with: what many go on from is shared, what few do is a session."""
         block = _block_tokens(inputs, self.blocks)
@@ -204,7 +201,7 @@ class CallColumns:
             times_s = _assumed_times(session)
             notes.append(f"no times: the calls of a session are taken to come {ASSUMED_GAP_S:g} s apart on average")
         cached = np.minimum(matched * block, inputs)
-        return Sessions.of(session, times_s, inputs, outputs, cached, None, category, levels, clocked=clocked), notes
+        return Sessions.of(session, times_s, inputs, outputs, cached, None, category, levels), notes
 
 
 def _assumed_times(session: Ints) -> Floats:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.cores import beside
 from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
@@ -286,10 +285,8 @@ def workload_from_traces(
     told = [_notes(trace, relative) for trace in traces]
     notes = [note for of_trace in told for note in of_trace] + assumed
     reports = [_report(trace, of_trace, relative) for trace, of_trace in zip(traces, told, strict=True)]
-    with beside(2 if requests >= _WORTH_A_THREAD else 0) as call:
-        stamps = call(_stamps, traces, inputs, outputs, category, relative, most)
-        rows = _merge_equal(inputs, outputs, category, call)
-        arrivals, recorded, intervals = stamps()
+    arrivals, recorded, intervals = _stamps(traces, inputs, outputs, category, relative, most)
+    rows = _merge_equal(inputs, outputs, category)
     del inputs, outputs, category
     # of millions of requests every column counts
     for trace in traces:
@@ -346,10 +343,6 @@ def _stamps(
     return arrivals, whole.within(parts), counted.coarser(60.0)
 
 
-_WORTH_A_THREAD = 1_000_000
-"""Requests from which on their times are looked at on another core while their lengths are sorted."""
-
-
 def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[Any]]:
     """Of each request the place of its category among the names, as small whole numbers as hold them."""
     if not names or len(trace.category) != len(trace.inputs):
@@ -363,9 +356,8 @@ def _merge_equal(
     inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
-    call: Callable[..., Callable[[], Any]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Equal requests become one row; the law is the same and everything after it is faster. `call` is of :func:`beside`."""
+    """Equal requests become one row; the law is the same and everything after it is faster."""
     wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
     counts_alone = all(
         np.array_equal(column, np.rint(column)) for column in (inputs, outputs) if column.dtype.kind == "f"
@@ -377,11 +369,7 @@ def _merge_equal(
         for column, bits in ((inputs, wide), (category, narrow)):
             keys <<= bits
             keys |= _whole(column)
-        later = call(keys[keys.size // 2 :].sort)
-        keys[: keys.size // 2].sort()
-        later()
-        # this one finds two sorted runs, and merges them
-        keys.sort(kind="stable")
+        keys.sort()
         start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
         size, keys = keys.size, keys[start]
         category = keys & ((1 << narrow) - 1)
@@ -442,11 +430,10 @@ def _sessions(
         rows = slice(start, start + len(trace.inputs))
         start = rows.stop
         times = clock - (first if alike else clock.min()) if clock.size == len(trace.inputs) else None
-        clocked = complete and not relative
-        made = trace.calls.sessions(inputs[rows], outputs[rows], category[rows], times, clocked)
+        made = trace.calls.sessions(inputs[rows], outputs[rows], category[rows], times)
         if made is None:
             return None, [], False
-        found.append(made[0])
+        found.append(made[0] if complete and not relative else replace(made[0], start_s=None))
         notes += made[1]
     return joined(found), notes, relative
 

@@ -13,8 +13,6 @@ from planner.workload.trace import SHIFT_S, Stretches, Trace
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.workload.workload import Workload
-
     Floats = NDArray[np.float64]
 
 MOST_REQUESTS = 250_000
@@ -142,16 +140,18 @@ class Intervals:
             np.insert(weight, place, 1.0),
         )
 
-    def drawn(self, workload: Workload, deal: int = 0) -> Trace:
-        """Requests of a workload's law, as many in every interval as came, at times drawn evenly over it.
+    def drawn(
+        self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: NDArray[np.int64], deal: int = 0
+    ) -> Trace:
+        """Requests of a law, as many in every interval as came, at times drawn evenly over it.
 
         Every row of the law comes as often as its weight says (its inverse distribution function at even levels), in an order
         drawn with a fixed seed: how lengths and times go together is not known.
 
         Parameters
         ----------
-        workload
-            Gives the lengths.
+        input_tokens, output_tokens, weight, category
+            The law's rows, shape (rows,).
         deal
             Which of the draws.
 
@@ -170,16 +170,16 @@ class Intervals:
         place = np.repeat(np.arange(came.size), np.where(stretch >= 0, came, 0).astype(np.int64))
         times = cuts[place] + np.diff(cuts)[place] * rng.random(place.size)
         times = np.sort(times + (known.begin_s - known.start_s)[stretch[place]])
-        below = np.cumsum(workload.weight)
+        below = np.cumsum(weight)
         level = (rng.permutation(times.size) + 0.5) / max(times.size, 1)
         row = np.minimum(np.searchsorted(below, level * below[-1]), below.size - 1)
         if parts is None and times.size:
             times = times - times[0]
         return Trace(
             times,
-            workload.input_tokens[row],
-            workload.output_tokens[row],
-            workload.category[row],
+            input_tokens[row],
+            output_tokens[row],
+            category[row],
             None if parts is None else SHIFT_S,
             parts,
         )

@@ -64,7 +64,7 @@ class Sessions:
     shared
         Parts of prompts that sessions share, from the beginning of the prompt on.
     start_s
-        When each session starts on the clock of the requests [s], shape (sessions,); ``None`` = not known.
+        When each session starts on the clock of the requests [s], shape (sessions,); ``None`` = there is none.
     names
         What the log calls each session, in their order; empty where it does not.
     """
@@ -91,11 +91,9 @@ class Sessions:
         duration_s: Floats | None = None,
         category: Ints | None = None,
         shared: tuple[SharedPrefix, ...] = (),
-        names: tuple[str, ...] = (),
-        clocked: bool = False,
     ) -> Sessions:
         """Put calls into order; what they repeat, where not given or NaN, is the call before, prompt and answer, if the prompt
-        grew. `clocked` says that times of all sessions are of one clock."""
+        grew."""
         order = np.lexsort((times_s, session))
         _, number = np.unique(session, return_inverse=True)
         number = number[order].astype(np.int64)
@@ -119,8 +117,7 @@ class Sessions:
             np.full(calls, np.nan) if duration_s is None else duration_s[order].astype(np.float64),
             np.zeros(calls, dtype=np.int64) if category is None else category[order].astype(np.int64),
             tuple(SharedPrefix(s.group[order], s.tokens[order]) for s in shared),
-            begin if clocked else None,
-            names,
+            begin,
         )
 
     # --- what they are ---------------------------------------------------------------------------------------------

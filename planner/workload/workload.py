@@ -356,7 +356,9 @@ class Workload:
         if self.recorded is not None or self.intervals is None:
             return self.recorded
         if (key := f"trace {deal}") not in self._cache:
-            self._cache[key] = self.intervals.drawn(self, deal)
+            self._cache[key] = self.intervals.drawn(
+                self.input_tokens, self.output_tokens, self.weight, self.category, deal
+            )
         drawn: Trace = self._cache[key]
         return drawn
 

@@ -138,24 +138,18 @@ def _columns(workload: Workload, keep_ids: bool) -> dict[str, list[str]]:
     if trace is not None:
         columns = {"t_s": _numbers(trace.whole_times_s)}
         return columns | _lengths(workload, trace.input_tokens, trace.output_tokens, trace.category)
-    rows = np.arange(workload.rows)
-    requests = workload.provenance.requests
-    each = np.rint(workload.weight * (requests or 0)).astype(np.int64)
-    weights: dict[str, list[str]] = {}
-    if (
-        workload.provenance.exact
-        and requests is not None
-        and np.all(each > 0)
-        and int(each.sum()) == requests <= MOST_ROWS
-    ):
-        rows = np.repeat(np.arange(workload.rows), each)
-    else:
-        weights["weight"] = [f"{x:.10g}" for x in workload.weight.tolist()]
+    known = workload.provenance
+    rows, requests = np.arange(workload.rows), known.requests or 0
+    each = np.rint(workload.weight * requests).astype(np.int64)
+    law: dict[str, list[str]] = {}
     if not np.array_equal(workload.lower_tokens, workload.input_tokens + workload.output_tokens):
-        weights |= {"lower_tokens": _numbers(workload.lower_tokens), "total_tokens": _numbers(workload.total_tokens)}
-    return (
-        _lengths(workload, workload.input_tokens[rows], workload.output_tokens[rows], workload.category[rows]) | weights
-    )
+        law = {"lower_tokens": _numbers(workload.lower_tokens), "total_tokens": _numbers(workload.total_tokens)}
+    alone = known.exact and not law and workload.intervals is None and bool(np.all(each > 0))
+    if alone and int(each.sum()) == requests <= MOST_ROWS:
+        rows = np.repeat(rows, each)
+    else:
+        law["weight"] = [f"{x:.10g}" for x in workload.weight.tolist()]
+    return _lengths(workload, workload.input_tokens[rows], workload.output_tokens[rows], workload.category[rows]) | law
 
 
 MOST_ROWS = 1_000_000

@@ -199,17 +199,6 @@ def test_labels_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert bulk is not None and labels(bulk) == labels(by_row)
 
 
-def test_times_read_in_a_thread_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "seconds.csv"
-    file.write_text(FILES["seconds.csv"])
-    for most in (None, 50):
-        one, _ = import_files([(None, file)], ReadOptions(), most=most)
-        monkeypatch.setattr("planner.workload.importing._WORTH_A_THREAD", 1)
-        two, _ = import_files([(None, file)], ReadOptions(), most=most)
-        monkeypatch.undo()
-        assert one.digest == two.digest and one.trace() is not None
-
-
 LINES = [
     {"timestamp": 1715300000.25 + k, "input_tokens": 5 + k, "output_tokens": k % 3, "kind": "chat"} for k in range(40)
 ]

@@ -211,7 +211,7 @@ META = "# fleetopt-workload: 2\n"
         (META + "# counts: 1 2 x\n# counts_interval_s: 60\n" + PLAIN + "0,10,5\n1,1,1\n", r"w\.csv:2: counts: not numbers"),
         (META + "# counts: 1 2 3\n" + PLAIN + "0,10,5\n1,1,1\n", r"w\.csv:2: counts: not numbers"),
         (META + "# arrival_rate_per_s: -1\n" + PLAIN + "0,10,5\n1,1,1\n", r"w\.csv:2: arrival_rate_per_s"),
-        (META + "input_tokens,output_tokens,weight\n10,5,0.5\n10,5,x\n", r"w\.csv:4: 'x' is not a number >= 0"),
+        (META + "input_tokens,output_tokens,weight\n10,5,0.5\n10,5,x\n", r"w\.csv:4: weight 'x' is not a number >= 0"),
         (META + "input_tokens,output_tokens,weight\n10,5,0.5\n10,5\n", r"w\.csv:4: 2 columns instead of 3"),
         (META + "input_tokens,output_tokens,weight\n10,5,0\n", "the weights sum to zero"),
     ],

@@ -122,6 +122,11 @@ class Metadata:
                 result[level] = value
         return result
 
+    def stated_quantiles(self) -> dict[str, dict[float, float]]:
+        """Quantiles of the whole that the file states, by column [tokens]."""
+        found = {of: self.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
+        return {of: table for of, table in found.items() if table}
+
     def scv(self) -> tuple[float | None, float | None]:
         """Interarrival scv and its window [s], in any of the forms it was ever written in."""
         window = self.number("arrival_scv_window_s", "scv_window_s", "window_s")
