@@ -21,7 +21,6 @@ from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
-from planner.workload.compact import ENOUGH, MANY_ROWS, compact
 from planner.workload.pools import FleetMoments
 from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
@@ -29,6 +28,9 @@ from planner.workload.workload import Workload
 
 KV_BLOCK = 16
 """Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
+
+MANY_ROWS, FEWER_ROWS = 200_000, 50_000
+"""Different lengths above which a law is thinned, and how many are left: as many more help nobody."""
 
 REPORTED_LEVELS = (0.5, 0.9, 0.99)
 """Quantiles every prediction states, promised or not."""
@@ -471,7 +473,7 @@ def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
         raise InputError(
             "burst, surge, in_flight: not together with prefix caches that sessions fill", "Give --prefix-cache off."
         )
-    recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.path is not None)
+    recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.intervals is not None)
     return replace(asked, drawn=not recorded)
 
 
@@ -538,7 +540,7 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     rows = workload.rows
     # where every request has its own place in time, what follows the path needs them all
     if rows > MANY_ROWS and workload.recorded is None and workload.sessions is None:
-        workload = once(("few rows", id(workload)), lambda: (workload, compact(workload, *ENOUGH)))[1]
+        workload = once(("few rows", id(workload)), lambda: (workload, workload.fewer_rows(FEWER_ROWS)))[1]
         changes = (*changes, Remark("compacted", {"requests": rows, "rows": workload.rows}))
     if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
         raise InputError(

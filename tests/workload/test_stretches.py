@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from planner.methods.burst import PoolPath
+from planner.methods.stretches import MOST_DRAWS, Stretches, _shifts, stretches
 from planner.queueing.common_draws import numbered
 from planner.queueing.path import Followed, PathRequests
-from planner.workload.arrivals import arrivals_from_times
-from planner.workload.compact import compact
 from planner.workload.sending import Surge
-from planner.workload.stretches import MOST_DRAWS, Stretches, _shifts, stretches
 from planner.workload.trace import Trace
-from planner.workload.workload import Workload
 
 
 def _trace(size: int = 6000, seed: int = 3) -> Trace:
@@ -98,23 +95,6 @@ def test_copies_meet_each_other_evenly(copies: int, draws: int) -> None:
     assert shifts.shape == (draws, copies) and all(even(column) for column in shifts.T)
     inside = min(copies, draws - 1)
     assert all(even((shifts[:, j] - shifts[:, k]) % 1.0) for k in range(inside) for j in range(k))
-
-
-def test_short_outputs_of_a_compact_trace_are_as_short_as_they_were() -> None:
-    """The points of a compact law keep moments, and the shortest outputs count for little in them."""
-    rng = np.random.default_rng(9)
-    outputs = np.where(rng.random(20_000) < 0.4, rng.integers(3, 20, 20_000), rng.integers(100, 400, 20_000))
-    times = np.cumsum(rng.exponential(0.2, 20_000))
-    inputs = rng.integers(200, 4000, 20_000).astype(float)
-    recorded = Trace(times - times[0], inputs, outputs.astype(float), np.zeros(20_000, dtype=np.int64))
-    workload = Workload.from_arrays(inputs, outputs, arrivals=arrivals_from_times(times), recorded=recorded)
-    dealt = compact(workload, 100).trace()
-    assert dealt is not None
-    for level in (0.02, 0.1, 0.25):
-        # a token at outputs of 3 to 20
-        assert np.quantile(dealt.output_tokens, level) == pytest.approx(np.quantile(outputs, level), abs=1.0)
-    assert dealt.output_tokens.mean() == pytest.approx(outputs.mean(), rel=0.02)
-    assert np.corrcoef(dealt.input_tokens, dealt.output_tokens)[0, 1] == pytest.approx(0.0, abs=0.05)
 
 
 def _followed(found: Stretches, values: np.ndarray) -> Followed:
