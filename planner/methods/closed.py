@@ -5,11 +5,11 @@ from __future__ import annotations
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.errors import InputError
 from planner.methods.base import Method, PoolModel, Prediction, unstable
-from planner.methods.burst import PoolArrivals
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas
+from planner.predict.traffic import PoolTraffic
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload.pools import PoolLaw
@@ -56,7 +56,8 @@ class Closed(Method):
 
     name = "closed"
     summary = "closed form of mixed engines under Poisson arrivals and random routing"
-    shares_budget = guided = True
+    shares_budget = True
+    effort = 10
     feels_bursts = False
     caveat = (
         "method closed is a formula: Poisson arrivals and every replica chosen at random, whatever the trace and the gateway do; "
@@ -70,7 +71,7 @@ class Closed(Method):
         setup: ReplicaSetup,
         chunk: int,
         routing: Routing,
-        arrivals: PoolArrivals,
+        arrivals: PoolTraffic,
     ) -> ClosedPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         if not routing.by_rate_per_replica:

@@ -140,10 +140,10 @@ class FleetTraffic:
 
     @cached_property
     def window(self) -> tuple[float, float]:
-        """The part of the trace that is looked at [s]: all of it, or the busiest hour of a day."""
+        """The part of the trace that is looked at [s]: all of it, or the busiest hour of a day or of what is kept of one."""
         assert self.trace is not None
         times = self.trace.times_s
-        if float(times[-1]) <= LONG_S:
+        if float(times[-1]) <= LONG_S and self.trace.stretches is None:
             return 0.0, float(times[-1]) * (1.0 + 1.0 / max(times.size - 1, 1))
         count = np.searchsorted(times, times + HOUR_S) - np.arange(times.size)
         start = float(times[int(np.argmax(count))])

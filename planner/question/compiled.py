@@ -128,11 +128,7 @@ class Traffic:
         asked = (self.p_c, chunk, self.cached_share, self.route_on)
         key = ("moments", id(self.workload), repr(asked), self.sessions is None, self.shared_prefix, self.sending)
 
-        def made() -> FleetMoments:
-            drawn = self.sending.drawn_from(self.workload) if self.sending.drawn else None
-            return FleetMoments(self.workload, *asked, self.sessions, self.shared_prefix, drawn)
-
-        return once(key, made)
+        return once(key, lambda: FleetMoments(self.workload, *asked, self.sessions, self.shared_prefix))
 
 
 @dataclass(frozen=True, slots=True)
