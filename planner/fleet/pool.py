@@ -30,7 +30,7 @@ MAX_REPLICAS = 10**10
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
-TRIED = (0.8, 0.9, 0.96, 1.0, 1.06, 1.15, 1.35, 1.7)
+TRIED = (0.9, 1.0, 1.15, 1.5)
 """Numbers of replicas over the answer of which a plan tells what they would achieve."""
 
 
@@ -121,7 +121,7 @@ def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float
 
     No number of replicas is quicker than one that hardly anybody asks.
     """
-    prediction = model.idle(levels)
+    prediction = model.unloaded(levels)
 
     def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
         values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in asked]

@@ -178,7 +178,7 @@ class ReplayPool(PoolModel):
             self._known[key] = found
         return self._known[key]
 
-    def idle(self, quantiles: tuple[float, ...]) -> Prediction:
+    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
         key = ("idle", quantiles)
         if key not in self._known:

@@ -375,6 +375,8 @@ class Workload:
         order = np.lexsort((self.input_tokens, self.total_tokens))
         below = np.cumsum(self.weight[order])
         at = order[np.minimum(np.searchsorted(below, (np.arange(rows) + 0.5) / rows * below[-1]), self.rows - 1)]
+        # the longest stay: memory must have room for them
+        at[-1], at[-2] = order[-1], int(np.argmax(self.input_tokens))
         return self.rebuilt(
             self.input_tokens[at],
             self.output_tokens[at],
