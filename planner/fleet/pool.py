@@ -335,7 +335,8 @@ def smallest_pool(
 
     number: int | Shortfall = floor
     if promises.latency:
-        number = _bracketed(model, promises.latency, levels, floor, max(floor, math.ceil(start or 0.0)), keeps)
+        begin = max(floor, math.ceil(start or 0.0))
+        number = _bracketed(model, arrival_rate_per_s, promises.latency, levels, floor, begin, keeps)
         if isinstance(number, int) and not quick:
             number = _decided(number, floor, keeps)
     if isinstance(number, Shortfall):
@@ -350,6 +351,7 @@ def smallest_pool(
 
 def _bracketed(
     model: PoolModel,
+    rate: float,
     latency: Sequence[Promise],
     levels: tuple[float, ...],
     floor: int,
@@ -357,20 +359,19 @@ def _bracketed(
     keeps: Callable[[int], bool],
 ) -> int | Shortfall:
     """The smallest number that keeps the promises by what `keeps` says, from `start` on; at least `floor`."""
-    low, high, step = floor - 1, 0, 1
-    n = start
+    low, high, n, rise = floor - 1, 0, start, 0.1
+    beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
     while not high:
         if keeps(n):
             high = n
             break
         if low < start and (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
             return idle
-        beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
         if n >= beyond:
-            worst = when_idle(model, latency, levels)
-            assert worst is not None
-            return worst
-        low, n, step = n, min(n + max(step, n // 12), beyond), 2 * step
+            found = model.look(rate, n, levels)
+            worst = max(latency, key=lambda p: found.held(p.metric, p.quantile) / p.limit_s)
+            return Shortfall(worst, found.held(worst.metric, worst.quantile))
+        low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
     step = 1
     while high - low > 1:
         # from a start that does, down in growing steps until one does not

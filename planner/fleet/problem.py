@@ -132,6 +132,10 @@ class FleetProblem(SearchGrid):
         """A pool that a search has chosen, sized by all its requests, with its prediction."""
         least = int(self.least_replicas(pool.option, pool.law.moments))
         promises, rate = self.kept.only(self.promises), pool.arrival_rate_per_s
+        if self.fleet_promises:
+            # what one pool takes hangs on the others
+            told = pool.model.predict(rate, pool.size.replicas, self.levels)
+            return replace(pool, size=replace(pool.size, prediction=told))
         size = smallest_pool(pool.model, rate, promises, least, self.levels, pool.size.replicas)
         assert isinstance(size, PoolSize)
         if not bare:

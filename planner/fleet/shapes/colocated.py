@@ -381,12 +381,12 @@ class _ColocatedShape(Shape):
         if not found.pools:
             raise infeasible(problem, found)
         names, bare = pool_names(len(found.pools)), question.search.bare
-        decided = found.pools if question.promises.of_fleet else [problem.decided(p, bare) for p in found.pools]
+        decided = [problem.decided(p, bare) for p in found.pools]
         fleet = Colocated(question, [replace(p, name=n) for p, n in zip(decided, names, strict=True)])
         one = found.one_pool
         baseline = None
         if len(found.pools) > 1 and one is not None:
-            baseline = Colocated(question, [one if question.promises.of_fleet else problem.decided(one, bare)])
+            baseline = Colocated(question, [problem.decided(one, bare)])
         return Solved(
             fleet,
             _report(problem, found, fleet),

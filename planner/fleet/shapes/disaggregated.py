@@ -24,6 +24,7 @@ from planner.fleet.pool import (
     PoolSize,
     Shortfall,
     broken,
+    evaluate_pool,
     gpus_by_type,
     prefix_cache,
     smallest_pool,
@@ -238,17 +239,27 @@ class Disaggregated(Fleet):
         assert self.decode is not None
         return _in_replicas(self.decode, self.decode_option)
 
+    def look(self, fleet_rate_per_s: float) -> list[Prediction]:
+        """See :meth:`planner.fleet.fleet.Fleet.look`."""
+        first, second = self.pair(fleet_rate_per_s, self.counts[0], self.counts[-1], quick=True)
+        return [first] if second is None else [first, second]
+
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
         first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1])
         return [first] if second is None else [first, second]
 
     def pair(
-        self, rate_per_s: float, prefills: int, decodes: int, levels: tuple[float, ...] | None = None
+        self,
+        rate_per_s: float,
+        prefills: int,
+        decodes: int,
+        levels: tuple[float, ...] | None = None,
+        quick: bool = False,
     ) -> tuple[Prediction, Prediction | None]:
         """Both pools at a rate of the fleet; E2E of whole requests stands with the decode pool (the prefill's without one)."""
         levels = self.levels if levels is None else levels
-        first = self.prefills.predict(rate_per_s, prefills, levels)
+        first = evaluate_pool(self.prefills, rate_per_s, prefills, levels, quick)
         if self.decode is None:
             return replace(first, e2e_s=first.ttft_s), None
         behind = _in_replicas(self.decode.beside(prefills * self.prefill_option.copies), self.decode_option)
@@ -256,7 +267,7 @@ class Disaggregated(Fleet):
             load = rate_per_s * self.decode_share / (decodes * behind.capacity_per_s)
             return first, replace(unstable(levels, load), load=load)
         behind.joint = bool(self.promises.joint)
-        return first, behind.predict(rate_per_s * self.decode_share, decodes, levels)
+        return first, evaluate_pool(behind, rate_per_s * self.decode_share, decodes, levels, quick)
 
     def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size_of`; both pools are sized where a promise is about both."""
@@ -319,26 +330,28 @@ class Disaggregated(Fleet):
         """See :meth:`planner.fleet.fleet.Fleet.size`."""
         return self.sizes(fleet_rate_per_s, self.promises)
 
-    def sizes(self, rate_per_s: float, promises: Promises) -> list[PoolSize] | Shortfall:
-        """The cheapest numbers of replicas that keep other promises."""
+    def sizes(self, rate_per_s: float, promises: Promises, quick: bool = False) -> list[PoolSize] | Shortfall:
+        """The cheapest numbers of replicas that keep other promises; by a sample of the requests where it is to be `quick`."""
         ttft, tpot, e2e = (
             tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
         both = (*e2e, *promises.joint)
-        first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), levels=self.levels)
+        quick = quick and self.decode is not None
+        first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), levels=self.levels, quick=quick)
         if isinstance(first, Shortfall):
             return first
         if self.decode is None:
             return self._without_decode(rate_per_s, first, promises, ttft, e2e)
-        second = smallest_pool(self.decodes, rate_per_s * self.decode_share, promises.only(tpot), levels=self.levels)
+        rate = rate_per_s * self.decode_share
+        second = smallest_pool(self.decodes, rate, promises.only(tpot), levels=self.levels, quick=quick)
         if isinstance(second, Shortfall):
             return second
-        return self._for_end_to_end(rate_per_s, first, second, both)
+        return self._for_end_to_end(rate_per_s, first, second, both, quick)
 
     def least_cost(self) -> float:
         """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
         ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
-        first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), levels=self.levels)
+        first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), levels=self.levels, quick=True)
         if isinstance(first, Shortfall):
             return math.inf
         cost = self.prefill_option.price.least_cost_usd_per_hour(first.replicas)
@@ -369,22 +382,30 @@ class Disaggregated(Fleet):
         return [PoolSize(again.replicas, held, Remark("promise", {"promise": missed.label}))]
 
     def _for_end_to_end(
-        self, rate: float, first: PoolSize, second: PoolSize, promises: Sequence[Promise]
+        self, rate: float, first: PoolSize, second: PoolSize, promises: Sequence[Promise], quick: bool
     ) -> list[PoolSize] | Shortfall:
         """From the sizes that keep TTFT and TPOT to the cheapest that also keep what both make: every pair on the frontier."""
         known: dict[tuple[int, int], Prediction] = {}
 
         def at(prefills: int, decodes: int) -> Prediction:
             if (prefills, decodes) not in known:
-                found = self.pair(rate, prefills, decodes)[1]
+                found = self.pair(rate, prefills, decodes, quick=True)[1]
                 assert found is not None
                 known[prefills, decodes] = found
             return known[prefills, decodes]
 
+        def told(prefills: int, decodes: int) -> tuple[Prediction, Prediction]:
+            one, other = self.pair(rate, prefills, decodes, quick=quick)
+            assert other is not None
+            return one, other
+
+        if quick and not promises:
+            return [first, second]
         base = at(first.replicas, second.replicas)
         missed = broken(base, promises)
         if missed is None:
-            return [first, replace(second, prediction=base)]
+            one, other = told(first.replicas, second.replicas)
+            return [replace(first, prediction=one), replace(second, prediction=other)]
         idle = self.decodes.unloaded(self.levels)
         if (hopeless := broken(idle, promises)) is not None:
             return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
@@ -397,9 +418,11 @@ class Disaggregated(Fleet):
             return Shortfall(missed, base.held(missed.metric, missed.quantile))
         n, decodes = cheapest
         why = Remark("promise", {"promise": missed.label})
-        one = first if n == first.replicas else PoolSize(n, self.prefills.predict(rate, n, self.levels), why)
-        binding = second.binding if decodes == second.replicas else why
-        return [one, PoolSize(decodes, at(n, decodes), binding)]
+        ones, others = told(n, decodes)
+        return [
+            PoolSize(n, ones, first.binding if n == first.replicas else why),
+            PoolSize(decodes, others, second.binding if decodes == second.replicas else why),
+        ]
 
     def _cheapest_pair(self, least_p: int, least_d: int, keeps: Callable[[int, int], bool]) -> tuple[int, int] | None:
         """The cheapest numbers of prefill and decode replicas that keep a promise which both can help to keep; ``None`` where
@@ -442,7 +465,7 @@ class Disaggregated(Fleet):
             band = max(self.prefill_option.profile.band, self.decode_option.profile.band)
             for sign in (-1.0, 1.0):
                 scale = max(1.0 + sign * band, 0.05)
-                found = self.sizes(self.rate * scale, self.promises.tightened(scale))
+                found = self.sizes(self.rate * scale, self.promises.tightened(scale), quick=True)
                 counts = None if isinstance(found, Shortfall) else (found[0].replicas, found[-1].replicas)
                 self._bands.append(counts)
         low, high = (None if b is None else b[k] for b in self._bands)
@@ -634,7 +657,7 @@ class _DisaggregatedShape(Shape):
         for least, fleet in sorted(fleets, key=lambda pair: pair[0]):
             if best is not None and least >= best.cost_usd_per_hour:
                 break
-            sizes = fleet.size(question.traffic.rate_per_s)
+            sizes = fleet.sizes(question.traffic.rate_per_s, fleet.promises, quick=True)
             if isinstance(sizes, Shortfall):
                 shortfalls.append(sizes)
                 continue
@@ -645,6 +668,10 @@ class _DisaggregatedShape(Shape):
                 best, too_large = (fleet, too_large) if fits else (best, fleet)
         if best is None:
             raise _infeasible(question, stock, shortfalls, refused, too_large)
+        sizes = best.size(question.traffic.rate_per_s)
+        if isinstance(sizes, Shortfall):
+            raise unkept(sizes, "disaggregated: ", "idle pools need", [])
+        best.with_sizes(sizes)
         cost, count = best.cost_usd_per_hour, len(pairs)
         return Solved(
             best, SearchReport(count, count, cost, 0.0, f"{count} pair{'s' if count != 1 else ''} of engines, all P:D")
