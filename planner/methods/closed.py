@@ -17,6 +17,9 @@ from planner.workload.pools import PoolLaw
 WAITING = 0.002
 """Share of requests that wait for a slot or for memory from which their waits are in P99 TTFT, which is rough then."""
 
+ATTENTION = 0.12
+"""Share of attention in the time of prefill from which a long prompt delays those behind it by more than its length says."""
+
 
 class ClosedPool(PoolModel):
     """See :class:`planner.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at rate / R."""
@@ -24,6 +27,8 @@ class ClosedPool(PoolModel):
     def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
         self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)
         self.bound_by = self._replica.limit.binding
+        cost = self._replica.engine.cost
+        self._attention = cost.alpha / max(cost.b + cost.c + cost.alpha, 1e-300)
 
     @property
     def capacity_per_s(self) -> float:
@@ -35,7 +40,13 @@ class ClosedPool(PoolModel):
         at = self._replica.at(arrival_rate_per_s / replicas)
         if at.load >= 1.0:
             return unstable(quantiles, at.load)
-        waiting = at.wait_probability > WAITING
+        warnings = []
+        if at.wait_probability > WAITING:
+            warnings.append("requests wait for slots or KV memory: their TTFT is rough in closed form")
+        if self._attention > ATTENTION:
+            warnings.append(
+                "attention takes much of prefill: a long prompt stretches all iterations, which is not followed"
+            )
         return Prediction(
             quantiles=quantiles,
             ttft_s=at.quantiles("ttft_s", quantiles),
@@ -45,8 +56,8 @@ class ClosedPool(PoolModel):
             slot_occupancy=min(at.running_mean / self.slots, 1.0),
             mean_running=at.running_mean,
             wait_probability=at.wait_probability,
-            warnings=("requests wait for slots or KV memory: their TTFT is rough in closed form",) if waiting else (),
-            reliable=not waiting,
+            warnings=tuple(warnings),
+            reliable=not warnings,
             together=Together.of(at.ttft_s, at.tpot_s, at.e2e_s) if self.joint else None,
         )
 

@@ -137,9 +137,9 @@ def backlog_grid(room: Array, knee: Array, top: Array) -> Array:
 
 
 def backlog_top(moments: Moments, room: Array, load: Array) -> Array:
-    """Where the grid ends [tokens]: seven times the mean of the M/G/1 backlog beyond the longest prompts."""
+    """Where the grid ends [tokens]: ten times the mean of the M/G/1 backlog beyond the longest prompts."""
     mean = load / (1.0 - load) * moments.mean_prefill2 / (2.0 * moments.mean_prefill)
-    return room + 1.5 * moments.max_prefill + 7.0 * (mean + 0.5 * room)
+    return room + 1.5 * moments.max_prefill + 10.0 * (mean + 0.5 * room)
 
 
 def transitions(sums: PromptSums, grid: Array, left_over: Array, counts: Array, clump: float | None = None) -> Array:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
-from planner.queueing.reuse import own_tokens
+from planner.queueing.prefix import own_tokens
 
 Array = NDArray[np.float64]
 
@@ -265,6 +265,19 @@ class Engine:
     kv_tokens: float
 
 
+def mixed_model(replicas: Replicas) -> IterationModel:
+    """The iteration model of replicas with mixed batching.
+
+    Raises
+    ------
+    InputError
+        If they are others.
+    """
+    if replicas.engine != "mixed" or not isinstance(replicas.iteration, IterationModel):
+        raise InputError(f"engine {replicas.engine}: these closed forms know mixed batching alone")
+    return replicas.iteration
+
+
 def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
     """The closed forms' view of one of the replicas; the host's time per request is spread over its decodes.
 
@@ -273,9 +286,7 @@ def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
     InputError
         If the engine is not mixed batching under a finite token budget, or an iteration takes no time.
     """
-    iteration = replicas.iteration
-    if replicas.engine != "mixed" or not isinstance(iteration, IterationModel):
-        raise InputError(f"engine {replicas.engine!r}: these closed forms know mixed batching alone")
+    iteration = mixed_model(replicas)
     if not (1.0 <= replicas.token_budget < math.inf and replicas.slots >= 1.0 and replicas.kv_tokens > 0.0):
         raise InputError("token_budget must be finite and >= 1, slots >= 1 and kv_tokens > 0")
     if not iteration.t0 + iteration.w + iteration.b + iteration.c > 0.0:

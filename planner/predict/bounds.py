@@ -13,10 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.errors import InputError
-from planner.iteration.model import IterationModel
 from planner.predict.backlog import PromptSums, fixed_count_backlog
-from planner.predict.batch import Engine, Lengths, engine_of
+from planner.predict.batch import Engine, Lengths, engine_of, mixed_model
 from planner.predict.records import Replicas
 
 Array = NDArray[np.float64]
@@ -235,14 +233,13 @@ def idle_latency(lengths: Lengths, replicas: Replicas) -> tuple[Array, Array]:
 
     Examples
     --------
+    >>> from planner.iteration.model import IterationModel
     >>> engine = Replicas(1, IterationModel(t0=2e-3, b=1e-5), token_budget=512.0)
     >>> ttft, tpot = idle_latency(Lengths([1024.0], [11.0], [1.0], [0.0]), engine)
     >>> round(float(ttft[0]), 6), round(float(tpot[0]), 6)
     (0.01424, 0.00201)
     """
-    model = replicas.iteration
-    if replicas.engine != "mixed" or not isinstance(model, IterationModel):
-        raise InputError(f"engine {replicas.engine!r}: these closed forms know mixed batching alone")
+    model = mixed_model(replicas)
     new, past = lengths.new_tokens, lengths.cached_share * lengths.input_tokens
     chunk = np.minimum(new, replicas.token_budget)
     full = np.maximum(np.ceil(new / np.maximum(chunk, 1e-300)) - 1.0, 0.0)
@@ -266,10 +263,9 @@ def decode_s(replicas: Replicas, sequences: ArrayLike, context: ArrayLike) -> Ar
 
     Examples
     --------
+    >>> from planner.iteration.model import IterationModel
     >>> float(decode_s(Replicas(1, IterationModel(t0=8e-3, h=0.65e-3)), 16.0, 0.0))
     0.0184
     """
-    if not isinstance(replicas.iteration, IterationModel):
-        raise InputError("the iterations of a slots engine are given as they are")
     n, k = np.asarray(sequences, dtype=np.float64), np.asarray(context, dtype=np.float64)
-    return np.asarray(replicas.iteration.time(n, n * k, context_max=k), dtype=np.float64)
+    return np.asarray(mixed_model(replicas).time(n, n * k, context_max=k), dtype=np.float64)

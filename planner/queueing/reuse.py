@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.queueing.prefix import own_tokens as own_tokens
+
 Floats = NDArray[np.float64]
 
 GAPS = 60
@@ -42,33 +44,6 @@ FEW_CLASSES = 4
 
 TILT = 20.0
 """Exponential tilt over the length of the transform: what is aliased weighs exp(-TILT) (Grubel and Hermesmeier 1999)."""
-
-
-def own_tokens(prompt_tokens: Floats, shared_prefix: float) -> Floats:
-    """What requests keep of their prompts for themselves where every longer prompt begins with `shared_prefix` tokens, which
-    memory keeps once; same shape as `prompt_tokens` [tokens].
-
-    Examples
-    --------
-    >>> own_tokens(np.array([900.0, 100.0]), 256.0).tolist()
-    [644.0, 100.0]
-    """
-    if shared_prefix <= 0.0:
-        return prompt_tokens
-    return np.where(prompt_tokens > shared_prefix, prompt_tokens - shared_prefix, prompt_tokens)
-
-
-def found_share(prompt_tokens: Floats, share: Floats, shared_prefix: float) -> Floats:
-    """Share of prompts that a cache supplies where `share` of each repeats and the longer ones begin with `shared_prefix`
-    tokens that all have: the larger of the two; all of one shape [1].
-
-    Examples
-    --------
-    >>> found_share(np.array([1000.0, 1000.0, 100.0]), np.array([0.1, 0.5, 0.1]), 256.0).tolist()
-    [0.256, 0.5, 0.1]
-    """
-    own = own_tokens(prompt_tokens, shared_prefix)
-    return share if own is prompt_tokens else np.maximum(share, 1.0 - own / np.maximum(prompt_tokens, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

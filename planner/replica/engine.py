@@ -21,7 +21,7 @@ from planner.iteration.speculation import Speculation
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
-from planner.queueing.reuse import own_tokens
+from planner.queueing.prefix import own_tokens
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating

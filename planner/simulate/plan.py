@@ -20,7 +20,7 @@ from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
 from planner.methods.sessions import SessionPool
 from planner.promise import GOODPUT
-from planner.queueing.reuse import found_share
+from planner.queueing.prefix import found_share
 from planner.record import Record
 from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival

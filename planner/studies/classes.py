@@ -13,7 +13,7 @@ from planner.plans import Plan
 from planner.promise import Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import PlanInputs
-from planner.queueing.reuse import own_tokens
+from planner.queueing.prefix import own_tokens
 from planner.record import Record
 from planner.workload.combine import mix
 from planner.workload.workload import Workload

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
 from planner.kept import once
-from planner.queueing.reuse import found_share
+from planner.queueing.prefix import found_share
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
