@@ -1,4 +1,4 @@
-r"""Waiting times of M/G/c from two moments: FleetOpt, Cosmetatos, Kimura, Whitt, side by side with the same arguments.
+r"""Waiting times of M/G/c from two moments: FleetOpt, Kimura, Whitt, side by side with the same arguments.
 
 Read them through `planner.queueing.mgc`, which adds the methods that need the whole service law.
 """
@@ -174,118 +174,6 @@ def wait_quantile_fleetopt(
     return as_result(_exponential_tail(log_wait, conditional, q))
 
 
-def mean_wait_cosmetatos(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    *,
-    law: ServiceLaw | None = None,
-) -> Any:
-    r"""Mean wait of Cosmetatos: between M/M/c and M/D/c.
-
-    .. math:: E[W] = C_s^2 E[W]_{M/M/c} + (1 - C_s^2) E[W]_{M/D/c}, \qquad
-        E[W]_{M/D/c} = \tfrac12 (1 + \xi) E[W]_{M/M/c}, \quad
-        \xi = (1-\rho)(c-1)\frac{\sqrt{4+5c}-2}{16 \rho c}
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
-    law : ServiceLaw, optional
-        The whole service law; scaled to `service_time`.
-
-    Returns
-    -------
-    float or array
-        Mean wait in the queue [s]; inf where lambda E[S] >= c. Exact for c = 1 and
-        for M/M/c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    G. P. Cosmetatos, Oper. Res. Quart. 27 (1976) 615 (doi:10.1057/jors.1976.124). xi is kept in [0, 1].
-
-    Examples
-    --------
-    >>> round(mean_wait_cosmetatos(3.4, 1.0, 4, 0.0), 4)
-    0.5882
-    """
-    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv, law=law)
-    a, _, markovian = markovian_wait(lam, s, c)
-    deterministic = 0.5 * (1.0 + deterministic_excess(c, a))
-    with np.errstate(invalid="ignore"):
-        # above C_s^2 = 1 the extrapolation falls below M/D/c and then below 0 where xi > 0: not below M/M/c
-        return as_result(
-            markovian
-            * np.where(
-                scv <= 1.0, scv + (1.0 - scv) * deterministic, np.maximum(scv - (scv - 1.0) * deterministic, 1.0)
-            )
-        )
-
-
-def wait_quantile_cosmetatos(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    quantile: npt.ArrayLike = 0.99,
-    *,
-    law: ServiceLaw | None = None,
-) -> Any:
-    r"""Wait quantile from Cosmetatos' mean: an exponential wait of those who wait.
-
-    .. math:: W_q = \frac{E[W]_{Cosmetatos}}{C} \ln\frac{C}{1-q}
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0. Replaced by that of `law` when given.
-    quantile : float or array
-        Quantile q [1]; 0 <= q < 1.
-    law : ServiceLaw, optional
-        The whole service law; scaled to `service_time`.
-
-    Returns
-    -------
-    float or array
-        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Exact for M/M/c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    As `mean_wait_cosmetatos`.
-
-    Examples
-    --------
-    >>> round(wait_quantile_cosmetatos(3.4, 1.0, 4, 0.0), 4)
-    3.6122
-    """
-    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile, law=law)
-    mean = np.asarray(mean_wait_cosmetatos(lam, s, c, scv))
-    return as_result(_exponential_from_mean(lam, s, c, mean, q))
-
-
 def mean_wait_kimura(
     arrival_rate: npt.ArrayLike,
     service_time: npt.ArrayLike,
@@ -298,7 +186,7 @@ def mean_wait_kimura(
 
     .. math:: E[W] = (1 + C_s^2) \left[\frac{1 - C_s^2}{E[W]_{M/D/c}} + \frac{2 C_s^2}{E[W]_{M/M/c}}\right]^{-1}
 
-    with Cosmetatos' :math:`E[W]_{M/D/c}` (`mean_wait_cosmetatos`).
+    with Cosmetatos' :math:`E[W]_{M/D/c}`.
 
     Parameters
     ----------

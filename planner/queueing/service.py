@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,33 +30,6 @@ class TwoPhases:
     rate_1: float
     rate_2: float
     onward: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Service as a row of exponential phases, of which each may lead to the next.
-
-    Parameters
-    ----------
-    start
-        Probabilities of starting in each phase [1].
-    rates
-        Rates of the phases [1/mean service time].
-    onward
-        Probabilities that a phase is followed by the next instead of departure [1]; 0 of the last.
-    """
-
-    start: tuple[float, ...]
-    rates: tuple[float, ...]
-    onward: tuple[float, ...]
-
-    @classmethod
-    def erlangs(cls, classes: Sequence[tuple[float, float, int]]) -> Phases:
-        """Classes of requests, each of Erlang's law: probability [1], mean [mean service times] and stages."""
-        start = [p if j == 0 else 0.0 for p, _, stages in classes for j in range(stages)]
-        rates = [stages / mean for _, mean, stages in classes for _ in range(stages)]
-        onward = [float(j + 1 < stages) for _, _, stages in classes for j in range(stages)]
-        return cls(tuple(start), tuple(rates), tuple(onward))
 
 
 def two_phases(scv: float, third: float) -> TwoPhases | None:
@@ -96,8 +69,6 @@ class ServiceLaw:
         x [mean service times] -> (P(S > x), E[S; S > x], E[S^2; S > x]), elementwise.
     phases
         The same law as one or two exponential phases, where it is one: exact results exist then.
-    three
-        The same law as three of them, where it is one: exact results exist for few servers.
 
     Examples
     --------
@@ -114,7 +85,6 @@ class ServiceLaw:
     third: float
     partial_moments: type_partial_moments
     phases: TwoPhases | None = None
-    three: Phases | None = None
 
     def survival(self, x: npt.ArrayLike) -> type_array:
         """P(S/E[S] > x) for x in mean service times [1]."""
@@ -190,12 +160,9 @@ class ServiceLaw:
             two = TwoPhases(1.0, 1.0, 1.0)
         elif p.size == 2:
             two = TwoPhases(float(p[0]), float(1.0 / m[0]), float(1.0 / m[1]))
-        three = None
-        if p.size == 3:
-            three = Phases.erlangs([(share, mean_of, 1) for share, mean_of in zip(p.tolist(), m.tolist(), strict=True)])
         name = "exponential" if p.size == 1 else "hyperexponential"
         scv, third = float(2.0 * p @ m**2 - 1.0), float(6.0 * p @ m**3)
-        return cls(name, mean, scv, third, partial, two, three)
+        return cls(name, mean, scv, third, partial, two)
 
     @classmethod
     def from_samples(cls, values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> ServiceLaw:

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from planner.iteration.model import IterationModel
-from planner.queueing.mixed.replica import COLD_AFTER_S
+from planner.predict.closed import COLD_AFTER_S
 from planner.simulate.tables import ArrivalQueue, RequestTable, sum_of_larger
 
 TABLE = 1 << 16

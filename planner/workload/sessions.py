@@ -16,7 +16,6 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.queueing.reuse import SessionTable
     from planner.workload.trace import Stretches
 
     Floats = NDArray[np.float64]
@@ -210,28 +209,6 @@ class Sessions:
             for name in _COLUMNS
         }
         return cls(**own, shared=shared)
-
-    @cached_property
-    def table(self) -> SessionTable:
-        """What any cache finds of them again, tabulated once."""
-        from planner.queueing.reuse import SessionTable, SharedItems
-
-        own = self.shared_tokens
-        items = []
-        for level in self.shared:
-            used = level.group >= 0
-            _, place = np.unique(level.group[used], return_inverse=True)
-            count = np.bincount(place)
-            items.append(SharedItems(count / self.calls, np.bincount(place, level.tokens[used]) / count))
-        return SessionTable(
-            self.session,
-            self.times_s,
-            self.times_s + np.nan_to_num(self.duration_s),
-            np.maximum(self.input_tokens - own, 0.0) + self.output_tokens,
-            np.maximum(self.cached_tokens - own, 0.0),
-            items,
-            self.output_tokens,
-        )
 
     # --- changed ---------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.queueing.memory import slot_law
-from planner.queueing.reuse import own_tokens
+from planner.queueing.prefix import own_tokens
 from planner.remarks import Remark
 from planner.replica.engine import (
     MAX_NUM_SEQS_LIMIT,
