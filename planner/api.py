@@ -556,7 +556,7 @@ def simulate(
     growth: Literal["users", "use"] | None = None,
     surge: str | None = None,
     in_flight: int | None = None,
-    verify_with: Literal["kernel", "python"] = "kernel",
+    verify_with: str = "kernel",
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate a fleet and judge every promise: holds, fails, or cannot tell.

@@ -155,9 +155,10 @@ def _measured(played: Played, engines: PoolEngines, whole: bool) -> _Measured:
         done = np.sort(run.done_s[np.isfinite(run.done_s)])
         first = float(run.sent_s.min())
         lasted = max(float(done[-1]) - first, 1e-9)
-        span = float(run.sent_s.max()) - first
+        # sessions that began go on after the last has begun
+        span = float(run.sent_s.max()) - first if sent.requests.following is None else sent.span_s
         came = (run.sent_s.size - 1) / span if span > 0.0 else math.nan
-        edges = np.linspace(*np.quantile(run.sent_s[rows], (0.0, 1.0)), 11)
+        edges = np.linspace(float(run.sent_s[rows].min()), float(run.sent_s[rows].max()), 11)
         if edges[-1] > edges[0]:
             rates = scale * np.diff(np.searchsorted(done, edges)) / np.diff(edges)
     busy, running = (
@@ -219,14 +220,15 @@ def account(sent: Sent, run: Run) -> dict[str, float]:
     """What clients met: rates and shares of what counts; of prompt tokens, what was found on the GPU and in host memory."""
     requests = sent.requests
     counts = np.arange(requests.size) >= WARM_UP * requests.size if requests.weight is None else requests.weight > 0.0
-    start, end = float(run.sent_s[counts].min()), float(run.sent_s.max())
-    lasted = max(end - start, 1e-9)
     attempts, wanted = max(float(run.attempts[counts].sum()), 1.0), float(counts.sum())
+    lasted = max(sent.span_s * wanted / requests.size, 1e-9)
+    start = float(run.sent_s[counts].min())
+    served = counts & np.isfinite(run.done_s) if sent.apart else (run.done_s >= start) & (run.done_s <= start + lasted)
     answered = counts & np.isfinite(run.first_s)
     prompts = max(float(requests.input_tokens[answered].sum()), 1.0)
     return {
         "demand_per_s": wanted / lasted,
-        "goodput_per_s": float(((run.done_s >= start) & (run.done_s <= end)).sum()) / lasted,
+        "goodput_per_s": float(served.sum()) / lasted,
         "rejected_share": float(run.rejected[counts].sum()) / attempts,
         "given_up_share": float(run.given_up[counts].sum()) / attempts,
         "amplification": attempts / max(wanted, 1.0),

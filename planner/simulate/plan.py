@@ -25,7 +25,7 @@ from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
 from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
-from planner.predict.records import Clients, Requests
+from planner.predict.records import Clients
 from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.record import Record
@@ -33,7 +33,7 @@ from planner.simulate.pool import simulate, simulate_pair
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
 from planner.simulate.seeds import MOST_RUNS, seeds_of
-from planner.simulate.traffic import SampledTraffic, Sent, Traffic, cached_tokens, whole_tokens
+from planner.simulate.traffic import SampledTraffic, Sent, Traffic, cached_tokens, requests_of, whole_tokens
 from planner.simulate.verify import (
     CANNOT_TELL,
     FAILS,
@@ -308,12 +308,9 @@ class LaidTraffic:
         )
         trace, row = traffic.own.trace, laid.row
         inputs = whole_tokens(trace.input_tokens, "input_tokens")
-        columns = (
-            inputs,
-            whole_tokens(trace.output_tokens, "output_tokens"),
-            cached_tokens(inputs, traffic.own.cached_share),
-        )
-        requests = Requests(laid.times_s, *(c[row].astype(np.float64) for c in columns), laid.key, weight=laid.weight)
+        cached = cached_tokens(inputs, traffic.own.cached_share)
+        lengths = inputs, whole_tokens(trace.output_tokens, "output_tokens"), cached
+        requests = requests_of(laid.times_s, lengths, row, laid.key, laid.weight)
         surge = traffic.fleet.sending.surge
         apart = laid.weight is not None and (self.whole or surge is not None)
         return Sent(requests, laid.span_s, laid.replicas if self.spread else replicas, apart)
@@ -515,18 +512,23 @@ class _Runs:
                 "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
             )
         first, second = pair_engines(fleet)
-        model = fleet.prefill
+        # a trace that is replayed has requests of its own
         sessions = fleet.question.traffic.sessions if source.load.trace is None else None
-        followed = sessions is not None and isinstance(model, SessionPool)
+        cache = fleet.prefill.cache if isinstance(fleet.prefill, SessionPool) and sessions is not None else None
+        traffic: Traffic
+        if cache is None or sessions is None:
+            cache, traffic = None, source.of(0, second, seeds, spread=False)
+        else:
+            traffic = self._calls(sessions, source.rate_per_s)
         found = simulate_pair(
-            self._calls(sessions, source.rate_per_s) if followed else source.of(0, second, seeds, spread=False),
+            traffic,
             first,
             second,
             fleet.transfer_s,
             seeds=seeds,
             quantiles=quantiles,
             clients=self._clients(1.0),
-            cache=model.cache if followed else None,
+            cache=cache,
             program=self.program,
             progress=self._tell(names[-1]),
         )

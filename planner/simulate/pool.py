@@ -211,7 +211,7 @@ def _in_steps(engines: PoolEngines, requests: Requests, seed: int) -> Requests:
     unit = engines.tokens_per_step
     inputs = np.maximum(np.rint(requests.input_tokens / unit), 1.0)
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
-    steps = engines.speculation.draw_steps(requests.output_tokens - 1.0, rng)
+    steps = engines.speculation.draw_steps(requests.output_tokens - 1.0, rng).astype(np.float64)
     return replace(
         requests,
         input_tokens=inputs,
