@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from planner.iteration.model import IterationModel
 from planner.simulate.fast import MixedReplica
 from planner.simulate.tables import RequestTable
+
+from planner.iteration.model import IterationModel
 
 ITERATIONS = 200_000
 PARTS = 10

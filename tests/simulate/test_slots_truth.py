@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from planner.iteration.model import IterationModel
 from planner.simulate.drive import drive
 from planner.simulate.slots import SlotReplica
-from planner.simulate.statistics import batch_means
 from planner.simulate.tables import RequestTable
+
+from planner.iteration.model import IterationModel
+from planner.simulate.statistics import batch_means
 
 REQUESTS = 60_000
 
