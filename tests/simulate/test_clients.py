@@ -163,7 +163,7 @@ def test_a_plan_of_sessions_holds_in_the_simulation() -> None:
     assert plan.caches is not None and found.clients is not None
     facts: Any = plan.caches["all"]
     assert found.clients["cached_share"] == pytest.approx(facts["cached_share"], abs=0.05)
-    assert found.clients["demand_per_s"] == pytest.approx(15.0, rel=0.03)
+    assert found.clients["demand_per_s"] == pytest.approx(15.0, rel=0.08)
     assert found.quantile("ttft_s", 0.9).value < plan.pools[0].quantile("ttft_s", 0.99)
 
 
