@@ -27,7 +27,6 @@ from planner.routing import find_routing
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic
-from planner.workload.compact import compact
 from planner.workload.formats.base import ReadOptions
 from planner.workload.importing import import_files
 from planner.workload.pools import FleetMoments, State
@@ -76,7 +75,7 @@ class Law:
     def __init__(self, workload: Workload) -> None:
         recorded = workload.trace()
         assert recorded is not None
-        self.recorded, self.kept = recorded, compact(workload, 200)
+        self.recorded, self.kept = recorded, workload
         law = FleetMoments(self.kept).law(State(0.0), State(self.kept.max_total))
         assert law is not None
         self.law = law

@@ -37,7 +37,7 @@ DATA = (".yaml", ".yml")
 
 SINCE = {
     "routing by load in closed form": "queueing/mixed/two_choices.py queueing/mixed/in_turn.py queueing/common_*.py routing.py",
-    "bursts along the traffic's own path": "queueing/path.py queueing/held_back.py workload/stretches.py workload/path.py",
+    "bursts along the traffic's own path": "queueing/path.py queueing/held_back.py */stretches.py workload/path.py",
     "goodput: several limits at once": "methods/joint.py",
     "sessions and prefix caches": "queueing/reuse.py methods/sessions.py fleet/caches.py workload/*session* workload/calls.py "
     "workload/carried.py simulate/answered.py",

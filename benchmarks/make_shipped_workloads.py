@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from planner.workload.compact import CompactionError, compact, compaction_error
 from planner.workload.formats.base import ReadOptions
 from planner.workload.importing import import_files
 from planner.workload.workload import Workload
@@ -21,26 +21,15 @@ from planner.workload.writer import csv_text
 
 TARGET = Path(__file__).resolve().parents[1] / "workloads"
 AZURE = "Azure/AzurePublicDataset AzureLLMInferenceTrace_{}.csv (Patel et al., Splitwise, ISCA 2024)"
-BINS = 200
 
 
-def note(error: CompactionError) -> str:
-    """What the compaction cost, for the file."""
-    return (
-        f"compacted by fleetopt workload import; largest errors over all pools: E[S] {error.mean_iterations:.2%}, "
-        f"C_s^2 {error.scv_iterations:.2%}, F {error.cdf:.2%}, band shares {error.band:.2%}"
-    )
-
-
-def ship(
-    raw: Workload, name: str, source: str, licence: str, notes: tuple[str, ...] = (), bins: int = BINS, nodes: int = 3
-) -> None:
-    """Compact and write one trace."""
-    small = compact(raw, bins, nodes)
-    error = compaction_error(raw, small)
-    small = small.renamed(name, source, licence, (*notes, note(error)))
-    (TARGET / f"{name}.csv").write_text(csv_text(small), encoding="utf-8")
-    print(f"{name}: {raw.rows} distinct requests -> {small.rows} rows, worst error {error.worst:.3%}")
+def ship(raw: Workload, name: str, source: str, licence: str, notes: tuple[str, ...] = ()) -> None:
+    """Write all requests of one trace."""
+    if raw.sessions is not None:
+        raw = replace(raw, sessions=None, provenance=replace(raw.provenance, notes=()))
+    text = csv_text(raw.renamed(name, source, licence, notes))
+    (TARGET / f"{name}.csv").write_text(text, encoding="utf-8")
+    print(f"{name}: {raw.provenance.requests} requests, {len(text) / 1e3:.0f} kB")
 
 
 def traces(folder: Path) -> None:
@@ -50,8 +39,7 @@ def traces(folder: Path) -> None:
     ship(both.with_compressible({"conv": 1.0, "code": 0.0}), "azure", AZURE.format("{conv,code}"), "CC-BY-4.0")
     for kind, path, probability in (("conv", conv, 1.0), ("code", code, 0.0)):
         one, _ = import_files([(kind, path)], ReadOptions())
-        size = (100, 8) if kind == "conv" else (BINS, 3)
-        ship(one.with_compressible({kind: probability}), f"azure-{kind}", AZURE.format(kind), "CC-BY-4.0", (), *size)
+        ship(one.with_compressible({kind: probability}), f"azure-{kind}", AZURE.format(kind), "CC-BY-4.0")
     sharegpt, _ = import_files([(None, folder / "raw/sharegpt4_8k_lengths.csv")], ReadOptions())
     ship(
         sharegpt,
@@ -59,8 +47,6 @@ def traces(folder: Path) -> None:
         "agrimUT/SLAI data/processed_traces/sharegpt_8k_filtered_stats_llama2_tokenizer.csv",
         "Apache-2.0",
         ("ShareGPT4 conversations of at most 8K tokens; no times: give a rate",),
-        bins=100,
-        nodes=10,
     )
     mooncake, _ = import_files([(None, folder / "raw/mooncake_synthetic.jsonl")], ReadOptions())
     ship(
@@ -68,8 +54,7 @@ def traces(folder: Path) -> None:
         "long-context",
         "kvcache-ai/Mooncake FAST25-release/traces/synthetic_trace.jsonl",
         "Apache-2.0",
-        ("contexts up to 191K tokens; Poisson by construction",),
-        nodes=5,
+        ("contexts up to 191K tokens; Poisson by construction; which prompts share blocks is left out",),
     )
 
 

@@ -96,7 +96,7 @@ def plan(
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
-    method: Literal["mixed", "occupancy", "mgc"] | None = None,
+    method: Literal["mixed", "closed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
     routing: Literal[
         "auto",
@@ -261,7 +261,8 @@ def plan(
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method
-        mixed (vLLM, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper). Default: mixed. [text]
+        mixed (vLLM, SGLang), closed (its closed form: Poisson, random routing), occupancy (exclusive engines), mgc
+        (the FleetOpt paper). Default: mixed. [text]
     kv
         paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
     routing
@@ -957,7 +958,7 @@ def schedule(
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
-    method: Literal["mixed", "occupancy", "mgc"] | None = None,
+    method: Literal["mixed", "closed", "occupancy", "mgc"] | None = None,
     kv: Literal["paged", "reserved", "both"] | None = None,
     routing: Literal[
         "auto",

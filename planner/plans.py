@@ -341,7 +341,7 @@ class Plan(InNotebooks):
     workload
         Summary of the traffic (name, source, requests, means, burstiness).
     method
-        Latency method: ``mixed``, ``occupancy`` or ``mgc``.
+        Latency method: ``mixed``, ``closed``, ``occupancy`` or ``mgc``.
     assumptions, warnings, notes
         Made on the user's behalf; to be read before buying; findings worth knowing.
     search

@@ -96,7 +96,7 @@ WIDE = {
     "workload/formats/rows.py: table_format": FIELDS,
     "workload/importing.py: read_workload": FORWARDED,
     "workload/query.py: query": FORWARDED,
-    "workload/stretches.py: stretches": SETTINGS,
+    "methods/stretches.py: stretches": SETTINGS,
     "workload/workload.py: Workload.from_arrays": FIELDS,
     "workload/workload.py: Workload.rebuilt": FIELDS,
 }

@@ -53,7 +53,7 @@ OWN_PLACES = {
 
 NAMES = {
     "routing": {"random", "rr", "p2c", "least", "least-kv", "central", "jsq"},
-    "method": {"mixed", "occupancy", "mgc"},
+    "method": {"mixed", "closed", "occupancy", "mgc"},
     "shape": {"colocated", "disaggregated"},
     "engine": {"vllm", "sglang", "trtllm"},
 }

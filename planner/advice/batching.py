@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.advice.replica import SchedulerReplica, mixed_cost_known
-from planner.advice.stability import mixed_replica
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots
 from planner.iteration.derived import Derived, exclusive_parameters, interference_parameters, mixed_parameters
 from planner.iteration.model import IterationModel
+from planner.predict.bounds import max_throughput
 from planner.record import Record
 
 FloatArray = NDArray[np.float64]
@@ -263,7 +263,7 @@ def batching(replica: SchedulerReplica) -> Batching:
         where |= {"gap_s_per_token": None, "N_crossover": None}
     else:
         # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
-        throughput = mixed_replica(replica).max_throughput().per_s
+        throughput = max_throughput(replica.lengths, replica.engine).per_s
         verdict, certainty, reason = _faster(throughput, exclusive.throughput_per_s, replica.profile.band)
         mixed |= {
             "beta_MB_s_per_token": beta_MB,

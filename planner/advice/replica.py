@@ -15,6 +15,8 @@ from planner.catalog.profiles import Profile
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.grid import engine_choices
 from planner.methods import find_method
+from planner.predict.batch import Lengths
+from planner.predict.records import Replicas
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
@@ -66,6 +68,17 @@ class SchedulerReplica:
     def token_budget(self) -> int:
         """Tokens per iteration [tokens]."""
         return self.option.token_budget
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        """The requests, as closed forms take them."""
+        return Lengths(self.workload.input_tokens, self.workload.output_tokens, self.workload.weight, np.zeros(1))
+
+    @property
+    def engine(self) -> Replicas:
+        """The replica as an engine that mixes prefill and decode under its token budget."""
+        slots, budget = float(self.slots), float(self.token_budget)
+        return Replicas(1, self.profile.iteration, slots, budget, float(self.kv_tokens))
 
     @cached_property
     def decodes(self) -> FloatArray:

@@ -10,8 +10,7 @@ import numpy as np
 
 from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
-from planner.queueing.mixed.replica import MixedReplica
-from planner.queueing.mixed.throughput import MaxThroughput
+from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
 from planner.record import Record
 
 _BINDING = {
@@ -128,14 +127,17 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
     if replicas is not None and replicas < 1:
         raise InputError(f"replicas: must be at least 1, got {replicas}")
     rate = replica.rate_per_s
-    limit = mixed_replica(replica).max_throughput()
+    limit = max_throughput(replica.lengths, replica.engine)
     if limit.per_s <= 0.0 and replicas is None:
         raise InputError("no number of replicas sustains this workload: its longest prompt does not fit into KV memory")
     count = replicas or max(1, math.ceil(rate / (UTILIZATION * limit.per_s)))
     bounds = _bounds(replica, count, limit)
     engine = bounds[0]
     verdict, deciding, sure, text = _verdict(engine, bounds[-1], rate, replica.profile.band)
-    busy = _busy(replica, rate / count, limit.per_s)
+    busy = float(replica.slots)
+    if rate < count * limit.per_s:
+        step_s = float(mean_running(replica.lengths, replica.engine, rate / count)[1])
+        busy = min(rate / count * step_s * (replica.mean_decodes + 1.0), busy)
     growth = max(0.0, burst * rate - engine.fleet_per_s)
     if engine.load >= 1.0:
         until = 0.0
@@ -231,19 +233,6 @@ def _verdict(engine: Bound, hard: Bound, rate: float, band: float) -> tuple[str,
     return "unstable", engine, engine.load * (1.0 - band) > 1.0 + ENGINE_ERROR, text
 
 
-def mixed_replica(replica: SchedulerReplica) -> MixedReplica:
-    """The replica as an engine that mixes prefill and decode under its token budget."""
-    return MixedReplica(
-        **replica.profile.iteration.to_dict(),
-        input_tokens=replica.workload.input_tokens,
-        output_tokens=replica.workload.output_tokens,
-        weight=replica.workload.weight,
-        token_budget=replica.token_budget,
-        max_num_seqs=replica.slots,
-        kv_tokens=replica.kv_tokens,
-    )
-
-
 def _separate_work(replica: SchedulerReplica, chunk: int, batch: int) -> float:
     """Time per request of RAD's rule: prompts in chunks, one at a time; decodes in full batches [s/request]."""
     time = replica.profile.iteration.time
@@ -279,20 +268,3 @@ def _least_work(replica: SchedulerReplica) -> float:
     i = replica.kv_iterations / replica.kv_tokens if replica.kv_tokens > 0.0 else math.inf
     work = i * m.t0 + max(i * m.w, m.b * tokens) + m.c * tokens
     return work + m.h * replica.mean_decodes + m.g * replica.kv_iterations + m.a * replica.pairs
-
-
-def _busy(replica: SchedulerReplica, rate: float, capacity: float) -> float:
-    """Mean running sequences of a replica at `rate`, from the fluid balance of its iterations [1]."""
-    if rate >= capacity:
-        return float(replica.slots)
-    time, t = replica.profile.iteration.time, 0.0
-    L, D = replica.workload.mean_input, replica.mean_decodes
-    t = float(time(1.0, replica.context))
-    for _ in range(200):
-        m = rate * t
-        n = min(m * D, float(replica.slots))
-        new = float(time(n, n * replica.context, m * L, m * replica.pairs))
-        if abs(new - t) < 1e-12 * t:
-            break
-        t = new
-    return min(rate * t * (D + 1.0), float(replica.slots))

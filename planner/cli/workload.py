@@ -12,7 +12,6 @@ import typer
 from planner.cli import options as opt
 
 if TYPE_CHECKING:
-    from planner.workload.compact import CompactionError
     from planner.workload.workload import Workload
 
 app = typer.Typer(
@@ -65,10 +64,13 @@ def import_(
         opt.told("Only requests whose column or JSON path has this value: model=gpt-x. Repeat.", "--where"),
     ] = None,
     name: Annotated[str | None, opt.told("Name of the workload. Default: of the file.")] = None,
-    max_error: Annotated[
-        str, opt.told("Largest error of the compact file on what plans depend on, e.g. 0.5%; 0 keeps every request.")
-    ] = "0.5%",
-    rows: Annotated[int | None, opt.told("Quantile bins of the compact file, instead of --max-error.")] = None,
+    rows: Annotated[
+        int | None,
+        opt.told(
+            "Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default 250,000."
+        ),
+    ] = None,
+    keep_ids: Annotated[bool, opt.told("Keep the names of sessions; else a hash stands for each.")] = False,
     compressible: Annotated[
         list[str] | None, opt.told("Probability that a prompt of a category can be compressed: conv=1,code=0.")
     ] = None,
@@ -108,6 +110,7 @@ def import_(
     from planner.units import parse_duration, parse_fraction
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
+    from planner.workload.intervals import MOST_REQUESTS
     from planner.workload.resolve import resolve_workload
     from planner.workload.source import Source
     from planner.workload.writer import csv_text
@@ -128,10 +131,17 @@ def import_(
         interval_s=None if interval is None else parse_duration(interval, "--interval"),
         where=_pairs(where, "--where"),
     )
+    if rows is not None and rows < 1:
+        raise InputError(f"--rows: must be at least 1, got {rows}")
     given = [_labelled(file) for file in files]
     with _progress([path for _, path in given]) as progress:
         workload, reports = import_files(
-            given, read, input_format=input_format, name=name, progress=progress, keep_requests=False
+            given,
+            read,
+            input_format=input_format,
+            name=name,
+            progress=progress,
+            most=MOST_REQUESTS if rows is None else rows,
         )
     if compressible:
         workload = workload.with_compressible(_numbers(compressible, "--compressible"))
@@ -140,39 +150,19 @@ def import_(
     if source is not None or licence is not None:
         workload = workload.renamed(workload.name, source, licence)
     account = [line for one in reports for line in one.lines()]
-    bound = parse_fraction(max_error, "--max-error")
-    if bound < 0.0:
-        raise InputError(f"--max-error: must not be negative, got {max_error}")
-    small, error = _compacted(workload, rows, bound)
-    if error is not None:
+    if (trace := workload.recorded) is not None and (parts := trace.stretches) is not None:
+        whole = workload.provenance.requests or 0
         account.append(
-            f"compacted {workload.rows:,} distinct requests to {small.rows:,} rows; largest errors: "
-            f"E[S] {error.mean_iterations:.3%}, C_s^2 {error.scv_iterations:.3%}, F {error.cdf:.3%}, "
-            f"band {error.band:.3%}, p99 prefill {error.prefill_p99:.3%}"
+            f"kept {trace.requests:,} of {whole:,} requests: {parts.weight.size} stretches that stand for all"
         )
+    elif trace is None:
+        workload = workload.fewer_rows(MOST_REQUESTS if rows is None else rows)
     if report is not None:
         import json
 
-        reached = None if error is None else error.to_dict()
-        told = {"schema_version": 1, "files": [r.to_dict() for r in reports], "compaction": reached}
-        emit(json.dumps(told, indent=2), report)
-    emit(csv_text(small), output)
+        emit(json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports]}, indent=2), report)
+    emit(csv_text(workload, keep_ids), output)
     say(account)
-
-
-def _compacted(workload: Workload, rows: int | None, bound: float) -> tuple[Workload, CompactionError | None]:
-    """In so many rows, or in as few as keep the errors within the bound; and those errors."""
-    from planner.workload.compact import compact, compact_within, compaction_error
-
-    if rows is not None:
-        small = compact(workload, rows)
-        return small, compaction_error(workload, small)
-    if bound > 0.0 and workload.rows > _FEW_ROWS:
-        return compact_within(workload, bound)
-    return workload, None
-
-
-_FEW_ROWS = 1000  # a trace with fewer distinct requests is kept as it is
 
 
 @app.command()
@@ -256,10 +246,9 @@ def mix(
 
     Example: fleetopt workload mix azure-conv=3 agent-heavy=1 --scale-output 1.3 -o tomorrow.csv
     """
-    from planner.cli.output import emit, say
+    from planner.cli.output import emit
     from planner.errors import InputError
     from planner.workload import combine
-    from planner.workload.compact import compact
     from planner.workload.profiles import load_profile
     from planner.workload.writer import csv_text
 
@@ -281,13 +270,7 @@ def mix(
         result = result.with_rate(rate)
     if profile is not None:
         result = result.with_profile(load_profile(profile))
-    if result.rows > _MANY_ROWS:
-        before, result = result.rows, compact(result)
-        say([f"compacted {before:,} rows to {result.rows:,}"])
     emit(csv_text(result), output)
-
-
-_MANY_ROWS = 5000  # a mix of more rows than this is compacted
 
 
 @app.command()

@@ -31,12 +31,6 @@ def solve_within_stock(problem: FleetProblem, unlimited: Found) -> Found:
     bound, finished = math.inf, False
 
     def size(i: int, j: int, k: int) -> None:
-        # first the method's own capacity, which is cheap
-        least = problem.capacity_bound(i, j, k)
-        if (i, j, k) not in problem.known.pools and least > costs[k, i, j] * (1.0 + 1e-12):
-            costs[k, i, j] = least
-            known[k, i, j] = math.isinf(least)
-            return
         pool = problem.candidate(i, j, k)
         known[k, i, j] = True
         taken[k, i, j] = 0.0 if pool is None else pool.gpus

@@ -21,7 +21,7 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic
 from planner.remarks import Remark
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
-from planner.workload.pools import PoolLaw, features
+from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 MAX_REPLICAS = 10**10
@@ -30,7 +30,7 @@ MAX_REPLICAS = 10**10
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
-TRIED = (0.8, 0.9, 0.96, 1.0, 1.06, 1.15, 1.35, 1.7)
+TRIED = (0.9, 1.0, 1.15, 1.5)
 """Numbers of replicas over the answer of which a plan tells what they would achieve."""
 
 
@@ -121,7 +121,7 @@ def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float
 
     No number of replicas is quicker than one that hardly anybody asks.
     """
-    prediction = model.idle(levels)
+    prediction = model.unloaded(levels)
 
     def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
         values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in asked]
@@ -194,8 +194,7 @@ def replica_for(
 def traffic_of(traffic: Traffic, law: PoolLaw) -> PoolTraffic:
     """The requests of a pool at any rate; the same for every engine that is asked about them."""
     alike = (id(traffic.workload), traffic.bursts, traffic.growth, traffic.sending)
-    fleet = once(("fleet traffic", *alike), lambda: FleetTraffic(traffic))
-    return once(("traffic", id(law), *alike), lambda: (law, PoolTraffic(fleet, law)))[1]
+    return once(("fleet traffic", *alike), lambda: FleetTraffic(traffic)).of(law)
 
 
 def pool_model(
@@ -265,13 +264,8 @@ def _with_caches(
         # closed forms take what a cache without end would supply
         return _by_method(question, option, setup, law, arrivals)
 
-    def capacity_of(left: PoolLaw) -> float:
-        rows = features(left.input_tokens, left.output_tokens, left.cached_share, chunk)
-        left = replace(left, moments=left.share * (left.weight @ rows))
-        return method.pool(left, option, setup, chunk, routing, arrivals).capacity_per_s
-
     cache = prefix_cache(question, option)
-    pool = SessionPool(arrivals, one.engine, capacity_of, one.overhead_s, sessions, cache)
+    pool = SessionPool(arrivals, one.engine, one.overhead_s, sessions, cache)
     pool.joint = bool(question.promises.joint)
     return pool
 

@@ -175,8 +175,6 @@ class FleetProblem(SearchGrid):
             least = below if best is None else best.cost_usd_per_hour
             if float(self.option_bounds[k, i, j]) >= least:
                 break
-            if self.capacity_bound(i, j, k) >= least:
-                continue
             most = math.inf if math.isinf(least) else self.options[k].price.most_below(least)
             if most < 1 or (most < math.inf and not self.keeps_with(i, j, k, int(most))):
                 continue
@@ -196,11 +194,9 @@ class FleetProblem(SearchGrid):
         if replicas < max(int(self.least_replicas(self.options[k], law.moments)), refused + 1):
             return False
         rate = self.rate * law.share
-        if rate > self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12):
-            return False
         self.evaluations += 1
-        kept = (not self.promises) or ((idle := self.idle(i, j, k)) is not None and idle.excess <= 1.0)
-        kept = kept and (not self.promises or model.keeps(rate, replicas, self.promises))
+        kept = not self.promises or model.keeps(rate, replicas, self.promises)
+        kept = kept and rate <= self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12)
         if not kept:
             self.known.refused[i, j, k] = replicas
         return kept
@@ -213,16 +209,6 @@ class FleetProblem(SearchGrid):
         law, _, model = built
         needed = self.rate * law.share / (self.kept.utilization_cap * model.capacity_per_s)
         return self.options[k].price.least_cost_usd_per_hour(max(needed * (1.0 - 1e-9), self.kept.min_replicas))
-
-    def least_capacity_bound(self, i: int, j: int) -> float:
-        """The same of the cheapest option."""
-        least = math.inf
-        for k in np.argsort(self.option_bounds[:, i, j], kind="stable").tolist():
-            bound = float(self.option_bounds[k, i, j])
-            if bound >= least:
-                break
-            least = min(least, max(bound, self.capacity_bound(i, j, k)))
-        return least
 
     def limit(self) -> int | None:
         """Pools asked about before the search may stop with a gap; ``None`` = until proven."""

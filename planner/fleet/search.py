@@ -60,6 +60,8 @@ class PathSearch:
         K.
     should_stop
         Asked before every refinement; the search then ends with a gap.
+    below
+        Only paths that cost less are of interest.
     """
 
     def __init__(
@@ -68,13 +70,14 @@ class PathSearch:
         refine: Callable[[int, int, float], tuple[float, bool]],
         max_edges: int,
         should_stop: Callable[[], bool] = lambda: False,
+        below: float = math.inf,
     ) -> None:
         self.bounds = bounds
         self.refine = refine
         self.max_edges = max_edges
         self.should_stop = should_stop
         self.exact: NDArray[np.bool_] = ~np.isfinite(bounds)
-        self._best_cost = math.inf
+        self._best_cost = below
         self._best_path: tuple[int, ...] | None = None
 
     def run(self) -> SearchOutcome:
@@ -151,12 +154,18 @@ def cheapest_path(costs: FloatArray, max_edges: int) -> tuple[float, tuple[int, 
     choice: list[NDArray[np.intp]] = []
     best_cost, best_edges = float(to_go[0]), 1
     for edges in range(2, max_edges + 1):
-        through = costs + to_go[None, :]
-        nxt = np.argmin(through, axis=1)
-        to_go = through[np.arange(len(costs)), nxt]
+        # of the first edge only those from the bottom matter
+        through = costs[0] + to_go
+        first = int(np.argmin(through))
+        if float(through[first]) < best_cost * (1.0 - 1e-12):
+            best_cost, best_edges = float(through[first]), edges
+        if edges == max_edges:
+            choice.append(np.array([first]))
+            break
+        every = costs + to_go[None, :]
+        nxt = np.argmin(every, axis=1)
+        to_go = every[np.arange(len(costs)), nxt]
         choice.append(nxt)
-        if float(to_go[0]) < best_cost * (1.0 - 1e-12):
-            best_cost, best_edges = float(to_go[0]), edges
     if math.isinf(best_cost):
         return math.inf, None
     path = [0]

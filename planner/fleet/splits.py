@@ -21,17 +21,19 @@ def solve(problem: FleetProblem) -> Found:
     return fleet if problem.fits(fleet.pools) else solve_within_stock(problem, fleet)
 
 
-def solve_splits(problem: FleetProblem, below: float = math.inf) -> Found:
-    """The cheapest fleet, whatever the inventory, or the cheapest that costs less than `below` [USD/hour]."""
+def solve_splits(problem: FleetProblem, below: float = math.inf, most: int | None = None) -> Found:
+    """The cheapest fleet, whatever the inventory; or the cheapest of several pools that costs less than `below` [USD/hour].
+
+    The search asks about `most` pools; ``None`` = as many as the question allows.
+    """
     top = len(problem.states) - 1
-    one = problem.best(0, top)
+    one = problem.best(0, top) if math.isinf(below) else None
     if one is not None and _is_unbeatable(problem, one):
         proof = SearchOutcome((0, top), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
         return Found((one,), one, proof, len(problem.options))
     problem.open_grid()
     top = len(problem.states) - 1
-    limit = problem.limit()
-    refined: set[tuple[int, int]] = set()
+    limit = problem.limit() if most is None else most
 
     def refine(i: int, j: int, room: float) -> tuple[float, bool]:
         """A closer bound of a pool's cost, or the cost itself, and whether it is final."""
@@ -39,12 +41,6 @@ def solve_splits(problem: FleetProblem, below: float = math.inf) -> Found:
             return 0.0, True
         if problem.exact_bounds:
             return float(problem.bounds[i, j]), True
-        # first the method's own capacity, which is cheap, then the promises
-        if (i, j) not in refined and (i, j) != (0, top):
-            refined.add((i, j))
-            bound = problem.least_capacity_bound(i, j)
-            if bound > problem.bounds[i, j] * (1.0 + 1e-12):
-                return bound, math.isinf(bound)
         # most pools are only asked whether they leave room for a cheaper fleet: one question an option says no
         found = problem.best(i, j, room)
         return (room, math.isinf(room)) if found is None else (found.cost_usd_per_hour, True)
@@ -54,8 +50,12 @@ def solve_splits(problem: FleetProblem, below: float = math.inf) -> Found:
         refine,
         problem.search.pools,
         should_stop=lambda: limit is not None and problem.evaluations >= limit,
+        below=below,
     )
-    search.consider((0, top))
+    if math.isinf(below):
+        search.consider((0, top))
+    else:
+        search.bounds[0, top] = math.inf
     outcome = search.run()
     bands = itertools.pairwise(outcome.path or ())
     pools = [found for i, j in bands if not problem.is_empty(i, j) and (found := problem.best(i, j)) is not None]

@@ -182,7 +182,7 @@ class PoolModel:
         """The same to a few percent, and without bands, where that takes less time."""
         return self.predict(arrival_rate_per_s, replicas, quantiles)
 
-    def idle(self, quantiles: tuple[float, ...]) -> Prediction:
+    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """Latency on a replica that hardly anybody asks: no number of replicas is quicker."""
         return self.predict(FEW_PER_REPLICA, 1, quantiles)
 
@@ -236,9 +236,9 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         return self._all(self.one.look(arrival_rate_per_s, replicas * self.copies, quantiles))
 
-    def idle(self, quantiles: tuple[float, ...]) -> Prediction:
+    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        return self._all(self.one.idle(quantiles))
+        return self._all(self.one.unloaded(quantiles))
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`."""

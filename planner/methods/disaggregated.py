@@ -17,6 +17,7 @@ from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Req
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE, Laid, PoolTraffic
 from planner.promise import Promise
+from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 BESIDE = 0.6
@@ -32,7 +33,13 @@ class PrefillPool(ReplayPool):
 
 
 class PrefillSessions(SessionPool):
-    """The same where prompts come back to prefix caches."""
+    """The same where prompts come back to prefix caches; `prompts_per_s` is the largest rate of given requests."""
+
+    prompts_per_s: Callable[[PoolLaw], float]
+
+    def capacity_of(self, law: PoolLaw) -> float:
+        """See :class:`ReplayPool`."""
+        return self.prompts_per_s(law)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`ReplayPool`."""
@@ -78,7 +85,7 @@ class DecodePool(ReplayPool):
         sessions: Sessions | None = None,
         cache: PrefixCache | None = None,
     ) -> None:
-        super().__init__(traffic, second, capacities_per_s[1], overhead_s)
+        super().__init__(traffic, second, overhead_s, capacities_per_s[1])
         self.first, self._first_capacity, self.share = first, capacities_per_s[0], share
         self._transfer_s, self.sessions, self.cache = transfer_s, sessions, cache
         self.prefills: int | None = None
@@ -118,7 +125,7 @@ class DecodePool(ReplayPool):
             calls = session_calls(self.sessions, whole, 20_000 if most < WHOLE else 60_000, draw or 0)
             requests, span = calls.requests, calls.span_s
         run = self._through(requests, prefills, replicas, promises)
-        return Played(requests, run, span, replicas, rate / (replicas * self._capacity))
+        return Played(requests, run, span, replicas, rate / replicas)
 
     def _through(self, requests: Requests, prefills: int, decodes: int, promises: Sequence[Promise]) -> Run:
         """Requests through so many replicas of both pools; what was resident is the decode pool's."""

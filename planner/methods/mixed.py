@@ -6,10 +6,8 @@ from planner.methods.base import Method
 from planner.methods.replayed import ReplayPool
 from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
-from planner.queueing.mixed.replica import MixedReplica
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
-from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
 
@@ -21,7 +19,7 @@ class Mixed(Method):
         "prefill and decode under a token budget, as their engine runs them (vLLM, SGLang, TensorRT-LLM)",
     )
     shares_budget = True
-    effort = 40
+    effort = 4
 
     def pool(
         self,
@@ -34,22 +32,9 @@ class Mixed(Method):
     ) -> ReplayPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         profile = engine.profile
-        iteration = profile.iteration
-        limit = MixedReplica(
-            **iteration.with_requests(profile.request_s, law.mean(m.DECODE), law.mean(m.NEW_INPUT)).to_dict(),
-            input_tokens=law.input_tokens,
-            output_tokens=law.output_tokens,
-            weight=law.weight,
-            token_budget=engine.token_budget,
-            max_num_seqs=setup.slots,
-            kv_tokens=setup.kv_tokens,
-            cached_share=law.cached_share,
-            shared_prefix=engine.shared_prefix,
-            api_overhead_s=profile.api_overhead_s,
-        ).max_throughput()
         replica = Replicas(
             1,
-            iteration,
+            profile.iteration,
             setup.slots,
             engine.token_budget,
             setup.kv_tokens,
@@ -58,7 +43,7 @@ class Mixed(Method):
             wake_s=profile.wake_s,
             shared_prefix=engine.shared_prefix,
         )
-        return ReplayPool(arrivals, replica, limit.per_s, profile.api_overhead_s, limit.binding)
+        return ReplayPool(arrivals, replica, profile.api_overhead_s)
 
 
 METHOD = Mixed()

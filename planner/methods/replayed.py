@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from planner.iteration.model import IterationModel
 from planner.methods.base import PoolModel, Prediction, unstable
 from planner.methods.joint import Together
+from planner.predict.batch import Lengths
+from planner.predict.bounds import max_throughput
 from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.units import format_duration
+from planner.workload.pools import PoolLaw
 
 FEWEST_BEYOND = 5
 """Requests beyond a quantile below which it is told as too few [1]: with five, one in fifty runs has none."""
@@ -52,15 +55,17 @@ class Played:
         What was sent, and what became of it.
     span_s
         How long requests came [s].
-    replicas, load
-        Replicas that served, and the load of those it stands for [1].
+    replicas
+        Replicas that served.
+    rate_per_s
+        Rate of one replica of those it stands for [1/s].
     """
 
     requests: Requests
     run: Run
     span_s: float
     replicas: int
-    load: float
+    rate_per_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,23 +100,16 @@ class ReplayPool(PoolModel):
         The pool's requests at any rate.
     engine
         One of its replicas and the gateway.
-    capacity_per_s
-        Largest stable rate of a replica in the fluid limit [1/s].
     overhead_s
         What is added to TTFT and E2E of every request before it reaches an engine [s].
-    bound_by
-        What binds that rate.
+    capacity_per_s
+        Largest stable rate of a replica in the fluid limit [1/s]; ``None`` = that of mixed batching.
     """
 
     def __init__(
-        self,
-        traffic: PoolTraffic,
-        engine: Replicas,
-        capacity_per_s: float,
-        overhead_s: float = 0.0,
-        bound_by: str = "",
+        self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
-        self.traffic, self.engine, self.overhead_s, self.bound_by = traffic, engine, overhead_s, bound_by
+        self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
         self._capacity = capacity_per_s
         # counted in what a step of an engine that speculates yields, tokens are fractions
         self._in_units = isinstance(engine.iteration, IterationModel) and engine.iteration.rows != 1.0
@@ -125,7 +123,14 @@ class ReplayPool(PoolModel):
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
+        if self._capacity is None:
+            self._capacity = self.capacity_of(self.traffic.law)
         return self._capacity
+
+    def capacity_of(self, law: PoolLaw) -> float:
+        """Largest stable rate of a replica that gets given requests, in the fluid limit [1/s]."""
+        lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
+        return max_throughput(lengths, self.engine).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
@@ -146,13 +151,13 @@ class ReplayPool(PoolModel):
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
-        if arrival_rate_per_s >= replicas * self.capacity_per_s:
-            return False
         most = WHOLE if sure or self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
         key = (arrival_rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
             played = self._play(arrival_rate_per_s, replicas, most, None, promises)
-            self._kept[key] = played.run.ended_early < 0 and self._holds(played, promises)
+            kept = played.run.ended_early < 0 and self._holds(played, promises)
+            # what is kept for as long as the trace lasts is not beyond the capacity
+            self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
@@ -173,7 +178,7 @@ class ReplayPool(PoolModel):
             self._known[key] = found
         return self._known[key]
 
-    def idle(self, quantiles: tuple[float, ...]) -> Prediction:
+    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
         key = ("idle", quantiles)
         if key not in self._known:
@@ -188,7 +193,7 @@ class ReplayPool(PoolModel):
         """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
         calm = self.traffic.poisson()
         laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
-        return self._answered(self._requests_of(calm, laid), laid.replicas, clients)
+        return self._answered(calm.requests(laid, self._in_units), laid.replicas, clients)
 
     def surged(
         self, arrival_rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float
@@ -207,7 +212,7 @@ class ReplayPool(PoolModel):
         times = np.where(
             steps < before, steps, np.where(during < length_s, before + during, steps + length_s * (1.0 - factor))
         )
-        requests = self._requests_of(calm, replace(laid, times_s=times, weight=None))
+        requests = calm.requests(replace(laid, times_s=times, weight=None), self._in_units)
         run = replay(requests, replace(self.engine, count=laid.replicas), clients)
         ttft = np.nan_to_num(run.ttft_s, nan=math.inf)
         usually = float(np.quantile(ttft[times < before], 0.9)) if np.any(times < before) else 0.0
@@ -278,21 +283,11 @@ class ReplayPool(PoolModel):
             None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
             limits=self._limits(promises, requests),
         )
-        return Played(requests, run, laid.span_s, laid.replicas, rate / (replicas * self._capacity))
+        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas)
 
     def _requests(self, laid: Laid) -> Requests:
         """The columns of requests that were laid out."""
-        return self._requests_of(self.traffic, laid)
-
-    def _requests_of(self, traffic: PoolTraffic, laid: Laid) -> Requests:
-        """The same of the pool's requests at other times."""
-        own = traffic.own
-        row, trace = laid.row, own.trace
-        inputs = np.maximum(trace.input_tokens if self._in_units else np.rint(trace.input_tokens), 1.0)
-        cached = np.minimum(own.cached_share * inputs, inputs - (0.0 if self._in_units else 1.0))
-        cached = np.where(cached < inputs, cached, 0.0) if self._in_units else np.floor(cached)
-        outputs = np.maximum(np.rint(trace.output_tokens), 1.0)
-        return Requests(laid.times_s, inputs[row], outputs[row], cached[row], laid.key, weight=laid.weight)
+        return self.traffic.requests(laid, self._in_units)
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
         """What may be late of each promise."""
@@ -342,13 +337,17 @@ class ReplayPool(PoolModel):
             ttft_s=weighted_quantiles(ttft, weight, quantiles),
             tpot_s=weighted_quantiles(tpot[several], weight[several], quantiles),
             e2e_s=weighted_quantiles(e2e, weight, quantiles),
-            load=played.load,
+            load=played.rate_per_s / self._capacity_of(played),
             slot_occupancy=min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
             warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
         )
+
+    def _capacity_of(self, played: Played) -> float:
+        """Largest stable rate of a replica that gets such requests [1/s]."""
+        return self.capacity_per_s
 
     @property
     def full_iteration_s(self) -> float:

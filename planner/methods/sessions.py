@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -18,7 +18,6 @@ from planner.predict.traffic import WHOLE, PoolTraffic
 from planner.promise import Promise
 from planner.record import Record
 from planner.routing import Routing
-from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 FEW_CALLS, MOST_CALLS = 20_000, 60_000
@@ -62,8 +61,6 @@ class SessionPool(ReplayPool):
         The pool's requests, each alone.
     engine
         One of its replicas and the gateway.
-    capacity_of
-        Largest stable rate of a replica that gets given requests [1/s].
     overhead_s
         As for :class:`ReplayPool`.
     sessions
@@ -76,17 +73,12 @@ class SessionPool(ReplayPool):
         self,
         traffic: PoolTraffic,
         engine: Replicas,
-        capacity_of: Callable[[PoolLaw], float],
         overhead_s: float,
         sessions: Sessions,
         cache: PrefixCache,
     ) -> None:
-        self._capacity_of = capacity_of
         self.sessions, self.cache = sessions, cache
-        law = traffic.law
-        super().__init__(traffic, engine, capacity_of(law), overhead_s)
-        # what a cache that finds nothing leaves to compute
-        self._cold = capacity_of(replace(law, cached_share=np.zeros_like(law.cached_share)))
+        super().__init__(traffic, engine, overhead_s)
 
     def _forget(self) -> None:
         """See :class:`ReplayPool`."""
@@ -118,16 +110,16 @@ class SessionPool(ReplayPool):
     def capacity_at(self, replicas: int) -> float:
         """Largest stable rate of one of so many replicas [1/s], by what the caches found at the last rate they were asked for."""
         found = [state.share + state.host_share for (_, n), state in self._states.items() if n == replicas]
-        return self._capacity if not found else self._capacity_with(found[-1])
+        return self.capacity_per_s if not found else self._capacity_with(found[-1])
 
     def _capacity_with(self, share: float) -> float:
         """Largest stable rate of a replica whose caches supply a share of the prompt tokens [1/s]."""
         law = self.traffic.law
         endless = float(law.weight @ (law.cached_share * law.input_tokens) / (law.weight @ law.input_tokens))
         if endless <= 0.0:
-            return self._capacity
+            return self.capacity_per_s
         part = min(share / endless, 1.0)
-        return self._capacity_of(replace(law, cached_share=part * law.cached_share))
+        return self.capacity_of(replace(law, cached_share=part * law.cached_share))
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """See :class:`ReplayPool`: sessions are drawn."""
@@ -160,13 +152,12 @@ class SessionPool(ReplayPool):
         )
         if run.ended_early < 0:
             self._states[rate, replicas] = state
-        return Played(
-            requests,
-            run,
-            calls.span_s,
-            replicas,
-            rate / (replicas * self._capacity_with(state.share + state.host_share)),
-        )
+        return Played(requests, run, calls.span_s, replicas, rate / replicas)
+
+    def _capacity_of(self, played: Played) -> float:
+        """See :class:`ReplayPool`: with what the caches found."""
+        run, inputs = played.run, played.requests.input_tokens
+        return self._capacity_with(float(run.found_tokens.sum() / inputs.sum()))
 
     def _calls(self, rate: float, wanted: int) -> int:
         """Calls of a replay: so many, and as many as come while caches fill."""

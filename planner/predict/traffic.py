@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.predict.records import Floats, keys_of, uniforms
+from planner.predict.records import Floats, Requests, keys_of, uniforms
 from planner.question.compiled import Traffic
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
@@ -76,6 +76,9 @@ MOST_PARTS = 4096
 KEYS = 100
 """Kind of draw that gateways' choices hang on, and those of other draws of the same traffic beyond it."""
 
+MOST_POOLS = 64
+"""Pools whose requests are kept in hand."""
+
 CROWDS = 20
 """Flash crowds that are followed."""
 
@@ -123,18 +126,36 @@ class FleetTraffic:
         self.growth, self.sending = traffic.growth, traffic.sending
         bursts = traffic.bursts or not self.sending.ordinary
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
-        self._middle: dict[int, int] = {}
+        self._pools: dict[int, PoolTraffic] = {}
+
+    def of(self, law: PoolLaw) -> PoolTraffic:
+        """The traffic of a pool, the same object for the same law."""
+        found = self._pools.get(id(law))
+        if found is None:
+            # a search forms thousands of pools
+            while len(self._pools) >= MOST_POOLS:
+                self._pools.pop(next(iter(self._pools)))
+            found = self._pools[id(law)] = PoolTraffic(self, law)
+        return found
 
     @cached_property
     def window(self) -> tuple[float, float]:
-        """The part of the trace that is looked at [s]: all of it, or the busiest hour of a day."""
+        """The part of the trace that is looked at [s]: all of it, or the busiest hour of a day or of what is kept of one."""
         assert self.trace is not None
         times = self.trace.times_s
-        if float(times[-1]) <= LONG_S:
+        if float(times[-1]) <= LONG_S and self.trace.stretches is None:
             return 0.0, float(times[-1]) * (1.0 + 1.0 / max(times.size - 1, 1))
         count = np.searchsorted(times, times + HOUR_S) - np.arange(times.size)
         start = float(times[int(np.argmax(count))])
         return start, start + HOUR_S
+
+    @cached_property
+    def rate_per_s(self) -> float:
+        """Mean rate of the trace in that part [1/s]."""
+        assert self.trace is not None
+        low, high = self.window
+        times = self.trace.times_s
+        return float(np.searchsorted(times, high) - np.searchsorted(times, low)) / (high - low)
 
     @cached_property
     def reach_s(self) -> float:
@@ -194,6 +215,8 @@ class PoolTraffic:
     fleet: FleetTraffic
     law: PoolLaw
     _own: PoolRequests | None = field(default=None, init=False)
+    _lengths: tuple[Floats, Floats, Floats] | None = field(default=None, init=False)
+    _made: tuple[Laid, Requests] | None = field(default=None, init=False)
     _laid: dict[tuple[object, ...], Laid] = field(default_factory=dict, init=False)
 
     def poisson(self) -> PoolTraffic:
@@ -244,15 +267,9 @@ class PoolTraffic:
         trace = found.trace.select(rows)
         return replace(found, trace=replace(trace, times_s=trace.times_s - low), cached_share=found.cached_share[rows])
 
-    @property
-    def ratio_of(self) -> float:
-        """Seconds of one copy over its requests [s]: a rate times this is how many copies it takes."""
-        low, high = self.fleet.window
-        return (high - low) / self.own.trace.requests
-
     def copies(self, rate_per_s: float) -> float:
-        """How many times the pool's own requests a rate [1/s] is [1]; whole where it is to a fifth of a percent."""
-        exact = rate_per_s * self.ratio_of
+        """How many times the trace a rate of the pool [1/s] is [1]; whole where it is to a fifth of a percent."""
+        exact = rate_per_s / self.law.share / self.fleet.rate_per_s
         near = max(round(exact), 1)
         return float(near) if abs(exact - near) < SAME * near else exact
 
@@ -287,21 +304,54 @@ class PoolTraffic:
         draw
             Draw of the shifts; ``None`` = the one in the middle.
         """
-        key = (rate_per_s, replicas, routing, round(warm), most, draw)
+        total = self.copies(rate_per_s) * self.own.trace.requests if self.recorded else float(most)
+        fewer = self._fewer(total, replicas, routing, most)
+        laid_for = max(round(replicas / fewer), 1)
+        # pools of a few replicas are all begun as early
+        rows = int(2.0 * warm * max(laid_for, LEAST_OTHERS))
+        key = (rate_per_s, fewer, rows, most, draw, laid_for if fewer > 1 or not self.recorded else 0)
         if key not in self._laid:
             while sum(found.times_s.size for found in self._laid.values()) > WHOLE:
                 self._laid.pop(next(iter(self._laid)))
             if self.recorded:
-                found = self._of_trace(rate_per_s, replicas, routing, warm, most, draw)
+                found = self._of_trace(rate_per_s, fewer, laid_for / replicas, rows, most, draw)
             else:
-                found = self._drawn(rate_per_s, replicas, routing, warm, most, draw or 0)
-            self._laid[key] = found if self.fleet.sending.surge is None else self._crowds(found, warm)
-        return self._laid[key]
+                found = self._drawn(rate_per_s * laid_for / replicas, laid_for, rows, most, draw or 0)
+            self._laid[key] = found if self.fleet.sending.surge is None else self._crowds(found, rows)
+        found = self._laid[key]
+        if found.replicas != laid_for:
+            found = replace(found, replicas=laid_for)
+            if fewer == 1:
+                self._laid[key] = found
+        return found
+
+    def requests(self, laid: Laid, in_units: bool = False) -> Requests:
+        """The columns of requests that were laid out, the same for every engine that is asked about them.
+
+        Parameters
+        ----------
+        laid
+            From :meth:`lay`.
+        in_units
+            Whether tokens are counted in what a step of an engine that speculates yields: then they are fractions.
+        """
+        if self._made is None or self._made[0] is not laid:
+            if self._lengths is None:
+                trace = self.own.trace
+                inputs = np.maximum(trace.input_tokens if in_units else np.rint(trace.input_tokens), 1.0)
+                cached = self.own.cached_share * inputs
+                cached = (
+                    np.where(cached < inputs, cached, 0.0) if in_units else np.floor(np.minimum(cached, inputs - 1.0))
+                )
+                self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
+            inputs, outputs, cached = (column[laid.row] for column in self._lengths)
+            self._made = laid, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
+        return self._made[1]
 
     # --- requests that are known ------------------------------------------------------------------------------------
 
-    def _of_trace(self, rate: float, replicas: int, routing: str, warm: float, most: int, draw: int | None) -> Laid:
-        """Copies of the trace, or a part of it."""
+    def _of_trace(self, rate: float, fewer: int, part_of: float, warm: int, most: int, draw: int | None) -> Laid:
+        """Copies of the trace, or a part of it, for a part of the replicas; `warm` requests come before a stretch."""
         low, high = self.fleet.window
         span, times = high - low, self.own.trace.times_s
         copies = self.copies(rate)
@@ -313,34 +363,30 @@ class PoolTraffic:
             times, span, copies = times / copies, span / copies, 1.0
         count = max(math.ceil(copies), 1)
         shifts = self.fleet.shifts(count, draw)
-        total = copies * times.size
-        fewer = self._fewer(total, replicas, routing, most)
         part = copies - (count - 1)
-        kept = uniforms(keys_of(np.arange(times.size), np.full(times.size, count - 1), 0), 1) < part
-        laid_for = max(round(replicas / fewer), 1)
+        kept = None
+        if part < 1.0:
+            kept = uniforms(keys_of(np.arange(times.size), np.full(times.size, count - 1), 0), 1) < part
         # as many requests a replica as before
-        pressed = laid_for * fewer / replicas
+        pressed = part_of * fewer
         stretches = None
-        if total / fewer > 1.35 * most:
-            stretches = self._stretches(span, shifts, int(2.0 * warm * laid_for), most, fewer)
+        if copies * times.size / fewer > 1.35 * most:
+            stretches = self._stretches(span, shifts, warm, most, fewer)
         if copies < 0.5:
-            return self._parts(times, span, copies, laid_for, draw)
-        at, row, copy = overlaid(times, shifts, span, stretches, fewer, None if part >= 1.0 else kept)
+            return self._parts(times, span, copies, draw)
+        if copies == 1.0 and stretches is None:
+            at, row, copy = times, np.arange(times.size), np.zeros(times.size, dtype=np.int64)
+        else:
+            at, row, copy = overlaid(times, shifts, span, stretches, fewer, kept)
         weight = None
         covered = span
         if stretches is not None:
-            at, weight, covered = stretches.in_turn(at)
-        return Laid(
-            at / pressed,
-            row,
-            keys_of(row, copy, KEYS + draw),
-            weight,
-            covered / pressed,
-            laid_for,
-            fewer == 1 and stretches is None,
-        )
+            at, order, weight, covered = stretches.in_turn(at)
+            row, copy = row[order], copy[order]
+        whole = fewer == 1 and stretches is None
+        return Laid(at / pressed, row, keys_of(row, copy, KEYS + draw), weight, covered / pressed, 1, whole)
 
-    def _parts(self, times: Floats, span: float, share: float, replicas: int, draw: int) -> Laid:
+    def _parts(self, times: Floats, span: float, share: float, draw: int) -> Laid:
         """A small share of the trace's requests, and other such shares one after the other until all are sent."""
         parts = min(math.floor(1.0 / share), MOST_PARTS)
         drawn = uniforms(keys_of(np.arange(times.size), np.full(times.size, draw), 6), 0)
@@ -348,11 +394,13 @@ class PoolTraffic:
         row = np.flatnonzero(part < parts)
         row = row[np.argsort(part[row], kind="stable")]
         at = times[row] + part[row] * (span + APART_S)
-        return Laid(at, row, keys_of(row, part[row], KEYS + draw), None, parts * span, replicas, parts == 1)
+        return Laid(at, row, keys_of(row, part[row], KEYS + draw), None, parts * span, 1, parts == 1)
 
     def _fewer(self, total: float, replicas: int, routing: str, most: int) -> int:
         """Of how many requests one is kept, and replicas that one stands for."""
         least = LEAST_REPLICAS.get(routing, LEAST_OTHERS)
+        if not self.recorded:
+            return max(replicas // least, 1)
         return max(min(math.ceil(total / most), replicas // least), 1)
 
     def _stretches(self, span: float, shifts: Floats, warm: int, most: int, fewer: int) -> Stretches:
@@ -367,15 +415,11 @@ class PoolTraffic:
 
     # --- requests that are drawn ------------------------------------------------------------------------------------
 
-    def _drawn(self, rate: float, replicas: int, routing: str, warm: float, most: int, draw: int) -> Laid:
-        """Requests of the law, one after the other at random or at constant gaps."""
+    def _drawn(self, rate: float, replicas: int, warm: int, most: int, draw: int) -> Laid:
+        """Requests of the law for so many replicas, one after the other at random or at constant gaps."""
         own = self.own.trace
         surge, paced = self.fleet.sending.surge, self.fleet.sending.paced
-        fewer = max(replicas // LEAST_REPLICAS.get(routing, LEAST_OTHERS), 1)
-        laid_for = max(round(replicas / fewer), 1)
-        rate = rate * laid_for / replicas
-        warming = int(2.0 * warm * laid_for)
-        number = min(DRAWN if most >= WHOLE else DRAWN // 2, most) + warming
+        number = min(DRAWN if most >= WHOLE else DRAWN // 2, most) + warm
         if surge is not None:
             number = min(math.ceil(CROWDS * rate * surge.ordinary_s), most)
         index = np.arange(number)
@@ -389,17 +433,17 @@ class PoolTraffic:
             turn, client = np.divmod(index, paced)
             phases = np.sort(uniforms(keys_of(np.arange(paced), np.full(paced, draw), 3), 9))
             times = (turn + phases[client]) * paced / rate
-        weight = None if surge is not None else (index >= warming).astype(np.float64)
-        return Laid(times, row, key, weight, float(times[-1]), laid_for, False)
+        weight = None if surge is not None else (index >= warm).astype(np.float64)
+        return Laid(times, row, key, weight, float(times[-1]), replicas, False)
 
-    def _crowds(self, laid: Laid, warm: float) -> Laid:
+    def _crowds(self, laid: Laid, warm: int) -> Laid:
         """The same requests in flash crowds, of which and of a while before them the others are left out."""
         surge = self.fleet.sending.surge
         assert surge is not None
         times = surge.warp(laid.times_s)
         counts = surge.counts(times)
         rate = times.size / max(laid.span_s, 1e-9)
-        before = 2.0 * warm * laid.replicas / rate + surge.length_s
+        before = warm / rate + surge.length_s
         phase = times % surge.cycle_s
         keep = counts | (phase >= surge.quiet_s - before)
         keep &= times >= surge.quiet_s - before
@@ -422,12 +466,15 @@ class Stretches:
     ----------
     begin_s, end_s
         When requests of each are sent from and until, warm-up included [s], shape (stretches,).
+    turn
+        In which order they come: the busiest first, which end a replay soonest that breaks a promise.
     edge_s, weight
         Pieces of the whole span: their edges [s], shape (pieces + 1,), and what a request of each counts, 0 = not measured.
     """
 
     begin_s: Floats
     end_s: Floats
+    turn: NDArray[np.int64]
     edge_s: Floats
     weight: Floats
 
@@ -479,23 +526,27 @@ class Stretches:
         weight = np.where(certain, 1.0, 0.0)
         if wanted:
             weight[taken] = float(own[free].sum()) / max(float(own[taken].sum()), 1e-9)
-        spans: list[list[int]] = []
+        spans: list[list[float]] = []
         for k in np.flatnonzero(weight > 0.0).tolist():
-            a, b = max(int(edge[k]) - before, 0), int(edge[k + 1])
+            a, b, hot = max(int(edge[k]) - before, 0), int(edge[k + 1]), float(heat[k] / max(own[k], 1e-9))
             if spans and a <= spans[-1][1]:
-                spans[-1][1] = b
+                spans[-1][1:] = [b, max(spans[-1][2], hot)]
             else:
-                spans.append([a, b])
-        low, high = (np.array([s[side] for s in spans]) * width for side in (0, 1))
-        return cls(low, high, edge * width, weight)
+                spans.append([a, b, hot])
+        low, high, hot = np.array(spans).T
+        return cls(low * width, high * width, np.argsort(-hot, kind="stable"), edge * width, weight)
 
-    def in_turn(self, times: Floats) -> tuple[Floats, Floats, float]:
-        """Times with the stretches one after the other, what each request counts, and how long they last in all [s]."""
+    def in_turn(self, times: Floats) -> tuple[Floats, NDArray[np.int64], Floats, float]:
+        """Times with the stretches one after the other, in which order the requests come then, what each counts, and how long
+        they last in all [s]."""
         which = np.searchsorted(self.begin_s, times, side="right") - 1
         lasted = self.end_s - self.begin_s
-        start = np.cumsum(lasted + APART_S) - (lasted + APART_S)
+        start = np.empty_like(lasted)
+        start[self.turn] = np.cumsum(lasted[self.turn] + APART_S) - (lasted[self.turn] + APART_S)
         piece = np.clip(np.searchsorted(self.edge_s, times, side="right") - 1, 0, self.weight.size - 1)
-        return times - self.begin_s[which] + start[which], self.weight[piece], float(lasted.sum())
+        at = times - self.begin_s[which] + start[which]
+        order = np.argsort(at, kind="stable")
+        return at[order], order, self.weight[piece[order]], float(lasted.sum())
 
 
 def fluid(work: Floats, load: float) -> Floats:

@@ -15,13 +15,12 @@ from planner.iteration.speculation import Speculation
 from planner.kept import once
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
-from planner.question.options import PlanInputs
+from planner.question.options import AT_RANDOM, PlanInputs
 from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
-from planner.workload.compact import ENOUGH, MANY_ROWS, compact
 from planner.workload.pools import FleetMoments
 from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
@@ -29,6 +28,12 @@ from planner.workload.workload import Workload
 
 KV_BLOCK = 16
 """Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
+
+LAW_ROWS = 3000
+"""Rows of a workload's law as closed forms take it: their quantiles are then within a few parts in ten thousand."""
+
+MANY_ROWS, FEWER_ROWS = 200_000, 50_000
+"""Different lengths above which a law is thinned, and how many are left: as many more help nobody."""
 
 REPORTED_LEVELS = (0.5, 0.9, 0.99)
 """Quantiles every prediction states, promised or not."""
@@ -126,11 +131,10 @@ class Traffic:
         asked = (self.p_c, chunk, self.cached_share, self.route_on)
         key = ("moments", id(self.workload), repr(asked), self.sessions is None, self.shared_prefix, self.sending)
 
-        def made() -> FleetMoments:
-            drawn = self.sending.drawn_from(self.workload) if self.sending.drawn else None
-            return FleetMoments(self.workload, *asked, self.sessions, self.shared_prefix, drawn)
-
-        return once(key, made)
+        # a replay takes the requests themselves; formulas need no more than their law
+        return once(
+            key, lambda: FleetMoments(self.workload.fewer_rows(LAW_ROWS), *asked, self.sessions, self.shared_prefix)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +475,7 @@ def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
         raise InputError(
             "burst, surge, in_flight: not together with prefix caches that sessions fill", "Give --prefix-cache off."
         )
-    recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.path is not None)
+    recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.intervals is not None)
     return replace(asked, drawn=not recorded)
 
 
@@ -493,8 +497,14 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         No rate is known; a cached share of a category the workload does not have.
     """
     traffic = _traffic(inputs, workload, rate_per_s)
+    at_random = inputs.method in AT_RANDOM
+    if at_random and traffic.sessions is not None:
+        raise InputError(
+            f"method {inputs.method}: knows no sessions that fill prefix caches", "Give --prefix-cache off."
+        )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
-    routing = ("sticky" if open_routing else DEFAULT_ROUTING) if inputs.routing == "auto" else inputs.routing
+    usual = "random" if at_random else "sticky" if open_routing else DEFAULT_ROUTING
+    routing = usual if inputs.routing == "auto" else inputs.routing
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
@@ -532,7 +542,7 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     rows = workload.rows
     # where every request has its own place in time, what follows the path needs them all
     if rows > MANY_ROWS and workload.recorded is None and workload.sessions is None:
-        workload = once(("few rows", id(workload)), lambda: (workload, compact(workload, *ENOUGH)))[1]
+        workload = once(("few rows", id(workload)), lambda: (workload, workload.fewer_rows(FEWER_ROWS)))[1]
         changes = (*changes, Remark("compacted", {"requests": rows, "rows": workload.rows}))
     if isinstance(inputs.cached_share, Mapping) and (unknown := set(inputs.cached_share) - set(workload.categories)):
         raise InputError(

@@ -26,6 +26,16 @@ PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardwar
 ROUTABLE = tuple(name for r in ROUTINGS.values() if r.law is not None for name in (r.name, *r.aliases))
 """Routings that closed forms know, under all their names."""
 
+AT_RANDOM: Mapping[str, Mapping[str, tuple[str | None, ...]]] = {
+    "closed": {
+        "shape": ("colocated",),
+        "routing": ("auto", "random"),
+        "burst": ("auto", "poisson"),
+        **dict.fromkeys(("surge", "in_flight", "max_queue", "max_queued_tokens", "client_timeout"), (None,)),
+    }
+}
+"""Methods for one replica alone, whose requests come to it at random, and what their options may be."""
+
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
 
@@ -207,7 +217,8 @@ class PlanInputs:
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,
-        "mixed (vLLM, SGLang), occupancy (exclusive engines), mgc (the FleetOpt paper).", choices=("mixed", "occupancy", "mgc"))
+        "mixed (vLLM, SGLang), closed (its closed form: Poisson, random routing), occupancy (exclusive engines), mgc (the FleetOpt "
+        "paper).", choices=("mixed", "closed", "occupancy", "mgc"))
     kv: str = _option("paged", of.TEXT, SEARCH,
         "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
     routing: str = _option("auto", of.TEXT, SEARCH,
@@ -321,6 +332,9 @@ class PlanInputs:
         problems = [line for name, option in OPTIONS.items() for line in option.problems(getattr(self, name, None))]
         if not self.gpu:
             problems.append("gpu: name at least one")
+        for name, known in AT_RANDOM.get(str(self.method), {}).items():
+            if (value := getattr(self, name)) not in known:
+                problems.append(f"{name} {value}: method {self.method} knows random routing and Poisson arrivals alone")
         hint = None
         if not self.promises:
             problems.append("no latency promise given")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,12 +40,15 @@ class CallColumns:
         Prompt tokens that calls before had, and duration of the call; NaN = not said.
     blocks
         Hashes of the prompt's blocks; none where not said.
+    shared
+        Parts of prompts that sessions share, where the file says so itself, shape (requests,) each.
     """
 
     names: list[int] = field(default_factory=list)
     cached: list[float] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
     blocks: list[Sequence[Any]] = field(default_factory=list)
+    shared: tuple[SharedPrefix, ...] = ()
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def read(self, call: Mapping[str, Any], time_s: float, clock: Callable[[object], float]) -> tuple[Any, ...]:
@@ -81,6 +84,18 @@ class CallColumns:
             self.blocks += [()] * (row - 1 - len(self.blocks))
             self.blocks.append(blocks)
 
+    def take(
+        self,
+        names: Sequence[str],
+        cached: Sequence[float],
+        duration_s: Sequence[float],
+        shared: tuple[SharedPrefix, ...],
+    ) -> None:
+        """What all requests say, a column each: names (empty = none), cached tokens and durations (NaN = not said)."""
+        self._numbers = {name: k for k, name in enumerate(dict.fromkeys(name for name in names if name))}
+        self.names = [self._numbers.get(name, -1) for name in names]
+        self.cached, self.duration_s, self.shared = list(cached), list(duration_s), shared
+
     def relative(self, times_s: Floats) -> bool:
         """Whether times count from the start of each session: all of several begin at the same moment, zero."""
         if len(self.names) != times_s.size or len(self._numbers) < 2:
@@ -106,7 +121,7 @@ class CallColumns:
             rest = requests - len(self.names)
             names = np.array(self.names + [-1] * rest, dtype=np.int64)
             unnamed = names < 0
-            if np.bincount(names[~unnamed]).max() < 2:
+            if np.bincount(names[~unnamed], minlength=1).max() < 2 and not self.shared:
                 return None
             names[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
             cached, lasting = (np.array(column + [math.nan] * rest) for column in (self.cached, self.duration_s))
@@ -138,7 +153,10 @@ class CallColumns:
         if unknown:
             calls = "a call" if unknown == cached.size else f"of {unknown:,} calls that do not say it, each"
             notes.append(f"{calls} is taken to repeat the call before, prompt and answer, where its prompt has grown")
-        return Sessions.of(names, times_s, inputs, outputs, cached, lasting, category), notes
+        # those that name none have the last numbers, one each
+        titles = *self._numbers, *(f"unnamed {k}" for k in range(int(names.max()) + 1 - len(self._numbers)))
+        made = Sessions.of(names, times_s, inputs, outputs, cached, lasting, category, self.shared)
+        return replace(made, names=titles), notes
 
     def _hashed(
         self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None

@@ -9,28 +9,32 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
-from planner.workload.path import Path
+from planner.workload.intervals import Intervals
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Trace
+from planner.workload.trace import Stretches, Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
 TRACE = ("times_s", "input_tokens", "output_tokens", "category")
 """Columns of the requests one by one, where they are known."""
 
-PATH = ("counts", "input_tokens", "output_tokens")
-"""Columns of the traffic second by second, where a compact file keeps it."""
+STRETCHES = ("start_s", "seconds", "weight")
+"""Columns of the stretches they are of, where they are not all."""
+
+DIGESTS = 2
+"""What the digest of a workload is taken of: plans of other numbers carry one of less."""
 
 
 def rows_to_carry(workload: Workload) -> dict[str, object]:
     """The distribution of a workload, JSON-ready: columns, categories and how compressible each is."""
     rows: dict[str, object] = {name: getattr(workload, name).tolist() for name in COLUMNS}
     rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
+    rows["digest_of"] = DIGESTS
     if (trace := workload.recorded) is not None:
         rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
-    if workload.path is not None:
-        rows["path"] = {name: getattr(workload.path, name).tolist() for name in PATH} | {
-            "together": list(workload.path.together)
-        }
+        if (parts := trace.stretches) is not None:
+            rows["stretches"] = {name: getattr(parts, name).tolist() for name in STRETCHES}
+    if (known := workload.intervals) is not None:
+        rows["intervals"] = {"counts": known.counts.tolist(), "width_s": known.width_s}
     if workload.sessions is not None:
         rows["sessions"] = {
             name: [None if x != x else x for x in column.tolist()]  # NaN is no JSON
@@ -39,18 +43,12 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     return rows
 
 
-def _path(columns: Mapping[str, Any]) -> Path:
-    """The traffic second by second."""
-    found: dict[str, Any] = {name: np.array(columns[name], dtype=_dtype(name)) for name in PATH}
-    together = np.atleast_1d(np.array(columns.get("together", 0.0), dtype=np.float64)).tolist()
-    return Path(**found, together=(together[0], together[-1]))
-
-
-def _trace(columns: Mapping[str, Any]) -> Trace:
+def _trace(columns: Mapping[str, Any], stretches: Mapping[str, Any] | None) -> Trace:
     """The requests one by one."""
     found: list[Any] = [np.array(columns[name], dtype=_dtype(name)) for name in TRACE]
     near = columns.get("near_s")
-    return Trace(found[0], found[1], found[2], found[3], None if near is None else float(near))
+    parts = None if stretches is None else Stretches(*(np.array(stretches[name], dtype=float) for name in STRETCHES))
+    return Trace(found[0], found[1], found[2], found[3], None if near is None else float(near), parts)
 
 
 def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
@@ -76,7 +74,9 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
     arrivals = dict(summary.get("arrivals") or {})
     try:
         columns: dict[str, Any] = {name: np.array(rows[name], dtype=_dtype(name)) for name in COLUMNS}
-        trace, path, sessions = rows.get("trace"), rows.get("path"), rows.get("sessions")
+        trace, sessions = rows.get("trace"), rows.get("sessions")
+        # plans until 0.1 carry sums by the second under another name
+        known = rows.get("intervals") or rows.get("path")
         found = Workload(
             name=str(summary.get("name", "workload")),
             categories=tuple(str(c) for c in rows["categories"]),
@@ -95,8 +95,10 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 requests=summary.get("requests"),
                 length_split=summary.get("length_split"),
             ),
-            recorded=None if trace is None else _trace(trace),
-            path=None if path is None else _path(path),
+            recorded=None if trace is None else _trace(trace, rows.get("stretches")),
+            intervals=None
+            if known is None
+            else Intervals(np.array(known["counts"], dtype=float), float(known.get("width_s", 1.0))),
             sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,
         )
@@ -104,7 +106,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
         raise InputError(f"{where}.rows: cannot be read as a workload ({error})") from None
     if any(c.size != found.weight.size for c in columns.values()):
         raise InputError(f"{where}.rows: the columns are not equally long")
-    if summary.get("digest") not in (None, found.digest):
+    if rows.get("digest_of") == DIGESTS and summary.get("digest") not in (None, found.digest):
         raise InputError(
             f"{where}.rows: are not the rows the digest was taken of",
             "A plan's rows are not for editing: plan again with the other traffic.",
@@ -113,8 +115,8 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
 
 
 def _dtype(column: str) -> type:
-    """Categories are indices and counts whole, all else are numbers."""
-    return np.int64 if column in ("category", "counts") else np.float64
+    """Categories are indices, all else are numbers."""
+    return np.int64 if column == "category" else np.float64
 
 
 def is_filed(workload: Workload) -> bool:

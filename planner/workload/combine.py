@@ -12,7 +12,6 @@ import numpy as np
 from planner.errors import InputError
 from planner.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.path import Path
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
@@ -152,12 +151,11 @@ def scaled(
     """
     if not (input_factor > 0.0 and output_factor > 0.0 and math.isfinite(input_factor * output_factor)):
         raise InputError(f"factors must be positive and finite, got {input_factor!r} and {output_factor!r}")
-    chosen = np.ones(workload.rows, dtype=bool)
     if category is not None:
         workload.of_category(category)
-        chosen = workload.category == workload.categories.index(category)
-    inputs = np.where(chosen, input_factor, 1.0) * workload.input_tokens
-    outputs = np.where(chosen, output_factor, 1.0) * workload.output_tokens
+    chosen = [category in (None, name) for name in workload.categories]
+    factors = np.where(chosen, np.array([[input_factor], [output_factor]]), 1.0)
+    inputs, outputs = factors[:, workload.category] * np.stack((workload.input_tokens, workload.output_tokens))
     before = workload.input_tokens + workload.output_tokens
     ratio = (inputs + outputs) / np.where(before > 0.0, before, 1.0)
     exact = workload.lower_tokens == workload.total_tokens
@@ -173,20 +171,17 @@ def scaled(
         lower_tokens=np.where(exact, totals, workload.lower_tokens * ratio),
         category=workload.category,
         note=note,
-        path=_path_at(workload, input_factor, output_factor) if category is None else None,
+        recorded=None
+        if (own := workload.recorded) is None
+        else replace(
+            own,
+            input_tokens=own.input_tokens * factors[0][own.category],
+            output_tokens=own.output_tokens * factors[1][own.category],
+        ),
+        intervals=workload.intervals,
         sessions=None
         if workload.sessions is None or category is not None
         else workload.sessions.scaled(input_factor, output_factor),
-    )
-
-
-def _path_at(workload: Workload, input_factor: float, output_factor: float) -> Path | None:
-    """The traffic second by second with its tokens times these factors."""
-    path = workload.path_of_traffic()
-    if path is None:
-        return None
-    return replace(
-        path, input_tokens=input_factor * path.input_tokens, output_tokens=output_factor * path.output_tokens
     )
 
 
@@ -224,16 +219,11 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
             f"no request of {workload.name} has at most {longest_tokens:,.0f} tokens; the shortest has {shortest:,.0f}"
         )
     kept = float(workload.weight[keep].sum())
-    # of a compact file no single request is known: its seconds keep their requests, with the mean tokens of what is left
-    factors = [
-        float(workload.weight[keep] @ column[keep]) / kept / max(float(workload.weight @ column), 1e-300)
-        for column in (workload.input_tokens, workload.output_tokens)
-    ]
     left, _ = workload.selected(
         keep,
         lambda one: one.input_tokens + one.output_tokens <= longest_tokens,
         f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
-        None if workload.recorded is not None else _path_at(workload, *factors),
+        None if workload.intervals is None else workload.intervals.times(kept),
     )
     return left, 1.0 - kept
 

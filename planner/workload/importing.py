@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.cores import beside
 from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ReadOptions, TraceBuilder
-from planner.workload.path import Path as TrafficPath
+from planner.workload.intervals import Intervals
 from planner.workload.remote import expand
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
@@ -123,7 +122,7 @@ def import_files(
     input_format: str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
-    keep_requests: bool = True,
+    most: int | None = None,
 ) -> tuple[Workload, list[ImportReport]]:
     """One workload of one or more files, the traces among them superposed in time.
 
@@ -135,8 +134,9 @@ def import_files(
         What is said about the files; each category overrides the one in it.
     input_format, name, progress
         As in :func:`read_workload`.
-    keep_requests
-        Whether the workload keeps the requests one by one, for a replay, or only what came in each second.
+    most
+        Requests kept one by one; of more, whole stretches (:meth:`planner.workload.intervals.Intervals.stretches`). ``None`` =
+        all.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def import_files(
         else:
             workload, report = found
             return (workload if name is None else workload.renamed(name)), [report]
-    return workload_from_traces(traces, options, name=name, keep_requests=keep_requests)
+    return workload_from_traces(traces, options, name=name, most=most)
 
 
 def _is_metrics(path: str | Path) -> bool:
@@ -214,7 +214,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
     )
 
 
-def _usable(traces: Sequence[TraceBuilder], options: ReadOptions) -> None:
+def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | None) -> None:
     """Every trace holds a request and hardly any row that cannot be read, or an InputError with all that is wrong."""
     problems: list[str] = []
     hint = None
@@ -232,6 +232,10 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions) -> None:
             why = ", ".join(f"{n:,} {reason}" for reason, n in trace.dropped.items())
             why = why or (f"{trace.unreadable:,} unreadable" if trace.unreadable else "no rows after the header")
             problems.append(f"{trace.path}: no usable request ({why})")
+        elif trace.stretches is not None and (len(traces) > 1 or (most is not None and len(trace.inputs) > most)):
+            problems.append(
+                f"{trace.path}: stretches of a longer trace, which cannot be merged or cut: import that trace again"
+            )
     kinds = {name for trace in traces for name in trace.categories}
     if len(kinds) > MOST_CATEGORIES:
         problems.append(
@@ -245,7 +249,7 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions) -> None:
 
 
 def workload_from_traces(
-    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None, keep_requests: bool = True
+    traces: Sequence[TraceBuilder], options: ReadOptions, *, name: str | None = None, most: int | None = None
 ) -> tuple[Workload, list[ImportReport]]:
     """One workload of the requests of one or more traces (superposed in time where all have absolute times).
 
@@ -257,16 +261,17 @@ def workload_from_traces(
         Leave to drop bad rows.
     name
         Name of the workload; ``None`` = of the first file.
-    keep_requests
-        As in :func:`import_files`; without them the traces are used up.
+    most
+        As in :func:`import_files`; the traces are used up.
 
     Raises
     ------
     InputError
         More than 0.1% unreadable rows, or no request at all; every file's problems at once.
     """
-    _usable(traces, options)
-    title = name or Path(traces[0].path).name.split(".")[0]
+    _usable(traces, options, most)
+    alone = traces[0] if len(traces) == 1 else None
+    title = name or (alone and alone.name) or Path(traces[0].path).name.split(".")[0]
     names = (
         sorted({c for trace in traces for c in trace.categories} - {""}) if any(t.categories for t in traces) else []
     )
@@ -276,20 +281,18 @@ def workload_from_traces(
     category = _joined([_category(t, names) for t in traces])
     inputs = _joined([np.asarray(t.inputs) for t in traces])
     outputs = _joined([np.asarray(t.outputs) for t in traces])
-    sessions, assumed = _sessions(traces, inputs, outputs, category)
-    relative = sessions is not None and any(t.calls.relative(np.frombuffer(t.times)) for t in traces)
+    sessions, assumed, relative = _sessions(traces, inputs, outputs, category)
     told = [_notes(trace, relative) for trace in traces]
     notes = [note for of_trace in told for note in of_trace] + assumed
     reports = [_report(trace, of_trace, relative) for trace, of_trace in zip(traces, told, strict=True)]
-    with beside(2 if requests >= _WORTH_A_THREAD else 0) as call:
-        stamps = call(_stamps, traces, inputs, outputs, category, relative, keep_requests)
-        rows = _merge_equal(inputs, outputs, category, call)
-        arrivals, recorded, path = stamps()
+    arrivals, recorded, intervals = _stamps(traces, inputs, outputs, category, relative, most)
+    rows = _merge_equal(inputs, outputs, category)
     del inputs, outputs, category
-    if not keep_requests:
-        # of millions of requests every column counts
-        for trace in traces:
-            trace.forget()
+    # of millions of requests every column counts
+    for trace in traces:
+        trace.forget()
+    if most is not None and sessions is not None and sessions.calls > most:
+        sessions = sessions.kept(most, None if recorded is None else recorded.stretches)
     workload = Workload.from_arrays(
         rows[0],
         rows[1],
@@ -307,9 +310,12 @@ def workload_from_traces(
             exact=True,
         ),
         recorded=recorded,
-        path=path,
+        intervals=intervals,
         sessions=sessions,
     )
+    if alone is not None and alone.described is not None:
+        workload = alone.described(workload)
+        reports = [replace(reports[0], rate_per_s=workload.arrivals.rate_per_s)]
     return workload, reports
 
 
@@ -319,21 +325,22 @@ def _stamps(
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[Any]],
     relative: bool,
-    keep_requests: bool,
-) -> tuple[Arrivals, Trace | None, TrafficPath | None]:
-    """What the times say: the arrival process, and the requests one by one or else second by second."""
+    most: int | None,
+) -> tuple[Arrivals, Trace | None, Intervals | None]:
+    """What the times say: the arrival process, the requests one by one, and where those are stretches all of them by the minute."""
     if relative:
         return Arrivals(assumed=SINCE_SESSION), None, None
     arrivals, times = _arrivals(traces)
-    if keep_requests:
-        return arrivals, _recorded(times, inputs, outputs, category), None
     if times is None or not float(np.ptp(times)) > 0.0:
         return arrivals, None, None
-    return arrivals, None, TrafficPath.of_columns(times - times.min(), inputs, outputs)
-
-
-_WORTH_A_THREAD = 1_000_000
-"""Requests from which on their times are looked at on another core while their lengths are sorted."""
+    times = times - times.min()
+    counted = None if most is None or times.size <= most else Intervals.of(times)
+    parts = None if counted is None or most is None else counted.stretches(most)
+    if counted is None or parts is None:
+        return arrivals, _recorded(times, inputs, outputs, category), None
+    keep = parts.holding(times) >= 0
+    whole = _recorded(times[keep], inputs[keep], outputs[keep], category[keep])
+    return arrivals, whole.within(parts), counted.coarser(60.0)
 
 
 def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[Any]]:
@@ -349,22 +356,20 @@ def _merge_equal(
     inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
-    call: Callable[..., Callable[[], Any]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Equal requests become one row; the law is the same and everything after it is faster. `call` is of :func:`beside`."""
+    """Equal requests become one row; the law is the same and everything after it is faster."""
     wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
-    if (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow < 64:
+    counts_alone = all(
+        np.array_equal(column, np.rint(column)) for column in (inputs, outputs) if column.dtype.kind == "f"
+    )
+    if counts_alone and (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow < 64:
         # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
         keys = inputs.astype(np.int64)
         keys += _whole(outputs)
         for column, bits in ((inputs, wide), (category, narrow)):
             keys <<= bits
             keys |= _whole(column)
-        later = call(keys[keys.size // 2 :].sort)
-        keys[: keys.size // 2].sort()
-        later()
-        # this one finds two sorted runs, and merges them
-        keys.sort(kind="stable")
+        keys.sort()
         start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
         size, keys = keys.size, keys[start]
         category = keys & ((1 << narrow) - 1)
@@ -393,21 +398,15 @@ def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _recorded(
-    times: np.ndarray[tuple[int], np.dtype[np.float64]] | None,
+    times: np.ndarray[tuple[int], np.dtype[np.float64]],
     inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> Trace | None:
-    """The requests in order of arrival; ``None`` without times or where all have the same."""
-    if times is None:
-        return None
+) -> Trace:
+    """The requests in order of arrival."""
     order = np.argsort(times, kind="stable")
-    elapsed = times[order] - times[order[0]]
-    return (
-        Trace(elapsed, inputs[order].astype(float), outputs[order].astype(float), category[order].astype(np.int64))
-        if elapsed[-1] > 0.0
-        else None
-    )
+    columns = inputs[order].astype(float), outputs[order].astype(float), category[order].astype(np.int64)
+    return Trace(times[order], *columns)
 
 
 SINCE_SESSION = "times count from the start of each session: rate not known, sessions start as a Poisson process"
@@ -419,19 +418,24 @@ def _sessions(
     inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
     category: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> tuple[Sessions | None, list[str]]:
-    """The calls session by session, ``None`` where a file names none; and what was assumed."""
+) -> tuple[Sessions | None, list[str], bool]:
+    """The calls session by session, ``None`` where a file names none; what was assumed; whether times are those of each session."""
     found, notes, start = [], list[str](), 0
-    for trace in traces:
+    of_files = [np.frombuffer(t.times) for t in traces]
+    relative = any(t.calls.relative(times) for t, times in zip(traces, of_files, strict=True))
+    complete = all(len(t.times) == len(t.inputs) for t in traces)
+    alike = len(traces) == 1 or all(t.clock.absolute for t in traces)
+    first = min((float(times.min()) for times in of_files if times.size), default=0.0)
+    for trace, clock in zip(traces, of_files, strict=True):
         rows = slice(start, start + len(trace.inputs))
         start = rows.stop
-        times = np.frombuffer(trace.times) if len(trace.times) == len(trace.inputs) else None
+        times = clock - (first if alike else clock.min()) if clock.size == len(trace.inputs) else None
         made = trace.calls.sessions(inputs[rows], outputs[rows], category[rows], times)
         if made is None:
-            return None, []
-        found.append(made[0])
+            return None, [], False
+        found.append(made[0] if complete and not relative else replace(made[0], start_s=None))
         notes += made[1]
-    return joined(found), notes
+    return joined(found), notes, relative
 
 
 _YEAR_S = 365.25 * 86_400.0

@@ -169,8 +169,6 @@ class FleetMoments:
         The calls session by session, where prefix caches are computed from them in place of `cached_share`.
     shared_prefix
         Tokens that begin every longer prompt, found in every cache [tokens].
-    drawn
-        Requests one by one in place of the workload's own.
     """
 
     def __init__(
@@ -182,10 +180,8 @@ class FleetMoments:
         route_on: str = "total",
         sessions: Sessions | None = None,
         shared_prefix: float = 0.0,
-        drawn: Trace | None = None,
     ) -> None:
         self.chunk = chunk
-        self._drawn = drawn
         self._prefix = shared_prefix
         self._sessions = sessions
         self._workload, self._route_on = workload, route_on
@@ -359,7 +355,7 @@ class FleetMoments:
 
         Which of a band's prompts are compressed is drawn once for all pools, by their place in the trace.
         """
-        trace = self._drawn or self._workload.trace()
+        trace = self._workload.trace()
         if trace is None:
             return None
         inputs, outputs = trace.input_tokens, trace.output_tokens

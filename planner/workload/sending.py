@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
-from planner.queueing.common_draws import numbered, uniforms
 from planner.units import parse_duration
-from planner.workload.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from planner.workload.workload import Workload
-
-DRAWN = 131_072
-"""Requests drawn where a workload has none of its own one by one."""
 
 QUIET = 9.0
 """Time between two crowds, in lengths of a crowd."""
@@ -100,16 +93,6 @@ class Surge:
         cycles, rest = np.divmod(ordinary, passed[-1])
         return np.asarray(cycles * self.cycle_s + np.interp(rest, passed, times))
 
-    def around(self, ordinary: NDArray[np.float64], before_s: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Of requests at `ordinary` times from `before_s` before a crowd on: when they come, and whether they count [s]."""
-        start = QUIET * self.length_s - before_s
-        times = self.warp(start + ordinary)
-        return times - start, self.counts(times)
-
-    def window_s(self, before_s: float) -> float:
-        """Ordinary time from `before_s` before a crowd until those of it and after it have been joined by others [s]."""
-        return before_s + self.ordinary_s - (QUIET - 2.0 * AFTER) * self.length_s
-
     def counts(self, times: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whether requests that come then belong to a crowd, its ramps and the time after it."""
         phase = times % self.cycle_s
@@ -141,7 +124,7 @@ class Sending:
     surge
         Flash crowds, whose requests alone are measured.
     drawn
-        Whether requests are drawn one by one (:meth:`drawn_from`) rather than those of a trace.
+        Whether requests are drawn one by one rather than those of a trace.
     """
 
     paced: int | None = None
@@ -153,19 +136,6 @@ class Sending:
     def ordinary(self) -> bool:
         """Whether a trace or Poisson arrivals tell everything."""
         return self.paced is None and self.in_flight == math.inf and self.surge is None
-
-    def drawn_from(self, workload: Workload) -> Trace:
-        """Requests of a workload's law, each drawn by itself, paced or Poisson; :meth:`Trace.rescaled` sets their rate."""
-        keys = numbered(DRAWN)
-        below = np.cumsum(workload.weight)
-        # every length as often as its weight says, in an order drawn
-        row = np.searchsorted(below, (np.argsort(uniforms(keys, 0)) + 0.5) / DRAWN * below[-1])
-        if self.paced is None:
-            times = np.cumsum(-np.log(uniforms(keys, 1)))
-        else:
-            turn, client = np.divmod(np.arange(DRAWN), self.paced)
-            times = (turn + np.sort(uniforms(numbered(self.paced), 2))[client]) * self.paced
-        return Trace(times - times[0], workload.input_tokens[row], workload.output_tokens[row], workload.category[row])
 
 
 ORDINARY = Sending()

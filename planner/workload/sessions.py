@@ -17,17 +17,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.queueing.reuse import SessionTable
+    from planner.workload.trace import Stretches
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-MOST_CALLS = 40_000
-"""Calls that travel in a workload file; of more, whole sessions evenly by their number of calls."""
-
-TIME_STEP_S = 0.01
-"""Times in a file are kept to this [s]."""
-
-_LINE = 120  # characters of a metadata line
+_MOST_ENCODED, _STEP_S = 80_000, 0.01  # calls in the text of files until 0.1, and to what their times are kept [s]
 _COLUMNS = ("session", "times_s", "input_tokens", "output_tokens", "cached_tokens", "duration_s", "category")
 
 
@@ -68,6 +63,10 @@ class Sessions:
         Index into the workload's categories, shape (calls,).
     shared
         Parts of prompts that sessions share, from the beginning of the prompt on.
+    start_s
+        When each session starts on the clock of the requests [s], shape (sessions,); ``None`` = there is none.
+    names
+        What the log calls each session, in their order; empty where it does not.
     """
 
     session: Ints
@@ -78,6 +77,8 @@ class Sessions:
     duration_s: Floats
     category: Ints
     shared: tuple[SharedPrefix, ...] = field(default=())
+    start_s: Floats | None = None
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -98,7 +99,8 @@ class Sessions:
         number = number[order].astype(np.int64)
         first = np.r_[True, np.diff(number) != 0]
         start = times_s[order]
-        start = start - start[first][number]
+        begin = start[first]
+        start = start - begin[number]
         inputs, outputs = input_tokens[order].astype(np.float64), output_tokens[order].astype(np.float64)
         before = np.where(first, 0.0, np.r_[0.0, (inputs + outputs)[:-1]])
         grew = inputs >= np.r_[0.0, inputs[:-1]]
@@ -115,6 +117,7 @@ class Sessions:
             np.full(calls, np.nan) if duration_s is None else duration_s[order].astype(np.float64),
             np.zeros(calls, dtype=np.int64) if category is None else category[order].astype(np.int64),
             tuple(SharedPrefix(s.group[order], s.tokens[order]) for s in shared),
+            begin,
         )
 
     # --- what they are ---------------------------------------------------------------------------------------------
@@ -139,6 +142,11 @@ class Sessions:
         """Which calls begin a session, shape (calls,)."""
         begins: NDArray[np.bool_] = np.r_[True, np.diff(self.session) != 0]
         return begins
+
+    @property
+    def clock_s(self) -> Floats | None:
+        """When each call comes on the clock of the requests [s], shape (calls,); ``None`` = not known."""
+        return None if self.start_s is None else self.start_s[self.session] + self.times_s
 
     @property
     def gaps_s(self) -> Floats:
@@ -240,7 +248,7 @@ class Sessions:
         own = (self.session[picked[passed]] == self.session) & (picked[passed] >= np.arange(self.calls))
         cached = np.full(picked.size, np.inf)
         np.minimum.at(cached, passed[own], self.cached_tokens[own])
-        _, number = np.unique(self.session[picked], return_inverse=True)
+        left, number = np.unique(self.session[picked], return_inverse=True)
         first = np.r_[True, np.diff(number) != 0]
         start = self.times_s[picked]
         return Sessions(
@@ -252,6 +260,8 @@ class Sessions:
             self.duration_s[picked],
             self.category[picked],
             tuple(SharedPrefix(s.group[picked], s.tokens[picked]) for s in self.shared),
+            None if self.start_s is None else self.start_s[left] + start[first],
+            tuple(self.names[k] for k in left.tolist()) if self.names else (),
         )
 
     def scaled(self, input_factor: float, output_factor: float) -> Sessions:
@@ -284,10 +294,12 @@ class Sessions:
             duration_s=nothing,
         )
 
-    def fewer(self, calls: int) -> Sessions:
-        """About so many calls: whole sessions, evenly by their number of calls."""
-        if self.calls <= calls:
-            return self
+    def kept(self, calls: int, parts: Stretches | None) -> Sessions:
+        """The calls of some stretches of the trace; where no clock tells, about so many: whole sessions, evenly by their calls."""
+        if parts is not None and (clock := self.clock_s) is not None:
+            inside = self.select(parts.holding(clock) >= 0)
+            assert inside is not None
+            return inside
         lengths = np.bincount(self.session)
         order = np.argsort(lengths, kind="stable")
         wanted = max(round(self.count * calls / self.calls), 1)
@@ -298,27 +310,16 @@ class Sessions:
 
     # --- as text ---------------------------------------------------------------------------------------------------
 
-    def to_lines(self) -> list[str]:
-        """The calls as lines of text."""
-        columns = {**self.columns(), "times_s": self.times_s / TIME_STEP_S}
-        columns["duration_s"] = np.where(np.isnan(self.duration_s), -1.0, self.duration_s / TIME_STEP_S)
-        table = np.round(np.array([*columns.values()], dtype=np.float64)).astype("<i8")
-        # differences from call to call are small; bytes of equal weight stand together
-        small = np.diff(table, axis=1, prepend=np.zeros((len(columns), 1), dtype="<i8"))
-        packed = zlib.compress(small.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 9)
-        text = base64.b64encode(packed).decode("ascii")
-        return [text[k : k + _LINE] for k in range(0, len(text), _LINE)]
-
     @classmethod
     def from_text(cls, text: str, calls: int) -> Sessions:
-        """Read what :meth:`to_lines` wrote.
+        """Read the calls as files until 0.1 encode them: differences from call to call, bytes of equal weight together.
 
         Raises
         ------
         ValueError
             Damaged text, or not of that many calls.
         """
-        if not 0 < calls <= 2 * MOST_CALLS:
+        if not 0 < calls <= _MOST_ENCODED:
             raise ValueError(f"{calls} calls")
         reader = zlib.decompressobj()
         most = calls * 8 * (len(_COLUMNS) + 8)
@@ -339,8 +340,8 @@ class Sessions:
             for k in range(len(_COLUMNS), columns, 2)
         )
         times, inputs, outputs, cached, duration = (row.astype(np.float64) for row in table[1:6])
-        length = np.where(duration < 0.0, np.nan, duration * TIME_STEP_S)
-        return cls(session, times * TIME_STEP_S, inputs, outputs, cached, length, category, shared)
+        length = np.where(duration < 0.0, np.nan, duration * _STEP_S)
+        return cls(session, times * _STEP_S, inputs, outputs, cached, length, category, shared)
 
 
 def joined(parts: Sequence[Sessions]) -> Sessions:
@@ -369,4 +370,11 @@ def joined(parts: Sequence[Sessions]) -> Sessions:
         shared.append(SharedPrefix(np.concatenate(groups).astype(np.int64), np.concatenate(tokens)))
     columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS if name != "session"}
     session = np.concatenate([p.session + offset for p, offset in zip(parts, offsets, strict=True)])
-    return Sessions(session=session, shared=tuple(shared), **columns)
+    starts = [p.start_s for p in parts if p.start_s is not None]
+    return Sessions(
+        session=session,
+        shared=tuple(shared),
+        start_s=np.concatenate(starts) if len(starts) == len(parts) else None,
+        names=tuple(name for p in parts for name in p.names) if all(p.names for p in parts) else (),
+        **columns,
+    )

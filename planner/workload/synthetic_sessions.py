@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +112,8 @@ class SyntheticSessions:
         >>> w.sessions.count, w.sessions.turns > 4.0
         (2000, True)
         """
-        sessions = self._prompts() if self.prompts else self._chats(np.random.Generator(np.random.PCG64(7)))
+        drawn = self._prompts() if self.prompts else self._chats(np.random.Generator(np.random.PCG64(7)))
+        sessions = replace(drawn, start_s=None)
         told = f"no trace: sessions drawn from {self.name}"
         return Workload.from_arrays(
             sessions.input_tokens,

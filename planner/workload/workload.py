@@ -15,8 +15,8 @@ from planner.errors import InputError
 from planner.queueing.order import ranked
 from planner.record import Record
 from planner.workload.arrivals import Arrivals
+from planner.workload.intervals import Intervals
 from planner.workload.law import PiecewiseLaw, summed
-from planner.workload.path import Path as TrafficPath
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 
@@ -91,8 +91,9 @@ class Workload:
         Lower end of the row's total [tokens], shape (rows,); equal to `total_tokens` for a recorded request.
     recorded
         The requests one by one with their times, where the workload was read from a trace; see :meth:`trace`.
-    path
-        Requests and tokens second by second, where that is all that is left of the trace (a compact file).
+    intervals
+        Requests by interval of time, where no more is known of when they came (sums of a query, histograms, files until 0.1),
+        or of the whole trace where `recorded` are stretches of it.
     sessions
         The calls session by session, where requests come back to prompts sent before; ``None`` = no reuse is known.
 
@@ -113,7 +114,7 @@ class Workload:
     provenance: Provenance
     lower_tokens: Floats
     recorded: Trace | None = field(default=None, repr=False)
-    path: TrafficPath | None = field(default=None, repr=False)
+    intervals: Intervals | None = field(default=None, repr=False)
     sessions: Sessions | None = field(default=None, repr=False)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -140,7 +141,7 @@ class Workload:
         name: str = "workload",
         provenance: Provenance | None = None,
         recorded: Trace | None = None,
-        path: TrafficPath | None = None,
+        intervals: Intervals | None = None,
         sessions: Sessions | None = None,
     ) -> Workload:
         """Build a workload from columns.
@@ -163,8 +164,8 @@ class Workload:
             The arrival process, and a rate [requests/s] that overrides its own.
         name, provenance
             Where it came from.
-        recorded, path
-            The requests one by one, where there were times; or what is left of them second by second.
+        recorded, intervals
+            The requests one by one, where there were times; or how many came by interval of time.
         sessions
             The calls session by session, where they come back to prompts sent before.
 
@@ -211,7 +212,7 @@ class Workload:
             provenance=record,
             lower_tokens=totals if exact else lowers,
             recorded=recorded,
-            path=path,
+            intervals=intervals,
             sessions=sessions,
         )
 
@@ -286,7 +287,7 @@ class Workload:
         share: float = 1.0,
         exact: bool | None = None,
         recorded: Trace | None = None,
-        path: TrafficPath | None = None,
+        intervals: Intervals | None = None,
         sessions: Sessions | None = None,
     ) -> Workload:
         """Other rows under the same name, categories and provenance.
@@ -301,8 +302,8 @@ class Workload:
             Part of the requests that is left [1]: arrivals are thinned by it.
         exact
             Whether every row is a request as recorded; ``None`` = as before.
-        recorded, path, sessions
-            The requests one by one, or second by second; and session by session.
+        recorded, intervals, sessions
+            The requests one by one, or by interval of time; and session by session.
         """
         known = self.provenance
         record = replace(
@@ -324,7 +325,7 @@ class Workload:
             name=self.name,
             provenance=record,
             recorded=recorded,
-            path=path,
+            intervals=intervals,
             sessions=sessions,
         )
 
@@ -340,35 +341,54 @@ class Workload:
         Parameters
         ----------
         deal
-            Of a compact file, which of the ways to deal requests to seconds: a check takes another than a prediction.
+            Where requests are drawn, which of the draws: a check takes another than a prediction.
 
         Returns
         -------
         Trace or None
-            At the trace's own rate, whatever :meth:`with_rate` said since (:meth:`Trace.at_rate` makes another). As
-            recorded; or, from a compact file, requests of its law dealt to the seconds of its path, which keep the tokens of
-            every second and the joint law of lengths. ``None`` where the source held no times, and after mixing and scaling.
+            At the trace's own rate, whatever :meth:`with_rate` said since. As recorded; or, where only the requests of every
+            interval are known, drawn from the law (:meth:`planner.workload.intervals.Intervals.drawn`). ``None`` where the
+            source held no times, and after mixing.
 
         >>> Workload.from_arrays([100], [20]).trace() is None
         True
         """
-        if self.recorded is not None or self.path is None:
+        if self.recorded is not None or self.intervals is None:
             return self.recorded
         if (key := f"trace {deal}") not in self._cache:
-            self._cache[key] = self.path.requests_like(
-                self.input_tokens,
-                self.output_tokens,
-                self.weight,
-                self.category,
-                deal,
-                self.stated_quantiles("output"),
+            self._cache[key] = self.intervals.drawn(
+                self.input_tokens, self.output_tokens, self.weight, self.category, deal
             )
-        dealt: Trace = self._cache[key]
-        return dealt
+        drawn: Trace = self._cache[key]
+        return drawn
 
-    def path_of_traffic(self) -> TrafficPath | None:
-        """Requests and tokens second by second, of the recorded requests or as read from a file."""
-        return TrafficPath.of(self.recorded) if self.recorded is not None else self.path
+    def fewer_rows(self, rows: int) -> Workload:
+        """The same law in at most so many rows: at even levels of F, each as heavy as the others; `self` where it has no more.
+
+        >>> w = Workload.from_arrays(np.arange(1, 1001), np.ones(1000)).fewer_rows(100)
+        >>> w.rows, round(w.mean_input)
+        (100, 500)
+        """
+        if self.rows <= rows:
+            return self
+        # rows of one total lie side by side, by their prompts
+        order = np.lexsort((self.input_tokens, self.total_tokens))
+        below = np.cumsum(self.weight[order])
+        at = order[np.minimum(np.searchsorted(below, (np.arange(rows) + 0.5) / rows * below[-1]), self.rows - 1)]
+        # the longest stay: memory must have room for them
+        at[-1], at[-2] = order[-1], int(np.argmax(self.input_tokens))
+        return self.rebuilt(
+            self.input_tokens[at],
+            self.output_tokens[at],
+            weight=np.ones(rows),
+            total_tokens=self.total_tokens[at],
+            lower_tokens=self.lower_tokens[at],
+            category=self.category[at],
+            exact=False,
+            recorded=self.recorded,
+            intervals=self.intervals,
+            sessions=self.sessions,
+        )
 
     def with_compressible(self, compressible: Mapping[str, float | None]) -> Workload:
         """The same requests with other probabilities of compression by category [1]; unnamed categories keep theirs."""
@@ -389,12 +409,13 @@ class Workload:
             state = hashlib.blake2b(digest_size=16)
             for name in COLUMNS:
                 state.update(getattr(self, name).tobytes())
-            if self.path is not None:
-                for column in (self.path.counts, self.path.input_tokens, self.path.output_tokens):
+            if (own := self.recorded) is not None:
+                for column in (own.times_s, own.input_tokens, own.output_tokens, own.category):
                     state.update(column.tobytes())
-                calm, busy = self.path.together
-                # files that know one share are what they were
-                state.update(repr(calm if calm == busy else (calm, busy)).encode() if calm or busy else b"")
+                if (parts := own.stretches) is not None:
+                    state.update(np.stack((parts.start_s, parts.seconds, parts.weight)).tobytes())
+            if self.intervals is not None:
+                state.update(self.intervals.counts.tobytes() + repr(self.intervals.width_s).encode())
             if self.sessions is not None:
                 for column in self.sessions.columns().values():
                     state.update(column.tobytes())
@@ -709,7 +730,7 @@ class Workload:
         keep: NDArray[np.bool_],
         holds: Callable[[Trace | Sessions], NDArray[np.bool_]],
         note: str,
-        path: TrafficPath | None = None,
+        intervals: Intervals | None = None,
     ) -> tuple[Workload, float]:
         """The rows kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
 
@@ -719,7 +740,7 @@ class Workload:
             Rows, shape (rows,).
         holds
             The same, of columns of requests or calls.
-        note, path
+        note, intervals
             As in :meth:`rebuilt`.
         """
         share = float(self.weight[keep].sum())
@@ -734,7 +755,7 @@ class Workload:
             note=note,
             share=share,
             recorded=None if own is None else own.select(holds(own)),
-            path=path,
+            intervals=intervals,
             sessions=None if calls is None else calls.select(holds(calls)),
         )
         return part, share

@@ -1,18 +1,30 @@
-"""A workload as the text of the project's CSV; reading it again gives the same distribution."""
+"""A workload as the text of the project's CSV; reading it again gives the same requests, or the same law."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
+import hashlib
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.workload.sessions import MOST_CALLS
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from planner.workload.arrivals import Arrivals
+    from planner.workload.sessions import Sessions
+    from planner.workload.trace import Trace
     from planner.workload.workload import Workload
+
+    Floats = NDArray[np.float64]
+
+STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
+"""Quantiles of the whole that a file of some stretches carries along [1]."""
+
+_LINE = 120  # characters of a line of counts
+_UNSAFE = str.maketrans(dict.fromkeys('",\n\r;\t|', " "))
 
 
 def _number(value: float, digits: int = 3) -> str:
@@ -20,18 +32,27 @@ def _number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _arrival_lines(arrivals: Arrivals) -> list[str]:
-    """How requests came, as far as it is known."""
+def _numbers(values: Floats | NDArray[np.int64], digits: int = 3) -> list[str]:
+    """Numbers as text, blank where there is none."""
+    if not np.any(np.isnan(values)) and np.array_equal(values, np.rint(values)):
+        return list(map(str, values.astype(np.int64).tolist()))
+    return ["" if x != x else _number(x, digits) for x in values.tolist()]
+
+
+def _arrival_lines(arrivals: Arrivals, trace: Trace | None) -> list[str]:
+    """How requests came, as far as the rows do not say it themselves."""
     lines = []
-    if arrivals.rate_per_s is not None:
-        lines.append(f"arrival_rate_per_s: {arrivals.rate_per_s:.10g}")
-    if arrivals.scv is not None:
+    whole = trace is not None and trace.stretches is None
+    rate = arrivals.rate_per_s
+    if rate is not None and not (whole and trace is not None and math.isclose(rate, trace.rate_per_s, rel_tol=1e-6)):
+        lines.append(f"arrival_rate_per_s: {rate:.10g}")
+    if not whole and arrivals.scv is not None:
         lines.append(f"arrival_scv: {arrivals.scv:.6g}")
-    if arrivals.scv is not None and arrivals.scv_window_s is not None:
-        lines.append(f"arrival_scv_window_s: {arrivals.scv_window_s:.10g}")
-    if arrivals.dispersion:
+        if arrivals.scv_window_s is not None:
+            lines.append(f"arrival_scv_window_s: {arrivals.scv_window_s:.10g}")
+    if not whole and arrivals.dispersion:
         lines.append("dispersion: " + " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion))
-    if arrivals.peak_over_mean is not None:
+    if arrivals.peak_over_mean is not None and (not whole or arrivals.hourly_profile):
         lines.append(f"peak_over_mean: {arrivals.peak_over_mean:.6g}")
     if arrivals.hourly_profile:
         lines.append("hourly_profile: " + " ".join(f"{x:g}" for x in arrivals.hourly_profile))
@@ -40,97 +61,125 @@ def _arrival_lines(arrivals: Arrivals) -> list[str]:
     return lines
 
 
-def metadata_lines(workload: Workload) -> list[str]:
+def _metadata_lines(workload: Workload) -> list[str]:
     """The ``# key: value`` lines, in one form whatever alias they were read from."""
-    from_source = workload.provenance
-    lines = ["fleetopt-workload: 1", f"name: {workload.name}"]
+    from_source, trace = workload.provenance, workload.recorded
+    parts = None if trace is None else trace.stretches
+    lines = ["fleetopt-workload: 2", f"name: {workload.name}"]
     if from_source.source:
         lines.append(f"source: {from_source.source}")
     if from_source.licence:
         lines.append(f"licence: {from_source.licence}")
     if from_source.requests is not None:
         lines.append(f"requests: {from_source.requests}")
-    if not from_source.exact:
-        lines.append("cdf: P(total <= tokens); rows with equal tokens are one bin, linear inside it")
-        lines.append("weight: of a row, cdf minus cdf of the row above; its point is (input_tokens, output_tokens)")
     if from_source.length_split:
         lines.append(f"length_split: {from_source.length_split}")
-    lines += _arrival_lines(workload.arrivals)
+    lines += _arrival_lines(workload.arrivals, trace)
     known = {n: p for n, p in zip(workload.categories, workload.compressible, strict=True) if p is not None and n}
     if known:
         lines.append("compressible: " + " ".join(f"{name}={p:g}" for name, p in known.items()))
     for of in ("input", "output", "total"):
-        if stated := workload.stated_quantiles(of):
+        stated = workload.stated_quantiles(of)
+        if parts is not None and not stated:
+            stated = {q: workload.quantile(q, of) for q in STATED_QUANTILES}
+        if stated:
             lines.append(f"{of}_quantiles: " + " ".join(f"{q:g}={_number(v)}" for q, v in stated.items()))
-    path = workload.path_of_traffic()
-    if path is not None:
-        shares = " ".join(f"{share:.4g}" for share in path.together)
-        lines += [f"path_seconds: {path.seconds}", f"path_together: {shares}"]
-        lines += [f"path: {part}" for part in path.to_lines()]
-    if workload.sessions is not None:
-        kept = workload.sessions.fewer(MOST_CALLS)
-        lines.append(f"session_calls: {kept.calls}")
-        lines += [f"sessions: {part}" for part in kept.to_lines()]
+    if parts is not None:
+        columns = (_numbers(column, 9) for column in (parts.start_s, parts.seconds, parts.weight))
+        lines.append(
+            "stretches: of the whole trace; start [s], length [s], seconds of the trace that each second stands for"
+        )
+        lines += [f"stretch: {' '.join(row)}" for row in zip(*columns, strict=True)]
+    if workload.intervals is not None:
+        known_as = workload.intervals.coarser()
+        lines.append(f"counts_interval_s: {known_as.width_s:g}")
+        lines += [f"counts: {line}" for line in _folded(_numbers(known_as.counts))]
     lines += [f"note: {note}" for note in from_source.notes]
     return ["# " + " ".join(line.split()) for line in lines]
 
 
-def csv_text(workload: Workload, extra: Mapping[str, str] | None = None) -> str:
+def _folded(words: Sequence[str]) -> list[str]:
+    """Words in lines of about :data:`_LINE` characters."""
+    lines, line = [], ""
+    for word in words:
+        if len(line) + len(word) >= _LINE:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}" if line else word
+    return [*lines, line]
+
+
+def csv_text(workload: Workload, keep_ids: bool = False) -> str:
     """Text of the project's CSV.
 
     Parameters
     ----------
     workload
         What to write.
-    extra
-        Further metadata by key.
+    keep_ids
+        Whether sessions keep their names; else a hash stands for each, which without all the names tells nothing of one.
 
     Returns
     -------
     str
-        Metadata, header and rows; five columns when there are categories. Bins that overlap are cut at each other's ends,
-        and a bin that starts above the one before gets a row without weight at its start, so that F stays as it is.
+        Metadata, header and rows: requests one by one where they are known, their times to a millisecond from the first on; else
+        the rows of the law with their weights.
     """
-    exact = workload.provenance.exact
-    named = workload.categories != ("",)
-    index, lower, upper, weight = _disjoint(workload)
-    out = io.StringIO()
-    for line in metadata_lines(workload):
-        out.write(line + "\n")
-    for key, value in (extra or {}).items():
-        out.write(f"# {key}: {value}\n")
-    out.write("tokens,cdf,input_tokens,output_tokens" + (",category" if named else "") + "\n")
-    inputs, outputs, category = workload.input_tokens[index], workload.output_tokens[index], workload.category[index]
-    cdf = np.cumsum(weight)
-    cdf /= cdf[-1]
-    before, reached = 0.0, 0.0
-    for k in range(index.size):
-        name = f",{workload.categories[category[k]]}" if named else ""
-        if not exact and upper[k] > before:
-            start = lower[k] if lower[k] < upper[k] else upper[k] - 1.0
-            if start > before:
-                out.write(f"{_number(start)},{reached:.10f},{_number(start)},0{name}\n")
-            before = upper[k]
-        reached = float(cdf[k])
-        out.write(f"{_number(upper[k])},{reached:.10f},{_number(inputs[k])},{_number(outputs[k])}{name}\n")
-    return out.getvalue()
+    columns = _columns(workload, keep_ids)
+    rows = map(",".join, zip(*columns.values(), strict=True))
+    return "\n".join([*_metadata_lines(workload), ",".join(columns), *rows, ""])
 
 
-def _disjoint(workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows cut so that no two bins overlap without being the same: (row, lower, upper, weight)."""
-    lower, upper = workload.lower_tokens, workload.total_tokens
-    order = np.lexsort((lower, upper))
-    same = np.all(np.diff(upper[order]) >= 0.0)
-    previous = np.maximum.accumulate(np.concatenate([[-1.0], upper[order][:-1]]))
-    clean = (lower[order] >= previous) | ((upper[order] == previous) & (lower[order] == np.roll(lower[order], 1)))
-    if workload.provenance.exact or (same and clean[1:].all()):
-        return order, lower[order], upper[order], workload.weight[order]
-    from planner.workload.compact import pieces
+def _columns(workload: Workload, keep_ids: bool) -> dict[str, list[str]]:
+    """Cells by column."""
+    trace, calls = workload.recorded, workload.sessions
+    if calls is not None:
+        return _of_calls(workload, calls, keep_ids)
+    if trace is not None:
+        columns = {"t_s": _numbers(trace.whole_times_s)}
+        return columns | _lengths(workload, trace.input_tokens, trace.output_tokens, trace.category)
+    known = workload.provenance
+    rows, requests = np.arange(workload.rows), known.requests or 0
+    each = np.rint(workload.weight * requests).astype(np.int64)
+    law: dict[str, list[str]] = {}
+    if not np.array_equal(workload.lower_tokens, workload.input_tokens + workload.output_tokens):
+        law = {"lower_tokens": _numbers(workload.lower_tokens), "total_tokens": _numbers(workload.total_tokens)}
+    alone = known.exact and not law and workload.intervals is None and bool(np.all(each > 0))
+    if alone and int(each.sum()) == requests <= MOST_ROWS:
+        rows = np.repeat(rows, each)
+    else:
+        law["weight"] = [f"{x:.10g}" for x in workload.weight.tolist()]
+    return _lengths(workload, workload.input_tokens[rows], workload.output_tokens[rows], workload.category[rows]) | law
 
-    atoms = upper[lower == upper]
-    edges = np.unique(np.concatenate([lower[lower < upper], upper, atoms - 1.0]))
-    row, place, weight = pieces(workload, edges[edges >= 0.0])
-    kept = edges[edges >= 0.0]
-    order = np.lexsort((row, place))
-    row, place, weight = row[order], place[order], weight[order]
-    return row, kept[place], kept[place + 1], weight
+
+MOST_ROWS = 1_000_000
+"""Rows of requests without times; of more, one row for all that are equal."""
+
+
+def _lengths(workload: Workload, inputs: Floats, outputs: Floats, category: NDArray[np.int64]) -> dict[str, list[str]]:
+    """Columns that all files have."""
+    columns = {"input_tokens": _numbers(inputs), "output_tokens": _numbers(outputs)}
+    if workload.categories != ("",):
+        names = [name.translate(_UNSAFE) for name in workload.categories]
+        columns["category"] = [names[k] for k in category.tolist()]
+    return columns
+
+
+def _of_calls(workload: Workload, calls: Sessions, keep_ids: bool) -> dict[str, list[str]]:
+    """Columns of calls, in order of time where there is a clock."""
+    clock = calls.clock_s
+    order = np.arange(calls.calls) if clock is None else np.argsort(clock, kind="stable")
+    names = list(calls.names) or list(map(str, range(calls.count)))
+    if calls.names and not keep_ids:
+        key = hashlib.blake2b("\n".join(sorted(names)).encode()).digest()
+        names = [hashlib.blake2b(name.encode(), digest_size=6, key=key).hexdigest() for name in names]
+    columns = {"t_s": _numbers((calls.times_s if clock is None else clock)[order])}
+    columns |= _lengths(workload, calls.input_tokens[order], calls.output_tokens[order], calls.category[order])
+    columns["session"] = [names[k].translate(_UNSAFE) for k in calls.session[order].tolist()]
+    columns["cached_prefix_tokens"] = _numbers(calls.cached_tokens[order])
+    if not np.all(np.isnan(calls.duration_s)):
+        columns["duration_s"] = _numbers(calls.duration_s[order])
+    for k, level in enumerate(calls.shared, 1):
+        columns[f"prefix_{k}"] = ["" if g < 0 else str(g) for g in level.group[order].tolist()]
+        columns[f"prefix_{k}_tokens"] = _numbers(level.tokens[order])
+    return columns

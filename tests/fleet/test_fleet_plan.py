@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import planner as fo
 from planner.fleet.assemble import make_plan
 from planner.fleet.grid import engine_choices
-from planner.fleet.pool import Shortfall, evaluate_pool, never_kept, smallest_pool
+from planner.fleet.pool import Shortfall, evaluate_pool, smallest_pool
 from planner.fleet.problem import FleetProblem
-from planner.fleet.solve import solve
+from planner.fleet.splits import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload

@@ -103,7 +103,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> fo.Workload:
     file = tmp_path_factory.mktemp("recorded") / "busy.csv"
     file.write_text("\n".join(lines))
     workload = fo.load_workload(file)
-    assert workload.path_of_traffic() is not None
+    assert workload.trace() is not None
     return workload
 
 

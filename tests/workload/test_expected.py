@@ -1,4 +1,4 @@
-"""Raw traces give the published statistics exactly, compact files within half a percent."""
+"""Raw traces, and the shipped files made of them, give the published statistics exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from planner.workload.arrivals import gap_spread
-from planner.workload.compact import compact
 from planner.workload.formats.base import ReadOptions, TraceBuilder
 from planner.workload.importing import import_files, read_trace, read_workload
 from planner.workload.workload import Workload
@@ -45,10 +44,9 @@ def p99_chunks(w: Workload) -> float:
     return float(chunks[order][np.searchsorted(np.cumsum(w.weight[order]), 0.99 - 1e-12)])
 
 
-def check(w: Workload, truth: dict[str, Any], tolerance: float, skip: tuple[str, ...] = ()) -> None:
+def check(w: Workload, truth: dict[str, Any], tolerance: float) -> None:
     def same(label: str, value: float, known: float) -> None:
-        if label not in skip:
-            assert value == pytest.approx(known, rel=tolerance, abs=1e-9), label
+        assert value == pytest.approx(known, rel=tolerance, abs=1e-9), label
 
     assert w.provenance.requests == truth["n"]
     for of in ("input", "output", "total"):
@@ -82,20 +80,13 @@ def test_raw_traces_exactly(shared_data: Path, expected: dict[str, Any], name: s
     check(load(shared_data, name), expected[name], 1e-9)
 
 
-@pytest.mark.parametrize("name", [*TRACES, "azure_mix"])
-def test_compact_within_half_a_percent(shared_data: Path, expected: dict[str, Any], name: str) -> None:
-    # the 99th percentile of 2,800 long prompts lies in a gap between two clusters: 20 requests decide it
-    skip = ("long 4096 p99 chunks",) if name == "mooncake_synthetic" else ()
-    check(compact(load(shared_data, name), 200, 3), expected[name], 0.005, skip)
-
-
 @pytest.mark.parametrize(
     ("name", "trace"),
     [("azure", "azure_mix"), ("azure-conv", "azure_conv"), ("azure-code", "azure_code"), ("sharegpt4", "sharegpt4_8k"),
      ("long-context", "mooncake_synthetic")],
 )  # fmt: skip
-def test_shipped_files_within_half_a_percent(expected: dict[str, Any], name: str, trace: str) -> None:
-    check(Workload.from_file(name), expected[trace], 0.005)
+def test_shipped_files_exactly(expected: dict[str, Any], name: str, trace: str) -> None:
+    check(Workload.from_file(name), expected[trace], 1e-9)
 
 
 @pytest.mark.parametrize("name", ["azure_conv", "azure_code", "mooncake_synthetic", "aibrix_8min"])

@@ -461,7 +461,7 @@ def test_requests_are_selected_by_a_column_or_a_path(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         import_files([(None, totals)], ReadOptions(where={"model": "a"}))
     with pytest.raises(InputError, match="no columns to select requests by"):
-        import_files([(None, "azure")], ReadOptions(where={"category": "code"}))
+        import_files([(None, "lmsys")], ReadOptions(where={"category": "code"}))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from planner.cli.main import app
 from planner.errors import InputError
 from planner.workload.importing import read_workload
 from planner.workload.query import DIALECTS, RESULT, query
+from planner.workload.workload import Workload
+from planner.workload.writer import csv_text
 
 NAMES = {"input_tokens": "prompt", "output_tokens": "answer"}
 SQLGLOT = {"bigquery": "bigquery", "snowflake": "snowflake", "athena": "athena", "spark": "spark"} | {
@@ -64,8 +66,13 @@ def test_the_result_is_the_trace(tmp_path: Path) -> None:
     for q in (0.1, 0.5, 0.9, 0.99):
         assert found.quantile(q) == pytest.approx(whole.quantile(q), rel=0.03)
     # the same seconds, whether their stamps are there or only their counts: their start differs by less than one second
-    assert found.path is not None
-    assert found.path.requests == whole.provenance.requests
+    assert found.intervals is not None and found.intervals.requests == whole.provenance.requests
+    drawn = found.trace()
+    assert drawn is not None and drawn.requests == found.intervals.requests
+    (tmp_path / "kept.csv").write_text(csv_text(found))
+    again = Workload.from_file(tmp_path / "kept.csv")
+    assert again.intervals is not None and again.intervals.counts.tolist() == found.intervals.counts.tolist()
+    assert again.mean_output == pytest.approx(found.mean_output, rel=1e-5)
     assert found.arrivals.rate_per_s == pytest.approx(whole.arrivals.rate_per_s, rel=2.0 / 600.0)
     for window, index in whole.arrivals.dispersion:
         if window <= 10.0:  # of a minute there are nine or ten windows, as the first second starts or the first request

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.workload.arrivals import Arrivals, arrivals_from_times, count_dispersion, gap_spread
+from planner.workload.arrivals import (
+    Arrivals,
+    arrivals_from_times,
+    count_dispersion,
+    gap_spread,
+    interarrival_scv,
+    spread_ticks,
+)
+from planner.workload.importing import read_workload
 
 
 def test_poisson_process_has_scv_and_dispersion_one() -> None:
@@ -132,3 +141,29 @@ def test_regular_traffic_stays_regular_when_there_is_more_of_it() -> None:
     assert busy.rate_per_s == pytest.approx(20.0 * (200 / 199), rel=1e-12)
     assert all(0.0 <= index < 1.0 for _, index in busy.dispersion)
     assert busy.dispersion == regular.dispersion != ()
+
+
+def test_a_clock_that_ticks_every_three_seconds_makes_no_crowds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    times = np.cumsum(rng.exponential(0.5, 4000))
+    coarse = 3.0 * np.floor(times / 3.0)
+    spread, tick = spread_ticks(coarse)
+    assert tick == 3.0
+    assert arrivals_from_times(spread).dispersion_at(1.0) == pytest.approx(1.0, abs=0.1)
+    assert arrivals_from_times(coarse).dispersion_at(1.0) > 3.0
+    assert spread_ticks(times)[1] is None
+    path = tmp_path / "ticks.csv"
+    path.write_text("timestamp,input_tokens,output_tokens\n" + "\n".join(f"{t:.0f},100,10" for t in coarse))
+    w, report = read_workload(path)
+    assert any("ticks every 3 s" in note for note in report.notes)
+    assert w.arrivals.scv == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("gaps", [4.0, 40.0])
+def test_interarrival_scv_has_no_bias_with_few_gaps_per_window(shape: float, gaps: float) -> None:
+    """Gamma gaps have the scv 1/shape, however few fit into a window."""
+    rng = np.random.default_rng(11)
+    times = np.cumsum(rng.gamma(shape, 1.0 / shape, 60_000))
+    # a full window of few gaps leaves its longest ones out: what that takes is the rest of the tolerance
+    assert interarrival_scv(times, gaps) == pytest.approx(1.0 / shape, rel=0.35 if gaps < 10 else 0.06)

@@ -44,6 +44,9 @@ MORE = 0.1
 FEW_REPLICAS = 8
 """Up to this many replicas a pool is asked itself whether it bears more traffic: its trials are too far apart."""
 
+MOST_ASKED = 64
+"""Pools that the search for a gateway which knows outputs asks about: what it finds is told beside the plan."""
+
 WORTH_IT = 0.01
 """Share of the cost that a guess must promise to save before another fleet is sized for it."""
 
@@ -471,8 +474,8 @@ def _with_oracle(
         return None
     fleet: Fleet | None = None
     if expected < cost * (1.0 - WORTH_IT):
-        best = solve_splits(problem)
-        if len(best.pools) > 1 and best.outcome.path is not None and best.outcome.cost < cost * (1.0 - WORTH_IT):
+        best = solve_splits(problem, cost * (1.0 - WORTH_IT), MOST_ASKED)
+        if len(best.pools) > 1 and best.outcome.path is not None:
             path, names = best.outcome.path, pool_names(len(best.pools))
             fleet = Colocated(
                 knowing, [replace(problem.decided(p), name=n) for p, n in zip(best.pools, names, strict=True)]

@@ -136,7 +136,7 @@ class Disaggregated(Fleet):
         """About what each token of an answer takes, to a twentieth [s]: sessions come back to their prefix after it; 0 without."""
         if self.question.traffic.sessions is None or self.decode is None:
             return 0.0
-        step = self.decode.idle((0.5,)).value("tpot_s", 0.5)
+        step = self.decode.unloaded((0.5,)).value("tpot_s", 0.5)
         return float(1.05 ** round(math.log(step) / math.log(1.05)))
 
     def _prefill_replica(self, cached: FloatArray) -> tuple[Replicas, float]:
@@ -162,10 +162,12 @@ class Disaggregated(Fleet):
         question, overhead = self.question, self._overhead_s
         sessions = question.traffic.sessions
         if sessions is None:
-            return PrefillPool(self._traffic, first, capacity, overhead)
+            return PrefillPool(self._traffic, first, overhead, capacity)
         prefilled = sessions.prefilled(self.transfer_s(sessions.input_tokens) + answer_step_s * sessions.output_tokens)
         cache = prefix_cache(question, self.prefill_option)
-        return PrefillSessions(self._traffic, first, self._prompts_per_s, overhead, prefilled, cache)
+        pool = PrefillSessions(self._traffic, first, overhead, prefilled, cache)
+        pool.prompts_per_s = self._prompts_per_s
+        return pool
 
     def _decode_pool(
         self, length: FloatArray, output: FloatArray, weight: FloatArray, first: Replicas, prompts_per_s: float
@@ -383,7 +385,7 @@ class Disaggregated(Fleet):
         missed = broken(base, promises)
         if missed is None:
             return [first, replace(second, prediction=base)]
-        idle = self.decodes.idle(self.levels)
+        idle = self.decodes.unloaded(self.levels)
         if (hopeless := broken(idle, promises)) is not None:
             return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
 

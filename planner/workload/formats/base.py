@@ -17,6 +17,7 @@ from planner.workload.calls import CallColumns
 if TYPE_CHECKING:
     from planner.workload.report import ImportReport
     from planner.workload.source import Head, Source
+    from planner.workload.trace import Stretches
     from planner.workload.workload import Workload
 
 JSON = ("json", "jsonl", "array")
@@ -303,6 +304,12 @@ class TraceBuilder:
         Reads times.
     selects
         Whether its reader leaves out the records that :attr:`ReadOptions.where` does not name.
+    name
+        What the file calls its workload.
+    stretches
+        Where the requests are stretches of a longer trace.
+    described
+        What else the file says of its workload, where it is read alone.
     """
 
     path: str
@@ -322,6 +329,9 @@ class TraceBuilder:
     licence: str = ""
     selects: bool = False
     calls: CallColumns = field(default_factory=CallColumns)
+    name: str = ""
+    stretches: Stretches | None = None
+    described: Callable[[Workload], Workload] | None = None
 
     @property
     def rows_read(self) -> int:

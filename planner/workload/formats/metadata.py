@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
 
 from planner.errors import InputError
 from planner.units import is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.path import Path
+from planner.workload.formats.base import MAX_PROBLEMS
+from planner.workload.intervals import Intervals
 from planner.workload.sessions import Sessions
+from planner.workload.trace import Stretches
 
 _NUMBER = r"[-+0-9.eE]+"
 _SEPARATOR = re.compile(r"[\s,;]+")
@@ -31,7 +39,7 @@ class Metadata:
         self.categories: dict[str, float | None] = {}
         self.shares: dict[str, float] = {}
         self.problems: list[str] = []
-        self._parts: dict[str, list[str]] = {"path": [], "sessions": []}
+        self._parts: dict[str, list[str]] = {"path": [], "sessions": [], "counts": [], "stretch": []}
 
     def line(self, number: int, text: str) -> None:
         """Take one line that starts with ``#``."""
@@ -59,6 +67,13 @@ class Metadata:
     def problem(self, key: str, what: str) -> None:
         """Note what is wrong with the value of `key`."""
         self.problems.append(f"{self.path}:{self.values[key][0]}: {key}: {what}")
+
+    def refuse(self, others: Sequence[str] = ()) -> None:
+        """All that is wrong with the file as one error, the first of them where they are many; `others` is of its rows."""
+        if problems := [*others, *self.problems]:
+            shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
+            heading = f"{self.path}: {len(shown)} problems" if len(shown) > 1 else None
+            raise InputError.from_problems(shown, heading=heading)
 
     def text(self, *keys: str) -> str:
         """The first of some aliases that is there, ``""`` when none is."""
@@ -107,6 +122,11 @@ class Metadata:
                 result[level] = value
         return result
 
+    def stated_quantiles(self) -> dict[str, dict[float, float]]:
+        """Quantiles of the whole that the file states, by column [tokens]."""
+        found = {of: self.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
+        return {of: table for of, table in found.items() if table}
+
     def scv(self) -> tuple[float | None, float | None]:
         """Interarrival scv and its window [s], in any of the forms it was ever written in."""
         window = self.number("arrival_scv_window_s", "scv_window_s", "window_s")
@@ -143,16 +163,35 @@ class Metadata:
             self.problems += [f"{self.path}: {p}" for p in error.problems or (error.message,)]
             return Arrivals()
 
-    def traffic(self) -> Path | None:
-        """Requests and tokens second by second."""
+    def intervals(self) -> Intervals | None:
+        """Requests by interval of time, from ``counts`` or from the encoded seconds of files until 0.1."""
+        if parts := self._parts["counts"]:
+            counts = np.array([as_number(x) for x in " ".join(parts).split()])
+            width = self.number("counts_interval_s") or 0.0
+            if not (counts.size and np.all(counts >= 0.0) and 0.0 < counts.sum() < 1e15 and width > 0.0):
+                self.problem("counts", "not numbers of requests with their counts_interval_s")
+                return None
+            return Intervals(counts, width)
         if not self._parts["path"]:
             return None
         try:
-            seconds, together = self.number("path_seconds") or 0.0, self.numbers("path_together")
-            return Path.from_text("".join(self._parts["path"]), round(seconds), together)
+            return Intervals(_seconds("".join(self._parts["path"]), round(self.number("path_seconds") or 0.0)))
         except ValueError as error:
             self.problem("path", f"{error}; write the file again or leave its path lines out")
             return None
+
+    def stretches(self) -> Stretches | None:
+        """The stretches of a longer trace that a file holds: ``start seconds weight``, a line each."""
+        if not self._parts["stretch"]:
+            return None
+        found = [[as_number(x) for x in part.split()] for part in self._parts["stretch"]]
+        if not all(len(x) == 3 and 0.0 <= x[0] < math.inf and 0.0 < min(x[1:]) <= max(x[1:]) < 1e12 for x in found):
+            self.problem("stretch", "each line holds its start [s], its length [s] and its weight")
+        elif not all(one[0] + one[1] <= two[0] + 1e-6 for one, two in pairwise(found)):
+            self.problem("stretch", "they must not overlap, and be in order of time")
+        else:
+            return Stretches(*np.array(found).T)
+        return None
 
     def sessions(self) -> Sessions | None:
         """Calls session by session."""
@@ -175,3 +214,31 @@ def as_number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+_LONGEST_S = 24 * 3600
+_COLUMNS, _BYTES = 3, 4
+
+
+def _seconds(text: str, seconds: int) -> np.ndarray:
+    """Requests second by second of a compact file as versions until 0.1 wrote it: three columns of 32-bit numbers, their bytes of
+    equal weight together, deflated, base64; the first column counts requests.
+
+    Raises
+    ------
+    ValueError
+        Damaged text, or not of that many seconds.
+    """
+    size = _COLUMNS * seconds * _BYTES
+    if not 0 < seconds <= _LONGEST_S:
+        raise ValueError(f"{seconds} seconds")
+    try:
+        raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"damaged: {error}") from error
+    if len(raw) != size:
+        raise ValueError(f"does not hold {seconds} seconds")
+    counts = np.frombuffer(raw, dtype=np.uint8).reshape(_BYTES, -1).T.copy().view("<u4")[:seconds, 0]
+    if not counts.any():
+        raise ValueError("no counts of requests")
+    return counts.astype(np.float64)

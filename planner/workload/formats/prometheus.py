@@ -19,6 +19,7 @@ from planner.errors import InputError
 from planner.units import MOST, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ReadOptions
+from planner.workload.intervals import Intervals
 from planner.workload.report import ImportReport
 from planner.workload.workload import Provenance, Workload
 
@@ -231,6 +232,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
             notes=tuple(notes),
             exact=False,
         ),
+        intervals=Intervals(np.array(scrape.steps), scrape.step_s) if arrivals.dispersion else None,
     )
     report = ImportReport(
         source.name,

@@ -10,7 +10,7 @@ from planner.documents import Rows
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
-from planner.workload.path import Path
+from planner.workload.intervals import Intervals
 from planner.workload.query import RESULT
 from planner.workload.report import ImportReport
 from planner.workload.source import normal_name
@@ -80,7 +80,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     inputs, outputs, weight, origin = _points(cells_of)
     if max(inputs.max(), outputs.max()) > MAX_TOKENS:
         raise InputError(f"{source.name}: requests of more than {MAX_TOKENS:,} tokens")
-    arrivals, path = _arrivals(came)
+    arrivals, intervals = _arrivals(came)
     names = labels if options.category is None else [options.category] * len(labels)
     title = source.path.name.split(".")[0]
     workload = Workload.from_arrays(
@@ -91,7 +91,7 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
         arrivals=arrivals,
         name=title,
         provenance=Provenance(name=title, source=source.path.name, requests=round(requests), exact=True),
-        path=path,
+        intervals=intervals,
     )
     note = f"summed up by a query: {len(laws):,} cells of lengths" + (f", {len(seconds):,} seconds" if seconds else "")
     span = float(np.ptp(came[:, 0])) + 1.0 if seconds else None
@@ -124,8 +124,8 @@ def _points(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     )
 
 
-def _arrivals(came: np.ndarray) -> tuple[Arrivals, Path | None]:
-    """The process by seconds, and the path."""
+def _arrivals(came: np.ndarray) -> tuple[Arrivals, Intervals | None]:
+    """The process by seconds, and the requests in each."""
     if came.shape[0] < 2:
         return Arrivals(assumed=POISSON_ASSUMED), None
     came = came[np.argsort(came[:, 0], kind="stable")]
@@ -133,7 +133,7 @@ def _arrivals(came: np.ndarray) -> tuple[Arrivals, Path | None]:
     if np.any(np.diff(elapsed) <= 0.0):
         raise InputError("a second comes twice in the result", "Export the result of one run of the query.")
     counts = came[:, 1]
-    return arrivals_from_counts(came[:, 0], counts), Path.of_columns(elapsed, came[:, 2], came[:, 3], counts)
+    return arrivals_from_counts(came[:, 0], counts), Intervals.of(elapsed, counts).coarser()
 
 
 FORMAT = Format("sql", "result of `fleetopt workload sql`", ("csv",), _recognise, _read)

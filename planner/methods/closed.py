@@ -1,0 +1,96 @@
+"""Method ``closed``: the closed form of one replica with mixed batching, Poisson arrivals and random routing."""
+
+from __future__ import annotations
+
+from planner.catalog.kv import BLOCK_TOKENS
+from planner.errors import InputError
+from planner.methods.base import Method, PoolModel, Prediction, unstable
+from planner.methods.joint import Together
+from planner.predict.batch import Lengths
+from planner.predict.closed import ClosedReplica
+from planner.predict.records import Replicas
+from planner.predict.traffic import PoolTraffic
+from planner.replica.engine import EngineOption, ReplicaSetup
+from planner.routing import Routing
+from planner.workload.pools import PoolLaw
+
+WAITING = 0.002
+"""Share of requests that wait for a slot or for memory from which their waits are in P99 TTFT, which is rough then."""
+
+
+class ClosedPool(PoolModel):
+    """See :class:`planner.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at rate / R."""
+
+    def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
+        self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)
+        self.bound_by = self._replica.limit.binding
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Largest stable rate of one replica [1/s]."""
+        return self._replica.limit.per_s
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`planner.methods.base.PoolModel`."""
+        at = self._replica.at(arrival_rate_per_s / replicas)
+        if at.load >= 1.0:
+            return unstable(quantiles, at.load)
+        waiting = at.wait_probability > WAITING
+        return Prediction(
+            quantiles=quantiles,
+            ttft_s=at.quantiles("ttft_s", quantiles),
+            tpot_s=at.quantiles("tpot_s", quantiles),
+            e2e_s=at.quantiles("e2e_s", quantiles),
+            load=at.load,
+            slot_occupancy=min(at.running_mean / self.slots, 1.0),
+            mean_running=at.running_mean,
+            wait_probability=at.wait_probability,
+            warnings=("requests wait for slots or KV memory: their TTFT is rough in closed form",) if waiting else (),
+            reliable=not waiting,
+            together=Together.of(at.ttft_s, at.tpot_s, at.e2e_s) if self.joint else None,
+        )
+
+
+class Closed(Method):
+    """See :class:`ClosedPool`."""
+
+    name = "closed"
+    summary = "closed form of mixed engines under Poisson arrivals and random routing"
+    shares_budget = True
+    effort = 10
+    feels_bursts = False
+    caveat = (
+        "method closed is a formula: Poisson arrivals and every replica chosen at random, whatever the trace and the gateway do; "
+        "other routings wait less, bursts more"
+    )
+
+    def pool(
+        self,
+        law: PoolLaw,
+        engine: EngineOption,
+        setup: ReplicaSetup,
+        chunk: int,
+        routing: Routing,
+        arrivals: PoolTraffic,
+    ) -> ClosedPool:
+        """See :meth:`planner.methods.base.Method.pool`."""
+        if not routing.by_rate_per_replica:
+            raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
+        profile = engine.profile
+        lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
+        replica = Replicas(
+            1,
+            profile.iteration,
+            slots=float(setup.slots),
+            token_budget=float(engine.token_budget),
+            kv_tokens=float(setup.kv_tokens),
+            block=BLOCK_TOKENS,
+            reserve=False,
+            request_s=profile.request_s,
+            wake_s=profile.wake_s,
+            shared_prefix=float(engine.shared_prefix),
+        )
+        return ClosedPool(lengths, replica, profile.api_overhead_s)
+
+
+METHOD = Closed()

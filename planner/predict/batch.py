@@ -1,0 +1,288 @@
+"""What the closed forms of mixed batching need of requests and engine: moments of the lengths, time of a mean batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError
+from planner.iteration.model import IterationModel
+from planner.predict.records import Replicas
+from planner.queueing.reuse import own_tokens
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lengths:
+    """Joint law of the lengths of requests, a row each.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens
+        Lengths, > 0; may be fractional [tokens], shape (rows,).
+    weight
+        Relative weights, with a positive sum, shape (rows,).
+    cached_share
+        Share of each prompt that the prefix cache supplies, in [0, 1) [1], shape (rows,) or (1,).
+
+    Raises
+    ------
+    InputError
+        If they cannot be, naming the field.
+    """
+
+    input_tokens: Array
+    output_tokens: Array
+    weight: Array
+    cached_share: Array
+
+    def __post_init__(self) -> None:
+        for name in ("input_tokens", "output_tokens", "weight", "cached_share"):
+            values = np.atleast_1d(np.asarray(getattr(self, name), dtype=np.float64))
+            if not values.size or values.ndim != 1 or not np.all(np.isfinite(values)) or values.min() < 0.0:
+                raise InputError(f"{name}: must be a row of finite numbers that are not negative")
+            if values.size not in (self.rows, 1 if name == "cached_share" else self.rows):
+                raise InputError(f"{name}: {values.size} rows, but input_tokens has {self.rows}")
+            object.__setattr__(self, name, values)
+        if not self.weight.sum() > 0.0:
+            raise InputError("weight: must have a positive sum")
+        if not self.cached_share.max() < 1.0:
+            raise InputError("cached_share: must lie in [0, 1)")
+        if not float(self.weight @ self.new_tokens) > 0.0:
+            raise InputError("input_tokens: their mean must be positive")
+
+    @property
+    def rows(self) -> int:
+        """Rows."""
+        return int(np.size(self.input_tokens))
+
+    @property
+    def new_tokens(self) -> Array:
+        """Prompt tokens to compute [tokens], shape (rows,)."""
+        return (1.0 - self.cached_share) * self.input_tokens
+
+    @property
+    def decodes(self) -> Array:
+        """Decode steps, one fewer than output tokens, shape (rows,)."""
+        return np.maximum(self.output_tokens - 1.0, 0.0)
+
+    @property
+    def pairs(self) -> Array:
+        """Query-key pairs of the prefill, the cached part as its past; however it is cut in chunks; shape (rows,)."""
+        new = self.new_tokens
+        return self.cached_share * self.input_tokens * new + 0.5 * new * (new + 1.0)
+
+
+class Moments:
+    r"""Moments of requests on one engine.
+
+    Prompt tokens are counted in units of what a decode brings into a batch, so that a decode is one.
+
+    Parameters
+    ----------
+    lengths
+        The requests.
+    iteration
+        Time of an iteration.
+    shared_prefix, block
+        As in :class:`planner.predict.records.Replicas`.
+
+    Attributes
+    ----------
+    tokens, prefill
+        Prompt tokens to compute, and the same with attention weighed in: :math:`L'+rA` scaled to the same mean. A queue of
+        prompts takes time by ``prefill``; attention grows as the square of a prompt, so long ones weigh more.
+    own
+        Prompt tokens that a request holds for itself, with the unused half of its last block [tokens].
+    mean_kv
+        Token-iterations of memory a request asks for in its decodes.
+    context, own_context
+        What a decode reads, and what it holds for itself, on average over decode steps; context2, own_context2: squares.
+    """
+
+    def __init__(self, lengths: Lengths, iteration: IterationModel, shared_prefix: float, block: int) -> None:
+        rows, prompt, new = iteration.rows, lengths.input_tokens, lengths.new_tokens
+        self.probability = p = lengths.weight / lengths.weight.sum()
+        self.prompt, self.steps, self.pairs, self.tokens = prompt, lengths.decodes, lengths.pairs, new / rows
+        self.mean_prefill, self.mean_pairs = float(p @ self.tokens), float(p @ self.pairs)
+        linear = iteration.b + iteration.c
+        work = new + (iteration.a / linear if linear > 0.0 else 0.0) * self.pairs
+        self.prefill = work * (self.mean_prefill / float(p @ work))
+        self.mean_prefill2 = float(p @ self.prefill**2)
+        self.max_prefill = float(self.prefill[p > 0.0].max())
+        self.own = own_tokens(prompt, shared_prefix // block * block) + 0.5 * (block - 1)
+        self.mean_own, self.mean_own2 = float(p @ self.own), float(p @ self.own**2)
+        self.mean_steps = float(p @ self.steps)
+        self.mean_kv = float(p @ (self.steps * (self.own + 0.5 * (self.steps + 1.0))))
+        self.context, self.context2 = self._contexts(prompt)
+        self.own_context, self.own_context2 = self._contexts(self.own)
+
+    def _contexts(self, begin: Array) -> tuple[float, float]:
+        """Mean and mean square of begin + 1 .. begin + D over all decode steps [tokens], [tokens^2]."""
+        if not self.mean_steps > 0.0:
+            return 0.0, 0.0
+        p, steps = self.probability, self.steps
+        first, second = 0.5 * (steps + 1.0), (steps + 1.0) * (2.0 * steps + 1.0) / 6.0
+        powers = begin + first, begin**2 + 2.0 * begin * first + second
+        mean, square = (float(p @ (steps * each)) / self.mean_steps for each in powers)
+        return mean, square
+
+
+class BatchCost:
+    r"""Time of an iteration of ``n`` decodes of mean context and ``C`` prefill tokens of mean attention.
+
+    .. math:: t(n, C) = t_0 + \max(w, b\,\tau\lceil T/\tau\rceil) + cT + (h + gk)\,n + \alpha C + xnC/T, \qquad T=n+C
+
+    as :class:`planner.iteration.model.IterationModel` has it, for real ``n`` and ``C``: the staircase is taken at its mean,
+    ``T + (tau-1)/2`` tokens, above half a tile, and as it is where the budget is spent.
+
+    Parameters
+    ----------
+    iteration
+        The engine's.
+    moments
+        The requests'.
+    budget
+        Tokens of a full batch, in units of what a decode brings.
+
+    Attributes
+    ----------
+    per_decode, alpha
+        Of a decode beside decodes alone, and of the attention of a prefill token [s].
+    joined, walk, read
+        Where one kernel takes decodes and prompts: per decode, least of a batch, least of a decode [s]; joined 0 = kernels apart.
+    """
+
+    def __init__(self, iteration: IterationModel, moments: Moments, budget: float) -> None:
+        # the longest context costs more than its share of all contexts only where e exceeds g: one decode, then
+        self.t0, self.w, self.w_experts = iteration.t0, iteration.w, iteration.w_experts
+        self.b, self.c = iteration.b * iteration.rows, iteration.c * iteration.rows
+        self.tau = max(iteration.tau / iteration.rows, 1.0)
+        self.expert_share = 1.0 - (1.0 - iteration.expert_share) ** iteration.rows
+        self.a, self.g, self.x, self.apart = iteration.a, iteration.g, iteration.x, bool(iteration.apart)
+        self.read = iteration.g * moments.context
+        self.per_decode = iteration.h + self.read
+        self.alpha = iteration.a * moments.mean_pairs / moments.mean_prefill
+        self.budget = budget
+        self.most = self.tau * math.ceil(budget / self.tau) if math.isfinite(budget) else math.inf
+        self.joined = self.walk = 0.0
+        if iteration.m > 0.0:
+            self.joined = iteration.a * iteration.m * moments.context + iteration.h_m
+            # the contexts of a batch as its tokens see them stand for the longest one
+            self.walk = iteration.e_m * moments.context2 / moments.context if moments.context > 0.0 else 0.0
+
+    def floor(self, tokens: Array | float) -> Array | float:
+        """Time to stream the weights that a batch of ``tokens`` touches [s]."""
+        if self.w_experts == 0.0:
+            return self.w
+        more: Array = self.w_experts * (1.0 - (1.0 - self.expert_share) ** np.asarray(tokens, dtype=float))
+        return self.w + more
+
+    @property
+    def knee(self) -> float:
+        """Tokens at which computing takes as long as streaming the weights; 0 where nothing is computed."""
+        if self.b == 0.0:
+            return 0.0
+        knee = (self.w + self.w_experts) / self.b
+        for _ in range(50 if self.w_experts else 0):
+            knee = float(self.floor(knee)) / self.b
+        return knee
+
+    def linear(self, tokens: Array) -> Array:
+        """``max(w, b tau ceil(T/tau))`` with the mean staircase [s]."""
+        padded = tokens
+        if self.tau > 1.0:
+            padded = np.where(tokens > 0.5 * self.tau, np.minimum(tokens + 0.5 * (self.tau - 1.0), self.most), tokens)
+            padded = np.where(tokens >= self.budget * (1.0 - 1e-9), self.most, padded)
+        return np.maximum(self.floor(tokens), self.b * padded)
+
+    def slope(self, tokens: Array) -> Array:
+        """What one more token adds to it: computing beyond the knee, more experts touched before [s/token]."""
+        touched = 0.0
+        if self.w_experts > 0.0:
+            left = (1.0 - self.expert_share) ** tokens
+            touched = -math.log1p(-min(self.expert_share, 1.0 - 1e-12)) * self.w_experts * left
+        return np.where(self.b * tokens > self.floor(tokens), self.b, touched)
+
+    def __call__(self, decodes: Any, prefill: Any) -> Array:
+        """Duration of an iteration with ``decodes`` and ``prefill`` tokens, which broadcast [s]."""
+        tokens = np.asarray(decodes + prefill, dtype=float)
+        t: Array = self.t0 + self.linear(tokens) + self.c * tokens + self.attention(decodes, prefill)
+        if self.x > 0.0:
+            t = t + self.x * decodes * prefill / np.maximum(tokens, 1e-300)
+        return t + self.twice(decodes, prefill)
+
+    def twice(self, decodes: Any, prefill: Any) -> Array:
+        """What two iterations take longer than one with all their tokens, where prompts have their own; else 0 [s]."""
+        if not self.apart:
+            return np.zeros(())
+        n, new = np.asarray(decodes, dtype=float), np.asarray(prefill, dtype=float)
+        more = self.t0 + self.linear(n) + self.linear(new) - self.linear(n + new)
+        # less than one of either stands for a share of iterations that have some
+        both: Array = np.clip(n, 0.0, 1.0) * np.clip(new, 0.0, 1.0) * more
+        return both
+
+    def attention(self, decodes: Any, prefill: Any) -> Array:
+        """Attention of a batch [s]."""
+        alone: Array = self.per_decode * decodes + self.alpha * prefill
+        if self.joined == 0.0:
+            return alone
+        together = np.maximum(self.joined * decodes + self.alpha * prefill, np.maximum(self.walk, self.read * decodes))
+        # less than a token of prefill stands for a share of iterations that have some
+        both: Array = alone + np.clip(prefill, 0.0, 1.0) * (together - alone)
+        return both
+
+    def busy_per_decode(self, with_prompts: float) -> float:
+        """Attention of one more decode where a share `with_prompts` of the iterations has prompts [s]."""
+        if self.joined == 0.0:
+            return self.per_decode
+        return self.per_decode + with_prompts * (max(self.joined, self.read) - self.per_decode)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Engine:
+    """A replica with mixed batching and its requests, as the closed forms see them.
+
+    Attributes
+    ----------
+    moments, cost
+        Of the requests, of an iteration.
+    budget
+        Tokens of an iteration, in units of what a decode brings.
+    slots, kv_tokens
+        Sequences at once; memory that requests have between them [tokens].
+    """
+
+    moments: Moments
+    cost: BatchCost
+    budget: float
+    slots: float
+    kv_tokens: float
+
+
+def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
+    """The closed forms' view of one of the replicas; the host's time per request is spread over its decodes.
+
+    Raises
+    ------
+    InputError
+        If the engine is not mixed batching under a finite token budget, or an iteration takes no time.
+    """
+    iteration = replicas.iteration
+    if replicas.engine != "mixed" or not isinstance(iteration, IterationModel):
+        raise InputError(f"engine {replicas.engine!r}: these closed forms know mixed batching alone")
+    if not (1.0 <= replicas.token_budget < math.inf and replicas.slots >= 1.0 and replicas.kv_tokens > 0.0):
+        raise InputError("token_budget must be finite and >= 1, slots >= 1 and kv_tokens > 0")
+    if not iteration.t0 + iteration.w + iteration.b + iteration.c > 0.0:
+        raise InputError("iteration: it must take time, but t0, w, b and c are all 0")
+    p = lengths.weight / lengths.weight.sum()
+    iteration = iteration.with_requests(replicas.request_s, float(p @ lengths.decodes), float(p @ lengths.new_tokens))
+    moments = Moments(lengths, iteration, replicas.shared_prefix, replicas.block)
+    budget = replicas.token_budget / iteration.rows
+    free = replicas.kv_tokens - replicas.shared_prefix // replicas.block * replicas.block
+    return Engine(moments, BatchCost(iteration, moments, budget), budget, replicas.slots, free)
