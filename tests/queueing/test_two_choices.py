@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from planner.simulate.drive import drive
+from planner.simulate.fast import MixedReplica as Served
+from planner.simulate.tables import RequestTable
 
 from planner.iteration.model import IterationModel
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.replica import MixedReplica
 from planner.queueing.mixed.two_choices import Steered, steered_backlog
-from planner.simulate.drive import drive
-from planner.simulate.fast import MixedReplica as Served
 from planner.simulate.pool import simulate_pool
-from planner.simulate.tables import RequestTable
 
 
 def steady(each: float, replicas: int, prompt: float = 1.0, outputs: np.ndarray | None = None) -> Steered:
