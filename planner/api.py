@@ -586,7 +586,7 @@ def simulate(
     in_flight
         Requests of all clients under way at most (closed loop).
     verify_with
-        ``kernel``, or ``python``, its reference: runs of some 20,000 requests.
+        ``kernel``, or ``python``, its reference: some 20,000 requests in two runs.
     progress
         Told (pool, share of its current run done).
 

@@ -22,9 +22,7 @@ RUN_PANEL = "Run"
 
 VerifyWith = Annotated[
     str,
-    opt.told(
-        "What replays: kernel, or python, its reference (20000 requests a run).", "--verify-with", panel=RUN_PANEL
-    ),
+    opt.told("What replays: kernel, or python, its reference (some 20000 requests).", "--verify-with", panel=RUN_PANEL),
 ]
 
 

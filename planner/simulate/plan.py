@@ -62,8 +62,8 @@ WARM = 64.0
 OTHER = 10
 """Number of the first draw that no prediction takes."""
 
-BY_PYTHON = 20_000
-"""Requests of a run that the reference in Python replays, about."""
+BY_PYTHON, RUNS_BY_PYTHON = 20_000, 2
+"""Requests of a pool that the reference in Python replays, about, and in how many runs: it takes half a millisecond for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +411,7 @@ def verify_fleet(
     load
         What the fleet is sent; default what the plan assumed.
     program
-        One of :data:`planner.simulate.pool.PROGRAMS`; Python replays runs of some :data:`BY_PYTHON` requests.
+        One of :data:`planner.simulate.pool.PROGRAMS`; Python replays some :data:`BY_PYTHON` requests, no more.
     progress
         Called with (pool name, share of its runs).
 
@@ -429,8 +429,10 @@ def verify_fleet(
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
-    if program == "python":
-        max_requests = min(max_requests, BY_PYTHON)
+    numbers = seeds_of(seeds)
+    if program == "python" or preset == "policies":
+        numbers = numbers[:RUNS_BY_PYTHON]
+        max_requests = min(max_requests, BY_PYTHON // len(numbers))
     requests = min(requests, max_requests)
     source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
     runs = _Runs(fleet, source, preset, program, progress)
@@ -440,7 +442,7 @@ def verify_fleet(
         if isinstance(fleet, Disaggregated)
         else [([asked[k]], partial(runs.single, k)) for k in range(len(asked))]
     )
-    numbers, checks = seeds_of(seeds), []
+    checks: list[Check] = []
     results: dict[str, SimulationResult] = {}
     for pools, simulated in together:
         found, verdicts = verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))

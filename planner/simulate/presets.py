@@ -114,16 +114,8 @@ class PoolEngines:
         problems = []
         if not (isinstance(self.replicas, int) and self.replicas >= 1):
             problems.append(f"replicas must be a whole number >= 1, got {self.replicas!r}")
-        for name in ("slots", "token_budget", "kv_tokens"):
-            if not getattr(self, name) >= 1:
-                problems.append(f"{name} must be at least 1, got {getattr(self, name)!r}")
         if not (math.isfinite(self.api_overhead_s) and self.api_overhead_s >= 0.0):
             problems.append(f"api_overhead_s must not be negative, got {self.api_overhead_s!r}")
-        model = self.iteration
-        if rules.has_memory and not isinstance(model, IterationModel):
-            problems.append("iteration: a table of durations is for the slots preset only")
-        if isinstance(model, IterationModel) and not rules.has_memory and (model.g or model.e or model.a):
-            problems.append("the slots presets know no contexts: g, e and a of the iteration model must be 0")
         if self.speculation is not None and not rules.has_memory:
             problems.append(f"preset {self.preset} does not speculate: use mixed or paged")
         if problems:

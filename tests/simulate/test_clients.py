@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,5 +183,5 @@ def test_limits_of_a_plan_reach_evaluation_and_simulation() -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(InputError, match="timeout"):
         one(asked([0.0], 10, 10), Clients(timeout_s=0.0))
-    with pytest.raises(InputError, match="central"):
-        replay(replace(asked([0.0], 10, 10)), Replicas(2, ITERATION, routing="central"), Clients(max_queue=1))
+    with pytest.raises(InputError, match="one queue"):
+        replay(asked([0.0], 10, 10), Replicas(2, ITERATION, routing="central"), Clients(max_queue=1))
