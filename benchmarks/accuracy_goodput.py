@@ -19,19 +19,19 @@ import numpy as np
 from accuracy_mixed import HOLD_OUT
 from accuracy_routing import OTHERS, TERMS, law
 from bursts import BUDGETS, KV_TOKENS, SLOTS, Law, traces
+from planner.methods.burst import PoolArrivals
+from planner.simulate.replay import ReplayedTraffic
 
 from planner.catalog import gpu, model, profile
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 from planner.methods.base import Prediction
-from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
 from planner.routing import find_routing
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.replay import ReplayedTraffic
 from planner.simulate.result import SimulationResult
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.pools import FleetMoments, State

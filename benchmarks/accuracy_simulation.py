@@ -14,11 +14,11 @@ import time
 from dataclasses import replace
 
 import numpy as np
+from planner.methods.burst import PoolArrivals
 
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
-from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.queueing.mixed.replica import MixedReplica
 from planner.routing import find_routing

@@ -18,15 +18,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from make_days import SERVICES, days
+from planner.methods.burst import PoolArrivals
+from planner.simulate.replay import ReplayedTraffic
 
 from planner.catalog import gpu, model, profile
 from planner.iteration.model import IterationModel
-from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.routing import find_routing
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.replay import ReplayedTraffic
 from planner.workload.formats.base import ReadOptions
 from planner.workload.importing import import_files
 from planner.workload.pools import FleetMoments, State

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from planner.methods.overload import overloaded_replica
+from planner.queueing.overload import Door
+from planner.simulate.answered import simulate_clients
+from planner.simulate.clients import Calls, ClientRules, run_clients
 
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.iteration.model import IterationModel
-from planner.methods.overload import overloaded_replica
 from planner.queueing.mixed.replica import MixedReplica
-from planner.queueing.overload import Door
-from planner.simulate.answered import simulate_clients
-from planner.simulate.clients import Calls, ClientRules, run_clients
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.pools import PoolLaw, State, features

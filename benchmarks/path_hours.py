@@ -17,9 +17,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bursts import LEVELS, Law, traces
+from planner.queueing.path import PathRequests, follow_path
 
 from planner.methods.mixed import MixedPool
-from planner.queueing.path import PathRequests, follow_path
 from planner.workload.trace import Trace
 
 HOURS = 31

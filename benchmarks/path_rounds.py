@@ -15,9 +15,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bursts import LEVELS, Law, traces
+from planner.methods.burst import PoolArrivals
 
 from planner.catalog import gpu, model, profile
-from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.queueing import path
 from planner.routing import find_routing

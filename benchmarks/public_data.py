@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from planner.simulate.fast import MixedReplica
+from planner.simulate.tables import RequestTable
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import Points, read_iterations_csv
@@ -27,8 +29,6 @@ from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
-from planner.simulate.fast import MixedReplica
-from planner.simulate.tables import RequestTable
 
 FloatArray = NDArray[np.float64]
 

@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bursts import KV_TOKENS, SLOTS, Law, traces
+from planner.simulate.replay import ReplayedTraffic
 
 from planner.catalog import gpu, model, profile
 from planner.fleet.pool import Shortfall, smallest_pool
@@ -31,7 +32,6 @@ from planner.promise import Promise
 from planner.question.compiled import Promises
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.replay import ReplayedTraffic
 
 BUDGET, CAP, MARGINS = 2048, 0.85, (1.0, PATH_TTFT_MARGIN, 1.1)
 QUESTIONS = [

@@ -14,9 +14,10 @@ import statistics
 import time
 from collections.abc import Callable
 
+from planner.fleet.solve import solve
+
 import planner as fo
 from planner.fleet.problem import FleetProblem
-from planner.fleet.solve import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload

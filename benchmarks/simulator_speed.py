@@ -9,13 +9,13 @@ import math
 import time
 
 import numpy as np
+from planner.simulate.answered import simulate_clients
+from planner.simulate.clients import ON_GPU, ClientRules
+from planner.simulate.pair import ComingBack, simulate_pair
 
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
-from planner.simulate.answered import simulate_clients
 from planner.simulate.arrivals import Arrival
-from planner.simulate.clients import ON_GPU, ClientRules
-from planner.simulate.pair import ComingBack, simulate_pair
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic

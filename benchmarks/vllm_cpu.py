@@ -33,6 +33,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from planner.simulate.drive import Client, drive
+from planner.simulate.tables import RequestTable
 
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
@@ -42,9 +44,7 @@ from planner.calibrate.run import calibrate_server, refit
 from planner.catalog.profiles import Profile, load_profile, served_by
 from planner.engines import engine
 from planner.queueing.mixed.replica import MixedReplica
-from planner.simulate.drive import Client, drive
 from planner.simulate.presets import PoolEngines
-from planner.simulate.tables import RequestTable
 
 VERSION = "0.32.0"
 LENGTHS = ((256, 64), (64, 160))

@@ -549,7 +549,7 @@ def simulate(
     workload: Workload | Frame | str | Path | None = None,
     rate: float | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = 2,
+    seeds: int | Sequence[int] = 6,
     max_requests: int | None = None,
     preset: str | None = None,
     arrivals: str | None = None,
@@ -557,6 +557,7 @@ def simulate(
     growth: Literal["users", "use"] | None = None,
     surge: str | None = None,
     in_flight: int | None = None,
+    verify_with: str = "kernel",
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate a fleet and judge every promise: holds, fails, or cannot tell.
@@ -568,21 +569,24 @@ def simulate(
     workload, rate
         Other traffic, another rate [1/s].
     requests, seeds, max_requests
-        Requests per run at least; runs per pool; how far a run may grow for bursts, long stays and open verdicts.
+        Requests of a run that are drawn; runs per pool, each another draw of the traffic; requests of a pool at most: of a trace
+        in each run, of those drawn in all, of which there are more runs while a verdict is open. Default 4 million.
     preset
         Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
     arrivals
-        ``auto`` (the workload's own time stamps with their lengths where it has them, else the dispersion it measured),
-        ``dispersion``, ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
+        ``auto`` (the workload's own requests where it knows them one by one, else drawn at random), ``dispersion`` (drawn with
+        the bursts it measured), ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
     replay
         A trace that is replayed instead, its time stamps with their lengths.
     growth
         A trace reaches more than its own rate by more users (copies of it, shifted in time) or by more use of the same users
-        (every burst grows); default as the plan.
+        (the same requests, faster); default as the plan.
     surge
         Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
     in_flight
         Requests of all clients under way at most (closed loop).
+    verify_with
+        ``kernel``, or ``python``, its reference: some 20,000 requests in two runs.
     progress
         Told (pool, share of its current run done).
 
@@ -616,6 +620,7 @@ def simulate(
         max_requests=max_requests or MAX_REQUESTS,
         preset=preset,
         load=load,
+        program=verify_with,
         progress=progress,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,20 +10,20 @@ import numpy as np
 
 from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, swings, variances
 from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.simulate.arrivals import Arrival, arrival_times
-from planner.simulate.drive import drive
-from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas, iteration_of
+from planner.iteration.model import IterationModel
+from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
+from planner.predict.run import replay
+from planner.simulate.arrivals import Dispersion, arrival_times
 from planner.simulate.plan import pair_engines, pool_engines
-from planner.simulate.tables import RequestTable
+from planner.simulate.traffic import cached_tokens, requests_of, whole_tokens
 from planner.workload.arrivals import Arrivals
+from planner.workload.pools import PoolLaw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 MOST_REPLICAS = 4
 """Replicas that are simulated: a larger pool's share of bursts is sent to so many."""
@@ -46,6 +45,9 @@ ABOUT = 2.0
 
 SPREADS = (0.02, 0.3)
 """Least and most standard deviation of the logarithm of the rate at which a window breaks that is thought possible [1]."""
+
+WINDOWS = 51
+"""Kind of draw that gateways' choices hang on."""
 
 LAW_LEVELS = (*((k + 0.5) / 20.0 for k in range(19)), 0.96, 0.98, 0.99, 0.995, 0.999)
 """Levels between which a law that is drawn from is taken as linear."""
@@ -114,11 +116,10 @@ def arrivals_along(rates: Floats, arrivals: Arrivals | None, rng: np.random.Gene
     """
     mean, length = float(np.mean(rates)), len(rates) * STEP_S
     left = between_swings(arrivals) if arrivals and arrivals.dispersion and arrivals.rate_per_s else None
-    process = Arrival(mean)
+    bursts: Dispersion = ()
     if left is not None and left.rate_per_s:
-        part = left.thinned(min(1.0, mean / share / left.rate_per_s)).thinned(share)
-        process = Arrival(mean, "modulated", dispersion=part.dispersion)
-    times = arrival_times(process, int(1.1 * mean * length) + 1000, rng)
+        bursts = left.thinned(min(1.0, mean / share / left.rate_per_s)).thinned(share).dispersion
+    times = arrival_times(mean, int(1.1 * mean * length) + 1000, rng, bursts)
     # a clock that runs as fast as the path is busy
     come = np.concatenate(([0.0], np.cumsum(rates))) * STEP_S
     times = np.interp(times * mean, come, np.arange(len(rates) + 1) * STEP_S, right=np.inf)
@@ -175,16 +176,13 @@ def _walk(
     whole, arrivals = fleet.question.traffic.rate_per_s, fleet.question.traffic.arrivals
     rates = mean * swings(np.full(mean.size, whole), arrivals, rng) / whole
     times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / of)
-    law = pool.law
-    rows = rng.choice(law.weight.size, size=times.size, p=law.weight / law.weight.sum())
-    inputs = np.maximum(1, np.round(law.input_tokens[rows])).astype(int)
-    outputs = np.maximum(1, np.round(law.output_tokens[rows])).astype(int)
-    cached = np.minimum(np.floor(law.cached_share[rows] * inputs), inputs - 1).astype(int)
-    lengths = inputs, outputs, cached
+    requests = drawn_requests(pool.law, times, rng)
     if isinstance(fleet, Disaggregated):
-        values = _apart(fleet, k, replicas * pool.option.copies, times, lengths, rng)
+        values = _apart(fleet, k, replicas * pool.option.copies, requests, rng)
     else:
-        values = _together(fleet, pool, replicas * pool.option.copies, times, lengths, rng)
+        engines = pool_engines(fleet, pool)
+        run = replay(requests, engines.pool(replicas * pool.option.copies))
+        values = _latencies(requests, run, engines.api_overhead_s)
     good = np.ones(means.size, dtype=bool)
     window = (times // WINDOW_S).astype(int) - 1
     came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
@@ -195,50 +193,45 @@ def _walk(
     return rates.reshape(-1, steps).mean(axis=1)[1:] / replicas, good
 
 
-def _together(
-    fleet: Fleet, pool: Pool, replicas: int, times: Floats, lengths: Sequence[Ints], rng: np.random.Generator
-) -> dict[str, Floats]:
+def drawn_requests(law: PoolLaw, times: Floats, rng: np.random.Generator) -> Requests:
+    """Requests of a pool's law, each drawn by itself, at given times [s]."""
+    rows = rng.choice(law.weight.size, size=times.size, p=law.weight / law.weight.sum())
+    inputs = whole_tokens(law.input_tokens, "input_tokens")
+    lengths = inputs, whole_tokens(law.output_tokens, "output_tokens"), cached_tokens(inputs, law.cached_share)
+    draw = int(rng.integers(2**31))
+    return requests_of(times, lengths, rows, keys_of(np.arange(times.size), np.full(times.size, draw), WINDOWS))
+
+
+def _latencies(requests: Requests, run: Run, overhead_s: float) -> dict[str, Floats]:
     """Latencies of requests that one engine serves from first to last [s]."""
-    engines = replace(pool_engines(fleet, pool), replicas=replicas)
-    table = RequestTable(*(x.tolist() for x in lengths))
-    drive(engines.build(table), times.tolist(), engines.routing, rng)
-    first, last = np.array(table.first), np.array(table.done)
     return {
-        "ttft_s": first - times + engines.api_overhead_s,
-        "tpot_s": (last - first) / np.maximum(lengths[1] - 1, 1),
-        "e2e_s": last - times + engines.api_overhead_s,
+        "ttft_s": run.ttft_s + overhead_s,
+        "tpot_s": (run.done_s - run.first_s) / np.maximum(requests.output_tokens - 1.0, 1.0),
+        "e2e_s": run.e2e_s + overhead_s,
     }
 
 
 def _apart(
-    fleet: Disaggregated, k: int, replicas: int, times: Floats, lengths: Sequence[Ints], rng: np.random.Generator
+    fleet: Disaggregated, k: int, replicas: int, requests: Requests, rng: np.random.Generator
 ) -> dict[str, Floats]:
     """Latencies of requests of which the prefill (0) or the decode pool (1) is simulated [s]."""
-    inputs, outputs, cached = lengths
     prefill, decode = pair_engines(fleet)
-    steps = np.maximum(outputs - 1, 1)
+    steps = np.maximum(requests.output_tokens - 1.0, 1.0)
+    size = requests.size
     if k == 0:
-        table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
-        nodes = [PrefillReplica(table, iteration_of(prefill)) for _ in range(replicas)]
-        drive(nodes, times.tolist(), prefill.routing, rng)
-        ttft = np.array(table.first) - times + prefill.api_overhead_s
-        tpot = _drawn(fleet, 1, "tpot_s", times.size, rng) if len(fleet.pools) > 1 else np.zeros(times.size)
+        first = replace(prefill.pool(replicas), engine="prefill", kv_tokens=math.inf)
+        found = _latencies(requests, replay(requests, first), prefill.api_overhead_s)
+        tpot = _drawn(fleet, 1, "tpot_s", size, rng) if len(fleet.pools) > 1 else np.zeros(size)
+        ttft = found["ttft_s"]
     else:
-        moves = fleet.transfer_s(inputs.astype(float))
-        order = np.argsort(times + moves, kind="stable")
-        table = RequestTable((inputs[order] + 1).tolist(), steps[order].tolist(), [SUPPLIED] * times.size)
-        drive(
-            decode_replicas(replace(decode, replicas=replicas), table),
-            (times + moves)[order].tolist(),
-            decode.routing,
-            rng,
-            decode.slots,
-        )
-        last = np.empty(times.size)
-        last[order] = np.array(table.done)
-        tpot = (last - times) / steps
-        ttft = _drawn(fleet, 0, "ttft_s", times.size, rng)
-    return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + np.where(outputs > 1, steps * tpot, 0.0)}
+        # first tokens come as requests do
+        at_once = Replicas(1, IterationModel(t0=0.0), engine="prefill")
+        requests = replace(requests, output_tokens=steps + 1.0)
+        moves = fleet.transfer_s(requests.input_tokens)
+        run = replay(requests, at_once, decoders=Decoders(decode.pool(replicas), moves))
+        tpot = _latencies(requests, run, 0.0)["tpot_s"]
+        ttft = _drawn(fleet, 0, "ttft_s", size, rng)
+    return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + np.where(requests.output_tokens > 1.0, steps * tpot, 0.0)}
 
 
 def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.Generator) -> Floats:

@@ -34,9 +34,15 @@ def plan(
     verify: Annotated[
         bool,
         opt.told(
-            "Simulate the fleet and judge every promise (seconds; exit 6 when one fails).", "--verify", panel=opt.OUTPUT
+            "Replay other draws of the traffic and judge every promise (exit 6 when one fails).",
+            "--verify",
+            panel=opt.OUTPUT,
         ),
     ] = False,
+    verify_with: Annotated[
+        str,
+        opt.told("What --verify replays with: kernel, or python, its reference.", "--verify-with", panel=opt.OUTPUT),
+    ] = "kernel",
     choices: Annotated[
         str,
         opt.told(
@@ -99,10 +105,10 @@ def plan(
     draw(result, plot)
     tell(result)
     if verify:
-        _verify(result)
+        _verify(result, verify_with)
 
 
-def _verify(plan: Plan) -> None:
+def _verify(plan: Plan, program: str) -> None:
     """Simulate the fleet just planned; the verdicts go to stderr, so that stdout stays the plan."""
     from planner import api
     from planner.cli.output import page_width, progress_bar, say
@@ -110,9 +116,7 @@ def _verify(plan: Plan) -> None:
     from planner.report.table import render as page
 
     with progress_bar("simulating") as bar:
-        result = api.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100))
-    # a raw trace is replayed as it came; from a compacted file both see the same seconds, to which each deals requests anew
-    shared = "the workload (of a compacted file: its seconds, not the requests dealt to them) and the iteration times"
-    say(["", f"simulation, by another engine that shares {shared}:"])
+        result = api.simulate(plan, verify_with=program, progress=lambda _, share: bar(int(100 * share), 100))
+    say(["", "other draws of the same traffic, on the same iteration times:"])
     say([page(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
     require(result, "Plan with a margin: a stricter promise, or a lower --utilization-cap.")

@@ -20,6 +20,11 @@ POLICIES_HELP = f"Schedulers to compare, by comma: {', '.join(policy_names())}, 
 ROUTING_HELP = f"{', '.join(ROUTINGS)}."
 RUN_PANEL = "Run"
 
+VerifyWith = Annotated[
+    str,
+    opt.told("What replays: kernel, or python, its reference (some 20000 requests).", "--verify-with", panel=RUN_PANEL),
+]
+
 
 def simulate(
     plan: Annotated[
@@ -37,14 +42,18 @@ def simulate(
         opt.told("Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.", panel=RUN_PANEL),
     ] = None,
     requests: Annotated[
-        int | None, opt.told("Requests per run. Default 50000 for a plan, 4000 for policies.", panel=RUN_PANEL)
+        int | None,
+        opt.told("Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies.", panel=RUN_PANEL),
     ] = None,
-    seeds: Annotated[int, opt.told("Independent runs.", panel=RUN_PANEL)] = 2,
+    seeds: Annotated[
+        int | None,
+        opt.told("Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies.", panel=RUN_PANEL),
+    ] = None,
     arrivals: Annotated[
         str | None,
         opt.told(
-            "auto (the workload's own time stamps and lengths, else the burstiness it measured), dispersion, poisson, or "
-            "paced:N clients at constant gaps. Default: as the plan assumed.",
+            "auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), poisson, "
+            "or paced:N clients at constant gaps. Default: as the plan assumed.",
             panel=RUN_PANEL,
         ),
     ] = None,
@@ -67,6 +76,7 @@ def simulate(
     in_flight: Annotated[
         int | None, opt.told("Requests of all clients under way at most (closed loop).", panel=RUN_PANEL)
     ] = None,
+    verify_with: VerifyWith = "kernel",
     policies: Annotated[str | None, opt.told(POLICIES_HELP, panel=POLICY_PANEL)] = None,
     gpu: Annotated[str, opt.told("GPU type.", "--gpu", "-g", panel=POLICY_PANEL)] = "h100",
     model: Annotated[
@@ -88,7 +98,7 @@ def simulate(
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
-    """Does the closed form hold? Simulates a plan's pools promise by promise (exit 6 when one fails; cannot tell is 0).
+    """Does the plan hold? Simulates a plan's pools promise by promise (exit 6 when one fails; cannot tell is 0).
 
     With --policies: throughput, latency, attainment and goodput of schedulers on one replica.
 
@@ -110,8 +120,12 @@ def simulate(
         if rates is not None and len(rates) > 1:
             raise InputError("--rate: one rate for a plan")
         given: dict[str, Any] = {"preset": preset, "arrivals": arrivals, "replay": replay, "workload": workload}
-        given |= {"growth": growth, "surge": surge, "in_flight": in_flight}
-        run = {"requests": requests or 50_000, "seeds": seeds, "rate": rates[0] if rates else None}
+        given |= {"growth": growth, "surge": surge, "in_flight": in_flight, "verify_with": verify_with}
+        run = {
+            "requests": requests or 50_000,
+            "seeds": 6 if seeds is None else seeds,
+            "rate": rates[0] if rates else None,
+        }
         _verify(plan, {**given, **run}, output_format, output)
         return
     if plan is not None:
@@ -129,7 +143,7 @@ def simulate(
         "tbt_strict": tbt_strict,
         "strict_share": strict_share,
         "requests": requests or 4000,
-        "seeds": seeds,
+        "seeds": 2 if seeds is None else seeds,
         "replicas": replicas,
         "routing": routing,
         "parameters": _policy_settings(change or []),

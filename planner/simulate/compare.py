@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.predict.durations import Canonical
+from planner.predict.engine import Request
 from planner.record import Record
-from planner.simulate.arrivals import Arrival, arrival_times
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Request
+from planner.simulate.arrivals import arrival_times
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.seeds import seeds_of
@@ -143,7 +143,6 @@ def compare_policies(
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
     requests: int = 4000,
     seeds: int | Sequence[int] = 3,
-    arrival: Arrival | None = None,
     replicas: int = 1,
     routing: str = "random",
     progress: Callable[[int, int], None] | None = None,
@@ -166,8 +165,6 @@ def compare_policies(
         Policy -> parameters that replace the defaults of its record.
     requests, seeds
         Requests per run; number of runs, or their seeds.
-    arrival
-        Process whose rate is replaced by each rate; default Poisson.
     replicas, routing
         Pool of replicas under the same policy.
     progress
@@ -188,7 +185,6 @@ def compare_policies(
     total, done = len(policies) * len(rates_per_s) * len(seed_list), 0
     try:
         for rate in rates_per_s:
-            process = Arrival(rate) if arrival is None else replace(arrival, rate_per_s=rate)
             for name in policies:
                 situation = Situation(
                     setting.slots, setting.token_budget, iteration, mean_input, mean_output, rate, setting.strict_share
@@ -199,7 +195,7 @@ def compare_policies(
                 for seed in seed_list:
                     rng = np.random.Generator(np.random.PCG64(seed))
                     rows = sample_rows(weight, inputs.size, requests, rng)
-                    times = arrival_times(process, requests, rng)
+                    times = arrival_times(rate, requests, rng)
                     strict = rng.random(requests) < setting.strict_share
                     sample = _requests(times, inputs[rows], outputs[rows], strict, setting)
                     run = run_policy(

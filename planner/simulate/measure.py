@@ -1,22 +1,20 @@
-"""What a run measured: its window, whether it was stable, and the result of several runs together."""
+"""What replays measured: their window, whether the pool kept up, and the result of several runs together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from planner.predict.records import Floats, Run
 from planner.routing import find_routing
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import Sample, SimulationResult
 from planner.simulate.statistics import batch_means, mean_of_batches, range_of_runs, too_short
-from planner.simulate.traffic import RequestBatch, Traffic
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from planner.simulate.traffic import Sent, Traffic
 
 WARM_UP = 0.1
 """Share of the requests, in order of arrival, that is not measured at the beginning."""
@@ -26,89 +24,37 @@ TURNOVERS = 5
 """Mean residence times the warm-up lasts at least."""
 
 
-def _empty() -> NDArray[np.float64]:
-    return np.empty(0)
-
-
-@dataclass(slots=True)
-class Run:
-    """One seed: what was sent and when it was served, and totals at checkpoints.
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """One run of a pool.
 
     Parameters
     ----------
-    times, first, done
-        Arrival, first and last token of every request [s], NaN = not yet, shape (requests,).
-    outputs
-        Their output lengths [tokens].
-    counted
-        Which of them are measured.
-    marks
-        (time, busy time, resident time) summed over the replicas [s].
-    preemptions, rejected
-        Evictions; requests that can never fit.
-    memory_bound
-        Share of iterations in which memory kept a request out or evicted one.
-    stopped
-        Whether the run was ended early as unstable.
-    started
-        Times at which requests reach the pool and at which they are through, each in the order of the first [s], where that is
-        not their arrival and their first token.
+    sent, run
+        What was sent, in the units of the replicas, and what became of it.
+    output_tokens
+        Output lengths [tokens], shape (requests,).
+    own
+        The pool's replicas among those of the run.
+    replicas
+        How many those are.
+    limited
+        Whether clients or caches were followed, and are told of.
+    decodes
+        Whether it is the decode pool of a pair.
     """
 
-    times: NDArray[np.float64] = field(default_factory=_empty)
-    first: NDArray[np.float64] = field(default_factory=_empty)
-    done: NDArray[np.float64] = field(default_factory=_empty)
-    outputs: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    counted: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
-    marks: list[tuple[float, float, float]] = field(default_factory=list)
-    preemptions: int = 0
-    rejected: int = 0
-    memory_bound: float = 0.0
-    stopped: bool = False
-    started: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-
-    @property
-    def sent(self) -> int:
-        """Requests sent."""
-        return self.times.size
-
-    @property
-    def span_s(self) -> float:
-        """Time from the first to the last arrival [s]."""
-        return float(self.times[-1] - self.times[0]) if self.sent else 0.0
-
-    @property
-    def mean_stay_s(self) -> float:
-        """Mean time between arrival and last token of those that are complete [s]; inf = nobody is."""
-        stays = (self.done - self.times)[~np.isnan(self.done)]
-        return float(stays.mean()) if stays.size else math.inf
-
-    def extend(self, batch: RequestBatch) -> None:
-        """A batch is sent."""
-        unknown = np.full(batch.times_s.size, math.nan)
-        self.times = np.concatenate([self.times, batch.times_s])
-        self.first = np.concatenate([self.first, unknown])
-        self.done = np.concatenate([self.done, unknown])
-        self.outputs = np.concatenate([self.outputs, batch.output_tokens], dtype=np.int32, casting="same_kind")
-        counted = np.ones(unknown.size, dtype=np.bool_) if batch.counted is None else batch.counted
-        self.counted = np.concatenate([self.counted, counted])
-
-    def send(self, number: int, time: float) -> None:
-        """A request that its client held back is sent."""
-        self.times[number] = time
-
-    def record(self, numbers: Sequence[int], first: Sequence[float], done: Sequence[float]) -> None:
-        """Requests were completed."""
-        self.first[numbers], self.done[numbers] = first, done
-
-    def cut(self, sent: int) -> None:
-        """Forget what was not sent any more."""
-        self.times, self.first, self.done = self.times[:sent], self.first[:sent], self.done[:sent]
-        self.outputs, self.counted = self.outputs[:sent], self.counted[:sent]
+    sent: Sent
+    run: Run
+    output_tokens: Floats
+    own: slice
+    replicas: int
+    limited: bool = False
+    decodes: bool = False
 
 
 def result_of(
-    runs: Sequence[Run],
+    played: Sequence[Played],
     engines: PoolEngines,
     seeds: tuple[int, ...],
     traffic: Traffic,
@@ -116,38 +62,35 @@ def result_of(
 ) -> SimulationResult:
     """The runs of all seeds together, with intervals."""
     estimate = range_of_runs if traffic.whole else batch_means
-    seen = [_measured(run, engines, traffic) for run in runs]
-    samples = [m.sample for m in seen]
+    seen = [_measured(p, engines, traffic.whole) for p in played]
+    samples = tuple(m.sample for m in seen)
     unstable = sum(m.unstable for m in seen)
-    stable = unstable * 2 < len(runs) or unstable == 0
-    sent = sum(r.times.size + r.rejected for r in runs)
-    rejected = sum(r.rejected for r in runs)
-    completed = sum(int(np.sum(~np.isnan(r.done))) for r in runs)
-    warnings = _warnings(stable, all(m.settled for m in seen), rejected, sent)
+    stable = unstable * 2 < len(played) or unstable == 0
+    sent = sum(p.run.sent_s.size for p in played)
+    completed = sum(int(np.isfinite(p.run.done_s).sum()) for p in played)
+    lost = [np.isnan(p.run.done_s) & (p.run.rejected + p.run.given_up > 0) for p in played]
+    rejected = sum(int(rows.sum()) for rows in lost)
+    warnings = _warnings(stable, all(m.settled for m in seen), 0 if played[0].limited else rejected, sent)
     measured = sum(s.ttft_s.size for s in samples)
+    times = {name: [getattr(s, name) for s in samples] for name in ("ttft_s", "tpot_s", "e2e_s")}
     for q in quantiles:
-        if not estimate([s.ttft_s for s in samples], q).enough:
+        if not estimate(times["ttft_s"], q).enough:
             warnings.append(too_short(q, measured))
-    tables = {
-        name: {float(q): estimate([getattr(s, name) for s in samples], q) for q in quantiles}
-        for name in ("ttft_s", "tpot_s", "e2e_s")
-    }
-    mean_running = mean_of_batches(np.concatenate([m.running for m in seen]))
-    total_span = sum(float(r.times[-1] - r.times[0]) for r in runs if r.times.size > 1)
+    tables = {name: {float(q): estimate(found, q) for q in quantiles} for name, found in times.items()}
+    mean_running = mean_of_batches(np.array([m.running for m in seen]))
+    rates = [m.came_per_s for m in seen if math.isfinite(m.came_per_s)]
+    accounts = [m.clients for m in seen if m.clients]
     return SimulationResult(
-        ttft_s=tables["ttft_s"],
-        tpot_s=tables["tpot_s"],
-        e2e_s=tables["e2e_s"],
-        ttft_mean_s=estimate([s.ttft_s for s in samples]),
-        tpot_mean_s=estimate([s.tpot_s for s in samples]),
-        e2e_mean_s=estimate([s.e2e_s for s in samples]),
+        **tables,
+        ttft_mean_s=estimate(times["ttft_s"]),
+        tpot_mean_s=estimate(times["tpot_s"]),
+        e2e_mean_s=estimate(times["e2e_s"]),
         throughput_per_s=mean_of_batches(np.concatenate([m.rates for m in seen])),
-        arrival_rate_per_s=sum(r.times.size - 1 for r in runs) / total_span if total_span > 0.0 else None,
-        busy_fraction=mean_of_batches(np.minimum(np.concatenate([m.busy for m in seen]), 1.0)),
+        arrival_rate_per_s=float(np.mean(rates)) if rates else None,
+        busy_fraction=mean_of_batches(np.array([m.busy for m in seen])),
         mean_running=mean_running,
         slot_occupancy=mean_running.value / engines.slots if math.isfinite(engines.slots) else None,
-        preemptions_per_request=sum(r.preemptions for r in runs) / max(sent - rejected, 1),
-        memory_bound_fraction=sum(r.memory_bound for r in runs) / len(runs),
+        preemptions_per_request=sum(m.preemptions for m in seen) / max(sent - rejected, 1),
         stable=stable,
         sent=sent,
         completed=completed,
@@ -157,10 +100,11 @@ def result_of(
         routing=find_routing(engines.routing).name,
         replicas=engines.replicas,
         seeds=seeds,
-        requests=traffic.requests,
+        requests=sent // len(played),
         warnings=tuple(dict.fromkeys(warnings)),
         whole=traffic.whole,
-        samples=tuple(samples),
+        clients={key: float(np.mean([c[key] for c in accounts])) for key in accounts[0]} if accounts else None,
+        samples=samples,
     )
 
 
@@ -178,103 +122,118 @@ def _warnings(stable: bool, settled: bool, rejected: int, sent: int) -> list[str
     return warnings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Measured:
-    """What one run shows between its warm-up and its end; rates and shares in ten parts of that time."""
+    """What one run shows between its warm-up and its end."""
 
     sample: Sample
-    rates: NDArray[np.float64]  # completions [1/s]; none in a window without length
-    busy: NDArray[np.float64]
-    running: NDArray[np.float64]
+    came_per_s: float
+    rates: Floats  # completions [1/s] in ten parts of that time; none in a window without length
+    busy: float
+    running: float
+    preemptions: int
     unstable: bool
     settled: bool
+    clients: Mapping[str, float] = field(default_factory=dict)
 
 
-def _measured(run: Run, engines: PoolEngines, traffic: Traffic) -> _Measured:
+def _measured(played: Played, engines: PoolEngines, whole: bool) -> _Measured:
     """The requests of a run that count, and what the replicas did meanwhile."""
-    saturated, whole = traffic.saturated, traffic.whole
-    low, high, settled = _window(run, saturated, whole)
-    window = slice(low, high)
-    finished = ~np.isnan(run.done[window]) & run.counted[window]
-    arrived, first, done = (x[window][finished] for x in (run.times, run.first, run.done))
-    outputs = run.outputs[window][finished]
-    several = outputs > 1
-    start, end = (run.times[low], run.times[high - 1]) if high > low else (0.0, 0.0)
-    if saturated:
-        start, end = _middle_of_completions(run.done)
+    sent, run = played.sent, played.run
+    rows, settled = _counted(sent, run, whole)
+    rows = rows[np.isfinite(run.done_s[rows])]
+    steps = played.output_tokens[rows] - 1.0
+    several = steps > 0.0
+    ttft, e2e = (values[rows] + engines.api_overhead_s for values in (run.ttft_s, run.e2e_s))
+    sample = Sample(ttft, (e2e - ttft)[several] / steps[several], e2e)
+    # a few replicas may stand for many
+    scale = engines.replicas / played.replicas
+    came = (run.sent_s.size - 1) / sent.span_s if sent.span_s > 0.0 else math.nan
     rates = np.empty(0)
-    if end > start:
-        edges = np.linspace(start, end, 11)
-        counts = np.diff(np.searchsorted(np.sort(run.done[~np.isnan(run.done)]), edges))
-        rates = counts / np.diff(edges)
-    busy, running = (_rates_between_marks(run.marks, k, start, end) / engines.replicas for k in (1, 2))
+    lasted = sent.span_s
+    if not sent.apart and rows.size:
+        done = np.sort(run.done_s[np.isfinite(run.done_s)])
+        first = float(run.sent_s.min())
+        lasted = max(float(done[-1]) - first, 1e-9)
+        # sessions that began go on after the last has begun
+        span = float(run.sent_s.max()) - first if sent.requests.following is None else sent.span_s
+        came = (run.sent_s.size - 1) / span if span > 0.0 else math.nan
+        edges = np.linspace(float(run.sent_s[rows].min()), float(run.sent_s[rows].max()), 11)
+        if edges[-1] > edges[0]:
+            rates = scale * np.diff(np.searchsorted(done, edges)) / np.diff(edges)
+    busy, running = (
+        float(total[played.own].sum()) / (played.replicas * lasted) for total in (run.busy_s, run.resident_s)
+    )
     return _Measured(
-        Sample(
-            first - arrived + engines.api_overhead_s,
-            ((done - first)[several]) / (outputs[several] - 1),
-            done - arrived + engines.api_overhead_s,
-        ),
+        sample,
+        scale * came,
         rates,
-        busy,
+        min(busy, 1.0),
         running,
-        bool(run.stopped or (not whole and _backlog_grows(run, saturated))),
+        0 if played.own.stop else int(run.preempted.sum()),
+        not (whole or sent.apart) and _backlog_grows(played),
         settled,
+        account(sent, run) if played.limited else {},
     )
 
 
-def _window(run: Run, saturated: bool, whole: bool) -> tuple[int, int, bool]:
-    """Positions measured, and whether the warm-up lasted :data:`TURNOVERS` mean residence times."""
-    total = run.times.size
-    low, high = math.floor(WARM_UP * total), math.floor((1.0 - COOL_DOWN) * total)
+def _counted(sent: Sent, run: Run, whole: bool) -> tuple[NDArray[np.int64], bool]:
+    """Rows that are measured, as often as they count, and whether the warm-up lasted :data:`TURNOVERS` mean residence times."""
+    total, weight = run.sent_s.size, sent.requests.weight
+    if weight is not None:
+        rows = np.flatnonzero(weight > 0.0)
+        own = weight[rows]
+        if rows.size and float(own.min()) < float(own.max()):
+            below = np.cumsum(own)
+            rows = rows[np.searchsorted(below, (np.arange(rows.size) + 0.5) / rows.size * below[-1])]
+        return rows, True
     if whole:
-        return 0, total, True
-    finished = run.done - run.times
-    stay = float(np.nanmean(finished)) if np.any(~np.isnan(finished)) else math.inf
-    if saturated:
-        return low, high, True
-    if high > low and run.times[low] - run.times[0] < TURNOVERS * stay and math.isfinite(stay):
-        low = min(int(np.searchsorted(run.times, run.times[0] + TURNOVERS * stay)), total // 2)
-    settled = high > low and bool(run.times[low] - run.times[0] >= 0.999 * TURNOVERS * stay)
-    return low, max(high, low + 1), settled
+        return np.arange(total), True
+    low, high = math.floor(WARM_UP * total), math.floor((1.0 - COOL_DOWN) * total)
+    times = run.sent_s
+    stay = float(np.nanmean(run.e2e_s)) if np.isfinite(run.e2e_s).any() else math.inf
+    if high > low and times[low] - times[0] < TURNOVERS * stay and math.isfinite(stay):
+        low = min(int(np.searchsorted(times, times[0] + TURNOVERS * stay)), total // 2)
+    settled = high > low and bool(times[low] - times[0] >= 0.999 * TURNOVERS * stay)
+    return np.arange(low, max(high, low + 1)), settled
 
 
-def _backlog_grows(run: Run, saturated: bool) -> bool:
-    """Whether the number without a first token grows all the time: by more than 2% of the arrivals of the last half."""
-    times, started = (run.times, run.first) if run.started is None else run.started
+def _backlog_grows(played: Played) -> bool:
+    """Whether the number waiting in the pool grows all the time: by more than 2% of the arrivals of the last half."""
+    run = played.run
+    comes, through = (run.moved_s, run.done_s) if played.decodes else (run.sent_s, run.first_s)
+    answered = np.isfinite(comes) & np.isfinite(through)
+    times, started = np.sort(comes[answered]), np.sort(through[answered])
     total = times.size
-    if saturated or total < 1000:
+    if total < 1000:
         return False
-    started = np.sort(started[~np.isnan(started)])
 
     def waiting(u: float, v: float) -> float:
-        at = times[math.floor(u * total) : math.floor(v * total)]
-        positions = np.arange(math.floor(u * total), math.floor(v * total)) + 1
-        return float(np.mean(positions - np.searchsorted(started, at, side="right")))
+        positions = np.arange(math.floor(u * total), math.floor(v * total))
+        return float(np.mean(positions + 1 - np.searchsorted(started, times[positions], side="right")))
 
     early, middle, late = waiting(0.3, 0.5), waiting(0.5, 0.75), waiting(0.8, 1.0)
     return late - early > 0.02 * 0.5 * total and late > middle > early and late > 1.4 * early
 
 
-def _middle_of_completions(done: NDArray[np.float64]) -> tuple[float, float]:
-    ordered = np.sort(done[~np.isnan(done)])
-    return (
-        (float(ordered[int(0.1 * ordered.size)]), float(ordered[int(0.9 * ordered.size)]))
-        if ordered.size
-        else (0.0, 0.0)
-    )
-
-
-def _rates_between_marks(
-    marks: list[tuple[float, float, float]], column: int, start: float, end: float
-) -> NDArray[np.float64]:
-    """Increase per second of a total in ten parts of [start, end]; the totals are known at the marks."""
-    if len(marks) < 2:
-        return np.empty(0)
-    table = np.array(marks)
-    inside = table[(table[:, 0] >= start) & (table[:, 0] <= end)]
-    if len(inside) < 2:  # all at once
-        inside = table
-    inside = inside[np.unique(np.linspace(0, len(inside) - 1, 11).astype(int))]
-    spans = np.diff(inside[:, 0])
-    good = spans > 0.0
-    return np.asarray(np.diff(inside[:, column])[good] / spans[good])
+def account(sent: Sent, run: Run) -> dict[str, float]:
+    """What clients met: rates and shares of what counts; of prompt tokens, what was found on the GPU and in host memory."""
+    requests = sent.requests
+    counts = np.arange(requests.size) >= WARM_UP * requests.size if requests.weight is None else requests.weight > 0.0
+    attempts, wanted = max(float(run.attempts[counts].sum()), 1.0), float(counts.sum())
+    lasted = max(sent.span_s * wanted / requests.size, 1e-9)
+    start = float(run.sent_s[counts].min())
+    served = counts & np.isfinite(run.done_s) if sent.apart else (run.done_s >= start) & (run.done_s <= start + lasted)
+    answered = counts & np.isfinite(run.first_s)
+    prompts = max(float(requests.input_tokens[answered].sum()), 1.0)
+    return {
+        "demand_per_s": wanted / lasted,
+        "goodput_per_s": float(served.sum()) / lasted,
+        "rejected_share": float(run.rejected[counts].sum()) / attempts,
+        "given_up_share": float(run.given_up[counts].sum()) / attempts,
+        "amplification": attempts / max(wanted, 1.0),
+        "unanswered_per_s": float((counts & np.isnan(run.done_s)).sum()) / lasted,
+        "cached_share": float((run.found_tokens - run.host_tokens)[answered].sum()) / prompts,
+        "host_share": float(run.host_tokens[answered].sum()) / prompts,
+        "end_s": sent.span_s,
+    }

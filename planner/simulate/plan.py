@@ -1,4 +1,8 @@
-"""Simulates the pools of a standing fleet and holds its promises against them."""
+"""Simulates the pools of a standing fleet and holds its promises against them.
+
+A check asks something else than the prediction did: of other draws of the traffic, which shift copies of a trace otherwise and
+let gateways choose otherwise, and of all requests where the prediction looked at a sample.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +17,29 @@ import numpy as np
 from planner.errors import InputError
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
+from planner.fleet.pool import Pool, traffic_of
 from planner.fleet.shapes.disaggregated import Disaggregated
+from planner.growth import GROWTH
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
 from planner.methods.sessions import SessionPool
+from planner.predict.calls import session_calls
+from planner.predict.records import Clients
+from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
-from planner.queueing.prefix import found_share
 from planner.record import Record
-from planner.simulate.answered import simulate_clients
-from planner.simulate.arrivals import Arrival
-from planner.simulate.clients import ClientRules
-from planner.simulate.pair import ComingBack, simulate_pair
-from planner.simulate.pool import simulate
+from planner.simulate.pool import simulate, simulate_pair
 from planner.simulate.presets import PoolEngines
-from planner.simulate.replay import ReplayedTraffic
 from planner.simulate.result import SimulationResult
-from planner.simulate.surge import SurgingTraffic
-from planner.simulate.traffic import SampledTraffic, Traffic
+from planner.simulate.seeds import MOST_RUNS, seeds_of
+from planner.simulate.traffic import SampledTraffic, Sent, Traffic, cached_tokens, requests_of, whole_tokens
 from planner.simulate.verify import (
     CANNOT_TELL,
     FAILS,
     HOLDS,
     MAX_REQUESTS,
+    RUNS,
     Asked,
     Check,
     fleet_estimate,
@@ -45,17 +48,22 @@ from planner.simulate.verify import (
     verify_pools,
 )
 from planner.units import RATE_RULE, is_rate
-from planner.workload.pools import DECODE, KV, chances
+from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
 ERROR = 0.02
-"""Relative standard error of the offered rate that a run's length is to leave [1]."""
+"""Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
 
-CROWDS = 20
-"""Flash crowds of a run."""
+WARM = 64.0
+"""Sequences of a replica that take part in warming up, at most."""
+
+OTHER = 10
+"""Number of the first draw that no prediction takes."""
+
+BY_PYTHON, RUNS_BY_PYTHON = 20_000, 2
+"""Requests of a pool that the reference in Python replays, about, and in how many runs: it takes half a millisecond for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +112,13 @@ class Load:
     Parameters
     ----------
     arrivals
-        ``"auto"`` (a trace's own time stamps and lengths where it has them, else the dispersion it measured, else Poisson),
-        ``"dispersion"``, ``"poisson"``, or ``"paced:N"`` (N clients that send at constant gaps); ``None`` = the plan's ``burst``.
+        ``"auto"`` (a trace's own requests where they are known one by one, else drawn at random), ``"dispersion"`` (drawn with
+        the bursts the workload measured), ``"poisson"``, or ``"paced:N"`` (N clients that send at constant gaps); ``None`` = the
+        plan's ``burst``.
     trace
         A workload with time stamps that is replayed in place of the plan's own traffic.
     growth
-        What a rate above a trace's own stands for: ``users`` (copies shifted in time) or ``use`` (the same path, higher);
+        What a rate above a trace's own stands for: ``users`` (copies shifted in time) or ``use`` (the same requests, faster);
         ``None`` = as the plan.
     surge
         Flash crowds; only their requests are measured.
@@ -123,21 +132,27 @@ class Load:
     surge: Surge | None = None
     in_flight: float = math.inf
 
-    def beside(self, sending: Sending) -> Load:
-        """What is not stated as a plan has it."""
-        return replace(self, surge=self.surge or sending.surge, in_flight=min(self.in_flight, sending.in_flight))
-
-    def workers(self) -> int | None:
-        """Number of paced clients, or an InputError where `arrivals` is not understood."""
-        if (paced := paced_clients(self.arrivals or "")) is not None:
-            return paced
-        if self.arrivals not in (None, "auto", "dispersion", "poisson"):
+    def __post_init__(self) -> None:
+        if self.growth not in (None, *GROWTH):
+            raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {self.growth!r}")
+        if self.paced is None and self.arrivals not in (None, "auto", "dispersion", "poisson"):
             known = "auto, dispersion, poisson or paced:N, N clients at constant gaps"
             raise InputError(f"arrivals: {self.arrivals!r} is not known", f"Use {known}.")
-        return None
+        if not self.in_flight >= 1.0:
+            raise InputError(f"in_flight must be at least 1, got {self.in_flight!r}")
+
+    @property
+    def paced(self) -> int | None:
+        """Number of paced clients, where that was said."""
+        return paced_clients(self.arrivals or "")
+
+    def beside(self, sending: Sending) -> Sending:
+        """How clients send: what is not stated as a plan has it."""
+        paced = sending.paced if self.arrivals is None and self.trace is None else self.paced
+        return Sending(paced, min(self.in_flight, sending.in_flight), self.surge or sending.surge)
 
 
-class FleetTraffic:
+class FleetSource:
     """The requests of every pool of a fleet.
 
     Parameters
@@ -148,101 +163,172 @@ class FleetTraffic:
         Rate of the fleet [1/s].
     load
         What it is sent.
+    requests, most
+        Requests of a run that are drawn, and of one that is all there is.
     """
 
-    def __init__(self, fleet: Fleet, workload: Workload, rate_per_s: float, load: Load) -> None:
-        self.fleet, self.workload, self.rate_per_s, self.load = fleet, workload, rate_per_s, load
+    def __init__(
+        self, fleet: Fleet, workload: Workload, rate_per_s: float, load: Load, requests: int, most: int
+    ) -> None:
+        self.fleet, self.rate_per_s, self.load, self.requests, self.most = fleet, rate_per_s, load, requests, most
+        asked = fleet.question.traffic
+        bursts = asked.bursts if load.arrivals is None and load.trace is None else load.arrivals in (None, "auto")
+        sending = load.beside(asked.sending)
+        if not sending.ordinary:
+            sending = replace(sending, drawn=not bursts or sending.paced is not None)
+        self.traffic = replace(
+            asked,
+            workload=_other_deal(load.trace or workload),
+            rate_per_s=rate_per_s,
+            bursts=bursts and sending.paced is None,
+            growth=load.growth or asked.growth,
+            sending=sending,
+            cache=asked.cache and load.trace is None,
+        )
         # every request passes both pools of a pair
         self.laws = [fleet.law] if isinstance(fleet, Disaggregated) else [pool.law for pool in fleet.pools]
-        sending = fleet.question.traffic.sending
-        self.mode = load.arrivals or ("auto" if fleet.question.traffic.bursts else "poisson")
-        self.workers = load.workers()
-        if load.arrivals is None and load.trace is None and sending.paced is not None:
-            self.mode, self.workers = "paced", sending.paced
-        source = load.trace or (workload if self.mode == "auto" else None)
-        # from a compact file, other requests for the same seconds than the prediction has seen
-        self.trace = None if source is None else source.trace(deal=1)
-        if load.trace is not None and self.trace is None:
-            raise InputError(f"{load.trace.name}: holds no time stamps to replay")
-        if self.trace is not None:
-            assert source is not None
-            self._divide(self.trace, source)
+        if self.traffic.workload is not asked.workload:
+            self.laws = [self._of_other(k) for k in range(len(self.laws))]
 
-    def _divide(self, trace: Trace, source: Workload) -> None:
-        """Which pool each request of the trace goes to, with which prompt, and how much of it the cache supplies."""
-        asked = self.fleet.question.traffic
-        share = asked.cached_share
-        cached = [share.get(c, 0.0) if isinstance(share, Mapping) else share for c in source.categories]
-        on_input = not asked.sees_output
-        total = trace.input_tokens + (0.0 if on_input else trace.output_tokens)
-        chance = np.zeros(total.size) if on_input else chances(source, asked.p_c)[trace.category]
-        luck = np.random.Generator(np.random.PCG64([0, 2])).random(total.size)
-        edges = [law.upper.boundary for law in self.laws[:-1]]
-        self._pool = np.searchsorted(edges, total)
-        self._prompts = trace.input_tokens.copy()
-        self._cached = np.asarray(cached, dtype=np.float64)[trace.category]
-        for k, law in enumerate(self.laws[:-1]):
-            edge, gamma = law.upper.boundary, law.upper.gamma
-            band = (total > edge) & (total <= gamma * edge) & (trace.output_tokens < edge) & (luck < chance)
-            self._pool[band] = k
-            self._prompts[band] = edge - trace.output_tokens[band]
-        self._cached = found_share(self._prompts, self._cached, asked.shared_prefix)
-
-    def of(self, k: int, requests: int, most: int) -> Traffic:
-        """Traffic of the k-th pool: `requests`, or as many as its bursts and crowds need, at most `most`."""
-        traffic: Traffic
-        if self.trace is not None:
-            traffic = self._replay(self.trace, k, requests, most)
-        else:
-            law, rate = self.laws[k], self.rate_per_s * self.laws[k].share
-            arrival = self._arrival(law.share, rate)
-            requests = min(max(requests, arrival.requests_for(ERROR)), most)
-            if self.load.surge is not None:
-                requests = min(max(requests, math.ceil(CROWDS * rate * self.load.surge.ordinary_s)), most)
-            traffic = SampledTraffic(
-                law.input_tokens, law.output_tokens, law.weight, arrival, requests, law.cached_share
-            )
-        return traffic if self.load.surge is None else SurgingTraffic(traffic, self.load.surge)
-
-    def drawn(self, k: int, requests: int) -> SampledTraffic:
-        """Requests of the k-th pool drawn from its law, Poisson."""
-        law = self.laws[k]
-        rate = Arrival(self.rate_per_s * law.share)
-        return SampledTraffic(law.input_tokens, law.output_tokens, law.weight, rate, requests, law.cached_share)
-
-    def _arrival(self, share: float, rate: float) -> Arrival:
-        """Arrivals of a pool: Poisson, paced, or with the dispersion of the workload, thinned to the pool's share."""
-        if self.workers is not None:
-            return Arrival(rate, "paced", workers=max(round(self.workers * share), 1))
-        arrivals = self.workload.arrivals
-        known = arrivals.dispersion if self.mode in ("auto", "dispersion") and arrivals is not None else ()
-        pairs = tuple((w, max(1.0, 1.0 + share * (i - 1.0))) for w, i in known)
-        return Arrival(rate, "modulated", dispersion=pairs) if any(i > 1.0 for _, i in pairs) else Arrival(rate)
-
-    def _replay(self, trace: Trace, k: int, requests: int, most: int) -> ReplayedTraffic:
-        """The requests of the trace that belong to the k-th pool."""
-        rows = np.flatnonzero(self._pool == k)
-        if rows.size < 2:
+    def _of_other(self, k: int) -> PoolLaw:
+        """What of other traffic than the plan's belongs to the k-th pool, the longest to the last."""
+        own, last = self.laws[k], k == len(self.laws) - 1
+        moments = self.traffic.moments(self.fleet.question.engines.chunk)
+        found = moments.law(
+            own.lower, replace(own.upper, boundary=max(moments.top, own.upper.boundary)) if last else own.upper
+        )
+        if found is None:
             raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].name}")
-        last = float(trace.times_s[-1])
-        period = last + last / max(trace.requests - 1, 1)  # a mean gap after the last
-        if not last > 0.0:
+        return found
+
+    def sessions(self, k: int) -> Sessions | None:
+        """The calls of the k-th pool session by session, where the plan follows them."""
+        # a trace that is replayed has requests of its own
+        return self.laws[k].sessions() if self.load.trace is None else None
+
+    def of(self, k: int, engines: PoolEngines, seeds: Sequence[int], spread: bool = True) -> Traffic:
+        """Traffic of the k-th pool, a draw for each seed.
+
+        Parameters
+        ----------
+        k
+            Which pool.
+        engines
+            Its replicas.
+        seeds
+            Of the runs.
+        spread
+            Whether a part of the replicas may stand for all.
+        """
+        law = self.laws[k]
+        rate = self.rate_per_s * law.share
+        if self.load.arrivals == "dispersion":
+            return self._dispersed(law, rate)
+        traffic = traffic_of(self.traffic, law)
+        if self.load.trace is not None and self.traffic.bursts and not traffic.recorded:
+            self._refuse(k)
+        return LaidTraffic(traffic, rate, engines, seeds, self.most if traffic.recorded else self.requests, spread)
+
+    def _dispersed(self, law: PoolLaw, rate: float) -> SampledTraffic:
+        """Drawn with the dispersion of the workload, thinned to the pool's share."""
+        arrivals = self.traffic.workload.arrivals
+        pairs = tuple((w, max(1.0, 1.0 + law.share * (i - 1.0))) for w, i in arrivals.dispersion)
+        # a count with index of dispersion I has the relative variance I / count
+        needed = math.ceil(max((i for _, i in pairs), default=1.0) / ERROR**2)
+        requests = max(self.requests, min(needed, self.most))
+        lengths = law.input_tokens, law.output_tokens, law.weight
+        return SampledTraffic(*lengths, rate, requests, law.cached_share, pairs, surge=self.traffic.sending.surge)
+
+    def _refuse(self, k: int) -> None:
+        """Say why a trace cannot be replayed."""
+        trace = self.traffic.workload.trace()
+        if trace is None:
+            raise InputError(f"{self.traffic.workload.name}: holds no time stamps to replay")
+        if not float(trace.times_s[-1]) > 0.0:
             raise InputError("replay: all time stamps of the trace are the same")
+        raise InputError(
+            f"replay: fewer than {FEWEST_REQUESTS} requests of the trace belong to pool {self.fleet.pools[k].name}",
+            "Take a longer trace, or --arrivals poisson.",
+        )
 
-        def replayed(requests: int) -> ReplayedTraffic:
-            return ReplayedTraffic(
-                trace.times_s[rows],
-                self._prompts[rows],
-                trace.output_tokens[rows],
-                period,
-                self.rate_per_s * period / trace.requests,
-                cached_share=self._cached[rows],
-                growth=self.load.growth or self.fleet.question.traffic.growth,
-                requests=requests,
-            )
 
-        found = replayed(requests)
-        return found if found.whole else replayed(min(max(requests, found.requests_for(ERROR)), most))
+def _other_deal(workload: Workload) -> Workload:
+    """The same traffic; where its requests are dealt to what is known of them, otherwise than for a prediction."""
+    dealt = workload.trace(deal=1) if workload.recorded is None else None
+    return workload if dealt is None else replace(workload, recorded=dealt)
+
+
+class LaidTraffic:
+    """Requests of a pool as predictions take them, of other draws.
+
+    Parameters
+    ----------
+    traffic, rate_per_s
+        The pool's requests, and its rate [1/s].
+    engines
+        Its replicas.
+    seeds
+        Of the runs: each has a draw of its own, of those of a trace's copies evenly from the calmest to the busiest.
+    most
+        Requests of a run, about.
+    spread
+        Whether a part of the replicas may stand for all.
+    """
+
+    def __init__(
+        self,
+        traffic: PoolTraffic,
+        rate_per_s: float,
+        engines: PoolEngines,
+        seeds: Sequence[int],
+        most: int,
+        spread: bool = True,
+    ) -> None:
+        self.traffic, self.rate_per_s, self.engines, self.most, self.spread = traffic, rate_per_s, engines, most, spread
+        self.whole = traffic.recorded
+        ranked = traffic.draws(rate_per_s)
+        self._draws = {seed: OTHER + seed for seed in seeds}
+        if ranked.size > 1:
+            # the prediction's own is the one in the middle
+            others = np.delete(ranked, ranked.size // 2)
+            place = ((np.arange(len(seeds)) + 0.5) / len(seeds) * others.size).astype(np.int64)
+            self._draws = dict(zip(seeds, others[place].tolist(), strict=True))
+
+    def sent(self, seed: int) -> Sent:
+        """See :class:`planner.simulate.traffic.Traffic`."""
+        engines, traffic = self.engines, self.traffic
+        replicas, warm = engines.replicas, min(engines.slots, WARM)
+        laid = traffic.lay(
+            self.rate_per_s,
+            replicas if self.spread else 1,
+            engines.routing,
+            warm=warm if self.spread else warm * replicas,
+            most=self.most,
+            draw=self._draws[seed],
+        )
+        trace, row = traffic.own.trace, laid.row
+        inputs = whole_tokens(trace.input_tokens, "input_tokens")
+        cached = cached_tokens(inputs, traffic.own.cached_share)
+        lengths = inputs, whole_tokens(trace.output_tokens, "output_tokens"), cached
+        requests = requests_of(laid.times_s, lengths, row, laid.key, laid.weight)
+        surge = traffic.fleet.sending.surge
+        apart = laid.weight is not None and (self.whole or surge is not None)
+        return Sent(requests, laid.span_s, laid.replicas if self.spread else replicas, apart)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTraffic:
+    """Calls of sessions at a rate of calls [1/s]; fields as of :func:`planner.predict.calls.session_calls`."""
+
+    sessions: Sessions
+    rate_per_s: float
+    calls: int
+    whole: ClassVar[bool] = False
+
+    def sent(self, seed: int) -> Sent:
+        """See :class:`planner.simulate.traffic.Traffic`."""
+        found = session_calls(self.sessions, self.rate_per_s, self.calls, OTHER + seed)
+        return Sent(found.requests, found.span_s)
 
 
 def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEngines:
@@ -303,9 +389,10 @@ def verify_fleet(
     *,
     preset: str | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = 2,
+    seeds: int | Sequence[int] = RUNS,
     max_requests: int = MAX_REQUESTS,
     load: Load | None = None,
+    program: str = "kernel",
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
     """Simulate every pool of a fleet and judge every promise.
@@ -319,27 +406,36 @@ def verify_fleet(
     preset
         Engine rules; default those of the plan's method.
     requests, seeds, max_requests
-        Requests per run at least, runs per pool, and how far a run may grow: for bursts and long stays, and while a verdict is
-        open. A trace that is replayed whole is as long as it is.
+        Requests of a run that are drawn; runs per pool, or their seeds; and requests of a pool at most: a trace is sent whole up
+        to as many, and more runs are drawn up to as many while a verdict is open.
     load
         What the fleet is sent; default what the plan assumed.
+    program
+        One of :data:`planner.simulate.pool.PROGRAMS`; Python replays some :data:`BY_PYTHON` requests, no more.
     progress
-        Called with (pool name, share of the current run).
+        Called with (pool name, share of its runs).
 
     Returns
     -------
     Verification
     """
-    question, load = fleet.question, (load or Load()).beside(fleet.question.traffic.sending)
+    question, load = fleet.question, load or Load()
     if not is_rate(arrival_rate_per_s):
         raise InputError(f"rate: {RATE_RULE}, got {arrival_rate_per_s!r}")
+    if min(requests, max_requests) < 1:
+        raise InputError(f"requests: at least 1, got {min(requests, max_requests)}")
     warnings: list[str] = []
     if find_method(question.method).free_prefill and preset is None:
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
-    source = FleetTraffic(fleet, workload, arrival_rate_per_s, load)
-    runs = _Runs(fleet, source, preset, seeds, max_requests, progress)
+    numbers = seeds_of(seeds)
+    if program == "python" or preset == "policies":
+        numbers = numbers[:RUNS_BY_PYTHON]
+        max_requests = min(max_requests, BY_PYTHON // len(numbers))
+    requests = min(requests, max_requests)
+    source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
+    runs = _Runs(fleet, source, preset, program, progress)
     asked = _asked(fleet, arrival_rate_per_s)
     together = (
         [(asked, partial(runs.pair, fleet, [pool.name for pool in asked]))]
@@ -349,7 +445,7 @@ def verify_fleet(
     checks: list[Check] = []
     results: dict[str, SimulationResult] = {}
     for pools, simulated in together:
-        found, verdicts = verify_pools(pools, simulated, requests, max_requests)
+        found, verdicts = verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
         checks += verdicts
         results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
     for name, result in results.items():
@@ -389,89 +485,78 @@ def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Simulates pools of a fleet with as many requests as it is asked for."""
+    """Simulates pools of a fleet, a run for each seed."""
 
     fleet: Fleet
-    source: FleetTraffic
+    source: FleetSource
     preset: str | None
-    seeds: int | Sequence[int]
-    max_requests: int
+    program: str
     progress: Callable[[str, float], None] | None
 
     def _tell(self, name: str) -> Callable[[float], None] | None:
         return None if self.progress is None else partial(self.progress, name)
 
-    def _rules(self) -> ClientRules:
-        c = self.fleet.question.clients
-        return ClientRules(c.max_queue, c.max_queued_tokens, c.timeout_s, c.retries, c.retry_after_s)
+    def _clients(self, share: float) -> Clients | None:
+        """What clients of that part of the traffic do, where they do anything but wait."""
+        c, in_flight = self.fleet.question.clients, self.source.traffic.sending.in_flight
+        if not c.stated and math.isinf(in_flight):
+            return None
+        limit = max(in_flight * share, 1.0)
+        return Clients(c.max_queue, c.max_queued_tokens, c.timeout_s, c.retries, c.retry_after_s, limit)
 
     def pair(
-        self, fleet: Disaggregated, names: Sequence[str], requests: int, quantiles: Sequence[float]
+        self, fleet: Disaggregated, names: Sequence[str], seeds: Sequence[int], quantiles: Sequence[float]
     ) -> Sequence[SimulationResult]:
         """The prefill and the decode pool, between which every request moves."""
-        load, question = self.source.load, fleet.question
-        if self.preset is not None or load.in_flight < math.inf:
+        source = self.source
+        if self.preset is not None or source.traffic.sending.in_flight < math.inf:
             raise InputError(
                 "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
             )
         first, second = pair_engines(fleet)
         # a trace that is replayed has requests of its own
-        coming_back = None
-        if load.trace is None and question.traffic.sessions is not None and isinstance(fleet.prefill, SessionPool):
-            coming_back = ComingBack(question.traffic.sessions, self.source.rate_per_s, fleet.prefill.cache)
-        if coming_back is not None and load.surge is not None:
-            raise InputError("surge: not together with sessions")
+        sessions = fleet.question.traffic.sessions if source.load.trace is None else None
+        cache = fleet.prefill.cache if isinstance(fleet.prefill, SessionPool) and sessions is not None else None
+        traffic: Traffic
+        if cache is None or sessions is None:
+            cache, traffic = None, source.of(0, second, seeds, spread=False)
+        else:
+            traffic = self._calls(sessions, source.rate_per_s)
         found = simulate_pair(
-            self.source.of(0, requests, self.max_requests) if coming_back is None else self.source.drawn(0, requests),
+            traffic,
             first,
             second,
             fleet.transfer_s,
-            seeds=self.seeds,
+            seeds=seeds,
             quantiles=quantiles,
-            max_requests=self.max_requests,
-            rules=self._rules() if question.clients.stated else None,
-            coming_back=coming_back,
+            clients=self._clients(1.0),
+            cache=cache,
+            program=self.program,
             progress=self._tell(names[-1]),
         )
         return found[: len(names)]
 
-    def single(self, k: int, requests: int, quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+    def single(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
         """The k-th pool of a colocated fleet."""
         source, pool = self.source, self.fleet.pools[k]
-        # a trace that is replayed has requests of its own
-        sessions = source.laws[k].sessions() if source.load.trace is None else None
-        if sessions is not None or self.fleet.question.clients.stated:
-            return [self._with_clients(k, sessions, requests, quantiles)]
+        share, model = source.laws[k].share, sessions_of(pool)
+        sessions = source.sessions(k) if model is not None else None
+        engines = pool_engines(self.fleet, pool, self.preset)
         result = simulate(
-            source.of(k, requests, self.max_requests),
-            pool_engines(self.fleet, pool, self.preset),
-            seeds=self.seeds,
+            self._calls(sessions, source.rate_per_s * share) if sessions else source.of(k, engines, seeds),
+            engines,
+            seeds=seeds,
             quantiles=quantiles,
-            max_requests=self.max_requests,
-            in_flight=max(source.load.in_flight * source.laws[k].share, 1.0),
+            clients=self._clients(share),
+            cache=model.cache if model is not None and sessions else None,
+            program=self.program,
             progress=self._tell(pool.name),
         )
         return [result]
 
-    def _with_clients(
-        self, k: int, sessions: Sessions | None, requests: int, quantiles: Sequence[float]
-    ) -> SimulationResult:
-        """The k-th pool where clients give up, retry, or come back with the answer they got."""
-        source, pool = self.source, self.fleet.pools[k]
-        if source.load.in_flight < math.inf or source.load.surge is not None:
-            raise InputError("in_flight, surge: not together with sessions or limited queues")
-        cached = sessions_of(pool)
-        # a session is followed from call to call: the trace's own times are those of its calls
-        traffic = source.drawn(k, requests) if sessions is not None else source.of(k, requests, self.max_requests)
-        return simulate_clients(
-            traffic,
-            pool_engines(self.fleet, pool, self.preset),
-            self._rules(),
-            sessions,
-            source.rate_per_s * source.laws[k].share,
-            requests=requests,
-            cache=cached.cache if cached else None,
-            seeds=self.seeds,
-            quantiles=quantiles,
-            progress=self._tell(pool.name),
-        )
+    def _calls(self, sessions: Sessions, rate_per_s: float) -> SessionTraffic:
+        """Calls of sessions: a session is followed from call to call, whenever the trace had them."""
+        sending = self.source.traffic.sending
+        if sending.in_flight < math.inf or sending.surge is not None:
+            raise InputError("in_flight, surge: not together with sessions")
+        return SessionTraffic(sessions, rate_per_s, self.source.requests)

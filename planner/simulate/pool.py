@@ -1,46 +1,43 @@
-"""Simulates one pool of replicas: the second opinion on a plan."""
+"""Simulates one pool of replicas, or a prefill and a decode pool: requests are drawn or laid, replayed, and measured."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.errors import FleetOptError, InputError
-from planner.simulate.drive import Client, drive
-from planner.simulate.measure import Run, result_of
+from planner.errors import InputError
+from planner.predict.records import Clients, Decoders, Floats, PrefixCache, Replicas, Requests, Run
+from planner.predict.run import replay
+from planner.simulate.measure import Played, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult
 from planner.simulate.seeds import seeds_of
-from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import SampledTraffic, Traffic
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from planner.simulate.arrivals import Arrival
+Transfer = Callable[[Floats], Floats]
+"""Time to move the KV cache of prompts [s] by their lengths [tokens]."""
 
-LOOKS = 200
-"""Times a run of one batch is looked at."""
-STAYS = 25
-"""Mean residence times a run lasts at least, where it may be longer than asked for."""
-BACKLOG_SHARE = 0.2
-"""A run in which this share of the requests sent (and 2,000) waits, more and more of them, is ended as unstable."""
+PROGRAMS = ("kernel", "python")
+"""Programs that replay: the compiled one (Python where it cannot be had), and the reference in Python."""
 
 
 def simulate_pool(
     input_tokens: ArrayLike,
     output_tokens: ArrayLike,
     weight: ArrayLike | None,
-    arrival: Arrival | float,
+    rate_per_s: float,
     *,
     requests: int = 50_000,
     cached_share: ArrayLike = 0.0,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    progress: Callable[[float], None] | None = None,
     **engines: Any,
 ) -> SimulationResult:
     """:func:`simulate` of a :class:`SampledTraffic`, with the fields of :class:`PoolEngines` as keywords.
@@ -53,8 +50,8 @@ def simulate_pool(
     >>> result.stable, result.completed, round(result.quantile("tpot_s", 0.5).value, 4)
     (True, 2000, 0.0101)
     """
-    traffic = SampledTraffic(input_tokens, output_tokens, weight, arrival, requests, cached_share)
-    return simulate(traffic, PoolEngines(**engines), seeds=seeds, quantiles=quantiles, progress=progress)
+    traffic = SampledTraffic(input_tokens, output_tokens, weight, rate_per_s, requests, cached_share)
+    return simulate(traffic, PoolEngines(**engines), seeds=seeds, quantiles=quantiles)
 
 
 def simulate(
@@ -63,8 +60,9 @@ def simulate(
     *,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    max_requests: int = 0,
-    in_flight: float = math.inf,
+    clients: Clients | None = None,
+    cache: PrefixCache | None = None,
+    program: str = "kernel",
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a pool of replicas iteration by iteration.
@@ -76,116 +74,147 @@ def simulate(
     engines
         Its replicas and its gateway.
     seeds
-        Number of runs, or their seeds. Seed s draws the traffic from PCG64(s) and routes with PCG64([s, 1]).
+        Number of runs, or their seeds.
     quantiles
         Shares in (0, 1).
-    max_requests
-        Requests a run may grow to until it lasts :data:`STAYS` mean residence times; it has one batch at least.
-    in_flight
-        Requests the client has under way at most: one that is held back is sent, and its times begin, when another is complete.
+    clients
+        What clients and doors do; ``None`` = everybody waits.
+    cache
+        Where prompts of sessions are kept; ``None`` = nowhere.
+    program
+        One of :data:`PROGRAMS`.
     progress
-        Called now and then with the share of the work done.
+        Called with the share of the work done.
 
     Returns
     -------
     SimulationResult
-        Quantiles with intervals; `stable` is False where the pool cannot keep up.
+        Quantiles with intervals; `stable` is False where the pool cannot keep up. `clients` says what became of all attempts.
+
+    Raises
+    ------
+    InputError
+        Shares outside (0, 1); replicas that hold no request of the traffic; an unknown program.
     """
+    numbers, follow = _checked(seeds, quantiles), _program(engines, program)
+    played = []
+    for position, seed in enumerate(numbers):
+        sent = traffic.sent(seed)
+        outputs = sent.requests.output_tokens
+        sent = replace(sent, requests=_in_steps(engines, sent.requests, seed))
+        replicas = engines.pool(sent.replicas or None)
+        _check_fits(sent.requests, replicas)
+        run = follow(sent.requests, replicas, _held_to(clients, replicas.count / engines.replicas), cache)
+        played.append(Played(sent, run, outputs, slice(None), replicas.count, _told(clients, cache)))
+        if progress is not None:
+            progress((position + 1) / len(numbers))
+    return result_of(played, engines, numbers, traffic, quantiles)
+
+
+def simulate_pair(
+    traffic: Traffic,
+    prefill: PoolEngines,
+    decode: PoolEngines,
+    transfer_s: Transfer,
+    *,
+    seeds: int | Sequence[int] = 1,
+    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    clients: Clients | None = None,
+    cache: PrefixCache | None = None,
+    program: str = "kernel",
+    progress: Callable[[float], None] | None = None,
+) -> tuple[SimulationResult, SimulationResult]:
+    """Simulate a prefill and a decode pool, iteration by iteration.
+
+    Parameters
+    ----------
+    traffic
+        Its requests.
+    prefill, decode
+        Replicas and gateways of the two pools; of the first, slots and token budget play no part, and memory only as a cache.
+    transfer_s
+        Time to move the KV cache of prompts [s] by their lengths [tokens]; transfers do not delay each other.
+    seeds, quantiles, clients, cache, program, progress
+        As for :func:`simulate`; doors and caches are those of the prefill replicas.
+
+    Returns
+    -------
+    tuple
+        The same requests twice, with busy time and stability of the prefill and of the decode pool. TTFT ends with the first
+        token, which the prefill pool emits; TPOT contains the transfer and the wait for a decode slot.
+    """
+    numbers, follow = _checked(seeds, quantiles), _program(prefill, program)
+    first = replace(prefill.pool(), engine="prefill")
+    if cache is None:
+        first = replace(first, kv_tokens=math.inf)
+    second = decode.pool()
+    pools: tuple[list[Played], list[Played]] = ([], [])
+    for position, seed in enumerate(numbers):
+        sent = traffic.sent(seed)
+        requests = sent.requests
+        run = follow(requests, first, clients, cache, Decoders(second, np.asarray(transfer_s(requests.input_tokens))))
+        both = sent, run, requests.output_tokens
+        pools[0].append(Played(*both, slice(first.count), first.count, _told(clients, cache)))
+        pools[1].append(Played(*both, slice(first.count, None), second.count, decodes=True))
+        if progress is not None:
+            progress((position + 1) / len(numbers))
+    return (
+        result_of(pools[0], prefill, numbers, traffic, quantiles),
+        result_of(pools[1], decode, numbers, traffic, quantiles),
+    )
+
+
+def _checked(seeds: int | Sequence[int], quantiles: Sequence[float]) -> tuple[int, ...]:
+    """The seeds of the runs; refuses shares that are none."""
     if wrong := [q for q in quantiles if not 0.0 < q < 1.0]:
         raise InputError(f"quantiles: {wrong[0]!r} does not lie in (0, 1)")
-    if not in_flight >= 1.0:
-        raise InputError(f"in_flight must be at least 1, got {in_flight!r}")
-    numbers = seeds_of(seeds)
-    if not engines.rules.fits(traffic.smallest_tokens, engines.kv_tokens):
+    return seeds_of(seeds)
+
+
+def _held_to(clients: Clients | None, part: float) -> Clients | None:
+    """The clients of a part of the replicas."""
+    if clients is None or part == 1.0 or math.isinf(clients.in_flight):
+        return clients
+    return replace(clients, in_flight=max(math.floor(clients.in_flight * part), 1))
+
+
+def _told(clients: Clients | None, cache: PrefixCache | None) -> bool:
+    """Whether it is told what clients met: not where all they do is to hold requests back."""
+    return cache is not None or (clients is not None and clients != Clients(in_flight=clients.in_flight))
+
+
+def _program(engines: PoolEngines, name: str) -> Callable[..., Run]:
+    """What replays."""
+    if name not in PROGRAMS:
+        raise InputError(f"verify_with: {name!r} is not known", f"Use {' or '.join(PROGRAMS)}.")
+    if name == "kernel" and not engines.rules.by_python:
+        return replay
+    from planner.predict import reference
+
+    return reference.replay
+
+
+def _check_fits(requests: Requests, replicas: Replicas) -> None:
+    """Refuse replicas none of which can ever hold any of the requests."""
+    smallest = float((requests.input_tokens + requests.output_tokens).min()) - 1.0
+    if math.ceil(smallest / replicas.block) * replicas.block > replicas.kv_tokens:
         raise InputError(
-            f"no request fits: the smallest needs {traffic.smallest_tokens:,} tokens of KV memory, a replica has "
-            f"{engines.kv_tokens:,.0f}",
+            f"no request fits: the smallest needs {smallest:,.0f} tokens of KV memory, a replica has {replicas.kv_tokens:,.0f}",
             "Give the replica more GPUs (tensor parallelism) or more memory.",
         )
-    runs = []
-    for position, seed in enumerate(numbers):
-
-        def tell(share: float, position: int = position) -> None:
-            if progress is not None:
-                progress((position + share) / len(numbers))
-
-        runs.append(_run(traffic, engines, seed, max(max_requests, traffic.requests), in_flight, tell))
-    return result_of(runs, engines, numbers, traffic, quantiles)
 
 
-def in_steps(
-    engines: PoolEngines,
-    inputs: NDArray[Any],
-    outputs: NDArray[Any],
-    cached: NDArray[Any],
-    rng: np.random.Generator,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Lengths as the replicas count them: tokens, or what a step of speculative decoding yields."""
+def _in_steps(engines: PoolEngines, requests: Requests, seed: int) -> Requests:
+    """Lengths as the replicas count them: tokens, or what a step of speculative decoding yields; the steps are drawn."""
     if engines.speculation is None:
-        return inputs, outputs, cached
+        return requests
     unit = engines.tokens_per_step
-    inputs = np.maximum(np.rint(inputs / unit), 1.0).astype(np.int64)
-    steps = engines.speculation.draw_steps(outputs - 1.0, rng)
-    return inputs, steps + 1, np.minimum(np.rint(cached / unit).astype(np.int64), inputs - 1)
-
-
-def _run(
-    traffic: Traffic,
-    engines: PoolEngines,
-    seed: int,
-    most: int,
-    in_flight: float,
-    progress: Callable[[float], None],
-) -> Run:
-    """One seed."""
-    table, run = RequestTable.live(), Run()
-    pool = engines.build(table)
-    accepting = np.random.Generator(np.random.PCG64([seed, 1]))
-
-    def arrivals() -> Iterator[float]:
-        """Times of the requests that can fit, until the run is long enough."""
-        for batch in traffic.batches(np.random.Generator(np.random.PCG64(seed))):
-            held = batch.input_tokens + batch.output_tokens - 1
-            kept = batch.select(np.broadcast_to(engines.rules.fits(held, engines.kv_tokens), held.shape))
-            run.rejected += held.size - kept.times_s.size
-            if engines.rules.rule_exact and kept.cached_tokens.any():
-                raise InputError("the policies preset has no prefix cache; use mixed or paged")
-            lengths = in_steps(engines, kept.input_tokens, kept.output_tokens, kept.cached_tokens, accepting)
-            table.add(run.sent, *(column.tolist() for column in lengths))
-            run.extend(kept)
-            yield from kept.times_s.tolist()
-            sent = run.sent + run.rejected
-            if sent >= most or (sent >= traffic.requests and run.span_s >= STAYS * run.mean_stay_s):
-                return
-
-    waiting: list[int] = []
-
-    def look(now: float, sent: int) -> bool:
-        """Record the totals; True ends the run: the backlog is a large share of everything sent so far."""
-        run.record(*table.take_complete())
-        if now < math.inf:
-            run.marks.append((now, sum(r.busy_s for r in pool), sum(r.resident_s for r in pool)))
-        progress(min(sent / traffic.requests, 1.0))
-        waiting.append(sum(r.waiting for r in pool))
-        grows = len(waiting) > 20 and waiting[-1] > 1.2 * waiting[-20]
-        large = sent > 0.2 * min(traffic.requests, 100_000) and waiting[-1] > max(2000.0, BACKLOG_SHARE * sent)
-        return grows and large and not (traffic.saturated or traffic.whole)
-
-    router = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
-    every = max(traffic.requests // LOOKS, 1)
-    client = Client(in_flight, run.send) if in_flight < math.inf else None
-    sent = drive(pool, arrivals(), engines.routing, router, engines.slots, look, every, client)
-    run.record(*table.take_complete())
-    run.stopped = sent < run.sent
-    run.cut(sent)
-    if traffic.saturated:
-        totals = (sum(r.busy_s for r in pool), sum(r.resident_s for r in pool))
-        run.marks = [(0.0, 0.0, 0.0), (max(r.now for r in pool), *totals)]
-    completed = sum(r.completed for r in pool)
-    inside = sum(r.in_system for r in pool)
-    if completed + inside != sent:
-        raise FleetOptError(f"{sent} requests went in, {completed} came out and {inside} are inside: some were lost")
-    iterations = sum(r.iterations for r in pool)
-    run.preemptions = sum(r.preemptions for r in pool)
-    run.memory_bound = sum(r.memory_bound for r in pool) / iterations if iterations else 0.0
-    return run
+    inputs = np.maximum(np.rint(requests.input_tokens / unit), 1.0)
+    rng = np.random.Generator(np.random.PCG64([seed, 1]))
+    steps = engines.speculation.draw_steps(requests.output_tokens - 1.0, rng).astype(np.float64)
+    return replace(
+        requests,
+        input_tokens=inputs,
+        output_tokens=steps + 1.0,
+        cached_tokens=np.minimum(np.rint(requests.cached_tokens / unit), inputs - 1.0),
+    )

@@ -55,18 +55,16 @@ class SimulationResult(Record):
         `mean_running` / slots; None without a slot limit.
     preemptions_per_request
         Evictions per request sent.
-    memory_bound_fraction
-        Share of iterations in which memory kept a request out or evicted one.
     stable
         False when the backlog grew all the time: then no quantile means anything.
     sent, completed, rejected, pending
-        Requests over all seeds; `pending` is 0 unless a run was ended as unstable.
+        Requests over all seeds; `rejected` were turned away or given up for good, `pending` were never answered otherwise.
     preset, routing, replicas, seeds, requests
         How it was run; `requests` per seed.
     warnings
         What to know before believing it.
     whole
-        Whether a whole trace was replayed: then intervals are the range of the runs, the trace being taken as given.
+        Whether runs are other draws of a trace that is all there is: then intervals are the range of the runs.
     clients
         What clients met: goodput, shares of attempts turned away and given up, attempts per request, shares of the prompts found in
         caches and in host memory; ``None`` where nothing is limited and nothing comes back.
@@ -86,7 +84,6 @@ class SimulationResult(Record):
     mean_running: Estimate
     slot_occupancy: float | None
     preemptions_per_request: float
-    memory_bound_fraction: float
     stable: bool
     sent: int
     completed: int

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import FleetOptError, InputError
-from planner.simulate.drive import drive
-from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, check_requests
+from planner.predict.engine import Batch, IterationTime, Node, Policy, Request, check_requests
+from planner.routing import find_routing
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.simulate.policy import find_policy, make_policy
-from planner.simulate.tables import RequestTable
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-Log = Callable[[str, float, float, Batch, int], None]
+Log = Callable[[str, float, float, Batch, float], None]
 """Told of every iteration: node, start [s], duration [s], batch, memory held [tokens]."""
 
 
@@ -50,7 +51,7 @@ class Run:
     unfinished: list[int]
     iterations: int
     evictions: int
-    peak_held: int
+    peak_held: float
     end_s: float
     busy_s: float
     policies: list[Policy]
@@ -96,7 +97,7 @@ def run_policy(
     Examples
     --------
     >>> from planner.iteration.model import IterationModel
-    >>> from planner.simulate.durations import Canonical
+    >>> from planner.predict.durations import Canonical
     >>> half = Canonical(IterationModel(t0=0.5))
     >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", half, {"slots": 1, "token_budget": 2})
     >>> run.requests[0].first_token_s, run.requests[0].done_s
@@ -115,7 +116,7 @@ def run_policy(
         entry, name = find_policy(policy), policy
         disaggregated, bounded = entry.disaggregated, entry.bounded_memory
 
-    def told(label: str) -> Callable[[float, float, Batch, int], None] | None:
+    def told(label: str) -> Callable[[float, float, Batch, float], None] | None:
         return None if log is None else partial(log, label)
 
     if disaggregated:
@@ -132,84 +133,51 @@ def run_policy(
     accepted = [r for r in ordered if can_finish(r)]
     memory = capacity if bounded else math.inf
     nodes = [Node(build(), iteration, memory, told(str(i))) for i in range(replicas)]
-    slots = getattr(nodes[0].policy, "slots", math.inf)
-    drive([NodeReplica(n, accepted) for n in nodes], [r.arrival for r in accepted], routing, rng, slots)
+    _route(nodes, accepted, routing, rng)
     return _collect(ordered, nodes, nodes, len(accepted))
 
 
-class NodeReplica:
-    """A node as the driver sees it.
+def _route(nodes: Sequence[Node], requests: Sequence[Request], routing: str, rng: np.random.Generator | None) -> None:
+    """Send requests in order of arrival to nodes as a routing of :mod:`planner.routing` says, and run until no work is left."""
+    rule, turn = find_routing(routing), itertools.count()
+    if rng is None and len(nodes) > 1 and not rule.in_turn:
+        raise InputError(f"routing {rule.name!r} needs a random generator")
+    waiting: deque[Request] = deque()
+    slots = getattr(nodes[0].policy, "slots", math.inf) if rule.one_queue and len(nodes) > 1 else math.inf
 
-    Parameters
-    ----------
-    node
-        The node.
-    requests
-        Requests by their number for the driver.
-    """
+    def chosen() -> Node:
+        if rng is None or rule.in_turn:
+            return nodes[next(turn) % len(nodes)]
+        drawn = min(rule.candidates or len(nodes), len(nodes))
+        seen = nodes if drawn == len(nodes) else [nodes[int(k)] for k in rng.choice(len(nodes), drawn, replace=False)]
+        values = [node.held if rule.least == "tokens" else node.in_system for node in seen]
+        best = [node for node, value in zip(seen, values, strict=True) if value == min(values)]
+        return best[int(rng.random() * len(best))]
 
-    def __init__(self, node: Node, requests: Sequence[Request]) -> None:
-        self.node, self._requests = node, requests
+    def hand_out(until: float) -> None:
+        """Those in the common queue go to the replicas that give slots back; where all sleep with full batches, to any."""
+        while waiting:
+            awake = [node for node in nodes if not node.asleep]
+            node = min(awake or nodes, key=lambda node: node.boundary)
+            time = node.boundary if awake else max(node.now, waiting[0].arrival)
+            if time > until:
+                return
+            node.run_until(time)  # effects only
+            while waiting and (node.in_system < slots or not awake):
+                node.enqueue(waiting.popleft(), time)
+            node.run_until(math.nextafter(time, math.inf))  # and the decision
 
-    @property
-    def now(self) -> float:
-        """End of the running iteration, or the decision that is due [s]."""
-        return self.node.boundary
-
-    @property
-    def asleep(self) -> bool:
-        """Whether it does nothing until something arrives."""
-        return self.node.asleep
-
-    @property
-    def in_system(self) -> int:
-        """Requests resident or waiting here."""
-        return self.node.in_system
-
-    def held_at(self, time: float) -> float:
-        """Tokens held."""
-        return self.node.held
-
-    def request(self, number: int, time: float) -> Request:
-        """The request of that number."""
-        return self._requests[number]
-
-    def enqueue(self, request: int, time: float) -> None:
-        """A request arrives; a node must not see it before its time."""
-        self.node.run_until(time)
-        self.node.enqueue(self.request(request, time), time)
-
-    def run(self, until: float) -> None:
-        """Run until `until`."""
-        self.node.run_until(until)
-
-
-class TableReplica(NodeReplica):
-    """A node that serves the requests of a table, and keeps the totals of a fast engine."""
-
-    def __init__(self, node: Node, table: RequestTable) -> None:
-        super().__init__(node, ())
-        self.table = table
-        self.completed = 0
-        self.memory_bound = 0  # not counted here
-
-    busy_s = property(lambda self: self.node.busy_s)
-    resident_s = property(lambda self: self.node.resident_s)
-    iterations = property(lambda self: self.node.iterations)
-    preemptions = property(lambda self: self.node.evictions)
-    waiting = property(lambda self: len(self.node.waiting))
-
-    def request(self, number: int, time: float) -> Request:
-        """A new request with the lengths of the table."""
-        return Request(number, time, self.table.input_tokens[number], self.table.output_tokens[number])
-
-    def run(self, until: float) -> None:
-        """Run until `until`, and write down who is complete."""
-        self.node.run_until(until)
-        for request in self.node.completed:
-            self.table.first[request.index], self.table.done[request.index] = request.first_token_s, request.done_s
-        self.completed += len(self.node.completed)
-        self.node.completed.clear()
+    for request in requests:
+        hand_out(request.arrival)
+        for node in nodes:
+            node.run_until(request.arrival)
+        if waiting or min(node.in_system for node in nodes) >= slots:
+            waiting.append(request)
+        else:
+            chosen().enqueue(request, request.arrival)
+    hand_out(math.inf)
+    for node in nodes:
+        node.run_until(math.inf)
 
 
 def _run_disaggregated(
@@ -217,7 +185,7 @@ def _run_disaggregated(
     iteration: IterationTime,
     parameters: dict[str, Any],
     capacity: float,
-    told: Callable[[str], Callable[[float, float, Batch, int], None] | None],
+    told: Callable[[str], Callable[[float, float, Batch, float], None] | None],
 ) -> Run:
     """Prefill nodes first, then decode nodes with what they hand over."""
     base = float(parameters.pop("transfer_base", 0.0))

@@ -1,76 +1,78 @@
-"""What a simulated pool is sent: requests with their times and lengths, batch after batch."""
+"""What a simulated pool is sent: the requests of one run, drawn from a law."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from planner.errors import InputError
-from planner.simulate.arrivals import Arrival, arrival_batches
+from planner.predict.records import Floats, Requests, keys_of
+from planner.simulate.arrivals import Dispersion, arrival_times
+from planner.workload.sending import Surge
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+DRAWN = 41
+"""Kind of draw that gateways' choices about drawn requests hang on."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RequestBatch:
-    """Requests in order of arrival: times [s], whole lengths [tokens] and whether they count, all of shape (requests,)."""
+class Sent:
+    """The requests of one run.
 
-    times_s: NDArray[np.float64]
-    input_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
-    cached_tokens: NDArray[np.int64]
-    counted: NDArray[np.bool_] | None = None  # all
+    Parameters
+    ----------
+    requests
+        In whole tokens; a weight says how much each counts, 0 = not measured; without weights the run has a warm-up.
+    span_s
+        Time during which they come [s].
+    replicas
+        Replicas they are for, where those stand for more; 0 = for all.
+    apart
+        Whether they are stretches of time with nothing between them.
+    """
 
-    def select(self, keep: NDArray[np.bool_]) -> RequestBatch:
-        """The requests marked in `keep`."""
-        counted = None if self.counted is None else self.counted[keep]
-        lengths = (self.input_tokens[keep], self.output_tokens[keep], self.cached_tokens[keep])
-        return RequestBatch(self.times_s[keep], *lengths, counted)
+    requests: Requests
+    span_s: float
+    replicas: int = 0
+    apart: bool = False
 
 
 class Traffic(Protocol):
     """A source of requests."""
 
     @property
-    def requests(self) -> int:
-        """Requests of the first batch: those of a run that need not be longer."""
-
-    @property
-    def saturated(self) -> bool:
-        """Whether everything waits at time 0."""
-
-    @property
     def whole(self) -> bool:
-        """Whether a run is all there is: every request of it counts, and only the gateway's draws differ between runs."""
+        """Whether a run is all there is: every request of it counts, and runs are other draws of the same traffic."""
 
-    @property
-    def smallest_tokens(self) -> int:
-        """KV tokens that the smallest request holds at its end."""
-
-    def batches(self, rng: np.random.Generator) -> Iterator[RequestBatch]:
-        """Requests of one run, in order of time from one batch to the next."""
+    def sent(self, seed: int) -> Sent:
+        """The requests of one run."""
 
 
 class SampledTraffic:
-    """Lengths drawn with replacement from a joint law, times from an arrival process, for ever.
+    """Lengths drawn with replacement from a joint law, times from an arrival process.
 
-    Draws of a batch: its rows (:func:`sample_rows`), then its times (:func:`planner.simulate.arrivals.arrival_batches`).
+    Draws of a run: its rows (:func:`sample_rows`), then its times (:func:`planner.simulate.arrivals.arrival_times`).
 
     Parameters
     ----------
     input_tokens, output_tokens, weight
         Joint lengths by row and the weight of each row (``None`` = equal), shape (rows,). Fractional lengths are rounded to
         whole tokens >= 1 [tokens].
-    arrival
-        Arrival process, or a rate of Poisson arrivals [1/s].
+    rate_per_s
+        Rate [1/s].
     requests
-        Requests of a batch, >= 1.
+        Requests of a run, >= 1.
     cached_share
         Share of a prompt whose KV a prefix cache supplies, in [0, 1): one for all, or one per row, shape (rows,).
+    dispersion, paced
+        Bursts, or clients at constant gaps, as in :func:`planner.simulate.arrivals.arrival_times`.
+    surge
+        Flash crowds, whose requests alone count.
     """
 
     whole = False
@@ -80,37 +82,48 @@ class SampledTraffic:
         input_tokens: ArrayLike,
         output_tokens: ArrayLike,
         weight: ArrayLike | None,
-        arrival: Arrival | float,
+        rate_per_s: float,
         requests: int = 50_000,
         cached_share: ArrayLike = 0.0,
+        dispersion: Dispersion = (),
+        paced: int | None = None,
+        surge: Surge | None = None,
     ) -> None:
-        self.arrival = arrival if isinstance(arrival, Arrival) else Arrival(rate_per_s=arrival)
         if not (isinstance(requests, int) and requests >= 1):
             raise InputError(f"requests must be a whole number >= 1, got {requests!r}")
-        self.requests = requests
-        self.weight = weight
+        self.requests, self.rate_per_s, self.weight = requests, rate_per_s, weight
+        self.dispersion, self.paced, self.surge = dispersion, paced, surge
         self.inputs = whole_tokens(input_tokens, "input_tokens")
         self.outputs = whole_tokens(output_tokens, "output_tokens")
         if self.inputs.shape != self.outputs.shape or self.inputs.ndim != 1:
             raise InputError("input_tokens and output_tokens must be two lists of the same length")
         self.cached = cached_tokens(self.inputs, cached_share)
 
-    @property
-    def saturated(self) -> bool:
-        """Whether everything waits at time 0."""
-        return self.arrival.process == "saturated"
+    def sent(self, seed: int) -> Sent:
+        """See :class:`Traffic`."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        rows = sample_rows(self.weight, self.inputs.size, self.requests, rng)
+        times = arrival_times(self.rate_per_s, self.requests, rng, self.dispersion, self.paced)
+        weight = None
+        if self.surge is not None:
+            times = self.surge.warp(times)
+            weight = self.surge.counts(times).astype(np.float64)
+        number = np.arange(self.requests)
+        key = keys_of(number, np.full_like(number, seed), DRAWN)
+        requests = requests_of(times, (self.inputs, self.outputs, self.cached), rows, key, weight)
+        return Sent(requests, float(times[-1]))
 
-    @property
-    def smallest_tokens(self) -> int:
-        """KV tokens that the smallest request holds at its end."""
-        return int((self.inputs + self.outputs).min()) - 1
 
-    def batches(self, rng: np.random.Generator) -> Iterator[RequestBatch]:
-        """One batch of `requests` after the other."""
-        times = arrival_batches(self.arrival, self.requests, rng)
-        while True:
-            rows = sample_rows(self.weight, self.inputs.size, self.requests, rng)
-            yield RequestBatch(next(times), self.inputs[rows], self.outputs[rows], self.cached[rows])
+def requests_of(
+    times_s: Floats,
+    lengths: Sequence[NDArray[np.int64]],
+    row: NDArray[np.int64],
+    key: NDArray[np.uint64],
+    weight: Floats | None = None,
+) -> Requests:
+    """Requests at given times [s]: whole input, output and cached tokens by row, and each one's row, key and weight."""
+    inputs, outputs, cached = (column[row].astype(np.float64) for column in lengths)
+    return Requests(times_s, inputs, outputs, cached, key, weight=weight)
 
 
 def cached_tokens(inputs: NDArray[np.int64], cached_share: ArrayLike) -> NDArray[np.int64]:

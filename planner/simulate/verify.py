@@ -15,8 +15,11 @@ from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
 
-MAX_REQUESTS = 400_000
-"""Requests a check may spend on a promise whose verdict is open."""
+MAX_REQUESTS = 4_000_000
+"""Requests of a pool that a check replays, a trace in each of its runs."""
+
+RUNS = 6
+"""Draws of the traffic: the one in the middle of all lies between the least and the most of six in 97 of 100."""
 
 BATCHES = 20
 
@@ -107,6 +110,17 @@ def judge_share(simulated: Estimate, share: float, stable: bool = True) -> tuple
     return CANNOT_TELL, "the share promised lies inside the interval"
 
 
+def judge_draws(kept: Sequence[bool]) -> tuple[str, str]:
+    """Verdict and reason from draws of the same traffic, each of which keeps the promise or does not.
+
+    >>> judge_draws([True, True, False])
+    ('cannot tell', '2 of 3 draws of the traffic keep it')
+    """
+    count = sum(kept)
+    verdict = HOLDS if count == len(kept) else FAILS if count == 0 else CANNOT_TELL
+    return verdict, f"{count} of {len(kept)} draws of the traffic keep it"
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is asked of one simulated pool.
@@ -128,46 +142,63 @@ class Asked:
 
 def verify_pools(
     asked: Sequence[Asked],
-    simulated: Callable[[int, Sequence[float]], Sequence[SimulationResult]],
-    requests: int = 50_000,
-    max_requests: int = MAX_REQUESTS,
+    simulated: Callable[[Sequence[int], Sequence[float]], Sequence[SimulationResult]],
+    seeds: Sequence[int],
+    most: int,
 ) -> tuple[Sequence[SimulationResult], list[Check]]:
-    """Simulate pools together until every promise is decided or `max_requests` are spent.
+    """Simulate pools together until every promise is decided or `most` runs are spent.
 
     Parameters
     ----------
     asked
         One per pool.
     simulated
-        Simulates the pools with that many requests and these quantiles.
-    requests, max_requests
-        Requests per run at first; one that leaves a verdict open is repeated four times as long, up to that many. A whole trace
-        is not repeated.
+        Simulates the pools, a run for each of these seeds, with these quantiles.
+    seeds, most
+        Of the runs at first; where they leave a verdict open there are four times as many, up to `most`. Draws of a trace that
+        is all there is are as many as were asked for.
 
     Returns
     -------
     tuple
         The last simulation of each pool, and the verdicts on the promises.
     """
-    requests = min(requests, max_requests)
     quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for pool in asked for p in pool.promises})
     while True:
-        results = simulated(requests, quantiles)
-        checks = []
-        for pool, result in zip(asked, results, strict=True):
-            for promise in pool.promises:
-                if promise.kind == GOODPUT:
-                    estimate = result.share_within(promise.limits, promise.quantile)
-                    verdict, reason = judge_share(estimate, promise.quantile, result.stable)
-                else:
-                    estimate = result.quantile(promise.metric, promise.quantile)
-                    verdict, reason = judge(estimate, promise.limit_s, result.stable)
-                value = pool.predicted.get((promise.metric, promise.quantile))
-                checks.append(Check(pool.name, promise, value, estimate, verdict, reason))
+        results = simulated(seeds, quantiles)
+        checks = [
+            _check(pool, promise, result)
+            for pool, result in zip(asked, results, strict=True)
+            for promise in pool.promises
+        ]
         decided = all(c.verdict != CANNOT_TELL for c in checks)
-        if decided or results[0].whole or requests >= max_requests:
+        more = min(4 * len(seeds), most)
+        if decided or results[0].whole or more <= len(seeds):
             return results, checks
-        requests = min(4 * requests, max_requests)
+        seeds = [*seeds, *(max(seeds) + 1 + k for k in range(more - len(seeds)))]
+
+
+def _check(pool: Asked, promise: Promise, result: SimulationResult) -> Check:
+    """One promise of a pool against its simulation."""
+    if joint := promise.kind == GOODPUT:
+        estimate = result.share_within(promise.limits, promise.quantile)
+    else:
+        estimate = result.quantile(promise.metric, promise.quantile)
+    if result.whole and estimate.enough and result.stable:
+        verdict, reason = judge_draws([_keeps(promise, sample) for sample in result.samples])
+    elif joint:
+        verdict, reason = judge_share(estimate, promise.quantile, result.stable)
+    else:
+        verdict, reason = judge(estimate, promise.limit_s, result.stable)
+    value = pool.predicted.get((promise.metric, promise.quantile))
+    return Check(pool.name, promise, value, estimate, verdict, reason)
+
+
+def _keeps(promise: Promise, sample: Sample) -> bool:
+    """Whether one run keeps a promise."""
+    if promise.kind == GOODPUT:
+        return float(sample.within(promise.limits).mean()) >= promise.quantile
+    return float(np.quantile(getattr(sample, promise.metric), promise.quantile)) <= promise.limit_s
 
 
 def fleet_estimate(results: Sequence[SimulationResult], shares: Sequence[float], promise: Promise) -> Estimate:

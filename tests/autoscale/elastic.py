@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
+from planner.simulate.tables import RequestTable
 
 from planner.autoscale.backtest import LAG_S
 from planner.autoscale.path import STEP_S, WINDOW_S
 from planner.autoscale.windows import arrivals_along
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
 from planner.simulate.plan import pair_engines, pool_engines
-from planner.simulate.tables import RequestTable
 
 Decide = Callable[[int, float, dict[str, float]], int]
 """(step, time [s], what the metrics add up to) -> replicas to pay for."""

@@ -6,6 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from planner.simulate.drive import drive
+from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
+from planner.simulate.tables import RequestTable
 
 import planner as fo
 from planner.fleet.fleet import Fleet
@@ -14,10 +17,7 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.prometheus import Series
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
-from planner.simulate.drive import drive
-from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
 from planner.simulate.plan import pair_engines, pool_engines
-from planner.simulate.tables import RequestTable
 from planner.simulate.traffic import SampledTraffic
 
 # vLLM's bounds, loggers.py of 0.32

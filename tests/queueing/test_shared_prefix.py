@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 import pytest
+from planner.queueing.path import PathRequests, follow_path
 
 from planner.iteration.model import IterationModel
 from planner.queueing.mixed.replica import MixedReplica
-from planner.queueing.path import PathRequests, follow_path
 from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
 

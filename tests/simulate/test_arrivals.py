@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import heapq
-import math
 
 import numpy as np
 import pytest
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.arrivals import Arrival, arrival_batches, arrival_times
+from planner.predict.records import Clients
+from planner.simulate.arrivals import arrival_times
+from planner.simulate.plan import Load
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.surge import SurgingTraffic
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.sending import Surge
 
@@ -25,39 +25,13 @@ def test_paced_clients_are_even_beyond_their_gap(window: float) -> None:
     rng = np.random.default_rng(3)
     counts = []
     for _ in range(3000):
-        times = arrival_times(Arrival(40.0, "paced", workers=40), 200, rng)  # a gap of 1 s
+        times = arrival_times(40.0, 200, rng, paced=40)  # a gap of 1 s
         counts.append(np.searchsorted(times, 1.0 + window) - np.searchsorted(times, 1.0))
     whole, rest = divmod(window, 1.0)
     expected = rest * (1.0 - rest) / (whole + rest)
     assert np.mean(counts) == pytest.approx(40.0 * window, rel=0.04)
     # a variance from 3,000 draws is known to 8% at three standard errors
     assert np.var(counts) / np.mean(counts) == pytest.approx(expected, rel=0.09, abs=1e-12)
-
-
-def test_batches_go_on_where_the_last_one_ended() -> None:
-    for arrival in (
-        Arrival(5.0),
-        Arrival(5.0, "gamma", scv=3.0),
-        Arrival(5.0, "paced", workers=7),
-        Arrival(5.0, "modulated", dispersion=((1.0, 3.0),)),
-        Arrival(0.01, "hourly", hourly_profile=(1.0, 0.0, 2.0)),
-    ):
-        batches = arrival_batches(arrival, 500, np.random.default_rng(2))
-        times = np.concatenate([next(batches) for _ in range(6)])
-        assert np.all(np.diff(times) >= 0.0)
-        assert times[-1] == pytest.approx(3000 / arrival.rate_per_s, rel=0.25)
-        if arrival.process == "paced":  # every client keeps its phase
-            assert times[7:] - times[:-7] == pytest.approx(np.full(2993, 7 / 5.0))
-        if arrival.process == "hourly":
-            assert not np.any(times // 3600.0 % 3 == 1)
-
-
-def test_requests_for_bursts() -> None:
-    """A count of n with index I has a relative standard error of sqrt(I/n)."""
-    assert Arrival(8.0).requests_for(0.02) == 0
-    assert Arrival(8.0, "modulated", dispersion=((1.0, 4.0), (10.0, 64.0))).requests_for(0.02) == 64 / 0.02**2
-    slow = Arrival(100.0, "modulated", dispersion=((1.0, 4.0), (3600.0, 1000.0)))
-    assert slow.requests_for(0.1) == 10 * 3600 * 100  # ten of its swings
 
 
 # --- a client with a limit in flight ---------------------------------------------------------------------------------
@@ -68,7 +42,9 @@ def test_an_overloaded_client_is_a_closed_loop() -> None:
     the server and every request takes N services."""
     step, tokens, limit = 0.01, 10, 6
     engines = PoolEngines(1, IterationModel(t0=step), slots=1, token_budget=1000)
-    result = simulate(SampledTraffic([5.0], [float(tokens)], None, 1000.0, 3000), engines, seeds=1, in_flight=limit)
+    result = simulate(
+        SampledTraffic([5.0], [float(tokens)], None, 1000.0, 3000), engines, clients=Clients(in_flight=limit)
+    )
     assert result.e2e_s[0.5].value == pytest.approx(limit * tokens * step, rel=1e-9)
     assert result.throughput_per_s.value == pytest.approx(1.0 / (tokens * step), rel=0.02)
     assert result.arrival_rate_per_s == pytest.approx(
@@ -104,21 +80,20 @@ def test_a_limit_in_flight_against_an_event_simulation(rate: float) -> None:
     engines = PoolEngines(3, IterationModel(t0=step), slots=1, token_budget=1000)
     rng = np.random.default_rng(1)
     tokens = rng.geometric(0.01, 5000).astype(float)
-    ours = simulate(SampledTraffic(np.ones(5000), tokens, None, rate, n), engines, seeds=1, in_flight=5)
+    ours = simulate(SampledTraffic(np.ones(5000), tokens, None, rate, n), engines, clients=Clients(in_flight=5))
     times = np.cumsum(rng.exponential(1.0 / rate, n))
     theirs = closed_loop(times, rng.choice(tokens, n) * step, 3, 5, rng)
     assert ours.e2e_mean_s.value == pytest.approx(theirs.mean(), rel=0.03)
     assert ours.quantile("e2e_s", 0.95).value == pytest.approx(np.quantile(theirs, 0.95), rel=0.04)
-    assert not simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), engines, seeds=1, in_flight=1e9).rejected
+    assert not simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), engines, clients=Clients(in_flight=1e9)).rejected
 
 
 def test_limits_that_mean_nothing_are_refused() -> None:
-    engines = PoolEngines(2, IterationModel(t0=0.01), slots=4, token_budget=100)
     with pytest.raises(InputError, match="in_flight"):
-        simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), engines, in_flight=0)
+        Load(in_flight=0)
     central = PoolEngines(2, IterationModel(t0=0.01), slots=4, token_budget=100, routing="central")
-    with pytest.raises(InputError, match="another routing"):
-        simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), central, in_flight=3)
+    with pytest.raises(InputError, match="one queue"):
+        simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), central, clients=Clients(in_flight=3))
 
 
 # --- flash crowds ----------------------------------------------------------------------------------------------------
@@ -152,12 +127,11 @@ def test_a_crowd_beyond_capacity_waits_as_the_fluid_says() -> None:
     and falls at 5/s for a minute. Waits of the crowd and the minute after rise and fall along a line: their mean is close to 15 s
     (weights 15 and 5 a second, the rise ends at 30 s)."""
     engines = PoolEngines(1, IterationModel(t0=0.01), slots=1, token_budget=1000)
-    inner = SampledTraffic([5.0], [10.0], None, 5.0, 40_000)
-    result = simulate(SurgingTraffic(inner, Surge(3.0, 60.0)), engines, seeds=1)
+    result = simulate(SampledTraffic([5.0], [10.0], None, 5.0, 40_000, surge=Surge(3.0, 60.0)), engines)
     assert result.ttft_mean_s.value == pytest.approx(15.0, rel=0.06)
     assert result.quantile("ttft_s", 0.99).value == pytest.approx(30.0, rel=0.15)
     assert result.stable
-    calm = simulate(inner, engines, seeds=1)
+    calm = simulate(SampledTraffic([5.0], [10.0], None, 5.0, 40_000), engines)
     assert calm.quantile("ttft_s", 0.99).value < 1.0
 
 
@@ -165,18 +139,3 @@ def test_a_crowd_beyond_capacity_waits_as_the_fluid_says() -> None:
 def test_crowds_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="surge"):
         Surge.parse(text)
-
-
-# --- how long a run lasts --------------------------------------------------------------------------------------------
-
-
-def test_a_run_follows_the_time_requests_stay() -> None:
-    """1,000/s for 20 s each: 10,000 requests would be half a stay; the run goes on until 25 of them, or to its limit."""
-    engines = PoolEngines(50, IterationModel(t0=0.05), slots=math.inf, token_budget=10_000)
-    traffic = SampledTraffic([10.0], [200.0], None, 200.0, 5_000)
-    short = simulate(traffic, engines, seeds=1)
-    assert short.sent == 5_000 and any("short against the time" in w for w in short.warnings)
-    long = simulate(traffic, engines, seeds=1, max_requests=100_000)
-    assert 25 * 10.0 * 200 <= long.sent <= 60_000 and long.stable
-    assert not any("short against" in w for w in long.warnings)
-    assert long.e2e_mean_s.value == pytest.approx(10.0, rel=0.02)

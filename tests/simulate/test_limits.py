@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.simulate.drive import drive
-from planner.simulate.fast import MixedReplica
-from planner.simulate.slots import SlotReplica
+from planner.predict.records import Replicas
+from planner.predict.run import replay
 from planner.simulate.statistics import batch_means
-from planner.simulate.tables import RequestTable
+from tests.simulate.asked import asked
 
 
 def erlang_c(servers: int, load: float) -> float:
@@ -28,10 +27,9 @@ def test_slots_with_exponential_service_are_m_m_c(servers: int, rho: float) -> N
     rng = np.random.default_rng(1)
     outputs = rng.geometric(1.0 / mean, n)
     times = np.cumsum(rng.exponential(1.0 / (servers * rho), n))
-    table = RequestTable([1] * n, outputs.tolist(), [0] * n)
-    drive([SlotReplica(table, IterationModel(t0=tick), servers, 1)], times.tolist(), "rr")
+    run = replay(asked(times, 1, outputs), Replicas(1, IterationModel(t0=tick), servers, 1, engine="slots"))
     # the prompt takes one iteration, the first token comes at the end of the next; half an iteration until the boundary
-    wait = np.array(table.first) - times - 2.5 * tick
+    wait = run.ttft_s - 2.5 * tick
     mean_wait = batch_means([wait[n // 10 :]])
     exact = erlang_c(servers, servers * rho) / (servers * (1.0 - rho)) * (1.0 + tick) / 1.0
     assert abs(mean_wait.value - exact) <= mean_wait.half_width + 3 * tick
@@ -43,9 +41,8 @@ def test_one_slot_with_constant_service_is_m_d_1() -> None:
     n, rho, length = 60_000, 0.7, 200
     tick = 1.0 / length
     times = np.cumsum(np.random.default_rng(2).exponential(1.0 / rho, n))
-    table = RequestTable([1] * n, [length - 1] * n, [0] * n)
-    drive([SlotReplica(table, IterationModel(t0=tick), 1, 1)], times.tolist(), "rr")
-    wait = batch_means([(np.array(table.first) - times - 2 * tick)[n // 10 :]])
+    run = replay(asked(times, 1, length - 1), Replicas(1, IterationModel(t0=tick), 1, 1, engine="slots"))
+    wait = batch_means([(run.ttft_s - 2 * tick)[n // 10 :]])
     assert abs(wait.value - rho / (2 * (1 - rho))) <= wait.half_width + tick
 
 
@@ -58,13 +55,9 @@ def test_iterations_of_h_n_are_processor_sharing(engine: str) -> None:
     mean = float(outputs.mean())
     h = 1.0 / mean  # service alone: 1
     times = np.cumsum(rng.exponential(1.0 / rho, n))
-    table = RequestTable([1] * n, outputs.tolist(), [0] * n)
-    if engine == "slots":
-        replica = SlotReplica(table, IterationModel(t0=0.0, h=h), 1e9, 1)
-    else:
-        replica = MixedReplica(table, IterationModel(t0=0.0, c=h), 1e9, 1e9)
-    drive([replica], times.tolist(), "rr")
-    response = (np.array(table.done) - times)[n // 10 :]
+    model = IterationModel(t0=0.0, h=h) if engine == "slots" else IterationModel(t0=0.0, c=h)
+    replicas = Replicas(1, model, 1e6, 1 if engine == "slots" else 1e9, engine=engine)  # type: ignore[arg-type]
+    response = replay(asked(times, 1, outputs), replicas).e2e_s[n // 10 :]
     for size in (110, 1510):
         chosen = batch_means([response[outputs[n // 10 :] == size]])
         exact = size * h / (1.0 - rho)

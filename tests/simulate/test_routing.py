@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,11 +11,10 @@ from scipy.special import gammaincc
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.predict.records import Replicas
+from planner.predict.run import replay
 from planner.routing import ROUTINGS, find_routing
-from planner.simulate.drive import drive
-from planner.simulate.fast import MixedReplica
-from planner.simulate.routing import Router
-from planner.simulate.tables import RequestTable
+from tests.simulate.asked import asked
 
 STEP = 0.01  # seconds per iteration; a job of n tokens in a replica of one slot is served for n steps
 MEAN_TOKENS = 200
@@ -27,13 +25,10 @@ def single_servers(routing: str, load: float, replicas: int, requests: int, seed
     rng = np.random.default_rng(seed)
     tokens = rng.geometric(1.0 / MEAN_TOKENS, requests)
     times = np.cumsum(rng.exponential(MEAN_TOKENS * STEP / (load * replicas), requests))
-    table = RequestTable([1] * requests, tokens.tolist(), [0] * requests)
-    pool = [MixedReplica(table, IterationModel(t0=STEP), 1, 10) for _ in range(replicas)]
-    assert drive(pool, times.tolist(), routing, np.random.default_rng(seed + 1), 1) == requests
+    pool = Replicas(replicas, IterationModel(t0=STEP), 1, 10, routing=routing)
+    run = replay(asked(times, 1, tokens, seed=seed), pool)
     window = slice(requests // 5, requests * 9 // 10)
-    wait = (np.array(table.first) - STEP - times)[window] / (MEAN_TOKENS * STEP)
-    stay = (np.array(table.done) - times)[window] / (MEAN_TOKENS * STEP)
-    return wait, stay
+    return (run.ttft_s[window] - STEP) / (MEAN_TOKENS * STEP), run.e2e_s[window] / (MEAN_TOKENS * STEP)
 
 
 @pytest.mark.parametrize("load", [0.7, 0.9])
@@ -89,19 +84,12 @@ def test_few_replicas_against_an_event_simulation(routing: str) -> None:
     assert np.quantile(ours, 0.99) == pytest.approx(np.quantile(theirs, 0.99), rel=0.06)
 
 
-@pytest.mark.parametrize("name", ["p2c", "least", "least-kv"])
-def test_ties_and_candidates_are_spread_evenly(name: str) -> None:
-    router = Router(find_routing(name), 5, np.random.default_rng(1))
-    chosen: Counter[int] = Counter()
-    pairs: Counter[frozenset[int]] = Counter()
-    for _ in range(20_000):
-        candidates = router.candidates()
-        if candidates is not None:
-            pairs[frozenset(candidates)] += 1
-        chosen[router.least(candidates, [7.0] * (5 if candidates is None else 2))] += 1
-    assert all(abs(n - 4000) < 4 * math.sqrt(4000) for n in chosen.values()) and len(chosen) == 5
-    if name == "p2c":
-        assert len(pairs) == 10 and all(len(p) == 2 and abs(n - 2000) < 4 * math.sqrt(2000) for p, n in pairs.items())
+@pytest.mark.parametrize("name", ["random", "p2c", "least", "least-kv", "rr"])
+def test_replicas_that_are_alike_are_taken_evenly(name: str) -> None:
+    """Five idle replicas: each gets a fifth, within four standard deviations of a draw."""
+    run = replay(asked(np.arange(20_000.0), 1, 1), Replicas(5, IterationModel(t0=0.01), routing=name))
+    counts = np.bincount(run.replica, minlength=5)
+    assert np.all(np.abs(counts - 4000) < 4 * math.sqrt(4000))
 
 
 def test_names() -> None:

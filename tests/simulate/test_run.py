@@ -11,10 +11,10 @@ import pytest
 
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
+from planner.predict.engine import Node, Request
 from planner.promise import Promise
 from planner.reproduce.machines import Exclusive, KvLinear
 from planner.simulate.compare import Setting, compare_policies
-from planner.simulate.engine import Node, Request
 from planner.simulate.policy import find_policy, make_policy, policy_names
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
@@ -180,21 +180,22 @@ def test_verdicts() -> None:
     assert judge(Estimate(0.1, 0.0, enough=False), 1.2) == ("cannot tell", "the run is too short for this percentile")
     engines = PoolEngines(1, MODEL, slots=64, token_budget=512)
 
-    def at(rate: float):
-        def simulated(requests: int, quantiles: Sequence[float]) -> list[SimulationResult]:
-            return [simulate(SampledTraffic([500.0], [50.0], None, rate, requests), engines, quantiles=quantiles)]
+    def at(rate: float, requests: int):
+        def simulated(seeds: Sequence[int], quantiles: Sequence[float]) -> list[SimulationResult]:
+            traffic = SampledTraffic([500.0], [50.0], None, rate, requests)
+            return [simulate(traffic, engines, seeds=seeds, quantiles=quantiles)]
 
         return simulated
 
     promises = [Promise("ttft_s", 5.0), Promise("tpot_s", 1e-4, 0.5)]
-    (result,), checks = verify_pools([Asked("all", promises, {("ttft_s", 0.99): 0.1})], at(5.0), 12_000)
+    (result,), checks = verify_pools([Asked("all", promises, {("ttft_s", 0.99): 0.1})], at(5.0, 12_000), [1], 1)
     assert [c.verdict for c in checks] == ["holds", "fails"]
     assert checks[0].predicted == 0.1
-    # a verdict that cannot be given from a short run makes the run longer
+    # a verdict that cannot be given takes more runs
     one = [Asked("all", [Promise("ttft_s", 5.0)])]
-    (short,), checks = verify_pools(one, at(5.0), 1000, 16_000)
-    assert short.requests == 16_000 and checks[0].verdict == "holds"
-    _, checks = verify_pools(one, at(500.0), 12_000)
+    (short,), checks = verify_pools(one, at(5.0, 1000), [1, 2], 16)
+    assert len(short.seeds) == 16 and checks[0].verdict == "holds"
+    _, checks = verify_pools(one, at(500.0, 12_000), [1], 1)
     assert checks[0].verdict == "fails" and "unstable" in checks[0].reason
     both = fleet_estimate([result, result], [0.3, 0.7], Promise("ttft_s", 1.0, 0.9))
     assert both.value == pytest.approx(result.quantile("ttft_s", 0.9).value, rel=0.01)

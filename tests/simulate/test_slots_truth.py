@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.simulate.drive import drive
-from planner.simulate.slots import SlotReplica
+from planner.predict.records import Replicas
+from planner.predict.run import replay
 from planner.simulate.statistics import batch_means
-from planner.simulate.tables import RequestTable
+from tests.simulate.asked import asked
 
 REQUESTS = 60_000
 
@@ -39,24 +39,24 @@ def run(case: dict, seed: int, n: int = REQUESTS) -> list[tuple[float, str, floa
     per_token = case["prefill_ms_per_token"]
     # t = W + H decodes + P prefill tokens: c counts every token, so a decode's own is taken off h
     model = IterationModel(t0=case["W"], c=per_token, h=case["H"] - per_token)
-    table = RequestTable(inputs.tolist(), outputs.tolist(), [0] * n)
-    pool = [SlotReplica(table, model, case["n_max"], case["chunk"], per_token > 0.0) for _ in range(case["n_gpus"])]
-    start, marks = n // 4, []
-
-    def look(now: float, sent: int) -> bool:
-        marks.append((now, sum(r.resident_s for r in pool)))
-        return False
-
-    drive(pool, times.tolist(), case["routing"], np.random.default_rng(seed + 1), case["n_max"], look=look)
-    inside = np.array([m for m in marks if times[start] <= m[0] <= times[-1]])
-    inside = inside[np.linspace(0, len(inside) - 1, 11).astype(int)]
-    slots = len(pool) * case["n_max"]
-    utilization = np.diff(inside[:, 1]) / np.diff(inside[:, 0]) / slots
-    first, done = np.array(table.first), np.array(table.done)
+    replicas = Replicas(
+        case["n_gpus"],
+        model,
+        case["n_max"],
+        case["chunk"],
+        routing=case["routing"],
+        engine="slots-shared" if per_token > 0.0 else "slots",
+    )
+    found = replay(asked(times, inputs, outputs, seed=seed), replicas)
+    start = n // 4
+    edges = np.linspace(times[start], times[-1], 11)
+    # time in slots until each edge
+    held = [(np.minimum(found.done_s, edge) - np.minimum(found.admitted_s, edge)).sum() for edge in edges]
+    utilization = np.diff(held) / np.diff(edges) / (case["n_gpus"] * case["n_max"])
     window = slice(start, n)
     many = outputs[window] > 1
-    ttft = (first - times)[window]
-    tpot = ((done - first) / np.maximum(outputs - 1, 1))[window][many]
+    ttft = found.ttft_s[window]
+    tpot = ((found.done_s - found.first_s) / np.maximum(outputs - 1, 1))[window][many]
     half = 2.262 * float(utilization.std(ddof=1)) / math.sqrt(10)
     mean = float(utilization.mean())
     # the file gives no interval for utilization; that of our own run, twice

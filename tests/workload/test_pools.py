@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planner.methods.burst import PoolArrivals
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.methods.burst import PoolArrivals
 from planner.methods.mixed import MixedPool
 from planner.methods.occupancy import OccupancyPool
 from planner.routing import find_routing
