@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner import Workload
-from planner.question.compiled import compile_question
+from planner.question.compiled import FEWER_ROWS, compile_question
 from planner.question.options import PlanInputs
 
 
@@ -16,7 +16,7 @@ def test_many_sampled_requests_become_few_rows_of_the_same_law() -> None:
     drawn = Workload.from_arrays(inputs, outputs, arrival_rate_per_s=100.0)
     traffic = compile_question(PlanInputs.from_dict({"slo": 0.5}), drawn).traffic
     few = traffic.workload
-    assert few.rows < 5_000
+    assert few.rows <= FEWER_ROWS
     assert any("250,000 different requests" in str(remark) for remark in traffic.changes)
     assert traffic.rate_per_s == 100.0
     # sums are kept but for points of next to no weight, and the distribution of the total at the ends of every bin
