@@ -220,7 +220,7 @@ class ReplayPool(PoolModel):
         for start in np.arange(0.0, float(after[-1]), SURGE_STEP_S).tolist():
             here = ttft[(after >= start) & (after < start + SURGE_STEP_S)]
             if here.size and float(np.median(here)) <= usually:
-                return start
+                return float(start)
         return math.inf
 
     def _answered(self, requests: Requests, replicas: int, clients: Clients) -> Answered:
