@@ -1175,8 +1175,9 @@ static void judge(Sim *p) {
 
 /* Tokens held at `now`: contexts as of the last iteration that ended, and what prompts hold. */
 static double held_at(const Replica *r, double now) {
+  if (r->pool->engine != MIXED) return r->finishing_tokens; /* no memory: what their KV takes in the end */
   double held = r->contexts + r->finishing_tokens + (r->pool->reserve ? r->part_length : r->part_done);
-  if (r->state == RUNNING && r->takes && r->pool->engine == MIXED) held += (double)r->n * (double)ended_at(r, now);
+  if (r->state == RUNNING && r->takes) held += (double)r->n * (double)ended_at(r, now);
   return held;
 }
 static double value_of(Sim *p, Gate *g, int32_t k, double now) {
