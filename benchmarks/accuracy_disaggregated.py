@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from planner.fleet.shapes.disaggregated import Disaggregated, pool_options
+from planner.predict.durations import Canonical
+from planner.predict.engine import Node, Request
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Node, Request
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.workload.workload import Workload
 

@@ -14,9 +14,9 @@ from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.fluid.rad import rad_lambda_max
 from planner.fluid.wait import wait_min_thresholds
+from planner.predict.engine import Request
 from planner.reproduce.machines import Exclusive, KvLinear, Staircase
 from planner.simulate.compare import Setting, compare_policies
-from planner.simulate.engine import Request
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 from planner.workload.workload import Workload

@@ -231,7 +231,13 @@ def _asked(
         if name in dict(_Ask._fields_) and (by_clock or column.strides != (0,)):
             kept[name] = column = np.ascontiguousarray(column)
             setattr(ask, name, column.ctypes.data)
-    ask.rows, ask.pools, ask.outages, ask.retries, ask.caches = n, len(pools), len(events), rules.retries, cache is not None
+    ask.rows, ask.pools, ask.outages, ask.retries, ask.caches = (
+        n,
+        len(pools),
+        len(events),
+        rules.retries,
+        cache is not None,
+    )
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
         setattr(ask, name, getattr(rules, name))
     if cache is not None:

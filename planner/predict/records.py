@@ -233,6 +233,16 @@ class Limit:
     late: float
 
 
+COLD_AFTER_S = 0.1
+"""A replica that got no request for so long takes :attr:`Replicas.wake_s` longer over the next [s]."""
+
+CACHE_BLOCK = 16
+"""Tokens of a block of a prefix cache: what of a prefix fills none is not found again."""
+
+CROWD, CROWDED = 32, 1.5
+"""A gateway that looks for prefixes takes the least busy replica where the other has so many requests, and that many times as
+many, more (the balance thresholds of SGLang's router)."""
+
 GAP_BINS, GAP_LEAST_S, GAP_PER_OCTAVE = 1024, 2.0**-20, 32
 """Histogram of the gaps between tokens: bins of 1/32 octave each (mantissa cut linearly in 32) from 2^-20 s on; bin 0 also holds
 what is less, the last what is more."""

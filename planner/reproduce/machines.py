@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.iteration.model import IterationModel
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import IterationTime, Request
+from planner.predict.durations import Canonical
+from planner.predict.engine import IterationTime, Request
 
-Prefills = Sequence[tuple[Request, int]]
+Prefills = Sequence[tuple[Request, float]]
 
 
 @dataclass(frozen=True, slots=True)

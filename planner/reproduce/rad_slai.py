@@ -21,10 +21,10 @@ from planner.fluid.rad import (
     rad_lambda_max,
 )
 from planner.fluid.slai import slai_last_time
+from planner.predict.engine import Request
 from planner.reproduce.machines import Staircase
 from planner.reproduce.result import DIFFERS, NEEDS_A_GPU, SAME, SAME_UNDER, Row, compare, numbers
 from planner.simulate.compare import Setting, compare_policies
-from planner.simulate.engine import Request
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches
 from planner.workload.workload import Workload

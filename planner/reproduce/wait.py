@@ -9,9 +9,9 @@ import numpy as np
 
 from planner.fluid.nested_wait import nested_M_pi, theta_k
 from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
+from planner.predict.engine import Request
 from planner.reproduce.machines import KvLinear
 from planner.reproduce.result import DIFFERS, NEEDS_DATA, SAME, SAME_UNDER, Row, numbers
-from planner.simulate.engine import Request
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from planner.errors import InputError, did_you_mean
-from planner.simulate.engine import Request, by_arrival, by_prompt
+from planner.predict.engine import Request, by_arrival, by_prompt
 
 
 def _by_class_then_arrival(r: Request) -> tuple[float, ...]:

@@ -11,10 +11,10 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.predict.durations import Canonical
+from planner.predict.engine import Request
 from planner.record import Record
 from planner.simulate.arrivals import Arrival, arrival_times
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Request
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.seeds import seeds_of

@@ -15,7 +15,7 @@ from planner.simulate import policies
 
 if TYPE_CHECKING:
     from planner.iteration.model import IterationModel
-    from planner.simulate.engine import Policy
+    from planner.predict.engine import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,8 +193,8 @@ class PoolEngines:
                 round(self.shared_prefix / unit),
                 self.wake_s,
             )
-        from planner.simulate.durations import Canonical
-        from planner.simulate.engine import Node
+        from planner.predict.durations import Canonical
+        from planner.predict.engine import Node
         from planner.simulate.policies.mixed import Mixed
         from planner.simulate.policies.prefill_first import PrefillFirst
         from planner.simulate.run import TableReplica

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import FleetOptError, InputError
+from planner.predict.engine import Batch, IterationTime, Node, Policy, Request, check_requests
 from planner.simulate.drive import drive
-from planner.simulate.engine import Batch, IterationTime, Node, Policy, Request, check_requests
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.simulate.policy import find_policy, make_policy
 from planner.simulate.tables import RequestTable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-Log = Callable[[str, float, float, Batch, int], None]
+Log = Callable[[str, float, float, Batch, float], None]
 """Told of every iteration: node, start [s], duration [s], batch, memory held [tokens]."""
 
 
@@ -50,7 +50,7 @@ class Run:
     unfinished: list[int]
     iterations: int
     evictions: int
-    peak_held: int
+    peak_held: float
     end_s: float
     busy_s: float
     policies: list[Policy]
@@ -96,7 +96,7 @@ def run_policy(
     Examples
     --------
     >>> from planner.iteration.model import IterationModel
-    >>> from planner.simulate.durations import Canonical
+    >>> from planner.predict.durations import Canonical
     >>> half = Canonical(IterationModel(t0=0.5))
     >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", half, {"slots": 1, "token_budget": 2})
     >>> run.requests[0].first_token_s, run.requests[0].done_s
@@ -115,7 +115,7 @@ def run_policy(
         entry, name = find_policy(policy), policy
         disaggregated, bounded = entry.disaggregated, entry.bounded_memory
 
-    def told(label: str) -> Callable[[float, float, Batch, int], None] | None:
+    def told(label: str) -> Callable[[float, float, Batch, float], None] | None:
         return None if log is None else partial(log, label)
 
     if disaggregated:
@@ -217,7 +217,7 @@ def _run_disaggregated(
     iteration: IterationTime,
     parameters: dict[str, Any],
     capacity: float,
-    told: Callable[[str], Callable[[float, float, Batch, int], None] | None],
+    told: Callable[[str], Callable[[float, float, Batch, float], None] | None],
 ) -> Run:
     """Prefill nodes first, then decode nodes with what they hand over."""
     base = float(parameters.pop("transfer_base", 0.0))

@@ -12,11 +12,11 @@ import numpy as np
 from planner.advice.scheduler import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
 from planner.plans import LatencyValue, Plan, PoolPlan
+from planner.predict.durations import Canonical
+from planner.predict.engine import Request
 from planner.promise import GOODPUT, Promise
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Request
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize

@@ -9,9 +9,9 @@ import pytest
 from scipy import optimize
 
 from planner.fluid.exclusive_controller import ControllerConfig, controller_update
-from planner.simulate.engine import Report
+from planner.predict.engine import Report
+from planner.predict.request import Request
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
-from planner.simulate.request import Request
 
 
 def settings_by_the_rules(

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.iteration.model import IterationModel
+from planner.predict.durations import Canonical
+from planner.predict.engine import Node, Request
 from planner.queueing.common_clock import follow_slots
 from planner.queueing.held_back import _in_turn, admitted
 from planner.queueing.path import PathRequests
 from planner.routing import find_routing
 from planner.simulate.drive import drive
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Node, Request
 from planner.simulate.policies.distserve import DecodeNode
 from planner.simulate.presets import PoolEngines
 from planner.simulate.run import TableReplica

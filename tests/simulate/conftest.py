@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from planner.simulate.engine import Batch
+from planner.predict.engine import Batch
 
 
 @pytest.fixture(scope="session")

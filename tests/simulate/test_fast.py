@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
+from planner.predict.durations import Canonical
+from planner.predict.engine import Request
 from planner.simulate.drive import drive
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Request
 from planner.simulate.fast import MixedReplica
 from planner.simulate.run import run_policy
 from planner.simulate.tables import RequestTable, sum_of_larger

@@ -11,10 +11,10 @@ import pytest
 from planner.iteration.model import IterationModel
 from planner.methods.overload import overloaded_prefill
 from planner.methods.sessions import PrefixCache
+from planner.predict.durations import Canonical
+from planner.predict.engine import Request
 from planner.queueing.overload import Door
 from planner.simulate.clients import ClientRules
-from planner.simulate.durations import Canonical
-from planner.simulate.engine import Request
 from planner.simulate.pair import ComingBack, simulate_pair
 from planner.simulate.presets import PoolEngines
 from planner.simulate.replay import ReplayedTraffic

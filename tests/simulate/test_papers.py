@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from planner.fluid.rad import rad_lambda_max
+from planner.predict.engine import Request
 from planner.reproduce.machines import Exclusive, KvLinear, Staircase
-from planner.simulate.engine import Request
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 

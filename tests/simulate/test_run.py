@@ -11,10 +11,10 @@ import pytest
 
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
+from planner.predict.engine import Node, Request
 from planner.promise import Promise
 from planner.reproduce.machines import Exclusive, KvLinear
 from planner.simulate.compare import Setting, compare_policies
-from planner.simulate.engine import Node, Request
 from planner.simulate.policy import find_policy, make_policy, policy_names
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines

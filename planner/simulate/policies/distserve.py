@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from planner.predict.engine import Node, Request
 from planner.simulate.checks import at_least
-from planner.simulate.engine import Node, Request
 from planner.simulate.policy import PolicyEntry, Situation
 
 

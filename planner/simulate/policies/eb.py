@@ -8,8 +8,8 @@ from typing import Any
 from planner.errors import InputError
 from planner.fluid.exclusive import theta0_of_costs
 from planner.iteration.derived import exclusive_parameters
+from planner.predict.engine import Node, by_arrival
 from planner.simulate.checks import at_least
-from planner.simulate.engine import Node, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from planner.iteration.derived import exclusive_parameters, interference_parameters
+from planner.predict.engine import Node
 from planner.simulate.checks import at_least, fraction
-from planner.simulate.engine import Node
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
 from planner.simulate.policies.eb_star import defaults as exclusive_defaults
 from planner.simulate.policies.mixed import Mixed

@@ -11,7 +11,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.fluid.exclusive_controller import ControllerConfig, ControllerUpdate, controller_update
 from planner.iteration.derived import exclusive_parameters
-from planner.simulate.engine import Node, Report
+from planner.predict.engine import Node, Report
 from planner.simulate.policies.eb import ExclusiveBatching
 from planner.simulate.policy import PolicyEntry, Situation
 
@@ -92,7 +92,7 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
         """Count completions in their order; update where due."""
         for request in report.completed:
             self.outputs.append(request.output_tokens)
-            self.inputs.append(request.input_tokens)
+            self.inputs.append(int(request.input_tokens))
             self.since_update += 1
             if self.since_update >= self.config.update_every and len(self.outputs) >= self.config.window_min:
                 self.update(report.start + report.duration, capacity)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from planner.predict.mixed import Mixed as Scheduler
 from planner.simulate.checks import at_least, queue_order
-from planner.simulate.engine import Node
 from planner.simulate.policy import PolicyEntry, Situation
 
 
-class Mixed:
-    """Decodes first, then the prompt in progress, then new prompts, cut by what is left of the budget.
+class Mixed(Scheduler):
+    """The rules of :class:`planner.predict.mixed.Mixed`, with the parameters of `simulate`.
 
     Parameters
     ----------
@@ -35,30 +35,8 @@ class Mixed:
         class_priority: bool = False,
         restart: bool = False,
     ) -> None:
-        self.slots = at_least("slots", slots, 1)
-        self.token_budget = at_least("token_budget", token_budget, 1)
-        self.key = queue_order(order, class_priority)
-        self.restart = restart
-
-    def schedule(self, node: Node) -> None:
-        """(a) all decodes, (b) unfinished prefills, (c) new requests unless somebody was evicted."""
-        node.waiting.order_by(self.key)
-        node.decode_all(node.decoding, restart=self.restart)
-        budget = self.token_budget - len(node.batch.decodes)
-        for request in node.prefilling:
-            if budget <= 0:
-                return
-            chunk = min(request.prefill_left, budget)
-            node.prefill(request, int(chunk))
-            budget -= chunk
-        if node.evicted:
-            return
-        while budget > 0 and node.waiting and node.fits(node.waiting.head, self.slots):
-            request = node.waiting.head
-            node.admit(request)
-            chunk = min(request.prefill_length, budget)
-            node.prefill(request, int(chunk))
-            budget -= chunk
+        slots, token_budget = at_least("slots", slots, 1), at_least("token_budget", token_budget, 1)
+        super().__init__(slots, token_budget, queue_order(order, class_priority), restart)
 
 
 def defaults(situation: Situation) -> dict[str, Any]:

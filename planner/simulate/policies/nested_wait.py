@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.errors import InputError
+from planner.predict.engine import Node, Request, by_arrival
 from planner.simulate.checks import at_least
-from planner.simulate.engine import Node, Request, by_arrival
 from planner.simulate.policies.wait import smallest_threshold
 from planner.simulate.policy import PolicyEntry, Situation
 

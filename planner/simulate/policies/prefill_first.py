@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from planner.predict.engine import Node, by_arrival
 from planner.simulate.checks import at_least
-from planner.simulate.engine import Node, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
 
@@ -28,7 +28,7 @@ class PrefillFirst:
     def schedule(self, node: Node) -> None:
         """Whole prompts from the head of the queue, or else all decodes."""
         node.waiting.order_by(by_arrival)
-        taken = 0
+        taken = 0.0
         while node.waiting and node.fits(node.waiting.head, self.slots):
             request = node.waiting.head
             length = request.prefill_length

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.predict.engine import Node, by_arrival
 from planner.simulate.checks import at_least
-from planner.simulate.engine import Node, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import InputError
+from planner.predict.engine import Node, Report, Request
 from planner.simulate.checks import at_least, fraction, queue_order
-from planner.simulate.engine import Node, Report, Request
 from planner.simulate.policy import PolicyEntry, Situation
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import InputError
+from planner.predict.engine import Node, Request, by_arrival
 from planner.simulate.checks import at_least
-from planner.simulate.engine import Node, Request, by_arrival
 from planner.simulate.policy import PolicyEntry, Situation
 
 

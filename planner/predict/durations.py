@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from planner.iteration.model import IterationModel
 
 if TYPE_CHECKING:
-    from planner.simulate.engine import Request
+    from planner.predict.engine import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,9 @@ class Canonical:
 
     model: IterationModel
 
-    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, int]]) -> float:
+    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
         """Duration of an iteration [s]."""
-        tokens = end = 0
-        pairs = 0.0
+        tokens = end = pairs = 0.0
         for request, chunk in prefills:
             tokens += chunk
             pairs += chunk * (request.prefilled + (chunk + 1) / 2)

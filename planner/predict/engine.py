@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from planner.errors import FleetOptError, InputError
-from planner.simulate.request import Request, WaitingQueue, by_arrival, by_prompt
+from planner.predict.request import Request, WaitingQueue, by_arrival, by_prompt
 
 __all__ = ["Batch", "IterationTime", "Node", "Policy", "Report", "Request", "WaitingQueue", "by_arrival", "by_prompt"]
 
@@ -27,7 +27,7 @@ class Batch:
     """One iteration: decodes in list order, and (request, chunk) prefills in list order."""
 
     decodes: list[Request] = field(default_factory=list)
-    prefills: list[tuple[Request, int]] = field(default_factory=list)
+    prefills: list[tuple[Request, float]] = field(default_factory=list)
     evicted: list[Request] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -67,7 +67,7 @@ class Policy(Protocol):
 class IterationTime(Protocol):
     """How long an iteration lasts."""
 
-    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, int]]) -> float:
+    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
         """Seconds; a decode's context is ``request.held``, a prefill's past is ``request.prefilled``."""
 
 
@@ -91,7 +91,7 @@ class Node:
         policy: Policy,
         iteration: IterationTime,
         capacity: float = math.inf,
-        log: Callable[[float, float, Batch, int], None] | None = None,
+        log: Callable[[float, float, Batch, float], None] | None = None,
     ) -> None:
         self.policy = policy
         self.iteration = iteration
@@ -99,7 +99,7 @@ class Node:
         self.log = log
         self.waiting = WaitingQueue()
         self.residents: dict[int, Request] = {}  # in admission order
-        self.held = 0
+        self.held: float = 0
         self.now = 0.0
         self.batch = Batch()
         self.report: Report | None = None
@@ -107,11 +107,11 @@ class Node:
         self.completed: list[Request] = []
         self.iterations = 0
         self.evictions = 0
-        self.peak_held = 0
+        self.peak_held: float = 0
         self.busy_s = 0.0
         self.resident_s = 0.0
         self._decision = 0
-        self._end = math.inf  # end of the running iteration; inf = none is running
+        self.end = math.inf  # end of the running iteration; inf = none is running
         self._duration = 0.0
         self.asleep = True  # decided to do nothing; wakes at the next arrival
 
@@ -129,7 +129,11 @@ class Node:
 
     def fits(self, request: Request, slots: float = math.inf) -> bool:
         """The admission test: a slot is free, and the memory held now plus the prefill length does not exceed C."""
-        return len(self.residents) < slots and self.held + request.prefill_length <= self.capacity
+        return len(self.residents) < slots and self.held + self.size(request, request.prefill_length) <= self.capacity
+
+    def size(self, request: Request, tokens: float) -> float:
+        """Memory that `tokens` of a request take, in the unit of `capacity`."""
+        return tokens
 
     @property
     def evicted(self) -> bool:
@@ -138,15 +142,15 @@ class Node:
 
     # --- what a policy does ----------------------------------------------------------------------------------------
 
-    def admit(self, request: Request, tokens: int | None = None) -> None:
+    def admit(self, request: Request, tokens: float | None = None) -> None:
         """Move a waiting request to the residents; from now on it holds its prefill length (or `tokens`)."""
         self.waiting.remove(request)
         request.resident = True
         request.held = request.prefill_length if tokens is None else tokens
-        self.held += request.held
+        self.held += self.size(request, request.held)
         self.residents[request.index] = request
 
-    def prefill(self, request: Request, chunk: int) -> None:
+    def prefill(self, request: Request, chunk: float) -> None:
         """Process `chunk` tokens of a resident's prefill in this iteration."""
         request.placed = self._decision
         self.batch.prefills.append((request, chunk))
@@ -184,6 +188,23 @@ class Node:
             if request.resident:
                 self.decode(request, restart, swap)
 
+    def make_room(self, requests: Sequence[Request], restart: bool = False) -> None:
+        """Evict residents until all of `requests` that are left can claim one more token."""
+        while self.held + sum(self.claim(r) for r in requests if r.resident) > self.capacity:
+            self.evict(self.victim(), restart=restart)
+
+    def claim(self, request: Request) -> float:
+        """Memory that one more token of a request takes."""
+        return self.size(request, request.held + 1) - self.size(request, request.held)
+
+    def victim(self) -> Request:
+        """Who is evicted first: the most recently admitted resident."""
+        return next(reversed(self.residents.values()))
+
+    def grows(self, request: Request, chunk: float) -> bool:
+        """Whether the next `chunk` of a prefill in progress finds its memory: a prompt holds all of its own here."""
+        return True
+
     def place(self, request: Request) -> None:
         """Place a decode whose token is already part of what it holds (admission at a decode-only node)."""
         request.placed = self._decision
@@ -191,10 +212,7 @@ class Node:
 
     def evict(self, request: Request, restart: bool = False, swap: bool = False) -> None:
         """Take slot and memory away; the request goes back to its place in the waiting queue."""
-        del self.residents[request.index]
-        self.held -= request.held
-        request.held = 0
-        request.resident = False
+        self.leave(request)
         if not swap:
             request.prefilled = 0
         if restart:
@@ -203,6 +221,13 @@ class Node:
         self.evictions += 1
         self.batch.evicted.append(request)
         self.waiting.push(request)
+
+    def leave(self, request: Request) -> None:
+        """A resident gives its slot and memory back."""
+        del self.residents[request.index]
+        self.held -= self.size(request, request.held)
+        request.held = 0
+        request.resident = False
 
     # --- the clock -------------------------------------------------------------------------------------------------
 
@@ -222,15 +247,15 @@ class Node:
     @property
     def boundary(self) -> float:
         """End of the running iteration, or the time of the decision that is due [s]."""
-        return self._end if self._end < math.inf else self.now
+        return self.end if self.end < math.inf else self.now
 
     def run_until(self, time: float) -> None:
         """Run until `time`: iterations ending then have had their effect, decisions due then are still to be made."""
         while True:
-            if self._end < math.inf:
-                if self._end > time:
+            if self.end < math.inf:
+                if self.end > time:
                     return
-                self._finish()
+                self.finish()
             if self.asleep or self.now >= time:
                 return
             self.decide()
@@ -245,7 +270,7 @@ class Node:
             self.newcomers.clear()
             if self.batch:
                 self._duration = self.iteration.duration(self.batch.decodes, self.batch.prefills)
-                self._end = self.now + self._duration
+                self.end = self.now + self._duration
                 if self.held > self.peak_held:
                     self.peak_held = self.held
                 return
@@ -254,45 +279,36 @@ class Node:
                 return
         raise FleetOptError(f"{type(self.policy).__name__} evicts for ever without building an iteration")
 
-    def _finish(self) -> None:
+    def emit(self, request: Request, end: float) -> None:
+        """A client sees a token that it had not seen."""
+        if request.reported == 1:
+            request.first_token_s = end
+        else:
+            request.gaps.append(end - request.last_emission_s)
+        request.last_emission_s = end
+
+    def finish(self) -> None:
         """The iteration ends: tokens go out, requests leave, the scheduler learns of both."""
-        end, batch = self._end, self.batch
-        self._end = math.inf
+        end, batch = self.end, self.batch
+        self.end = math.inf
         if self.log is not None:
             self.log(self.now, self._duration, batch, self.held)
         residents = len(self.residents)
-        emitted: list[Request] = []
-        completed: list[Request] = []
-        for request in batch.decodes:
-            request.emitted += 1
-            if request.emitted > request.reported:
-                request.reported += 1
-                request.gaps.append(end - request.last_emission_s)
-                request.last_emission_s = end
-            emitted.append(request)
-            if request.emitted == request.output_tokens:
-                completed.append(request)
+        emitted = list(batch.decodes)
         for request, chunk in batch.prefills:
-            request.prefilled += chunk
-            if request.prefilled < request.input_tokens + request.emitted:
-                continue
-            request.prefilled = -1
+            if chunk < request.prefill_left:
+                request.prefilled += chunk
+            else:
+                request.prefilled = -1
+                emitted.append(request)
+        for request in emitted:
             request.emitted += 1
             if request.emitted > request.reported:
                 request.reported += 1
-                if request.reported == 1:
-                    request.first_token_s = end
-                else:
-                    request.gaps.append(end - request.last_emission_s)
-                request.last_emission_s = end
-            emitted.append(request)
-            if request.emitted == request.output_tokens:
-                completed.append(request)
+                self.emit(request, end)
+        completed = [r for r in emitted if r.emitted == r.output_tokens]
         for request in completed:
-            del self.residents[request.index]
-            self.held -= request.held
-            request.held = 0
-            request.resident = False
+            self.leave(request)
             request.done_s = end
         self.completed.extend(completed)
         self.iterations += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -29,15 +29,15 @@ class Request:
 
     index: int
     arrival: float
-    input_tokens: int
+    input_tokens: float
     output_tokens: int
     category: int = 0
     tbt: float = math.inf
     node_arrival: float = math.nan  # at the decode node, of a disaggregated pair
     emitted: int = 0  # output tokens the computed KV accounts for
     reported: int = 0  # output tokens the client has seen (differs from `emitted` only after a restart)
-    prefilled: int = 0  # tokens of the current prefill already processed
-    held: int = 0  # tokens of KV memory held
+    prefilled: float = 0  # tokens of the current prefill already processed
+    held: float = 0  # tokens of KV memory held
     resident: bool = False
     placed: int = -1  # number of the decision in which it was last placed
     priority: float = math.inf  # a policy's own ordering number (last schedulable time, ...)
@@ -48,12 +48,12 @@ class Request:
     gaps: list[float] = field(default_factory=list)
 
     @property
-    def prefill_length(self) -> int:
+    def prefill_length(self) -> float:
         """Tokens an admission has to process and hold: the prompt and the output emitted before an eviction [tokens]."""
         return self.input_tokens + self.emitted
 
     @property
-    def prefill_left(self) -> int:
+    def prefill_left(self) -> float:
         """Tokens of the current prefill still to process [tokens]; 0 for a decode."""
         # Once the prefill has ended `emitted` grows, so the amount to process is remembered by `prefilled` < 0.
         return 0 if self.prefilled < 0 else self.input_tokens + self.emitted - self.prefilled
@@ -111,13 +111,11 @@ class WaitingQueue:
 
     def remove(self, request: Request) -> None:
         """Remove one request, wherever it stands."""
-        if self._items and self._items[-1][1] is request:
-            self._items.pop()
+        key = tuple(-x for x in self._key(request))
+        position = bisect_left(self._items, key, key=lambda item: item[0])
+        if position < len(self._items) and self._items[position][1] is request:
+            del self._items[position]
             return
-        for position in range(len(self._items) - 1, -1, -1):
-            if self._items[position][1] is request:
-                del self._items[position]
-                return
         raise ValueError(f"{request!r} is not waiting")
 
     def __len__(self) -> int:

@@ -1,0 +1,562 @@
+"""The replay in plain Python: the same rules as `kernel.c`, one iteration and one event after the other.
+
+It shares nothing with the kernel but the records and the iteration-time model, and is what the kernel is held to. Its replicas
+are the engine of the policies of ``simulate`` with the rules of mixed batching.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from planner.iteration.model import IterationModel
+from planner.predict.checks import check
+from planner.predict.records import (
+    CACHE_BLOCK,
+    CROWD,
+    CROWDED,
+    GAP_BINS,
+    GAP_LEAST_S,
+    GAP_PER_OCTAVE,
+    Clients,
+    Decoders,
+    Limit,
+    Outage,
+    PrefixCache,
+    Replicas,
+    Requests,
+    Run,
+    uniform,
+)
+from planner.predict.reference_cache import PrefixMemory
+from planner.predict.reference_replica import Replica, Sending
+from planner.routing import find_routing
+
+STOP_EVERY = 256
+"""Moments of a replay between two looks at whether it is to stop."""
+
+FIRST, RETRY, GIVE_UP, LOADED, MOVED = range(5)
+"""What a client event is: a request's first sending, another one, its time-out, a loaded prefix, a KV cache that arrived."""
+
+
+def replay(
+    requests: Requests,
+    replicas: Replicas,
+    clients: Clients | None = None,
+    cache: PrefixCache | None = None,
+    decoders: Decoders | None = None,
+    outages: Sequence[Outage] = (),
+    limits: Sequence[Limit] = (),
+    gaps: bool = False,
+    stop: threading.Event | None = None,
+) -> Run:
+    """Requests taken one by one through replicas: what became of each.
+
+    Parameters
+    ----------
+    requests, replicas, clients, cache, decoders, outages, limits
+        See :mod:`planner.predict.records`; no limit ends this replay early, but it says whether one was broken.
+    gaps
+        Whether the gaps between tokens are counted.
+    stop
+        Set by another thread it ends the replay with a KeyboardInterrupt.
+
+    Raises
+    ------
+    InputError
+        The question makes no sense, see :func:`planner.predict.checks.check`.
+    KeyboardInterrupt
+        `stop` was set.
+
+    Examples
+    --------
+    >>> one, two = np.ones(2), np.full(2, 2.0)
+    >>> keys = np.arange(2, dtype=np.uint64)
+    >>> half = Replicas(1, IterationModel(t0=0.5), slots=1)
+    >>> replay(Requests(np.zeros(2), one, two, 0 * one, keys), half).done_s.tolist()
+    [1.0, 2.0]
+    """
+    check(requests, replicas, clients, cache, decoders, outages, limits)
+    return _Replay(requests, replicas, clients or Clients(), cache, decoders, outages, gaps).run(limits, stop)
+
+
+@dataclass(slots=True)
+class _Call:
+    """What the client of a row waits for.
+
+    `tried` and `sent` count its own sendings after the first, and all sendings but the first; it is `open` from a sending until
+    it is answered, turned away or given up, and `started` once it has had a token since its client sent it; `sending` is what
+    a replica has of it.
+    """
+
+    tried: int = 0
+    sent: int = -1
+    open: bool = False
+    started: bool = False
+    sending: Sending | None = None
+
+
+class _Gateway:
+    """Replicas of a pool and what chooses among them.
+
+    Parameters
+    ----------
+    replicas, given
+        The replicas, and their limits and routing.
+    keys, first_draw
+        Identities of the requests by row, and the first of the four draws of a sending that are this gateway's.
+    """
+
+    def __init__(self, replicas: list[Replica], given: Replicas, keys: list[int], first_draw: int) -> None:
+        self.replicas, self.slots, self.rule = replicas, given.slots, find_routing(given.routing)
+        self.keys, self.first_draw = keys, first_draw
+        self.sent = 0
+        self.waiting: list[tuple[int, int, Sending]] = []  # in one queue for all: (class, number, request)
+        self.queued = 0
+
+    def alive(self) -> list[Replica]:
+        """Replicas that are up."""
+        return [r for r in self.replicas if not r.dead]
+
+    def room(self) -> bool:
+        """Whether a request need not wait in the common queue."""
+        return any(r.in_system < self.slots for r in self.alive())
+
+    def queue(self, sending: Sending) -> None:
+        """A request joins the common queue."""
+        heappush(self.waiting, (sending.rank, self.queued, sending))
+        self.queued += 1
+
+    def choose(self, row: int, ordinal: int) -> Replica:
+        """Which of the replicas that are up takes the sending number `ordinal` of a row."""
+        alive = self.alive()
+        self.sent += 1
+        if self.rule.in_turn:
+            return alive[(self.sent - 1) % len(alive)]
+
+        def draw(number: int, below: int) -> int:
+            return int(uniform(self.keys[row], 4 * ordinal + self.first_draw + number) * below)
+
+        def value(replica: Replica) -> float:
+            return replica.tokens_held if self.rule.least == "tokens" else replica.in_system
+
+        if self.rule.candidates is None:
+            values = [value(r) for r in alive]
+            least = min(values)
+            ties = [r for r, v in zip(alive, values, strict=True) if v == least]
+            return ties[draw(0, len(ties))]
+        i = draw(0, len(alive))
+        if self.rule.candidates == 1 or len(alive) == 1:
+            return alive[i]
+        j = draw(1, len(alive) - 1)
+        j += j >= i
+        return alive[i] if value(alive[i]) <= value(alive[j]) else alive[j]
+
+
+class _Replay:
+    """A replay in progress; the rules are those of the module's documentation."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        replicas: Replicas,
+        clients: Clients,
+        cache: PrefixCache | None,
+        decoders: Decoders | None,
+        outages: Sequence[Outage],
+        gaps: bool,
+    ) -> None:
+        n = requests.size
+        self.requests, self.clients, self.cached, self.decoders = requests, clients, cache is not None, decoders
+        self.inputs, self.outputs = requests.input_tokens.tolist(), requests.output_tokens.astype(int).tolist()
+        self.prompt_only = replicas.engine == "prefill"
+        self.given = replicas
+        ranks = None if requests.priority is None else np.unique(requests.priority, return_inverse=True)[1]
+        ranked = ranks is not None and int(ranks.max()) > 0
+        self.rank = ranks.tolist() if ranks is not None else [0] * n
+        whole = not np.any(requests.input_tokens % 1.0)
+        keys = requests.key.tolist()
+        self.gateways: list[_Gateway] = []
+        for given in (replicas, decoders.replicas) if decoders else (replicas,):
+            floored = whole and isinstance(given.iteration, IterationModel) and given.iteration.rows != 1.0
+            everyone = [
+                Replica(
+                    given,
+                    floored,
+                    ranked,
+                    decodes_only=bool(self.gateways),
+                    cache=PrefixMemory(cache, requests) if cache and not self.gateways else None,
+                    token=self.token,
+                    lost=self.lost,
+                )
+                for _ in range(given.count)
+            ]
+            self.gateways.append(_Gateway(everyone, given, keys, 2 * len(self.gateways)))
+        self.everyone = [r for gateway in self.gateways for r in gateway.replicas]
+        self.front = self.gateways[0]
+        self.calls = [_Call() for _ in range(n)]
+        self.events: list[tuple[float, int, int, int, Any]] = []  # heap of (time, 0 = original, number, kind, what)
+        self.scheduled = 0
+        for row in np.flatnonzero(np.isfinite(requests.arrival_s)).tolist():
+            heappush(self.events, (float(requests.arrival_s[row]), 0, row, FIRST, row))
+        self.outages = sorted(
+            [(o.end_s, 0, k, o.replica) for k, o in enumerate(outages) if o.end_s < math.inf]
+            + [(o.start_s, 1, k, o.replica) for k, o in enumerate(outages)]
+        )[::-1]
+        self.sendings = 0
+        self.under_way = 0
+        self.held_back: list[tuple[float, int]] = []  # heap of (arrival, row): clients that have too many under way
+        self.stranded: dict[int, None] = {}  # rows that wait until a replica is up
+        self.homes: dict[int, Replica] = {}
+        self.now = 0.0
+        self.out: dict[str, Any] = {
+            **{k: np.full(n, math.nan) for k in ("sent_s", "admitted_s", "first_s", "done_s", "moved_s")},
+            **{k: np.zeros(n, dtype=np.int32) for k in ("preempted", "attempts", "rejected", "given_up")},
+            **{k: np.full(n, -1, dtype=np.int32) for k in ("replica", "decode_replica")},
+            **{k: np.zeros(n) for k in ("found_tokens", "host_tokens")},
+        }
+        self.gaps = np.zeros(GAP_BINS) if gaps else None
+
+    def run(self, limits: Sequence[Limit], stop: threading.Event | None) -> Run:
+        """Until nothing is left to happen."""
+        for moments in count():
+            self.now = self.soonest()
+            if self.now == math.inf:
+                break
+            if moments % STOP_EVERY == 0 and stop is not None and stop.is_set():
+                raise KeyboardInterrupt
+            self.iterations_end()
+            self.outages_change()
+            self.let_go()
+            while self.events and self.events[0][0] <= self.now:
+                _, _, _, kind, what = heappop(self.events)
+                (self.first_sending, self.send_again, self.time_out, self.prefix_loaded, self.moved)[kind](what)
+                self.let_go()
+            for replica in self.everyone:
+                if replica.due <= self.now:
+                    replica.now = self.now
+                    replica.decide()
+        totals: dict[str, Any] = {
+            "iterations": np.array([r.iterations for r in self.everyone], dtype=np.float64),
+            **{k: np.array([getattr(r, k) for r in self.everyone]) for k in ("busy_s", "resident_s", "decode_s")},
+            "recomputed_tokens": float(sum(r.recomputed for r in self.everyone)),
+        }
+        run = Run(**self.out, **totals, gaps=self.gaps)
+        broken = any(self.late(run, limit) > limit.late for limit in limits)
+        return Run(**self.out, **totals, gaps=self.gaps, ended_early=self.requests.size) if broken else run
+
+    def soonest(self) -> float:
+        """When something happens next [s]; inf = never."""
+        replicas = min(min(r.end, r.due) for r in self.everyone)
+        events = self.events[0][0] if self.events else math.inf
+        return min(replicas, events, self.outages[-1][0] if self.outages else math.inf)
+
+    def late(self, run: Run, limit: Limit) -> float:
+        """Weight of the requests beyond a limit."""
+        r, output = self.requests, self.requests.output_tokens
+        value = {
+            "ttft_s": run.ttft_s,
+            "e2e_s": run.e2e_s,
+            "tpot_s": (run.done_s - run.first_s) / np.maximum(output - 1, 1),
+        }
+        beyond = np.isnan(run.done_s) | (value[limit.metric] > limit.limit_s)
+        if limit.metric == "tpot_s":
+            beyond &= np.isnan(run.done_s) | (output > 1)
+        return float(np.sum((np.ones(r.size) if r.weight is None else r.weight)[beyond]))
+
+    # --- what replicas do ------------------------------------------------------------------------------------------
+
+    def iterations_end(self) -> None:
+        """Effects of every iteration that ends now; then those leave whose clients are gone."""
+        for replica in self.everyone:
+            if replica.end <= self.now:
+                replica.finish()
+                assert replica.report is not None
+                for request in replica.report.completed:
+                    assert isinstance(request, Sending)
+                    self.complete(replica, request)
+                replica.completed.clear()
+                self.sweep(replica)
+
+    def sweep(self, replica: Replica) -> None:
+        """Residents whose clients are gone leave."""
+        for request in [r for r in replica.residents.values() if isinstance(r, Sending) and r.doomed]:
+            replica.drop(request)
+
+    def token(self, sending: Sending, now: float) -> None:
+        """A client sees a token."""
+        if sending.doomed:
+            return
+        row = sending.row
+        if math.isnan(sending.last_emission_s):
+            self.out["first_s"][row] = now
+            self.calls[row].started = True
+        elif self.gaps is not None:
+            self.gaps[gap_bin(now - sending.last_emission_s)] += self.weight(row)
+        sending.last_emission_s = now
+
+    def lost(self, sending: Sending) -> None:
+        """A request lost its memory."""
+        self.out["preempted"][sending.row] += 1
+
+    def weight(self, row: int) -> float:
+        """What a row counts."""
+        return 1.0 if self.requests.weight is None else float(self.requests.weight[row])
+
+    def complete(self, replica: Replica, sending: Sending) -> None:
+        """A replica is through with a request: its answer is complete, or its KV cache is moved."""
+        replica.unpin(sending)
+        self.count(sending)
+        if sending.doomed:
+            return
+        row = sending.row
+        if replica.cache is not None and replica.cache.knows(row):
+            replica.cache.keep(row, sending.output_tokens, replica.capacity - replica.held, self.now)
+        if self.decoders is not None and not replica.decodes_only and self.outputs[row] > 1:
+            self.schedule(self.now + float(self.decoders.transfer_s[row]), MOVED, sending)
+            return
+        self.out["done_s"][row] = self.now
+        self.calls[row].open = False
+        self.over(row)
+
+    def count(self, sending: Sending) -> None:
+        """What a sending tells of its stay, if it is its request's last."""
+        if self.calls[sending.row].sending is sending:
+            for name, value in (
+                ("admitted_s", sending.admitted_s),
+                ("found_tokens", sending.found),
+                ("host_tokens", sending.from_host),
+            ):
+                self.out[name][sending.row] = value
+
+    def moved(self, prefilled: Sending) -> None:
+        """A KV cache is there: a decode replica takes it."""
+        row = prefilled.row
+        self.out["moved_s"][row] = self.now
+        decoding = self.new(row, self.inputs[row] + 1, self.outputs[row] - 1)
+        decoding.prefilled, decoding.last_emission_s = -1, prefilled.last_emission_s
+        pool = self.gateways[1]
+        if pool.rule.one_queue and not pool.room():
+            pool.queue(decoding)
+        else:
+            self.decode(decoding)
+
+    def decode(self, sending: Sending) -> None:
+        """A decode replica takes a request."""
+        row = sending.row
+        replica = self.gateways[1].choose(row, self.calls[row].sent)
+        self.out["decode_replica"][row] = self.gateways[1].replicas.index(replica)
+        replica.take(sending, self.now, self.now)
+
+    def outages_change(self) -> None:
+        """Replicas that are back, then those that die: what they held is sent again."""
+        while self.outages and self.outages[-1][0] <= self.now:
+            _, starts, _, number = self.outages.pop()
+            replica = self.front.replicas[number]
+            replica.dead = bool(starts)
+            if starts:
+                lost = [*replica.residents.values(), *replica.waiting, *replica.coming, *replica.loading.values()]
+                replica.empty()
+                for sending in sorted(
+                    (r for r in lost if isinstance(r, Sending) and not r.doomed), key=lambda r: r.row
+                ):
+                    self.send(sending.row)
+            elif not (self.outages and self.outages[-1][0] <= self.now and not self.outages[-1][1]):
+                stranded, self.stranded = self.stranded, {}
+                for row in stranded:
+                    self.place(row)
+
+    # --- what clients do -------------------------------------------------------------------------------------------
+
+    def schedule(self, time: float, kind: int, what: Any) -> None:
+        """Something happens to a client at `time`."""
+        heappush(self.events, (time, 1, self.scheduled, kind, what))
+        self.scheduled += 1
+
+    def let_go(self) -> None:
+        """Send what clients and common queues hold, as long as there is room."""
+        while self.held_back and self.under_way < self.clients.in_flight:
+            self.begin(heappop(self.held_back)[1])
+        for pool in self.gateways:
+            while pool.waiting and pool.room():
+                sending = heappop(pool.waiting)[2]
+                if pool is self.front:
+                    self.deliver(pool.choose(sending.row, self.calls[sending.row].sent), sending)
+                else:
+                    self.decode(sending)
+
+    def first_sending(self, row: int) -> None:
+        """A client wants to send a request."""
+        if self.under_way >= self.clients.in_flight:
+            heappush(self.held_back, (self.now, row))
+        else:
+            self.begin(row)
+
+    def begin(self, row: int) -> None:
+        """A request is under way."""
+        self.under_way += 1
+        self.by_client(row)
+
+    def send_again(self, row: int) -> None:
+        """A client tries once more."""
+        self.calls[row].tried += 1
+        self.by_client(row)
+
+    def by_client(self, row: int) -> None:
+        """A client sends a request, and waits."""
+        call = self.calls[row]
+        self.out["sent_s"][row] = self.now
+        call.started, call.open = False, True
+        if self.clients.timeout_s < math.inf:
+            self.schedule(self.now + self.clients.timeout_s, GIVE_UP, (row, call.tried))
+        self.send(row)
+
+    def send(self, row: int) -> None:
+        """A request is sent, by its client or because its replica died: nothing of earlier sendings is left."""
+        call = self.calls[row]
+        call.sent += 1
+        call.sending = None
+        self.out["attempts"][row] += 1
+        for name, value in (
+            ("admitted_s", math.nan),
+            ("first_s", math.nan),
+            ("found_tokens", 0.0),
+            ("host_tokens", 0.0),
+        ):
+            self.out[name][row] = value
+        self.out["replica"][row] = -1
+        self.place(row)
+
+    def place(self, row: int) -> None:
+        """A request is at the gateway: it goes to a replica, waits for one, or is turned away."""
+        call, prompt = self.calls[row], self.inputs[row]
+        output = 1 if self.prompt_only else self.outputs[row]
+        if self.front.rule.one_queue:
+            if not self.can_hold(row):
+                self.reject(row)
+                return
+            sending = self.new(row, prompt, output)
+            if not self.front.room():
+                self.front.queue(sending)
+                return
+            self.deliver(self.front.choose(row, call.sent), sending)
+            return
+        if not self.front.alive():
+            self.stranded[row] = None
+            return
+        replica, rules = self.choose(row), self.clients
+        full = replica.new >= rules.max_queue or replica.new_tokens + prompt > rules.max_queued_tokens
+        if (full and replica.in_system > 0) or not self.can_hold(row):
+            self.reject(row)
+        else:
+            self.deliver(replica, self.new(row, prompt, output))
+
+    def can_hold(self, row: int) -> bool:
+        """Whether a request can ever be complete here."""
+        prompt, output = self.inputs[row], self.outputs[row]
+        here = self.everyone[0].can_hold(prompt, 1 if self.prompt_only else output)
+        return here and (self.decoders is None or output == 1 or self.everyone[-1].can_hold(prompt + 1, output - 1))
+
+    def new(self, row: int, prompt: float, output: int) -> Sending:
+        """A request as a replica knows it; slots of their own take a prompt in so many iterations."""
+        self.sendings += 1
+        cached, tokens = float(self.requests.cached_tokens[row]), prompt + output
+        if self.given.engine == "slots":
+            prompt, cached = math.ceil((prompt - cached) / self.given.token_budget) + 1.0, 0.0
+        where: dict[str, Any] = {"row": row, "rank": self.rank[row], "cached": cached, "kv_tokens": tokens}
+        return Sending(self.sendings, self.now, prompt, output, **where)
+
+    def deliver(self, replica: Replica, sending: Sending) -> None:
+        """A replica takes a request."""
+        row = sending.row
+        self.calls[row].sending = sending
+        self.out["replica"][row] = self.front.replicas.index(replica)
+        ready = self.now
+        if replica.cache is not None:
+            sending.from_host, ready = replica.cache.loaded(row, replica.capacity - replica.held, self.now)
+        if ready > self.now:
+            self.schedule(ready, LOADED, (replica, sending))
+        replica.take(sending, self.now, ready)
+
+    def prefix_loaded(self, what: tuple[Replica, Sending]) -> None:
+        """A prefix is back on the GPU: its request joins the queue, unless it is gone."""
+        replica, sending = what
+        if replica.loading.pop(sending.index, None) is not None:
+            replica.join(sending, self.now)
+
+    def choose(self, row: int) -> Replica:
+        """The replica of a request: where its session was, where most of its prompt is, or as the gateway does without."""
+        r, affinity, ordinal = self.requests, self.front.rule.affinity, self.calls[row].sent
+        session = -1 if r.session is None else int(r.session[row])
+        if session >= 0 and affinity == "session":
+            if session not in self.homes or self.homes[session].dead:
+                self.homes[session] = self.front.choose(row, ordinal)
+            return self.homes[session]
+        if session >= 0 and affinity == "prefix":
+            alive = self.front.alive()
+            found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
+            if max(found) >= CACHE_BLOCK:
+                busy = [k.in_system for k in alive]
+                near = [k for k, tokens in enumerate(found) if tokens > max(found) - CACHE_BLOCK]
+                here = min(near, key=lambda k: busy[k])
+                crowded = busy[here] - min(busy) > CROWD and busy[here] > CROWDED * min(busy)
+                return alive[busy.index(min(busy)) if crowded else here]
+        return self.front.choose(row, ordinal)
+
+    def reject(self, row: int) -> None:
+        """A request is turned away."""
+        self.out["rejected"][row] += 1
+        self.again(row)
+
+    def time_out(self, what: tuple[int, int]) -> None:
+        """A client that has had no token gives up; the engine drops the request as soon as it can."""
+        row, tried = what
+        call = self.calls[row]
+        if not call.open or call.started or call.tried != tried:
+            return
+        self.out["given_up"][row] += 1
+        self.stranded.pop(row, None)
+        if call.sending is not None:
+            sending, replica = call.sending, self.front.replicas[self.out["replica"][row]]
+            sending.doomed = True
+            self.count(sending)
+            if not sending.resident or replica.end == math.inf:
+                replica.drop(sending)
+        self.again(row)
+
+    def again(self, row: int) -> None:
+        """A request was turned away or given up: once more, or never answered."""
+        call = self.calls[row]
+        call.open = False
+        if call.tried < self.clients.retries:
+            self.schedule(self.now + self.clients.retry_after_s, RETRY, row)
+        else:
+            self.over(row)
+
+    def over(self, row: int) -> None:
+        """A request was answered or has failed for good: the session's next call follows after its gap."""
+        self.under_way -= 1
+        following = self.requests.following
+        if following is not None and following[row] >= 0:
+            assert self.requests.gap_s is not None
+            after = int(following[row])
+            self.schedule(self.now + float(self.requests.gap_s[after]), FIRST, after)
+
+
+def gap_bin(gap_s: float) -> int:
+    """The bin of a gap between tokens, see :data:`planner.predict.records.GAP_BINS`.
+
+    >>> gap_bin(2.0**-20), gap_bin(2.0**-19), gap_bin(0.0), gap_bin(1e9)
+    (0, 32, 0, 1023)
+    """
+    if gap_s <= GAP_LEAST_S:
+        return 0
+    half, octave = math.frexp(gap_s / GAP_LEAST_S)  # half in [0.5, 1)
+    return min((octave - 1) * GAP_PER_OCTAVE + int((2.0 * half - 1.0) * GAP_PER_OCTAVE), GAP_BINS - 1)
