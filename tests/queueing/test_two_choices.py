@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planner.simulate.drive import drive
-from planner.simulate.fast import MixedReplica as Served
-from planner.simulate.tables import RequestTable
 
 from planner.iteration.model import IterationModel
+from planner.predict.records import Replicas
+from planner.predict.run import replay
 from planner.queueing.mixed.lengths import BatchCost, LengthLaw, PromptSums
 from planner.queueing.mixed.replica import MixedReplica
 from planner.queueing.mixed.two_choices import Steered, steered_backlog
 from planner.simulate.pool import simulate_pool
+from tests.simulate.asked import asked
 
 
 def steady(each: float, replicas: int, prompt: float = 1.0, outputs: np.ndarray | None = None) -> Steered:
@@ -130,9 +130,8 @@ def test_short_prompts_with_iterations_of_their_own(routing: str) -> None:
     )
     rate = 0.8 * replica.max_throughput().per_s * 4
     told = replica.predict(rate, 4, routing=routing, quantiles=(0.5,))
-    times = np.cumsum(np.random.default_rng(1).exponential(1 / rate, 12_000)).tolist()
-    table = RequestTable([200] * len(times), [200] * len(times), [0] * len(times))
-    drive([Served(table, engine, 1024, 8192) for _ in range(4)], times, routing, np.random.default_rng(5))
-    tpot = (np.array(table.done) - np.array(table.first))[3000:] / 199
+    times = np.cumsum(np.random.default_rng(1).exponential(1 / rate, 12_000))
+    run = replay(asked(times, 200, 200), Replicas(4, engine, 1024, 8192, routing=routing))
+    tpot = (run.done_s - run.first_s)[3000:] / 199
     # runs of this length stray by 4% of their median
     assert told.tpot_s[0] == pytest.approx(np.median(tpot), rel=0.12)
