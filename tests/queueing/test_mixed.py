@@ -259,7 +259,7 @@ def test_waits_for_slots_are_erlangs_where_outputs_are_geometric(slots, load):
     [([4000.0, 200.0], [20.0, 400.0], (1.465, 3.258)), ([200.0, 4000.0], [20.0, 400.0], (3.267, 7.528))],
 )
 def test_a_queue_for_slots_hangs_on_what_requests_take_not_on_their_steps_alone(prompts, outputs, simulated):
-    """At load 0.9; 4,000,000 requests of benchmarks/mixed_simulator.py each, whose P99 is known to 1 and 2%."""
+    """At load 0.9; 4,000,000 requests replayed each, whose P99 is known to 1 and 2%."""
     engine = MixedReplica(
         **ENGINE, input_tokens=prompts, output_tokens=outputs, token_budget=8192, max_num_seqs=16
     )  # fmt: skip
@@ -271,7 +271,7 @@ def test_a_queue_for_slots_hangs_on_what_requests_take_not_on_their_steps_alone(
 def test_fewer_wait_for_slots_where_requests_come_in_turn():
     engine = replica(max_num_seqs=16)
     rate = 0.85 * engine.max_throughput().per_s
-    # 1,000,000 requests of benchmarks/mixed_simulator.py each, known to 2%
+    # 1,000,000 requests replayed each, known to 2%
     for replicas, simulated in ((1, 2.040), (2, 1.311), (4, 0.938), (16, 0.694)):
         p99 = engine.predict(replicas * rate, replicas, "rr", (0.99,)).ttft_s[0]
         # some pessimism; taken for Poisson, the arrivals made it 2.9 times the simulated at 16 replicas
