@@ -20,7 +20,7 @@ import numpy as np
 from accuracy_mixed import HOLD_OUT, LEVELS, development, hold_out, measured
 from accuracy_mixed import Truths as Kept
 from accuracy_routing import OTHERS, TERMS, law
-from mixed_simulator import simulate
+from replayed import simulate
 
 from planner.catalog.load import gpu, model
 from planner.iteration.roofline import roofline
@@ -192,7 +192,7 @@ HEAD = """# How well the bands hold
 
 Made by `python benchmarks/accuracy_bands.py`: pools of 1 (random) or 2 to 64 mixed-batching replicas under Poisson arrivals at
 loads of 0.3 to 0.9, of any token budget, slots and memory, long prompts and such as wait for slots or memory among them, against
-`benchmarks/mixed_simulator.py`, which agrees with the shipped simulator: 200,000 requests and more, 1,000,000 of a replica alone,
+exact replays (`benchmarks/replayed.py`): 200,000 requests and more, 1,000,000 of a replica alone,
 twice as many beyond load 0.82 (TTFT p99 of a replica alone is then known to 2-4% at loads of 0.85 and more). None of these pools
 was looked at before.
 

@@ -5,7 +5,7 @@
     python benchmarks/accuracy_mixed.py --truths FILE      # keeps what was simulated in FILE, and goes on from there
 
 Two sets: `development`, the simulated cases of ../shared/data/mixed/truth.json (set FLEETOPT_SHARED_DATA if the data is
-elsewhere), and `hold-out`, other GPUs, workloads and budgets simulated here by `mixed_simulator.py`.
+elsewhere), and `hold-out`, other GPUs, workloads and budgets replayed here by `replayed.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from mixed_simulator import simulate
+from replayed import simulate
 
 from planner.catalog.load import gpu, model
 from planner.iteration.roofline import roofline
@@ -364,7 +364,7 @@ def main() -> None:
         f"{len(held)} cases on other GPUs,",
         f"workloads and budgets, {options.requests:,} requests (a quarter for pools, fewer for Mooncake), of one replica four, "
         "eight runs from load 0.8, by",
-        "`benchmarks/mixed_simulator.py`. Load is the share of the simulated saturated throughput. Simulation noise of",
+        "`benchmarks/replayed.py`. Load is the share of the simulated saturated throughput. Simulation noise of",
         "TTFT p99 of one replica is below 1% up to load 0.7, 1-2% to 0.85 and 3% at 0.92 (5-10% where requests wait for memory).",
         "Truth and prediction have the iteration times of the estimate of the day a case was simulated.",
         "",

@@ -169,6 +169,9 @@ class PoolPlan(Record):
         What the reader must know before trusting the numbers.
     reason
         `binding` for programs: its code and values.
+    iteration
+        Parameters of the iteration-time model it was planned with, see :class:`planner.iteration.model.IterationModel`: with the
+        digest of the requests all that a replay takes.
     """
 
     name: str
@@ -205,13 +208,14 @@ class PoolPlan(Record):
     pp: int = 1
     dp: int = 1
     ep: int = 1
+    iteration: Mapping[str, float] = field(default_factory=dict)
 
     written: ClassVar[tuple[str, ...]] = (
         "name", "low_tokens", "high_tokens", "gamma", "share", "compressed_share", "arrival_rate_per_s", "mean_input_tokens",
         "mean_output_tokens", "gpu", "tp", "pp", "dp", "ep", "profile", "provenance", "replicas", "replicas_low",
         "replicas_high", "spares", "gpus", "slots", "kv_tokens", "capacity_per_s", "load", "stability_margin",
         "slot_occupancy", "wait_probability", "overflow_probability", "preemptions_per_1000", "latency", "binding", "reason",
-        "cost_usd_per_hour", "settings", "warnings",
+        "cost_usd_per_hour", "settings", "iteration", "warnings",
     )  # fmt: skip
 
     @property

@@ -14,6 +14,8 @@ from planner.fleet.pool import (
     Pool,
     PoolSize,
     Shortfall,
+    evaluate_pool,
+    excess_of,
     gpus_by_type,
     replica_for,
     smallest_pool,
@@ -128,8 +130,43 @@ class FleetProblem(SearchGrid):
         self.known.pools[key] = result
         return result
 
+    def alike(self, pool: Pool) -> Pool:
+        """Of the engines that differ from a pool's in settings alone, the one that keeps the promises best with as many replicas.
+
+        They cost the same, and more room is worth having.
+        """
+        if self.fleet_promises or not self.promises:
+            return pool
+        (i, j), own = next(
+            ((a, b), k)
+            for (a, b, k), found in self.known.pools.items()
+            if found is not None and found.law is pool.law and found.option is pool.option
+        )
+        rate, n, best = pool.arrival_rate_per_s, pool.size.replicas, pool
+        least = excess_of(evaluate_pool(pool.model, rate, n, self.levels, quick=True), self.promises)
+        for k, option in enumerate(self.options):
+            same = option.gpu.name == pool.option.gpu.name and option.parallel == pool.option.parallel
+            if (
+                k == own
+                or not same
+                or option.price != pool.option.price
+                or option.profile.name != pool.option.profile.name
+            ):
+                continue
+            built = self.build(i, j, k)
+            if built is None or n < int(self.least_replicas(option, built[0].moments)):
+                continue
+            law, setup, model = built
+            if rate > self.kept.utilization_cap * n * model.capacity_at(n):
+                continue
+            excess = excess_of(evaluate_pool(model, rate, n, self.levels, quick=True), self.promises)
+            if excess < least:
+                least, best = excess, replace(pool, law=law, option=option, setup=setup, model=model)
+        return best
+
     def decided(self, pool: Pool, bare: bool = False) -> Pool:
-        """A pool that a search has chosen, sized by all its requests, with its prediction."""
+        """A pool that a search has chosen, with the best settings of its engine, sized by all its requests, with its prediction."""
+        pool = self.alike(pool)
         least = int(self.least_replicas(pool.option, pool.law.moments))
         promises, rate = self.kept.only(self.promises), pool.arrival_rate_per_s
         if self.fleet_promises:

@@ -58,6 +58,7 @@ def pool_plan(fleet: Fleet, k: int, banded: bool = True) -> PoolPlan:
         pp=pool.option.parallel.pp,
         dp=pool.option.parallel.dp,
         ep=pool.option.parallel.ep,
+        iteration=profile.iteration.to_dict(),
     )
 
 

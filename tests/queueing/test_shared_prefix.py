@@ -8,12 +8,13 @@ import math
 
 import numpy as np
 import pytest
-from planner.queueing.path import PathRequests, follow_path
 
 from planner.iteration.model import IterationModel
+from planner.predict.records import Replicas
+from planner.predict.run import replay
 from planner.queueing.mixed.replica import MixedReplica
-from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate_pool
+from tests.simulate.asked import asked
 
 PREFIX = 2048
 PROMPTS = np.array([2500.0, 3000.0, 3600.0, 5200.0])
@@ -69,26 +70,13 @@ def test_capacity_agrees_with_the_simulator_where_attention_costs():
     )  # fmt: skip
     # each on its own would hold 2,048 tokens more
     assert limit.per_s > 1.5 * alone.max_throughput().per_s
-    result = simulate_pool(
-        PROMPTS, OUTPUTS, WEIGHT, Arrival(process="saturated"), requests=4000, cached_share=SHARE, replicas=1, slots=256,
-        token_budget=1024, iteration=IterationModel(**{**TERMS, "a": 3e-10}), kv_tokens=MEMORY, shared_prefix=PREFIX,
-    )  # fmt: skip
-    # the last requests empty the replica: a few per cent of the run
-    assert result.throughput_per_s.value == pytest.approx(limit.per_s, rel=0.05)
-
-
-def test_a_path_waits_for_the_memory_that_is_left():
-    times = np.arange(400) * 0.2
-    requests = PathRequests.of(times, np.full(400, 4000.0), np.full(400, 300.0), PREFIX / 4000.0, PREFIX)
-    rests = PathRequests.of(times, np.full(400, 4000.0 - PREFIX), np.full(400, 300.0))
-    model, rest = IterationModel(**TERMS), IterationModel(**REST)
-    ours = follow_path(requests, model.time, budget=1024, slots=256, kv_tokens=10_000.0 - PREFIX)
-    theirs = follow_path(rests, rest.time, budget=1024, slots=256, kv_tokens=10_000.0 - PREFIX)
-    assert ours.wait_probability > 0.2
-    # rounds of substitution end a little apart
-    assert ours.quantiles("e2e_s", np.array([0.5, 0.99])) == pytest.approx(
-        theirs.quantiles("e2e_s", np.array([0.5, 0.99])), rel=1e-3
+    row = np.random.default_rng(1).choice(PROMPTS.size, 4000, p=WEIGHT)
+    run = replay(
+        asked(np.zeros(4000), PROMPTS[row], OUTPUTS[row], PREFIX),
+        Replicas(1, IterationModel(**{**TERMS, "a": 3e-10}), 256, 1024, MEMORY, shared_prefix=PREFIX),
     )
+    done = np.sort(run.done_s)
+    assert 3200.0 / (done[3600] - done[400]) == pytest.approx(limit.per_s, rel=0.05)
 
 
 @pytest.mark.parametrize("prefix", [-1.0, MEMORY, math.nan])

@@ -11,7 +11,6 @@ from planner import plan
 from planner.catalog import gpu, model
 from planner.catalog.profiles import estimated_profile, profile, served_by
 from planner.queueing.mixed.replica import MixedReplica
-from planner.simulate.arrivals import Arrival
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
@@ -29,7 +28,7 @@ def test_a_request_takes_its_host_time_from_the_iterations(request_s: float) -> 
     gained = 1.0 / own.max_throughput().per_s - 1.0 / plain.max_throughput().per_s
     assert gained == pytest.approx(request_s, rel=0.02)
     rate = 0.6 * own.max_throughput().per_s
-    traffic = SampledTraffic(np.array([400.0]), np.array([60.0]), None, Arrival(rate), 8000)
+    traffic = SampledTraffic(np.array([400.0]), np.array([60.0]), None, rate, 8000)
     engines = PoolEngines(1, ITERATION, 256, 2048, request_s=request_s)
     found = simulate(traffic, engines, seeds=1, quantiles=(0.5,))
     at = own.predict(rate, quantiles=(0.5,))
@@ -61,7 +60,7 @@ def test_prompts_with_iterations_of_their_own(load: float) -> None:
     rate = load * own.max_throughput().per_s
     assert own.max_throughput().per_s < shared.max_throughput().per_s
     at = own.predict(rate, quantiles=(0.5, 0.99))
-    traffic = SampledTraffic(np.array([2000.0]), np.array([200.0]), None, Arrival(rate), 4000)
+    traffic = SampledTraffic(np.array([2000.0]), np.array([200.0]), None, rate, 4000)
     found = simulate(traffic, PoolEngines(1, iteration, 256, 8192), seeds=1, quantiles=(0.5, 0.99))
     for k, level in enumerate((0.5, 0.99)):
         # of the closed form: 3 and 9% at these loads, beside what one run strays by

@@ -34,6 +34,7 @@ from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
 from planner.remarks import Remark
+from planner.routing import find_routing
 from planner.units import format_percent
 from planner.workload import pools as m
 from planner.workload.pools import State
@@ -306,6 +307,8 @@ class Colocated(Fleet):
                 yield told
         if smooth := self._without_bursts():
             yield smooth
+        if formula := self._in_closed_form():
+            yield formula
 
     def _without_bursts(self) -> Remark | None:
         """What the bursts of the trace cost: the same pools under Poisson arrivals, when that is fewer replicas."""
@@ -327,6 +330,32 @@ class Colocated(Fleet):
         # a gateway that compares replicas shares them already
         code = "cost_of_bursts" if self.question.routing.least else "cost_of_bursts_unshared"
         return Remark(code, {"extra": needed - total, "replicas": needed, "calm": total})
+
+    def _in_closed_form(self) -> Remark | None:
+        """How many replicas the closed form would buy, which shares nothing with the replay: Poisson arrivals, any replica at random.
+
+        ``None`` where it knows no such pools, or is the method asked for.
+        """
+        question = self.question
+        ordinary = question.traffic.sending.ordinary and question.traffic.sessions is None
+        asked = question.search.brief or self.promises.of_fleet or not self.promises.latency
+        if self.method.name != "mixed" or asked or not ordinary or question.clients.stated:
+            return None
+        formula = replace(question, method="closed", routing=find_routing("random"))
+        total = 0
+        for k, pool in enumerate(self.pools):
+            if pool.option.speculation is not None or pool.option.profile.iteration.apart:
+                return None
+            top = pool.option.max_model_len if k == len(self.pools) - 1 else pool.law.upper.boundary
+            replica = replica_for(formula, pool.option, pool.law, top)
+            if replica is None:
+                return None
+            rate, start = pool.arrival_rate_per_s, pool.size.replicas
+            size = smallest_pool(replica[1], rate, self.promises, levels=self.levels, start=start, quick=True)
+            if isinstance(size, Shortfall):
+                return None
+            total += size.replicas
+        return Remark("closed_form", {"closed": total, "replicas": sum(self.counts)})
 
     def routed(self, question: CompiledQuestion) -> Colocated:
         """See :meth:`planner.fleet.fleet.Fleet.routed`."""
