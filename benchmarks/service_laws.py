@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from planner.queueing.mgc_law import over_queues, solve_conservative, solve_exact, solve_tijms
 
 from planner.queueing.erlang import as_result
 from planner.queueing.mgc import (
@@ -18,7 +19,6 @@ from planner.queueing.mgc import (
     wait_quantile_fleetopt,
     wait_quantile_kimura,
 )
-from planner.queueing.mgc_law import over_queues, solve_conservative, solve_exact, solve_tijms
 from planner.queueing.mgc_moments import leading_arguments
 from planner.queueing.service import ServiceLaw, TwoPhases
 

@@ -8,11 +8,11 @@ import math
 
 import numpy as np
 import pytest
+from planner.queueing.mixed.replica import MixedReplica
 
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
-from planner.queueing.mixed.replica import MixedReplica
 from planner.simulate.pool import simulate_pool
 from tests.simulate.asked import asked
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from planner.queueing.mixed.replica import MixedReplica
 
 from planner import plan
 from planner.catalog import gpu, model
 from planner.catalog.profiles import estimated_profile, profile, served_by
-from planner.queueing.mixed.replica import MixedReplica
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic

@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from planner.queueing.mixed.replica import MixedReplica
 
 from planner import plan, simulate
 from planner.catalog import gpu, model
@@ -16,7 +17,6 @@ from planner.hardware import Parallelism
 from planner.iteration.speculation import Speculation
 from planner.methods.base import PoolModel, Prediction
 from planner.methods.speculation import InSteps
-from planner.queueing.mixed.replica import MixedReplica
 from planner.replica.speculation import draft_of, speculating
 
 
