@@ -142,7 +142,7 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
             setattr(pool, name, getattr(model, name))
         if model.m == 0.0:  # without one kernel for both there is no walk through it
             pool.h_m = pool.e_m = 0.0
-        pool.apart = int(model.apart)
+        pool.apart = int(model.apart) if not supplied else 0  # no prompts, nothing apart
     else:
         durations = np.array(model, dtype=np.float64)
         pool.durations, pool.rows = durations.ctypes.data, 1.0
