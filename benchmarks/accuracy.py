@@ -129,16 +129,6 @@ def public(text: str) -> list[Row]:
     return out
 
 
-def mgc(text: str) -> list[Row]:
-    everywhere = line(text, "all")
-    outside = found(r"(\d+ of \d+ cases), at worst (-[\d.]+%) beyond it", text)
-    return [
-        Row("waiting in M/G/c, default", "exact and simulated queues", everywhere[1],
-            f"median {everywhere[3]}, p90 {everywhere[4]}", everywhere[5],
-            f"{outside.group(1)} below the simulation's interval, by at most {outside.group(2)[1:]}"),
-    ]  # fmt: skip
-
-
 def mixed(text: str) -> list[Row]:
     out = []
     hold_out = text.split("## Hold-out", 1)[1].split("## Development", 1)[0]
@@ -277,7 +267,6 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "sending": sending,
     "occupancy": occupancy,
     "memory": memory,
-    "mgc": mgc,
     "fleetopt": fleetopt,
     "disaggregated": disaggregated,
     "schedulers": schedulers,

@@ -20,12 +20,12 @@ import numpy as np
 from accuracy_mixed import HOLD_OUT, LEVELS, development, hold_out, measured
 from accuracy_mixed import Truths as Kept
 from accuracy_routing import OTHERS, TERMS, law
+from planner.queueing.mixed.accuracy import METRICS, REGIONS
+from planner.queueing.mixed.replica import MixedReplica
 from replayed import simulate
 
 from planner.catalog.load import gpu, model
 from planner.iteration.roofline import roofline
-from planner.queueing.mixed.accuracy import METRICS, REGIONS
-from planner.queueing.mixed.replica import MixedReplica
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy" / "bands.md"
 ROUTINGS = ("random", "p2c", "jsq", "rr")

@@ -21,12 +21,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from planner.queueing.mixed.accuracy import REGIONS
+from planner.queueing.mixed.replica import MixedReplica
 from replayed import simulate
 
 from planner.catalog.load import gpu, model
 from planner.iteration.roofline import roofline
-from planner.queueing.mixed.accuracy import REGIONS
-from planner.queueing.mixed.replica import MixedReplica
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA") or ROOT.parent / "shared" / "data")

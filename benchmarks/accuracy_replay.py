@@ -77,8 +77,8 @@ def main() -> None:
     text = [
         "# Plans against another program",
         "",
-        "P99 of plans of one pool at the trace's own rate [ms], and of the reference in Python under other draws of the gateway, on the",
-        f"same requests (`python benchmarks/accuracy_replay.py --draws {asked.draws}`). H100 unless a GPU is named.",
+        "P99 of plans of one pool at the trace's own rate [ms], and of the reference in Python under other draws of the gateway,",
+        f"on the same requests (`python benchmarks/accuracy_replay.py --draws {asked.draws}`). H100 unless a GPU is named.",
         "",
         "| trace | promises [s] | replicas | TTFT | others | error | TPOT | others | error |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",

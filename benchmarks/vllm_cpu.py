@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from planner.queueing.mixed.replica import MixedReplica
 
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
@@ -44,7 +45,6 @@ from planner.engines import engine
 from planner.predict.records import Clients, keys_of
 from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
-from planner.queueing.mixed.replica import MixedReplica
 from planner.simulate.presets import PoolEngines
 
 VERSION = "0.32.0"

@@ -160,7 +160,9 @@ def exported_pair(
     # the first iteration of its own is over
     began = done - (done - arrives) * (steps - 1.0) / steps
     values = _values(inputs, steps, began - arrives, done - arrives, done - arrives)
-    export("decode", engines, run.decode_replica - run.decode_replica.min(), arrives, arrives, done, 0.0 * cached, values)
+    export(
+        "decode", engines, run.decode_replica - run.decode_replica.min(), arrives, arrives, done, 0.0 * cached, values
+    )
     return found
 
 

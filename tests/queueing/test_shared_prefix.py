@@ -1,20 +1,22 @@
 """A prefix that all prompts begin with: held once in memory, found in the cache, still read by every decode.
 
 Where attention of prompts is free, such traffic is the same as that of the prompts' rests in a memory smaller by the prefix, on
-an engine whose decodes take g P longer each: closed form and simulator must not tell the two apart.
+an engine whose decodes take g P longer each: neither the closed form nor a replay may tell the two apart.
 """
 
-import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.predict.records import Replicas
+from planner.predict.batch import Lengths
+from planner.predict.bounds import max_throughput
+from planner.predict.closed import ClosedReplica
+from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
-from planner.queueing.mixed.replica import MixedReplica
 from planner.simulate.pool import simulate_pool
-from tests.simulate.asked import asked
 
 PREFIX = 2048
 PROMPTS = np.array([2500.0, 3000.0, 3600.0, 5200.0])
@@ -24,30 +26,23 @@ TERMS = {"t0": 2e-3, "w": 6e-3, "b": 20e-6, "c": 4e-6, "h": 2e-6, "g": 50e-9, "a
 REST = {**TERMS, "h": TERMS["h"] + TERMS["g"] * PREFIX}
 MEMORY = 40_000.0
 SHARE = PREFIX / PROMPTS
-SETTINGS = {"weight": WEIGHT, "token_budget": 1024, "max_num_seqs": 256}
+WHOLE = Lengths(PROMPTS, OUTPUTS, WEIGHT, SHARE)
+RESTS = Lengths(PROMPTS - PREFIX, OUTPUTS, WEIGHT, np.zeros(1))
+ONE = Replicas(1, IterationModel(**TERMS), slots=256.0, token_budget=1024.0, kv_tokens=MEMORY, shared_prefix=PREFIX)
+OTHER = replace(ONE, iteration=IterationModel(**REST), kv_tokens=MEMORY - PREFIX, shared_prefix=0.0)
 
 
-def shared(**change: float) -> MixedReplica:
-    return MixedReplica(
-        **{**TERMS, **change}, input_tokens=PROMPTS, output_tokens=OUTPUTS, kv_tokens=MEMORY, cached_share=SHARE,
-        shared_prefix=PREFIX, **SETTINGS,
-    )  # fmt: skip
-
-
-def test_the_closed_form_sees_the_rests_of_the_prompts():
-    rests = MixedReplica(
-        **REST, input_tokens=PROMPTS - PREFIX, output_tokens=OUTPUTS, kv_tokens=MEMORY - PREFIX, **SETTINGS
-    )
-    assert shared().max_throughput().binding == "kv"
-    assert shared().max_throughput().per_s == pytest.approx(rests.max_throughput().per_s, rel=1e-9)
-    rate = 0.8 * rests.max_throughput().per_s
-    ours, theirs = shared().predict(rate), rests.predict(rate)
-    assert ours.tpot_s == pytest.approx(theirs.tpot_s, rel=1e-6)
-    assert ours.ttft_s == pytest.approx(theirs.ttft_s, rel=1e-6)
+def test_the_closed_form_sees_the_rests_of_the_prompts() -> None:
+    ours, theirs = ClosedReplica(WHOLE, ONE), ClosedReplica(RESTS, OTHER)
+    assert ours.limit.binding == "kv"
+    assert ours.limit.per_s == pytest.approx(theirs.limit.per_s, rel=1e-9)
+    found, expected = (replica.at(0.8 * theirs.limit.per_s) for replica in (ours, theirs))
+    for metric in ("ttft_s", "tpot_s"):
+        assert found.quantiles(metric, (0.5, 0.99)) == pytest.approx(expected.quantiles(metric, (0.5, 0.99)), rel=1e-6)
 
 
 @pytest.mark.parametrize("preset", ["mixed", "paged"])
-def test_the_simulator_sees_the_rests_of_the_prompts(preset):
+def test_a_replay_sees_the_rests_of_the_prompts(preset: str) -> None:
     engine = {"replicas": 1, "slots": 256, "token_budget": 1024, "preset": preset}
     ours = simulate_pool(
         PROMPTS, OUTPUTS, WEIGHT, 6.5, requests=1500, cached_share=SHARE, iteration=IterationModel(**TERMS),
@@ -62,26 +57,28 @@ def test_the_simulator_sees_the_rests_of_the_prompts(preset):
         assert ours.quantile(metric, 0.99).value == pytest.approx(rests.quantile(metric, 0.99).value, rel=1e-9)
 
 
-def test_capacity_agrees_with_the_simulator_where_attention_costs():
-    limit = shared(a=3e-10).max_throughput()
-    alone = MixedReplica(
-        **{**TERMS, "a": 3e-10}, input_tokens=PROMPTS, output_tokens=OUTPUTS, kv_tokens=MEMORY, cached_share=SHARE,
-        **SETTINGS,
-    )  # fmt: skip
+def test_capacity_is_that_of_a_replica_full_of_requests_where_attention_costs() -> None:
+    costly = replace(ONE, iteration=IterationModel(**{**TERMS, "a": 3e-10}))
+    limit = max_throughput(WHOLE, costly)
     # each on its own would hold 2,048 tokens more
-    assert limit.per_s > 1.5 * alone.max_throughput().per_s
-    row = np.random.default_rng(1).choice(PROMPTS.size, 4000, p=WEIGHT)
-    run = replay(
-        asked(np.zeros(4000), PROMPTS[row], OUTPUTS[row], PREFIX),
-        Replicas(1, IterationModel(**{**TERMS, "a": 3e-10}), 256, 1024, MEMORY, shared_prefix=PREFIX),
-    )
-    done = np.sort(run.done_s)
-    assert 3200.0 / (done[3600] - done[400]) == pytest.approx(limit.per_s, rel=0.05)
+    assert limit.per_s > 1.5 * max_throughput(WHOLE, replace(costly, shared_prefix=0.0)).per_s
+    row = np.random.default_rng(1).choice(4, 4000, p=WEIGHT)
+    number = np.arange(row.size)
+    cached = np.full(row.size, float(PREFIX))
+    key = keys_of(number, np.zeros_like(number), 1)
+    done = np.sort(replay(Requests(np.zeros(row.size), PROMPTS[row], OUTPUTS[row], cached, key), costly).done_s)
+    # from when it is full until the last requests empty it
+    first, last = 400, 3600
+    assert (last - first) / (done[last] - done[first]) == pytest.approx(limit.per_s, rel=0.03)
 
 
-@pytest.mark.parametrize("prefix", [-1.0, MEMORY, math.nan])
-def test_a_prefix_that_cannot_be_is_named(prefix):
-    with pytest.raises(ValueError, match="shared_prefix"):
-        MixedReplica(
-            **TERMS, input_tokens=PROMPTS, output_tokens=OUTPUTS, kv_tokens=MEMORY, shared_prefix=prefix, **SETTINGS
-        )
+def test_a_prefix_that_fills_the_memory_leaves_nothing() -> None:
+    for tokens in (MEMORY, 2.0 * MEMORY):
+        limit = max_throughput(WHOLE, replace(ONE, shared_prefix=tokens))
+        assert (limit.per_s, limit.binding) == (0.0, "prompt")
+
+
+def test_a_prefix_that_cannot_be_is_named() -> None:
+    pool = {"replicas": 1, "iteration": ONE.iteration, "token_budget": 1024}
+    with pytest.raises(InputError, match="shared_prefix must be finite"):
+        simulate_pool(PROMPTS, OUTPUTS, WEIGHT, 1.0, **pool, shared_prefix=-1)

@@ -16,8 +16,12 @@ from planner.hardware import Parallelism
 from planner.iteration.speculation import Speculation
 from planner.methods.base import PoolModel, Prediction
 from planner.methods.speculation import InSteps
-from planner.queueing.mixed.replica import MixedReplica
+from planner.predict.batch import Lengths
+from planner.predict.bounds import max_throughput
 from planner.replica.speculation import draft_of, speculating
+from planner.simulate.pool import simulate as simulate_engines
+from planner.simulate.presets import PoolEngines
+from planner.simulate.traffic import SampledTraffic
 
 
 def _step(written: str, name: str = "llama-3.1-8b") -> tuple[Speculation, object, object]:
@@ -36,16 +40,12 @@ def test_a_server_where_nothing_is_accepted() -> None:
     """
     speculation, _, step = _step("eagle3:k=4,accept=0.15")
     unit = speculation.tokens_per_step
-    replica = MixedReplica(
-        **step.in_units(unit).to_dict(),  # type: ignore[attr-defined]
-        input_tokens=[201.5 / unit],
-        output_tokens=[1.0 + float(speculation.steps(63.0))],
-        token_budget=8192 / unit,
-        max_num_seqs=128,
-    )
+    engine = PoolEngines(1, step, slots=128, token_budget=8192, speculation=speculation)  # type: ignore[arg-type]
     for rate, measured in ((1.015, 10.73), (18.17, 11.75), (35.32, 13.57)):
-        assert 1e3 * replica.predict(rate).tpot_mean_s / unit == pytest.approx(measured, rel=0.15)
-    assert replica.max_throughput().per_s == pytest.approx(67.6, rel=0.15)
+        found = simulate_engines(SampledTraffic([201], [64], None, rate, 6000), engine, seeds=1)
+        assert 1e3 * found.tpot_mean_s.value == pytest.approx(measured, rel=0.15)
+    lengths = Lengths(np.array([201.5 / unit]), 1.0 + speculation.steps([63.0]), np.ones(1), np.zeros(1))
+    assert max_throughput(lengths, engine.pool()).per_s == pytest.approx(67.6, rel=0.15)
 
 
 def test_a_step_without_drafts_accepted_costs_and_yields_one() -> None:
