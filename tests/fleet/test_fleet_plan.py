@@ -145,7 +145,7 @@ def test_rate_of_the_file_is_the_default_and_its_absence_an_error(azure: Workloa
 def test_plans_are_json_ready_and_carry_their_question(azure: Workload) -> None:
     import json
 
-    plan = fo.plan(azure, slo=0.5, rate=100.0)
+    plan = fo.plan(azure, slo=0.5, rate=20.0)
     data = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
     assert PlanInputs.from_dict(data["inputs"]) == PlanInputs.from_dict(plan.inputs)
     assert data["schema_version"] == 1
