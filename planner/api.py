@@ -1215,8 +1215,8 @@ def growth(
     >>> import planner as fo
     >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
     >>> g = fo.growth(p, "10%", lead_time="60d", months=3, start="2027-01-01")
-    >>> [(m.starts, m.order_by) for m in g.months][2]
-    ('2027-03-01', '2026-12-31')
+    >>> [(m.starts, m.order_by) for m in g.months][1]
+    ('2027-02-01', '2026-12-03')
     """
     import datetime
 
