@@ -309,7 +309,8 @@ class PoolTraffic:
         laid_for = max(round(replicas / fewer), 1)
         # pools of a few replicas are all begun as early
         rows = int(2.0 * warm * max(laid_for, LEAST_OTHERS))
-        key = (rate_per_s, fewer, rows, most, draw, laid_for if fewer > 1 or not self.recorded else 0)
+        # where requests are of all replicas they are the same for any number
+        key = (rate_per_s, fewer, rows, most, draw, replicas if fewer > 1 or not self.recorded else 0)
         if key not in self._laid:
             while sum(found.times_s.size for found in self._laid.values()) > WHOLE:
                 self._laid.pop(next(iter(self._laid)))
