@@ -339,7 +339,9 @@ class Colocated(Fleet):
         question = self.question
         ordinary = question.traffic.sending.ordinary and question.traffic.sessions is None
         asked = question.search.brief or self.promises.of_fleet or not self.promises.latency
-        if self.method.name != "mixed" or asked or not ordinary or question.clients.stated:
+        # a replay of engines that the formula knows, and not the formula itself
+        replayed = self.method.shares_budget and self.method.feels_bursts
+        if not replayed or asked or not ordinary or question.clients.stated:
             return None
         formula = replace(question, method="closed", routing=find_routing("random"))
         total = 0
