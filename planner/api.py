@@ -409,9 +409,10 @@ def plan(
 
         found = with_compression(found, question, loaded, progress)
     if seconds > 0.0:
-        from planner.advice.choices import choices_of
+        from planner.advice.choices import choices_of, with_formula
 
         found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
+        found = with_formula(found, question, loaded)
     chosen = tuple(_chosen(question, told))
     steps: tuple[Remark, ...] = ()
     if current is not None:
