@@ -129,31 +129,6 @@ def public(text: str) -> list[Row]:
     return out
 
 
-def mixed(text: str) -> list[Row]:
-    out = []
-    hold_out = text.split("## Hold-out", 1)[1].split("## Development", 1)[0]
-    worst_cases = [c for c in rows_of(text) if len(c) == 4 and c[3].endswith("%")]
-    routings = {"random, load <= 0.7": "random", "random, load <= 0.85": "random", "join shortest queue": "jsq",
-                "round robin": "rr"}  # fmt: skip
-    for label, routing in routings.items():
-        cells = line(hold_out, label)
-        ttft, tpot = (re.split(r"\s*/\s*", cells[k]) for k in (5, 8))
-        top = float(label.rsplit(" ", 1)[1]) if "load" in label else 1.0
-        worst = [
-            c for c in worst_cases if f" {routing} " in c[0] and float(c[1]) <= top and percent(c[3]) == float(ttft[2])
-        ]
-        out.append(
-            Row(f"`mixed`, {label}", "iteration-level simulation, hold-out", cells[1],
-                f"TTFT p99 {ttft[0]}%, TPOT p99 {tpot[0]}%", f"TTFT p99 {ttft[2]}%, TPOT p99 {tpot[2]}%",
-                f"{worst[0][2]}: {worst[0][0]} at load {worst[0][1]}" if worst else "-")
-        )  # fmt: skip
-    throughput = [percent(c[2]) for c in rows_of(text) if len(c) == 3 and c[1] in ("kv", "budget", "slots")]
-    sizes = sorted(abs(e) for e in throughput)
-    out.append(
-        Row("`mixed`, largest stable rate", "saturated simulation, hold-out", str(len(sizes)),
-            f"median {sizes[len(sizes) // 2]:.1f}%", f"+{max(0.0, *throughput):.1f}%", "rate over-stated")
-    )  # fmt: skip
-    return out
 
 
 def routing(text: str) -> list[Row]:
@@ -162,14 +137,6 @@ def routing(text: str) -> list[Row]:
     return [
         Row("`mixed`, power of two choices", "the shipped simulator", everywhere[1], f"TTFT p99 {ttft}%, TPOT p99 {tpot}%",
             f"TTFT p99 {low}%, TPOT p99 {least}%", f"short outputs: TPOT p50 {short[5].split(' / ')[2]}%"),
-    ]  # fmt: skip
-
-
-def bands(text: str) -> list[Row]:
-    everywhere = line(text, "all")
-    return [
-        Row("`mixed`, bands", "iteration-level simulation", everywhere[1], f"the truth is inside in {everywhere[2]}",
-            f"TTFT p99 inside in {everywhere[5]}, TPOT p99 {everywhere[8]}", "-"),
     ]  # fmt: skip
 
 
@@ -261,9 +228,7 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "iteration": iteration,
     "interference": interference,
     "public": public,
-    "mixed": mixed,
     "routing": routing,
-    "bands": bands,
     "sending": sending,
     "occupancy": occupancy,
     "memory": memory,

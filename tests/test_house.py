@@ -71,6 +71,8 @@ NAMES = {
 
 OTHER_MEANINGS = {
     "predict/batch.py": "a kind of engine of a replay is called mixed",
+    "predict/checks.py": "a kind of engine of a replay is called mixed",
+    "simulate/presets.py": "a kind of engine of a replay is called mixed",
     "simulate/policies/eb_plus.py": "a mode of the EB+ policy is called mixed",
     "calibrate/fit.py": "a kind of measured batch is called mixed",
     "calibrate/servers.py": "a kind of measured batch is called mixed",

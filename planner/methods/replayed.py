@@ -119,6 +119,7 @@ class ReplayPool(PoolModel):
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._last: tuple[tuple[float, int, int], Played | None] = (0.0, 0, 0), None
 
     @property
     def capacity_per_s(self) -> float:
@@ -156,6 +157,9 @@ class ReplayPool(PoolModel):
         if key not in self._kept:
             played = self._play(arrival_rate_per_s, replicas, most, None, promises)
             kept = played.run.ended_early < 0 and self._holds(played, promises)
+            if kept:
+                # it went to its end: what is asked next is often what it tells
+                self._last = (arrival_rate_per_s, replicas, most), played
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -269,7 +273,10 @@ class ReplayPool(PoolModel):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
-            self._known[key] = self._told(self._play(rate, replicas, most, draw, ()), quantiles)
+            last, played = self._last
+            if draw is not None or last != (rate, replicas, most) or played is None:
+                played = self._play(rate, replicas, most, draw, ())
+            self._known[key] = self._told(played, quantiles)
         return self._known[key]
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:

@@ -397,6 +397,7 @@ def cases(draw: Callable[[st.SearchStrategy[Any]], Any], features: tuple[str, ..
         d.model.update(g=d.amount(0, 2, 2.0**-10), a=d.amount(0, 2, 2.0**-11))
     for name in sorted(features, key=ORDER.index):
         FEATURES[name](d)
+    d.columns["cached_tokens"] = np.minimum(d.columns["cached_tokens"], np.ceil(d.columns["input_tokens"]) - 1.0)
     model = IterationModel(**d.model)
     d.replicas.setdefault("count", d.whole(1, 3))
     replicas = Replicas(iteration=model, **d.replicas)
