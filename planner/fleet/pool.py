@@ -330,7 +330,10 @@ def smallest_pool(
 
     def keeps(n: int, sure: bool = False) -> bool:
         if (n, sure) not in asked:
-            asked[n, sure] = model.keeps(arrival_rate_per_s, n, promises.latency, sure)
+            kept = model.keeps(arrival_rate_per_s, n, promises.latency, sure)
+            # what caches find, and so the capacity, is known once it was asked
+            within = arrival_rate_per_s <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
+            asked[n, sure] = kept and within
         return asked[n, sure]
 
     number: int | Shortfall = floor
@@ -428,7 +431,8 @@ def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> tu
     while by_cap > 1 and rate <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
         by_cap -= 1
     while rate > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
-        by_cap = max(by_cap + 1, _enough(rate, promises, model.capacity_at(by_cap)))
+        # only caches make capacities differ, and more replicas find more: no step over those in between
+        by_cap += 1
     capacity = model.capacity_at(by_cap)
     return by_cap, 1.0 if math.isinf(capacity) else rate / (promises.utilization_cap * capacity)
 

@@ -112,6 +112,11 @@ class SessionPool(ReplayPool):
             self._play(arrival_rate_per_s, replicas, FEW_CALLS, None, ())
         return self._states[key]
 
+    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+        """See :class:`PoolModel`: with the capacity that caches leave at this rate."""
+        self.state(arrival_rate_per_s, replicas)
+        return super().keeps(arrival_rate_per_s, replicas, promises, sure)
+
     def capacity_at(self, replicas: int) -> float:
         """Largest stable rate of one of so many replicas [1/s], by what the caches found at the last rate they were asked for."""
         found = [state.share + state.host_share for (_, n), state in self._states.items() if n == replicas]
@@ -155,7 +160,8 @@ class SessionPool(ReplayPool):
             + rate * (busy if math.isfinite(busy) else 0.0),
             min(rate / replicas * busy * held, self.engine.kv_tokens) if math.isfinite(busy) else self.engine.kv_tokens,
         )
-        if run.ended_early < 0:
+        # of one replay, whichever others were asked before it
+        if run.ended_early < 0 and draw is None and wanted == FEW_CALLS:
             self._states[rate, replicas] = state
         return Played(requests, run, calls.span_s, replicas, rate / replicas)
 

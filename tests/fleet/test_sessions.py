@@ -29,7 +29,8 @@ def test_the_plan_shows_the_curve(plan):
     for point in facts["curve"]:
         by_routing.setdefault(point["routing"], []).append((point["replicas"], point["cached_share"]))
     random, sticky = (sorted(by_routing[name]) for name in ("random", "sticky"))
-    assert random[-1][1] < random[-2][1] < random[2][1]  # more replicas, a smaller share each
+    # of the eleven calls before a last one some must have come to the same replica, and memory must have kept them
+    assert all(share <= facts["repeated_share"] * (1.0 - (1.0 - 1.0 / n) ** 11) for n, share in random)
     assert [s for _, s in sticky] == sorted(s for _, s in sticky)
     assert all(a <= b for (_, a), (_, b) in zip(random, sticky, strict=True))
     assert any("prefix caches supply" in line for line in plan.explanation)
@@ -81,21 +82,23 @@ def test_shared_prefixes_want_a_gateway_that_knows_them():
     plan = fo.plan(text, **asked)
     assert plan.inputs["routing"] == "prefix"
     shares = {p["routing"]: p["cached_share"] for p in plan.caches["all"]["curve"] if p["replicas"] == plan.replicas}
-    assert shares["prefix"] > 0.9 > shares["random"]
+    # a prefix is five sixths of its prompts
+    assert shares["prefix"] > 0.95 * 5.0 / 6.0 > 2.0 * shares["random"]
 
 
 def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
-    """Planned and simulated share; answers are not there; stickiness is what a session needs here too."""
+    """Planned and simulated share; answers are not there; of the routings the cheapest is taken."""
     asked = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
-    plan = fo.plan(CHATS, **asked)
-    assert plan.inputs["routing"] == "sticky" and list(plan.caches) == ["prefill"]
+    plan = fo.plan(CHATS, **asked, routing="sticky")
+    assert fo.plan(CHATS, **asked).cost_usd_per_hour <= plan.cost_usd_per_hour
+    assert list(plan.caches) == ["prefill"]
     facts = plan.caches["prefill"]
     assert facts["cached_share"] < facts["repeated_share"]
     curve = {p["replicas"]: p["cached_share"] for p in facts["curve"] if p["routing"] == "random"}
     assert max(curve.values()) < 0.5 * facts["cached_share"]
     found = fo.simulate(plan, requests=20_000, max_requests=20_000, seeds=1).results
-    # the closed form's error and that of a run of 20,000 calls, whose answers take a tenth less than planned
-    assert found["prefill"].clients["cached_share"] == pytest.approx(facts["cached_share"], abs=0.04)
+    # other sessions: draws of 10,000 to 40,000 calls stray by 0.03 from each other
+    assert found["prefill"].clients["cached_share"] == pytest.approx(facts["cached_share"], abs=0.07)
     for pool, metric in ((plan.pools[1], "tpot_s"), (plan.pools[1], "e2e_s")):
         assert found["decode"].quantile(metric, 0.9).value == pytest.approx(pool.quantile(metric, 0.9), rel=0.12)
 

@@ -101,7 +101,10 @@ class Disaggregated(Fleet):
     ) -> None:
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
-        rows = replace(question.traffic, p_c=0.0, route_on="total", cache=False).moments(question.engines.chunk)
+        asked = replace(question.traffic, p_c=0.0, route_on="total")
+        rows = replace(asked, cache=False).moments(question.engines.chunk)
+        # what prefill replicas find of prompts that come back, where they keep all
+        cached = asked.moments(question.engines.chunk).cached
         law = rows.law(State(0.0), State(rows.top))
         assert law is not None
         length, output, weight = rows.input, np.maximum(rows.output, 1.0), rows.weight / rows.weight.sum()
@@ -122,9 +125,9 @@ class Disaggregated(Fleet):
         self.slots = Slots(0, "")
         self._bands: list[tuple[int, int] | None] = []
         self._known_behind: dict[int, PoolModel] = {}
-        self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=rows.cached))
+        self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
-        first, capacity = self._prefill_replica(rows.cached)
+        first, capacity = self._prefill_replica(cached)
         if self.decode_share > 0.0:
             moving = self.moving
             self.decode = self._decode_pool(length[moving], output[moving], weight[moving], first, capacity)
