@@ -129,16 +129,6 @@ def public(text: str) -> list[Row]:
     return out
 
 
-def mgc(text: str) -> list[Row]:
-    everywhere = line(text, "all")
-    outside = found(r"(\d+ of \d+ cases), at worst (-[\d.]+%) beyond it", text)
-    return [
-        Row("waiting in M/G/c, default", "exact and simulated queues", everywhere[1],
-            f"median {everywhere[3]}, p90 {everywhere[4]}", everywhere[5],
-            f"{outside.group(1)} below the simulation's interval, by at most {outside.group(2)[1:]}"),
-    ]  # fmt: skip
-
-
 def routing(text: str) -> list[Row]:
     everywhere, short = line(text, "all"), line(text, "short outputs (28 tokens)")
     (ttft, low, _), (tpot, least, _) = (re.split(r"\s*/\s*", everywhere[k]) for k in (4, 7))
@@ -199,37 +189,6 @@ def fleetopt(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
-def simulation(text: str) -> list[Row]:
-    out = []
-    cases = [c for c in rows_of(text) if len(c) == 11 and c[1].isdigit()]
-    kinds = {
-        "Poisson, random, load <= 0.7": lambda c: c[3:5] == ["random", "Poisson"] and float(c[0]) <= 0.7,
-        "Poisson, random": lambda c: c[3:5] == ["random", "Poisson"],
-        "Poisson, JSQ": lambda c: c[3:5] == ["jsq", "Poisson"],
-        "bursts as Azure's": lambda c: c[4] == "as Azure",
-    }
-    for label, belongs in kinds.items():
-        cells = line(text, label)
-        worst = found(r"\((-?\+?[\d.]+)%", cells[3]).group(1)
-        at = min(filter(belongs, cases), key=lambda c: percent(c[7]))
-        out.append(
-            Row(f"`mixed` in a plan, {label}", "the shipped simulator", cells[1], f"TTFT p99 {cells[3].split(' ')[0]}",
-                f"TTFT p99 {worst}%", f"load {at[0]}, {at[2]} replicas; the simulation itself is known to ±{at[8]} there")
-        )  # fmt: skip
-    return out
-
-
-def bursts(text: str) -> list[Row]:
-    cases = [c for c in rows_of(text) if len(c) == 13 and c[2].isdigit()]
-    worst = max(cases, key=lambda c: abs(percent(c[9])))
-    sizes = sorted(abs(percent(c[9])) for c in cases)
-    return [
-        Row("bursts in `mixed`", "Azure requests replayed with their lengths", str(len(cases)),
-            f"TTFT p99 {sizes[len(sizes) // 2]:.0f}%", f"TTFT p99 {worst[9]}",
-            f"{worst[0]}, {worst[5]} copies, {worst[4]} replicas, {worst[3]}, load {worst[6]}")
-    ]  # fmt: skip
-
-
 def sending(text: str) -> list[Row]:
     cases = [c for c in rows_of(text) if len(c) == 9 and c[3].isdigit()]
     worst = max(cases, key=lambda c: abs(percent(c[6])))
@@ -238,17 +197,6 @@ def sending(text: str) -> list[Row]:
         Row("flash crowds, closed loops, paced clients", "the shipped simulator", str(len(cases)),
             f"TTFT p99 {sizes[len(sizes) // 2]:.0f}%", f"TTFT p99 {worst[6]}",
             f"{worst[0]}, {worst[1]}, {worst[3]} replicas, {worst[2]}, load {worst[4]}")
-    ]  # fmt: skip
-
-
-def goodput(text: str) -> list[Row]:
-    cases = [c for c in rows_of(text) if len(c) == 14 and c[3].isdigit()]
-    away = sorted(abs(float(c[8])) for c in cases)
-    worst = max(cases, key=lambda c: abs(float(c[8])))
-    return [
-        Row("goodput: TTFT and TPOT kept both", "the shipped simulator", str(len(cases)),
-            f"at a promise of 99% {away[len(away) // 2]:.1f} points", f"{worst[8]} points",
-            f"{worst[0]}, {worst[3]} replicas, {worst[2]}; further at 50%, where a per cent of TPOT is many requests")
     ]  # fmt: skip
 
 
@@ -279,13 +227,9 @@ READERS: dict[str, Callable[[str], list[Row]]] = {
     "interference": interference,
     "public": public,
     "routing": routing,
-    "simulation": simulation,
-    "bursts": bursts,
     "sending": sending,
-    "goodput": goodput,
     "occupancy": occupancy,
     "memory": memory,
-    "mgc": mgc,
     "fleetopt": fleetopt,
     "disaggregated": disaggregated,
     "schedulers": schedulers,

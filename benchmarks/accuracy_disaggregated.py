@@ -146,7 +146,6 @@ Errors are prediction over simulation minus one at P50, P90 and P99, in percent,
 {chr(10).join(lines)}
 
 TTFT is the exact law of an M/G/1 queue per prefill replica; what is left of its error is the simulation's own noise.
-With `--routing jsq` idle prefill replicas pull from one queue: the conservative M/G/c of `docs/accuracy/mgc.md`.
 Bursts (a trace's dispersion of counts) scale the wait and spread the occupancy; these settings are Poisson.
 """
     Path(__file__).parent.parent.joinpath("docs/accuracy/disaggregated.md").write_text(text, encoding="utf-8")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from fit_estimate import Scored, all_cases, by_cell, cell_errors, scored
+from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
 from public_data import Case, MlperfRow, lengths, mlperf_rows, offline_rate, request_lengths, run_s
 
 from planner.catalog import gpu as find_gpu
@@ -29,7 +30,6 @@ from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import prior_band, roofline
-from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
 from planner.shard import shard
 
 FIRST = "34756e963153b170a584509eeb7ee3afdb66b257"

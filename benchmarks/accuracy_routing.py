@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 from accuracy_mixed import HOLD_OUT, LEVELS, lengths
+from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
 
 from planner.catalog.load import gpu, model
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
-from planner.queueing.mixed.replica import MixedPrediction, MixedReplica
 from planner.simulate.pool import simulate_pool
 
 Setting = tuple[str, str, int, str, int, int, float]

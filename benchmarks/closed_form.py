@@ -80,9 +80,10 @@ def replayed(requests: Requests, replica: Replicas) -> tuple[Array, Array]:
 
 def _simulated(requests: Requests, replica: Replicas) -> tuple[Array, Array]:
     """First and last token of each request [s]."""
-    from planner.iteration.model import IterationModel
     from planner.simulate.fast import MixedReplica
     from planner.simulate.tables import RequestTable
+
+    from planner.iteration.model import IterationModel
 
     model, block = replica.iteration, replica.block
     assert isinstance(model, IterationModel)

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from planner.simulate.fast import MixedReplica
-from planner.simulate.tables import RequestTable
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import Points, read_iterations_csv
@@ -29,6 +27,8 @@ from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
+from planner.predict.records import Replicas, Requests
+from planner.predict.run import replay
 
 FloatArray = NDArray[np.float64]
 
@@ -302,13 +302,10 @@ def run_s(
     model: IterationModel, prompts: FloatArray, outputs: FloatArray, budget: float, slots: float, kv_tokens: float
 ) -> float:
     """Time from the first token of the first to the last token of the last of requests that all wait at the start [s]."""
-    inputs, written = (np.maximum(np.rint(x), 1.0).astype(int).tolist() for x in (prompts, outputs))
-    table = RequestTable(inputs, written, [0] * len(inputs))
-    replica = MixedReplica(table, model, slots, budget, kv_tokens)
-    for request in range(len(inputs)):
-        replica.enqueue(request, 0.0)
-    replica.run(math.inf)
-    return max(table.done)
+    lengths = (np.maximum(np.rint(x), 1.0) for x in (prompts, outputs))
+    size = prompts.size
+    requests = Requests(np.zeros(size), *lengths, np.zeros(size), np.zeros(size, dtype=np.uint64))
+    return float(replay(requests, Replicas(1, model, slots, budget, kv_tokens)).done_s.max())
 
 
 def run_share(

@@ -33,8 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from planner.simulate.drive import Client, drive
-from planner.simulate.tables import RequestTable
+from planner.queueing.mixed.replica import MixedReplica
 
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
@@ -43,7 +42,9 @@ from planner.calibrate.raw import read_points
 from planner.calibrate.run import calibrate_server, refit
 from planner.catalog.profiles import Profile, load_profile, served_by
 from planner.engines import engine
-from planner.queueing.mixed.replica import MixedReplica
+from planner.predict.records import Clients, keys_of
+from planner.predict.records import Requests as Asked
+from planner.predict.run import replay
 from planner.simulate.presets import PoolEngines
 
 VERSION = "0.32.0"
@@ -404,13 +405,12 @@ def simulated(profile: Profile, run: Requests, start: np.ndarray, in_flight: flo
     engines = PoolEngines(
         1, profile.iteration, SLOTS, BUDGET, profile.kv_tokens or math.inf, request_s=profile.request_s, wake_s=profile.wake_s
     )  # fmt: skip
-    inputs, outputs = ([round(tokens) for tokens in column] for column in (run.input, run.output))
-    table = RequestTable(inputs, outputs, [0] * start.size)
-    sent = start.copy()
-    client = Client(in_flight, sent.__setitem__) if in_flight < math.inf else None
-    drive(engines.build(table), start.tolist(), "random", np.random.default_rng(0), client=client)
-    first, done = (np.array(times) + profile.api_overhead_s for times in (table.first, table.done))
-    return Requests(sent, first, done, run.input, run.output)
+    number = np.arange(start.size)
+    lengths = (np.maximum(np.rint(np.asarray(x, dtype=float)), 1.0) for x in (run.input, run.output))
+    asked = Asked(start, *lengths, np.zeros(start.size), keys_of(number, 0 * number, 7))
+    found = replay(asked, engines.pool(), Clients(in_flight=in_flight) if in_flight < math.inf else None)
+    first, done = found.first_s + profile.api_overhead_s, found.done_s + profile.api_overhead_s
+    return Requests(found.sent_s, first, done, run.input, run.output)
 
 
 def scatter(profile: Profile, run: Requests) -> dict[str, float]:

@@ -290,30 +290,25 @@ class ReplayPool(PoolModel):
         return self.traffic.requests(laid, self._in_units)
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
-        """What may be late of each promise."""
+        """What may be late of the first promise about each latency; :meth:`_holds` sees to all others."""
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
-        found = []
+        found: dict[str, Limit] = {}
         for promise in promises:
-            joint = joint_limits(promise.metric)
-            for metric, limit in (joint or {promise.metric: promise.limit_s}).items():
-                counted = several if metric == "tpot_s" and joint is None else total
+            joint = joint_limits(promise.metric) is not None
+            for metric, limit in promise.limits.items():
+                counted = several if metric == "tpot_s" and not joint else total
                 late = (1.0 - promise.quantile) * counted * (1.0 + 1e-12)
-                if metric == "ttft_s":
-                    found.append(Limit("ttft_s", max(limit - self.overhead_s, 0.0), late))
-                elif metric == "e2e_s":
-                    found.append(Limit("e2e_s", max(limit - self.overhead_s, 0.0), late))
-                else:
-                    found.append(Limit("tpot_s", limit, late))
-        return found
+                known = limit if metric == "tpot_s" else max(limit - self.overhead_s, 0.0)
+                found.setdefault(metric, Limit(metric, known, late))  # type: ignore[arg-type]
+        return [*found.values()]
 
     def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
-        """Whether a replay that went to its end keeps the promises about several latencies at once."""
-        joint = [p for p in promises if p.kind == GOODPUT]
-        if not joint:
+        """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
+        if len({p.kind for p in promises} - {GOODPUT}) == len(promises):
             return True
-        found = self._told(played, JOINT_LEVELS)
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in joint)
+        found = self._told(played, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
+        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """The prediction read off a replay."""

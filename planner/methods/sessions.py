@@ -20,10 +20,10 @@ from planner.record import Record
 from planner.routing import Routing
 from planner.workload.sessions import Sessions
 
-FEW_CALLS, MOST_CALLS = 20_000, 60_000
+FEW_CALLS, MOST_CALLS = 10_000, 40_000
 """Calls replayed to rank, and to decide."""
 
-LONG = 3.0
+LONG = 1.5
 """Mean lengths of a session that a replay lasts at least, so that its caches are full."""
 
 
@@ -84,13 +84,18 @@ class SessionPool(ReplayPool):
         """See :class:`ReplayPool`."""
         super()._forget()
         self._states: dict[tuple[float, int], CacheState] = {}
+        self._routed: dict[str, SessionPool] = {}
 
     def routed(self, routing: Routing) -> SessionPool:
         """The same pool behind another gateway."""
-        other = copy(self)
-        other.engine = replace(self.engine, routing=routing.name)
-        other._forget()
-        return other
+        if routing.name == self.engine.routing:
+            return self
+        if routing.name not in self._routed:
+            other = copy(self)
+            other.engine = replace(self.engine, routing=routing.name)
+            other._forget()
+            self._routed[routing.name] = other
+        return self._routed[routing.name]
 
     def without_bursts(self) -> None:
         """See :class:`PoolModel`: sessions begin at random."""

@@ -144,8 +144,12 @@ static int64_t tree_nth(const Tree *t, int64_t nth) {
 /* --- a replica ------------------------------------------------------------------------------------------------------------------- */
 
 enum { ASLEEP, DUE, RUNNING };                                  /* states of a replica: DUE = its decision is, at `next` */
-enum { NOWHERE, AT_DOOR, WAITING, EVICTED, LOADING, PREFILL, FINISHING, DECODE, COMMON, STRANDED, HELD_BACK }; /* of a row */
-enum { DOOMED = 1, ANSWERED = 2, PINNED = 4, COUNTED = 8 };     /* flags of a row */
+enum { NOWHERE, AT_DOOR, WAITING, EVICTED, LOADING, PREFILL, FINISHING, DECODE, GHOST, COMMON, STRANDED, HELD_BACK }; /* of a row */
+enum { ANSWERED = 1, PINNED = 2 };                             /* flags of a row */
+
+/* What is left of a resident whose client has gone, until its iteration ends; the row itself may be sent again meanwhile. Ghosts
+ * have numbers after the rows, and the row's place among the residents. */
+typedef struct { double blocks; int32_t row, spare; int8_t completes, pinned; } Ghost;
 
 typedef struct {
   const Pool *pool;
@@ -161,7 +165,7 @@ typedef struct {
   int32_t *residues, *tails;   /* decodes by (held - step) mod block; last waiting row by class */
   double arrived, entered, queued_tokens, link_free, mass, tick;
   int64_t queued;
-  int32_t doomed;
+  int32_t ghosts;
   Cache cache;
   double iterations, busy, resident_s, decode_s;
 } Replica;
@@ -180,6 +184,7 @@ typedef struct {
   double *enter, *last;        /* when through the front end; last token of one that was not in the last iteration */
   uint8_t *where, *flags;
   Event *events; int32_t coming, events_room;
+  Ghost *ghosts; int32_t haunting, ghosts_room, spare_ghost;
   List stranded, held_back;
   int64_t row, checked[METRICS], turn, under_way, work, stop, outage_at;
   double recomputed, late[METRICS], powers[2][POWERS];
@@ -503,6 +508,15 @@ static void leave(Sim *p, Replica *r, int32_t q) {
   r->residents--;
   p->where[q] = NOWHERE;
 }
+static void ghost_leaves(Sim *p, Replica *r, int32_t g) {
+  r->free += p->ghosts[g - p->ask.rows].blocks;
+  if (r->partial == g) {
+    r->partial = -1;
+    r->part_length = r->part_done = 0;
+  }
+  remove_from(p, &r->residing, g);
+  r->residents--;
+}
 /* Back to the queue: it will compute prompt and emitted tokens again (decode pool: they are there). */
 static void evict(Sim *p, Replica *r, int32_t q) {
   int64_t emitted = p->mark[q];
@@ -533,7 +547,7 @@ static int32_t victim(const Sim *p, const Replica *r) {
 
 static void first_token(Sim *p, Replica *r, int32_t q, double now);
 static void completed(Sim *p, Replica *r, int32_t q, double now);
-static void dropped(Sim *p, Replica *r, int32_t q);
+static void ghost_ends(Sim *p, Replica *r, int32_t g, double now);
 static double supply(Sim *p, Replica *r, int32_t q);
 
 /* The first j iterations of the run have ended: what they cost and claimed. */
@@ -572,9 +586,14 @@ static void effects(Sim *p, Replica *r) {
     append(p, &gone, q);
   }
   /* the prompts that this iteration finished stand together, the last admitted but for one that is in its middle */
-  for (int32_t q = r->finishing, z; q >= 0 && p->where[q] == FINISHING; q = z) {
+  for (int32_t q = r->finishing, z; q >= 0 && (p->where[q] == FINISHING || p->where[q] == GHOST); q = z) {
     z = p->next[q];
-    if (p->flags && p->flags[q] & DOOMED) continue;
+    if (p->where[q] == GHOST) {
+      if (!p->ghosts[q - p->ask.rows].completes) continue;
+      ghost_leaves(p, r, q);
+      append(p, &gone, q);
+      continue;
+    }
     int64_t emitted = p->mark[q], left = tokens_of(p, r, q) - emitted - 1;
     if (p->ask.gaps) {
       if (emitted > 0) p->ask.gaps[gap_bin(now - p->last[q])] += weight(p, q);
@@ -591,22 +610,18 @@ static void effects(Sim *p, Replica *r) {
   r->finishing = -1;
   r->finishing_tokens = 0;
   if (!r->pool->apart) r->tick = now;
-  if (r->doomed) /* their clients are gone */
-    for (int32_t q = r->residing.first, z; q >= 0; q = z) {
-      z = p->next[q];
-      if (!(p->flags[q] & DOOMED)) continue;
-      leave(p, r, q);
-      p->where[q] = NOWHERE;
-      append(p, &gone, q);
-    }
   for (int32_t q = gone.first, z; q >= 0; q = z) {
     z = p->next[q];
     present_by(p, r, -1);
-    if (p->flags && p->flags[q] & DOOMED) {
-      p->flags[q] &= (uint8_t)~DOOMED;
-      r->doomed--;
-      dropped(p, r, q);
-    } else completed(p, r, q, now);
+    if (q < p->ask.rows) completed(p, r, q, now);
+    else ghost_ends(p, r, q, now);
+  }
+  for (int32_t q = r->ghosts ? r->residing.first : -1, z; q >= 0; q = z) {
+    z = p->next[q];
+    if (p->where[q] != GHOST) continue;
+    ghost_leaves(p, r, q);
+    present_by(p, r, -1);
+    ghost_ends(p, r, q, now);
   }
 }
 
@@ -782,7 +797,7 @@ static void decide(Sim *p, Replica *r) {
     r->longest_then = c->e > c->g ? longest_context(p, r) : 0;
     /* arrivals change nothing while the head waits for a completion, nor while every slot is taken */
     r->open = !waits && r->residents < c->slots && budget > 0;
-    if (r->open && r->at_door.first >= 0) j = iterations_until(r, p->enter[r->at_door.first] - now, j);
+    if ((r->open || p->ask.class_of) && r->at_door.first >= 0) j = iterations_until(r, p->enter[r->at_door.first] - now, j);
     r->run = j;
     r->lasts = span(r, j);
   }
@@ -840,13 +855,10 @@ static void slots_decide(Sim *p, Replica *r, double now) {
   List finishing = {-1, -1};
   r->prompts = r->residing.first >= 0;
   for (int32_t q; budget > 0 && (q = r->residing.first) >= 0;) {
-    if (r->part_length > budget) {
-      used += whole_below(budget);
-      r->part_length -= whole_below(budget);
-      break;
-    }
-    used += r->part_length;
-    budget -= r->part_length;
+    double chunk = smaller(r->part_length, budget);
+    used += chunk;
+    budget -= chunk;
+    if ((r->part_length -= chunk) > 0) break;
     remove_from(p, &r->residing, q);
     append(p, &finishing, q);
     int32_t after = r->residing.first;
@@ -1033,8 +1045,6 @@ static double supply(Sim *p, Replica *r, int32_t q) {
 }
 /* A request leaves its replica: what it shared and nobody else runs with is kept as any prefix. */
 static void unpin(Sim *p, Replica *r, int32_t q, double now) {
-  if (!p->flags || !(p->flags[q] & PINNED)) return;
-  p->flags[q] &= (uint8_t)~PINNED;
   for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
     int32_t i = cache_find(&r->cache, ~p->ask.shared_name[z]);
     if (i < 0 || --r->cache.at[i].pins) continue;
@@ -1044,6 +1054,11 @@ static void unpin(Sim *p, Replica *r, int32_t q, double now) {
     cache_put(p, &r->cache, ~p->ask.shared_name[z], tokens, 0, now);
   }
   cache_trim(p, &r->cache, free_at(r, now));
+}
+
+static void release(Sim *p, Replica *r, int32_t q, double now) {
+  if (p->flags[q] & PINNED) unpin(p, r, q, now);
+  p->flags[q] &= (uint8_t)~PINNED;
 }
 
 /* --- what completions bring ------------------------------------------------------------------------------------------------------- */
@@ -1071,7 +1086,18 @@ static Event next_event(Sim *p) {
 }
 enum { NEXT_CALL, AGAIN, LOADED, GIVE_UP, MOVED };
 
-static void settle(Sim *p, Replica *r) { tree_set(&p->times, r->index, r->dead ? INFINITY : r->next); }
+/* When something happens at a replica next. Open arrivals: a decision due at t is made by who comes after t. */
+static void settle(Sim *p, Replica *r) {
+  double time = r->dead ? INFINITY : r->next;
+  if (!p->times.at) return;
+  if (!p->clocked && r->state == DUE) {
+    uint64_t bits;
+    memcpy(&bits, &time, sizeof bits);
+    bits++;
+    memcpy(&time, &bits, sizeof bits);
+  }
+  tree_set(&p->times, r->index, time);
+}
 static void mark_due(Sim *p, Replica *r) {
   if (!p->clocked || r->listed) return;
   r->listed = 1;
@@ -1090,6 +1116,7 @@ static void advance(Sim *p, Replica *r, double until) {
 /* A request, counted among those present, comes to a replica that has been advanced to `now`. */
 static void enqueue(Sim *p, Replica *r, int32_t q, double now) {
   double time = now;
+  if (p->ask.class_of && p->order) p->order[q] = p->turn++;
   if (r->pool->wake_s > 0) {
     time = r->entered = larger(now + (now > r->arrived + COLD_AFTER_S ? r->pool->wake_s : 0), r->entered);
     r->arrived = now;
@@ -1103,7 +1130,7 @@ static void enqueue(Sim *p, Replica *r, int32_t q, double now) {
     r->state = DUE;
     r->next = time;
     if (time <= now) mark_due(p, r);
-  } else if (r->open || (p->ask.class_of && head_of(p, r) == q)) cut(r, time);
+  } else if (r->open || p->ask.class_of) cut(r, time); /* of a class before that of the head it may be admitted where the head waits */
   settle(p, r);
 }
 
@@ -1136,9 +1163,10 @@ static void judge(Sim *p) {
   if (!(a->late[TTFT] < INFINITY || a->late[TPOT] < INFINITY || a->late[E2E] < INFINITY)) return;
   for (int32_t q = 0; q < a->rows; q++) {
     double w = weight(p, q), several = a->output[q] - 1;
-    if (!(a->first[q] - a->sent[q] <= a->limit_s[TTFT])) late[TTFT] += w;
-    if (!(a->done[q] - a->sent[q] <= a->limit_s[E2E])) late[E2E] += w;
-    if (several > 0 ? !((a->done[q] - a->first[q]) / several <= a->limit_s[TPOT]) : a->done[q] != a->done[q]) late[TPOT] += w;
+    int never = a->done[q] != a->done[q];
+    if (never || a->first[q] - a->sent[q] > a->limit_s[TTFT]) late[TTFT] += w;
+    if (never || a->done[q] - a->sent[q] > a->limit_s[E2E]) late[E2E] += w;
+    if (never || (several > 0 && (a->done[q] - a->first[q]) / several > a->limit_s[TPOT])) late[TPOT] += w;
   }
   for (int m = 0; m < METRICS; m++) p->ended |= late[m] > a->late[m];
 }
@@ -1147,8 +1175,9 @@ static void judge(Sim *p) {
 
 /* Tokens held at `now`: contexts as of the last iteration that ended, and what prompts hold. */
 static double held_at(const Replica *r, double now) {
+  if (r->pool->engine != MIXED) return r->finishing_tokens; /* no memory: what their KV takes in the end */
   double held = r->contexts + r->finishing_tokens + (r->pool->reserve ? r->part_length : r->part_done);
-  if (r->state == RUNNING && r->takes && r->pool->engine == MIXED) held += (double)r->n * (double)ended_at(r, now);
+  if (r->state == RUNNING && r->takes) held += (double)r->n * (double)ended_at(r, now);
   return held;
 }
 static double value_of(Sim *p, Gate *g, int32_t k, double now) {
@@ -1239,14 +1268,15 @@ static void first_token(Sim *p, Replica *r, int32_t q, double now) {
   (void)r;
   p->ask.first[q] = now;
   if (p->flags) p->flags[q] |= ANSWERED;
-  if (!p->watched) count_late(p, TTFT, q, !(now - p->ask.sent[q] <= p->ask.limit_s[TTFT]));
+  /* after an outage there may be another one, of a sending that is not late */
+  if (!p->watched && !p->ask.outages) count_late(p, TTFT, q, !(now - p->ask.sent[q] <= p->ask.limit_s[TTFT]));
 }
 static void completed(Sim *p, Replica *r, int32_t q, double now) {
   const Ask *a = &p->ask;
   const Pool *c = r->pool;
   p->where[q] = NOWHERE;
   if (!c->supplied && a->caches) {
-    unpin(p, r, q, now);
+    release(p, r, q, now);
     if (is_session(p, q)) { /* the last token has been sent and not been read */
       double size = a->input[q] + (double)tokens_of(p, r, q) - 1 - (p->pieces ? pieces_of(p, q) : 0);
       cache_put(p, &r->cache, a->session[q], in_blocks(size), q, now);
@@ -1262,10 +1292,53 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   p->under_way--;
   double several = a->output[q] - 1;
   if (!p->watched) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
+  if (!p->watched && a->outages) count_late(p, TTFT, q, !(a->first[q] - a->sent[q] <= a->limit_s[TTFT]));
   if (several > 0) count_late(p, TPOT, q, !((now - a->first[q]) / several <= a->limit_s[TPOT]));
   follow(p, q, now);
 }
-static void dropped(Sim *p, Replica *r, int32_t q) { unpin(p, r, q, r->next); }
+static void ghost_ends(Sim *p, Replica *r, int32_t g, double now) {
+  Ghost *ghost = p->ghosts + (g - p->ask.rows);
+  if (ghost->pinned) unpin(p, r, ghost->row, now);
+  ghost->spare = p->spare_ghost;
+  p->spare_ghost = g;
+  r->ghosts--;
+}
+/* The client of a resident is gone: a ghost takes its place until the running iteration ends. */
+static void begin_ghost(Sim *p, Replica *r, int32_t q) {
+  int32_t g = p->spare_ghost, after = p->prev[q], room = p->ghosts_room;
+  if (g < 0) {
+    int64_t size = p->ask.rows + p->haunting + 1;
+    if (!grow((void **)&p->ghosts, &room, p->haunting + 1, sizeof(Ghost))) {
+      p->failed = 1;
+      return;
+    }
+    if (room != p->ghosts_room) { /* the columns that lists run through grow with them */
+      int32_t *prev = RESIZE(p->prev, (size_t)(p->ask.rows + room) * sizeof *prev);
+      if (prev) p->prev = prev;
+      int32_t *next = RESIZE(p->next, (size_t)(p->ask.rows + room) * sizeof *next);
+      if (next) p->next = next;
+      uint8_t *where = RESIZE(p->where, (size_t)(p->ask.rows + room));
+      if (where) p->where = where;
+      if (!prev || !next || !where) {
+        p->failed = 1;
+        return;
+      }
+    }
+    p->ghosts_room = room;
+    p->haunting++;
+    g = (int32_t)size - 1;
+  } else p->spare_ghost = p->ghosts[g - p->ask.rows].spare;
+  p->ghosts[g - p->ask.rows] = (Ghost){
+    .blocks = blocks(r->pool, held_by(p, r, q)) - kept_once(p, r, q), .row = q, .pinned = (p->flags[q] & PINNED) != 0,
+    .completes = p->where[q] == FINISHING && tokens_of(p, r, q) - p->mark[q] == 1};
+  p->flags[q] &= (uint8_t)~PINNED;
+  if (r->finishing == q) r->finishing = g;
+  if (r->partial == q) r->partial = g;
+  remove_from(p, &r->residing, q);
+  insert_after(p, &r->residing, after, g);
+  p->where[g] = GHOST;
+  r->ghosts++;
+}
 
 /* Turned away or given up: once more, or never answered. */
 static void again(Sim *p, int32_t q, double now) {
@@ -1292,22 +1365,28 @@ static double load(Sim *p, Replica *r, int32_t q, double now) {
   r->link_free = larger(r->link_free, now) + tokens / p->ask.host_tokens_per_s;
   return r->link_free;
 }
+static int can_hold(const Sim *p, int32_t q) {
+  return can_ever_hold(p, p->gate, q) && (p->ask.pools < 2 || can_ever_hold(p, p->gate + 1, q));
+}
+static void turn_away(Sim *p, int32_t q, double now) {
+  p->ask.rejected[q]++;
+  again(p, q, now);
+}
 /* The gateway chooses a replica, whose door may be closed. */
 static void place(Sim *p, Gate *g, int32_t q, double now) {
   const Ask *a = &p->ask;
   int second = (int)g->pool->supplied;
   Replica *r = route(p, g, q, 4 * (uint64_t)p->ordinal[q] + 2 * (uint64_t)second, now);
   if (second) {
-    a->moved_to[q] = r->index;
+    a->moved_to[q] = (int32_t)(r - g->first);
     present_by(p, r, 1);
     r->queued++;
     enqueue(p, r, q, now);
     return;
   }
   int full = (double)r->queued >= a->max_queue || r->queued_tokens + a->input[q] > a->max_queued_tokens;
-  if ((full && r->present) || !can_ever_hold(p, g, q) || (a->pools == 2 && !can_ever_hold(p, g + 1, q))) {
-    a->rejected[q]++;
-    again(p, q, now);
+  if ((full && r->present) || !can_hold(p, q)) {
+    turn_away(p, q, now);
     return;
   }
   a->replica[q] = r->index;
@@ -1325,12 +1404,14 @@ static int has_room(const Gate *g) { return g->living && g->present.at[1].least 
 /* To the replicas, or to wait for one. */
 static void deliver(Sim *p, Gate *g, int32_t q, double now) {
   p->order[q] = p->turn++;
-  if (!g->living) {
-    p->where[q] = STRANDED;
-    append(p, &p->stranded, q);
-  } else if (g->pool->one_queue && (g->common.first >= 0 || !has_room(g))) {
+  if (g->pool->one_queue && !g->pool->supplied && !can_hold(p, q)) {
+    turn_away(p, q, now);
+  } else if (g->pool->one_queue && !has_room(g)) {
     p->where[q] = COMMON;
     insert_in_order(p, &g->common, q);
+  } else if (!g->living) {
+    p->where[q] = STRANDED;
+    append(p, &p->stranded, q);
   } else place(p, g, q, now);
 }
 static void reset(Sim *p, int32_t q) { /* the columns are of the last sending */
@@ -1340,19 +1421,22 @@ static void reset(Sim *p, int32_t q) { /* the columns are of the last sending */
   a->replica[q] = -1;
   p->mark[q] = 0;
   if (p->last) p->last[q] = NAN;
+  a->attempts[q]++;
 }
 static void send(Sim *p, int32_t q, double now) {
   reset(p, q);
   p->ask.sent[q] = now;
-  p->ask.attempts[q]++;
   p->flags[q] = 0;
+  if (p->ask.timeout_s < INFINITY) schedule(p, now + p->ask.timeout_s, GIVE_UP, q, p->tried[q]);
   deliver(p, p->gate, q, now);
-  if (p->where[q] != NOWHERE && p->ask.timeout_s < INFINITY) schedule(p, now + p->ask.timeout_s, GIVE_UP, q, p->tried[q]);
 }
 static void arrive(Sim *p, int32_t q, double now) {
   if ((double)p->under_way >= p->ask.in_flight) {
+    int32_t a = p->held_back.last; /* in order of time, then of row: times that are not negative are ordered as their bits are */
+    memcpy(p->mark + q, &now, sizeof now);
+    while (a > q && p->mark[a] == p->mark[q]) a = p->prev[a];
+    insert_after(p, &p->held_back, a, q);
     p->where[q] = HELD_BACK;
-    append(p, &p->held_back, q);
     return;
   }
   p->under_way++;
@@ -1379,15 +1463,13 @@ static void give_up(Sim *p, int32_t q, double now) {
     case STRANDED: remove_from(p, &p->stranded, q); break;
     case COMMON: remove_from(p, &p->gate->common, q); break;
     case PREFILL: case FINISHING:
-      p->flags[q] |= DOOMED;
-      r->doomed++;
-      cut(r, now);
-      if (r->state != RUNNING) { /* between two iterations it leaves at once */
-        p->flags[q] &= (uint8_t)~DOOMED;
-        r->doomed--;
+      if (r->state == RUNNING) {
+        begin_ghost(p, r, q);
+        cut(r, now);
+      } else { /* between two iterations it leaves at once */
         leave(p, r, q);
         present_by(p, r, -1);
-        unpin(p, r, q, now);
+        release(p, r, q, now);
       }
       settle(p, r);
       break;
@@ -1401,7 +1483,7 @@ static void give_up(Sim *p, int32_t q, double now) {
         r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input[q] : 0;
       }
       present_by(p, r, -1);
-      unpin(p, r, q, now);
+      release(p, r, q, now);
       if (head) cut(r, now); /* the next one may fit */
       settle(p, r);
   }
@@ -1451,12 +1533,19 @@ static void die(Sim *p, Replica *r, double now) {
   }
   List *lists[] = {&r->residing, &r->waiting, &r->evicted, &r->at_door, &r->loading};
   for (int i = 0; i < 5; i++) {
-    for (int32_t q = lists[i]->first; q >= 0; q = p->next[q]) lost[count++] = q;
+    for (int32_t q = lists[i]->first, z; q >= 0; q = z) {
+      z = p->next[q];
+      if (q < p->ask.rows) lost[count++] = q;
+      else {
+        p->ghosts[q - p->ask.rows].pinned = 0;
+        ghost_ends(p, r, q, now);
+      }
+    }
     *lists[i] = (List){-1, -1};
   }
   qsort(lost, (size_t)count, sizeof(int32_t), by_row);
   present_by(p, r, -r->present);
-  r->residents = r->ending = r->measured = r->doomed = 0;
+  r->residents = r->ending = r->measured = 0;
   r->n = r->queued = 0;
   r->contexts = r->part_done = r->part_length = r->finishing_tokens = r->queued_tokens = r->link_free = r->mass = 0;
   r->partial = r->finishing = -1;
@@ -1479,14 +1568,9 @@ static void die(Sim *p, Replica *r, double now) {
   for (int32_t i = 0; i < count; i++) {
     int32_t q = lost[i];
     double waited = p->ask.first[q] - p->ask.sent[q];
-    int gone = p->flags[q] & DOOMED;
-    p->flags[q] &= (uint8_t)~(DOOMED | PINNED);
-    if (gone) continue;
-    if (waited == waited) { /* a first token that was in time does not count any more */
-      int was_late = !(waited <= p->ask.limit_s[TTFT]);
-      if (!p->watched && was_late) p->late[TTFT] -= weight(p, q);
-      if (p->watched && !was_late && q < p->checked[TTFT]) count_late(p, TTFT, q, 1);
-    }
+    p->flags[q] &= (uint8_t)~PINNED;
+    /* a first token that was in time does not count any more */
+    if (p->watched && q < p->checked[TTFT]) count_late(p, TTFT, q, waited <= p->ask.limit_s[TTFT]);
     reset(p, q);
     p->ordinal[q]++;
     deliver(p, p->gate, q, now);
@@ -1503,6 +1587,7 @@ static void outage(Sim *p, int64_t i, double now) {
   present_by(p, r, 0);
   settle(p, r);
   count_alive(p->gate);
+  if (i + 1 < p->ask.outages && p->ask.outage_ends[i + 1] && p->ask.outage_time[i + 1] <= now) return; /* another one is back */
   List waiting = p->stranded;
   p->stranded = (List){-1, -1};
   for (int32_t q = waiting.first, z; q >= 0; q = z) {
@@ -1562,7 +1647,7 @@ EXPORT void fleetopt_close(Sim *p) {
     free(r->ends), free(r->lengths), free(r->residues), free(r->tails), free(r->cache.at), free(r->cache.buckets);
   }
   for (int i = 0; i < 2; i++) free(p->gate[i].alive), free(p->gate[i].present.at);
-  void *columns[] = {p->all, p->due, p->times.at, p->prev, p->next, p->ordinal, p->tried, p->home, p->mark, p->order, p->enter, p->last, p->where, p->flags, p->events};
+  void *columns[] = {p->all, p->due, p->times.at, p->prev, p->next, p->ordinal, p->tried, p->home, p->mark, p->order, p->enter, p->last, p->where, p->flags, p->events, p->ghosts};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) free(columns[i]);
   free(p);
 }
@@ -1602,6 +1687,7 @@ EXPORT Sim *fleetopt_open(const Ask *ask, const Pool *pools, int clocked) {
                  a->max_queued_tokens < INFINITY || a->in_flight < INFINITY);
   p->pieces = a->caches && a->shared_offset && a->session;
   p->stranded = p->held_back = (List){-1, -1};
+  p->spare_ghost = -1;
   int64_t n = a->rows;
   int wakes = a->pools && (pools[0].wake_s > 0 || (a->pools > 1 && pools[1].wake_s > 0)), whole = 1;
   whole &= (p->all = zeros(p->replicas, sizeof(Replica))) && (p->prev = zeros(n, 4)) && (p->next = zeros(n, 4));

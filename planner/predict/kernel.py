@@ -142,7 +142,7 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
             setattr(pool, name, getattr(model, name))
         if model.m == 0.0:  # without one kernel for both there is no walk through it
             pool.h_m = pool.e_m = 0.0
-        pool.apart = int(model.apart)
+        pool.apart = int(model.apart) if not supplied else 0  # no prompts, nothing apart
     else:
         durations = np.array(model, dtype=np.float64)
         pool.durations, pool.rows = durations.ctypes.data, 1.0
@@ -156,7 +156,8 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     pool.block, pool.count, pool.engine = replicas.block, replicas.count, _ENGINES[replicas.engine]
     pool.one_token, pool.supplied, pool.reserve, pool.floored = prefill, supplied, replicas.reserve, floored
     pool.candidates, pool.looks, pool.in_turn = rule.candidates or 0, _LOOKS[rule.least], rule.in_turn
-    pool.one_queue, pool.affinity = rule.one_queue, _AFFINITY[rule.affinity]
+    # what comes back to a prefix does so where prompts are computed
+    pool.one_queue, pool.affinity = rule.one_queue, 0 if supplied else _AFFINITY[rule.affinity]
     return pool, durations
 
 

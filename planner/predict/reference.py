@@ -469,7 +469,7 @@ class _Replay:
         self.sendings += 1
         cached, tokens = float(self.requests.cached_tokens[row]), prompt + output
         if self.given.engine == "slots":
-            prompt, cached = math.ceil((prompt - cached) / self.given.token_budget) + 1.0, 0.0
+            prompt, cached = 1.0 - (cached - prompt) // self.given.token_budget, 0.0
         where: dict[str, Any] = {"row": row, "rank": self.rank[row], "cached": cached, "kv_tokens": tokens}
         return Sending(self.sendings, self.now, prompt, output, **where)
 

@@ -75,11 +75,11 @@ class Slots:
     slots
         Sequences at once.
     chunk
-        Prompt tokens of an iteration, of all prompts together, first come first served; inf = one each, as prompts are then
-        counted in iterations.
+        Prompt tokens of an iteration, of all prompts together, first come first served; ``None`` = one each, as prompts are
+        then counted in iterations.
     """
 
-    def __init__(self, slots: float, chunk: float) -> None:
+    def __init__(self, slots: float, chunk: float | None) -> None:
         self.slots, self.chunk = slots, chunk
 
     def schedule(self, node: Node) -> None:
@@ -88,9 +88,9 @@ class Slots:
             node.place(request)
         while node.waiting and len(node.residents) < self.slots:
             node.admit(node.waiting.head)
-        budget = self.chunk
+        budget = math.inf if self.chunk is None else self.chunk
         for request in node.prefilling:
-            chunk = min(request.prefill_left, budget) if self.chunk < math.inf else 1
+            chunk = 1 if self.chunk is None else min(request.prefill_left, budget)
             if chunk > 0:
                 node.prefill(request, chunk)
                 budget -= chunk
@@ -133,7 +133,7 @@ class Replica(Node):
         self.shared_blocks = given.shared_prefix // given.block
         policy: Policy
         if self.slotted:
-            policy = Slots(given.slots, given.token_budget if given.engine == "slots-shared" else math.inf)
+            policy = Slots(given.slots, given.token_budget if given.engine == "slots-shared" else None)
             capacity = math.inf
         else:
             slots, budget = (1.0, math.inf) if given.engine == "prefill" else (given.slots, given.token_budget)

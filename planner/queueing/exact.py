@@ -1,4 +1,4 @@
-"""Exact waiting times of the M/G/c queues that have them: two exponential phases (up to 256 servers), and constants."""
+"""Exact waiting times of M/G/c where service is of two exponential phases, up to 256 servers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,8 @@ type_array = npt.NDArray[np.float64]
 
 # The matrices have servers + 1 rows and there are as many levels: 64 servers take 20 ms, 128 0.15 s, 256 one second.
 LIMIT_PHASE_SERVERS = 256
-# With more phases there are as many rows as `phase_states`: 45 take some 8 ms, 91 25 ms, 153 70 ms.
-LIMIT_STATES = 165
-# Steps of the table of M/PH/c that are this much finer, for waits that are short beside the longest one wanted.
-_FINE_STEPS, _FINER = 64, 16
 # 1 - utilization below which M/PH/c is not solved: its wait is wrong by some 1e-11 there over the square of this.
 LEAST_SLACK = 1e-5
-# Points of the Fourier transform of M/D/c: some 80/(1 - rho); beyond, heavy-traffic formulas are as good.
-LIMIT_DETERMINISTIC_POINTS = 1 << 17
 
 
 def _levels(servers: int, phases: TwoPhases) -> tuple[list[type_array], list[type_array], list[type_array], type_array]:

@@ -1,6 +1,6 @@
-r"""Waiting times of M/G/c from two moments: FleetOpt, Kimura, Whitt, side by side with the same arguments.
+r"""Waiting times of M/G/c from two moments: FleetOpt and Kimura, side by side with the same arguments.
 
-Read them through `planner.queueing.mgc`, which adds the methods that need the whole service law.
+Read them through `planner.queueing.mgc`.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
-from planner.simulate.tables import RequestTable
 
 from planner.autoscale.backtest import LAG_S
 from planner.autoscale.path import STEP_S, WINDOW_S
-from planner.autoscale.windows import arrivals_along
+from planner.autoscale.windows import arrivals_along, drawn_requests
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
+from planner.predict.records import Replicas, Requests
+from planner.predict.reference_replica import Replica, Sending
 from planner.simulate.plan import pair_engines, pool_engines
 
 Decide = Callable[[int, float, dict[str, float]], int]
@@ -46,24 +46,75 @@ class Scaled:
     window_s: float
 
 
-class Prefills(PrefillReplica):
-    """A prefill replica that counts as the others do."""
+class Serving:
+    """One replica that comes and goes, of the replay in Python, advanced as far as is asked for.
 
-    def __init__(self, table: RequestTable, model: Any) -> None:
-        super().__init__(table, model)
-        self.sent = 0
+    Parameters
+    ----------
+    given
+        Its limits.
+    requests
+        What is sent to it, by row.
+    decodes
+        Whether requests come with prompt and first token in memory.
+    """
+
+    def __init__(self, given: Replicas, requests: Requests, decodes: bool = False) -> None:
+        self.replica = Replica(given, False, False, decodes, None, lambda request, time: None, lambda request: None)
+        self.requests, self.decodes, self.sent = requests, decodes, 0
+
+    @property
+    def now(self) -> float:
+        """When something happens here next [s]."""
+        return min(self.replica.end, self.replica.due)
+
+    @property
+    def asleep(self) -> bool:
+        return math.isinf(self.now)
+
+    @property
+    def in_system(self) -> int:
+        return self.replica.in_system
 
     @property
     def waiting(self) -> int:
-        return max(self.in_system - 1, 0)
+        return self.in_system - len(self.replica.residents)
 
     @property
     def completed(self) -> int:
         return self.sent - self.in_system
 
-    def enqueue(self, request: int, time: float) -> None:
+    def enqueue(self, row: int, time: float) -> None:
+        prompt, output, cached = (
+            float(column[row])
+            for column in (self.requests.input_tokens, self.requests.output_tokens, self.requests.cached_tokens)
+        )
+        where: dict[str, Any] = {"row": row, "cached": cached}
+        if self.decodes:
+            prompt, where = prompt + 1.0, {"row": row, "prefilled": -1}
         self.sent += 1
-        super().enqueue(request, time)
+        self.replica.take(Sending(row, time, prompt, int(output) - self.decodes, **where), time, time)
+
+    def run(self, until: float) -> None:
+        """What happens until then, but for a decision that is due at that time."""
+        replica = self.replica
+        while True:
+            if replica.end < math.inf and replica.end <= min(until, replica.due):
+                replica.finish()
+            elif replica.due < until:
+                replica.now = replica.due
+                replica.decide()
+            else:
+                return
+
+
+def times_of(served: list[Serving], rows: int) -> tuple[Any, Any]:
+    """First and last tokens of requests by row [s]."""
+    first, last = np.full(rows, math.nan), np.full(rows, math.nan)
+    for one in served:
+        for request in one.replica.completed:
+            first[request.index], last[request.index] = request.first_token_s, request.done_s
+    return first, last
 
 
 def simulate_elastic(
@@ -73,14 +124,16 @@ def simulate_elastic(
     (pool,) = fleet.pools
     rng = np.random.Generator(np.random.PCG64(seed))
     engines = pool_engines(fleet, pool)
-    times, inputs, outputs, cached = _requests(fleet, rates, rng)
-    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
+    requests = _requests(fleet, rates, rng)
     own = Scaled(decide, first, rate_window_s)
-    paid_s = _stage(lambda: engines.build(table)[0], times, len(rates), fleet, own, startup_s, rng)
-    first_token, last = np.array(table.first), np.array(table.done)
+    served: list[Serving] = []
+    paid_s = _stage(lambda: Serving(engines.pool(1), requests), served, requests.arrival_s, len(rates), fleet, own,
+                    startup_s, rng)  # fmt: skip
+    times, steps = requests.arrival_s, np.maximum(requests.output_tokens - 1, 1)
+    first_token, last = times_of(served, requests.size)
     values = {
         "ttft_s": first_token - times + engines.api_overhead_s,
-        "tpot_s": (last - first_token) / np.maximum(outputs - 1, 1),
+        "tpot_s": (last - first_token) / steps,
         "e2e_s": last - times + engines.api_overhead_s,
     }
     return _served(fleet, values, times, len(rates), [paid_s])
@@ -92,20 +145,37 @@ def simulate_elastic_pair(
     """The same of prefill and decode replicas, each scaled by its own rule: what the first have done goes on to the others."""
     rng = np.random.Generator(np.random.PCG64(seed))
     prefill, decode = pair_engines(fleet)
-    times, inputs, outputs, cached = _requests(fleet, rates, rng)
-    table = RequestTable(inputs.tolist(), outputs.tolist(), cached.tolist())
-    paid = [_stage(lambda: Prefills(table, prefill.iteration), times, len(rates), fleet, scaled[0], startup_s, rng)]
-    first_token = np.array(table.first)
+    requests = _requests(fleet, rates, rng)
+    times, outputs = requests.arrival_s, requests.output_tokens
+    first = replace(prefill.pool(1), engine="prefill", kv_tokens=math.inf)
+    one_token = replace(requests, output_tokens=np.ones(requests.size))
+    served: list[Serving] = []
+    paid = [_stage(lambda: Serving(first, one_token), served, times, len(rates), fleet, scaled[0], startup_s, rng)]
+    first_token, _ = times_of(served, requests.size)
     moving = np.flatnonzero(outputs > 1)
-    arrives = first_token[moving] + fleet.transfer_s(inputs[moving].astype(float))
+    arrives = first_token[moving] + fleet.transfer_s(requests.input_tokens[moving])
     order = moving[np.argsort(arrives, kind="stable")]
-    after = RequestTable((inputs[order] + 1).tolist(), (outputs[order] - 1).tolist(), [SUPPLIED] * order.size)
-    one = replace(decode, replicas=1)
+    after = replace(
+        requests,
+        input_tokens=requests.input_tokens[order],
+        output_tokens=outputs[order],
+        cached_tokens=np.zeros(order.size),
+    )
+    served = []
     paid.append(
-        _stage(lambda: decode_replicas(one, after)[0], np.sort(arrives), len(rates), fleet, scaled[1], startup_s, rng)
+        _stage(
+            lambda: Serving(decode.pool(1), after, True),
+            served,
+            np.sort(arrives),
+            len(rates),
+            fleet,
+            scaled[1],
+            startup_s,
+            rng,
+        )
     )
     last = first_token.copy()
-    last[order] = np.array(after.done)
+    last[order] = times_of(served, order.size)[1]
     values = {
         "ttft_s": first_token - times + prefill.api_overhead_s,
         "tpot_s": np.where(outputs > 1, (last - first_token) / np.maximum(outputs - 1, 1), 0.0),
@@ -114,19 +184,15 @@ def simulate_elastic_pair(
     return _served(fleet, values, times, len(rates), paid)
 
 
-def _requests(fleet: Fleet, rates: Any, rng: np.random.Generator) -> tuple[Any, Any, Any, Any]:
-    """Times [s], prompts, answers and cached tokens of the requests along a path."""
-    law = fleet.pools[0].law
+def _requests(fleet: Fleet, rates: Any, rng: np.random.Generator) -> Requests:
+    """The requests along a path."""
     times = arrivals_along(rates, fleet.question.traffic.arrivals, rng)
-    rows = rng.choice(law.weight.size, size=times.size, p=law.weight / law.weight.sum())
-    inputs = np.maximum(1, np.round(law.input_tokens[rows])).astype(int)
-    outputs = np.maximum(1, np.round(law.output_tokens[rows])).astype(int)
-    cached = np.minimum(np.floor(law.cached_share[rows] * inputs), inputs - 1).astype(int)
-    return times, inputs, outputs, cached
+    return drawn_requests(fleet.pools[0].law, times, rng)
 
 
 def _stage(
-    build: Callable[[], Any],
+    build: Callable[[], Serving],
+    built: list[Serving],
     times: Any,
     steps: int,
     fleet: Fleet,
@@ -134,12 +200,13 @@ def _stage(
     startup_s: float,
     rng: np.random.Generator,
 ) -> float:
-    """Serve arrivals in order with replicas that come and go; what was paid for after the warm-up [s]."""
+    """Serve arrivals in order with replicas that come and go, all `built`; what was paid for after the warm-up [s]."""
     routing = fleet.question.routing
     counts = np.histogram(times, np.arange(steps + 1) * STEP_S)[0]
 
     def fresh(ready: float) -> list[Any]:
-        return [build(), ready]
+        built.append(build())
+        return [built[-1], ready]
 
     serving = [fresh(0.0) for _ in range(scaled.first)]
     leaving: list[list[Any]] = []

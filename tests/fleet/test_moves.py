@@ -104,7 +104,8 @@ def test_a_tighter_band_makes_a_kept_promise_surer(plan: fo.Plan) -> None:
 
 def test_no_chance_is_told_where_the_prediction_is_not_reliable() -> None:
     """Where requests wait for slots the closed form is off by more than a plan can be sized with: it says so, and who decides."""
-    doubtful = fo.plan("azure", rate=40.0, ttft=20.0, max_num_seqs=4, burst="poisson", tp=1, token_budget=2048, pools=1)
+    asked = {"ttft": 20.0, "max_num_seqs": 4, "burst": "poisson", "tp": 1, "token_budget": 2048, "pools": 1}
+    doubtful = fo.plan("azure", rate=40.0, method="closed", **asked)  # type: ignore[arg-type]
     assert doubtful.chance is None
     told = [str(w) for w in doubtful.warnings]
     assert any("no promise" in w and "--verify decides" in w for w in told)

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from planner.simulate.drive import drive
-from planner.simulate.pair import SUPPLIED, PrefillReplica, decode_replicas
-from planner.simulate.tables import RequestTable
 
 import planner as fo
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
+from planner.iteration.model import IterationModel
 from planner.monitor.prometheus import Series
+from planner.predict.records import Decoders, Replicas
+from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.simulate.plan import pair_engines, pool_engines
@@ -77,47 +77,23 @@ def exported(
     traffic = SampledTraffic(
         law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
     )
-    batch = next(traffic.batches(np.random.Generator(np.random.PCG64(seed))))
-    table = RequestTable.live()
-    table.add(0, *(x.tolist() for x in (batch.input_tokens, batch.output_tokens, batch.cached_tokens)))
-    replicas = engines.build(table)
-    owner = np.zeros(requests, dtype=int)
-    for number, one in enumerate(replicas):
-        one.enqueue = _logged(one.enqueue, owner, number)  # type: ignore[method-assign]
-    looks: list[tuple[float, list[float], list[float]]] = []
-
-    def look(now: float, sent: int) -> bool:
-        if np.isfinite(now):
-            waiting = [float(r.waiting) for r in replicas]
-            looks.append((now, [r.in_system - w for r, w in zip(replicas, waiting, strict=True)], waiting))
-        return False
-
-    drive(
-        replicas,
-        batch.times_s.tolist(),
-        engines.routing,
-        np.random.Generator(np.random.PCG64([seed, 1])),
-        look=look,
-        every=requests // 240,
-    )
-    numbers, first, done = (np.array(x) for x in table.take_complete())
-    order = np.argsort(numbers)
-    first, done = first[order] * slower, done[order] * slower
-    times = batch.times_s * slower
+    asked = traffic.sent(seed).requests
+    run = replay(asked, engines.pool())
+    first, done = run.first_s * slower, run.done_s * slower
+    times = asked.arrival_s * slower
     overhead = engines.api_overhead_s
     values = _values(
-        batch.input_tokens, batch.output_tokens, first - times + overhead, done - first, done - times + overhead
+        asked.input_tokens, asked.output_tokens, first - times + overhead, done - first, done - times + overhead
     )
     found: dict[str, list[Series]] = {}
-    looks = [(t * slower, running, waiting) for t, running, waiting in looks]
     span = _window(times, points)
-    for who, one in enumerate(replicas):
-        mine = np.flatnonzero(owner == who)
+    for who in range(engines.replicas):
+        mine = np.flatnonzero(run.replica == who)
         labels = {"instance": f"10.0.0.{who}:8000", "model_name": "m"}
-        cache = batch.input_tokens[mine], batch.cached_tokens[mine]
+        cache = asked.input_tokens[mine], asked.cached_tokens[mine]
         own = {name: (samples[mine], bounds) for name, (samples, bounds) in values.items()}
-        seen = [(t, running[who], waiting[who]) for t, running, waiting in looks]
-        _export(found, labels, span, done[mine], cache, own, seen, one.preemptions)
+        seen = _looks(span, times[mine], run.admitted_s[mine] * slower, done[mine])
+        _export(found, labels, span, done[mine], cache, own, seen, int(run.preempted[mine].sum()))
     return found
 
 
@@ -147,67 +123,54 @@ def exported_pair(
     traffic = SampledTraffic(
         law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
     )
-    batch = next(traffic.batches(np.random.Generator(np.random.PCG64(seed))))
-    router = np.random.Generator(np.random.PCG64([seed, 1]))
-    lists = [x.tolist() for x in (batch.input_tokens, batch.output_tokens, batch.cached_tokens)]
-    span = _window(batch.times_s, points)
+    asked = traffic.sent(seed).requests
+    times, inputs, outputs, cached = asked.arrival_s, asked.input_tokens, asked.output_tokens, asked.cached_tokens
+    span = _window(times, points)
     found: dict[str, list[Series]] = {}
 
-    def run(replicas: list[Any], at: Any, slower: float) -> tuple[Any, list[tuple[float, list[float], list[float]]]]:
-        owner = np.zeros(requests, dtype=int)
-        for number, one in enumerate(replicas):
-            one.enqueue = _logged(one.enqueue, owner, number)
-        looks: list[tuple[float, list[float], list[float]]] = []
-
-        def look(now: float, sent: int) -> bool:
-            if np.isfinite(now):
-                waiting = [float(getattr(r, "waiting", max(r.in_system - 1, 0))) for r in replicas]
-                looks.append((now * slower, [r.in_system - w for r, w in zip(replicas, waiting, strict=True)], waiting))
-            return False
-
-        drive(replicas, (at / slower).tolist(), prefill.routing, router, look=look, every=requests // 240)
-        return owner, looks
-
-    def export(name: str, count: int, owner: Any, at: Any, ended: Any, values: Any, looks: Any) -> None:
-        for who in range(count):
+    def export(
+        name: str, engines: Replicas, owner: Any, at: Any, began: Any, ended: Any, own_cached: Any, values: Any
+    ) -> None:
+        for who in range(engines.count):
             mine = np.flatnonzero(owner == who)
             labels = {"pod": f"fleetopt-{name}-5d9c-{who}", "model_name": "m"}
-            cache = batch.input_tokens[mine], batch.cached_tokens[mine] if name == "prefill" else 0 * mine
             own = {metric: (samples[mine], bounds) for metric, (samples, bounds) in values.items()}
-            _export(found, labels, span, ended[mine], cache, own, [(t, r[who], w[who]) for t, r, w in looks], 0)
+            seen = _looks(span, at[mine], began[mine], ended[mine])
+            _export(found, labels, span, ended[mine], (inputs[mine], own_cached[mine]), own, seen, 0)
 
-    table = RequestTable(*lists)
-    nodes = [PrefillReplica(table, prefill.iteration) for _ in range(prefill.replicas - lost_prefill)]  # type: ignore[arg-type]
-    owner, looks = run(nodes, batch.times_s, slower_prefill)
-    first = np.array(table.first) * slower_prefill
-    new = batch.input_tokens - batch.cached_tokens
-    alone = prefill.iteration.time(0.0, 0.0, new, new * (batch.cached_tokens + 0.5 * (new + 1.0)))  # type: ignore[union-attr]
-    ttft = first - batch.times_s + prefill.api_overhead_s
-    values = _values(batch.input_tokens, np.ones(requests), ttft, np.zeros(requests), ttft)
+    nodes = replace(prefill.pool(prefill.replicas - lost_prefill), engine="prefill", kv_tokens=np.inf)
+    run = replay(replace(asked, arrival_s=times / slower_prefill), nodes)
+    first = run.first_s * slower_prefill
+    new = inputs - cached
+    alone = prefill.iteration.time(0.0, 0.0, new, new * (cached + 0.5 * (new + 1.0)))  # type: ignore[union-attr]
+    ttft = first - times + prefill.api_overhead_s
+    values = _values(inputs, np.ones(requests), ttft, np.zeros(requests), ttft)
     values["vllm:request_prefill_time_seconds"] = (slower_prefill * alone, SECONDS)
-    export("prefill", len(nodes), owner, batch.times_s, first, values, looks)
+    export("prefill", nodes, run.replica, times, run.admitted_s * slower_prefill, first, cached, values)
 
-    moves = fleet.transfer_s(batch.input_tokens.astype(float))
-    arrives = first + moves
-    order = np.argsort(arrives, kind="stable")
-    table = RequestTable(
-        (batch.input_tokens[order] + 1).tolist(),
-        np.maximum(batch.output_tokens[order] - 1, 1).tolist(),
-        [SUPPLIED] * requests,
+    # decode engines by themselves: what comes to them, each with its first token
+    arrives = first + fleet.transfer_s(inputs)
+    steps = np.maximum(outputs - 1.0, 1.0)
+    engines = decode.pool(decode.replicas - lost_decode)
+    begin = float(arrives.min())
+    comes = replace(asked, arrival_s=np.zeros(requests), output_tokens=steps + 1.0)
+    at_once = Replicas(1, IterationModel(t0=0.0), engine="prefill")
+    run = replay(comes, at_once, decoders=Decoders(engines, (arrives - begin) / slower_decode))
+    done = run.done_s * slower_decode + begin
+    # the first iteration of its own is over
+    began = done - (done - arrives) * (steps - 1.0) / steps
+    values = _values(inputs, steps, began - arrives, done - arrives, done - arrives)
+    export(
+        "decode", engines, run.decode_replica - run.decode_replica.min(), arrives, arrives, done, 0.0 * cached, values
     )
-    engines = decode_replicas(replace(decode, replicas=decode.replicas - lost_decode), table)
-    owner, looks = run(engines, arrives[order], slower_decode)
-    began, done = (np.array(x) * slower_decode for x in (table.first, table.done))
-    values = _values(
-        batch.input_tokens[order],
-        batch.output_tokens[order],
-        began - arrives[order],
-        done - arrives[order],
-        done - arrives[order],
-    )
-    batch = replace(batch, input_tokens=batch.input_tokens[order], cached_tokens=0 * batch.cached_tokens)
-    export("decode", len(engines), owner, arrives[order], done, values, looks)
     return found
+
+
+def _looks(span: Any, came: Any, began: Any, ended: Any) -> list[tuple[float, float, float]]:
+    """(time [s], running, waiting) on a replica, four times in each gap between scrapes."""
+    at = np.linspace(span[0], span[-1], 4 * span.size)
+    here, in_batch, gone = (np.searchsorted(np.sort(x), at, side="right") for x in (came, began, ended))
+    return list(zip(at.tolist(), (in_batch - gone).tolist(), (here - in_batch).tolist(), strict=True))
 
 
 def _values(inputs: Any, outputs: Any, ttft: Any, decoding: Any, e2e: Any) -> dict[str, tuple[Any, tuple[float, ...]]]:
@@ -260,11 +223,3 @@ def _export(
     moments, running, waiting = zip(*kept, strict=True)
     add("vllm:num_requests_running", moments, running)
     add("vllm:num_requests_waiting", moments, waiting)
-
-
-def _logged(enqueue: Any, owner: Any, number: int) -> Any:
-    def taken(request: int, time: float) -> None:
-        owner[request] = number
-        enqueue(request, time)
-
-    return taken

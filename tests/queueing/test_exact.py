@@ -1,64 +1,64 @@
-"""Exact waits: M/D/c against its Markov chain and Pollaczek-Khinchine, M/PH/c against closed forms."""
+"""Exact waits of M/PH/c with two phases: against another solution of the same queues, and against closed forms."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.queueing.erlang import erlang_c
-from planner.queueing.exact import delayed_wait, deterministic_wait, phase_type_wait
+from planner.queueing.exact import delayed_wait, phase_type_wait
 from planner.queueing.service import TwoPhases
 
-
-def chain_of_constant_service(load: float, servers: int, size: int) -> np.ndarray:
-    """P(N <= n) of M/D/c from N' = (N - c)^+ + A iterated to rest."""
-    arrivals = np.exp(np.arange(size) * np.log(load) - load - np.cumsum(np.log(np.maximum(np.arange(size), 1))))
-    law = np.zeros(size)
-    law[0] = 1.0
-    for _ in range(20_000):
-        left = np.concatenate([[law[: servers + 1].sum()], law[servers + 1 :], np.zeros(servers)])
-        new = np.convolve(left, arrivals)[:size]
-        new /= new.sum()
-        if np.abs(new - law).max() < 1e-16:
-            break
-        law = new
-    return np.cumsum(law)
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "mph_c.json"
 
 
-@pytest.mark.parametrize("servers, utilization", [(2, 0.5), (3, 0.8), (10, 0.85), (40, 0.9)])
-def test_constant_service_against_its_chain(servers, utilization):
-    load = servers * utilization
-    below = chain_of_constant_service(load, servers, 600)
-    p_wait, mean, _ = deterministic_wait(load, servers)
-    # an arrival sees N >= c; Little: E[(N - c)^+] = lambda E[W]
-    assert p_wait == pytest.approx(1 - below[servers - 1], rel=1e-9)
-    queue = (1 - below[servers:]).sum()
-    assert mean == pytest.approx(queue / load, rel=1e-9)
+def test_two_phases_against_the_independent_solution():
+    """Also Erlang's and Coxian laws, whose first phase leads to the second."""
+    seen = 0
+    for row in json.loads(GOLDEN.read_text(encoding="utf-8")):
+        service, c, mean = row["service"], row["servers"], row["mean"]
+        if len(service["rates"]) != 2:
+            continue
+        (first, _), (rate_1, rate_2), onward = service["start"], service["rates"], service["routes"][0][1]
+        phases = TwoPhases(first, rate_1 * mean, rate_2 * mean, onward)
+        level, waits = np.array([float(q) for q in row["quantiles"]]), np.array(list(row["quantiles"].values()))
+        p_wait, mean_wait, found = phase_type_wait(row["utilization"] * c, c, phases, level)
+        assert p_wait == pytest.approx(row["p_wait"], rel=1e-9)
+        assert mean * mean_wait == pytest.approx(row["mean_wait"], rel=1e-9)
+        assert mean * found == pytest.approx(waits, rel=1e-7, abs=1e-9)
+        delayed = waits > 0.0
+        interpolated = delayed_wait(row["utilization"], c, phases, (1.0 - level[delayed]) / p_wait)
+        assert mean * interpolated == pytest.approx(waits[delayed], rel=0.01)
+        seen += 1
+    assert seen > 200
 
 
-def test_one_constant_server_is_pollaczek_khinchine():
-    for load in (0.01, 0.3, 0.9, 0.999):
-        p_wait, mean, _ = deterministic_wait(load, 1)
-        assert p_wait == pytest.approx(load, rel=1e-9)
-        assert mean == pytest.approx(load / (2 * (1 - load)), rel=1e-8)
+def test_two_phases_on_the_shared_exact_queues(shared_data):
+    queues: dict[tuple[float, ...], list[dict]] = {}
+    for row in json.loads((shared_data / "queueing" / "truth.json").read_text(encoding="utf-8"))["exact_mh2c"]:
+        if row["c"] <= 64:
+            queues.setdefault((row["c"], row["rho"], *(row["service"][n] for n in ("p", "mean1", "mean2"))), []).append(
+                row
+            )
+    assert len(queues) > 50
+    for (c, rho, p, *means), rows in queues.items():
+        mean = p * means[0] + (1.0 - p) * means[1]
+        phases = TwoPhases(p, mean / means[0], mean / means[1])
+        p_wait, mean_wait, waits = phase_type_wait(rho * c, c, phases, [row["percentile"] for row in rows])
+        for row, wait in zip(rows, waits, strict=True):
+            assert p_wait == pytest.approx(row["p_wait"], rel=1e-8)
+            assert mean * mean_wait == pytest.approx(row["mean_wait"], rel=1e-8)
+            # read off a grid of times
+            assert mean * wait == pytest.approx(row["value"], rel=3e-3)
 
 
-def test_constant_service_quantiles_integrate_to_the_mean_and_are_ordered():
-    q = 1 - np.geomspace(1, 1e-10, 4001)
-    _, mean, waits = deterministic_wait(5.1, 6, q)
-    assert (np.diff(waits) >= 0).all()
-    area = ((waits[1:] + waits[:-1]) / 2 * np.diff(q)).sum()
-    assert mean == pytest.approx(area, rel=1e-4)
-
-
-def test_constant_service_near_saturation_and_nearly_idle():
-    assert deterministic_wait(1 - 1e-7, 1) is None
-    assert phase_type_wait(4 * (1 - 1e-7), 4, TwoPhases(1.0, 1.0, 1.0)) is None
-    p_wait, mean, waits = deterministic_wait(1e-9, 5, [0.5, 0.999])
-    assert 0 <= p_wait < 1e-12 and 0 <= mean < 1e-12 and waits.tolist() == [0.0, 0.0]
-    # many servers: never more than M/M/c
-    p_wait, mean, _ = deterministic_wait(1980.0, 2000)
-    assert 0 < p_wait < erlang_c(2000, 1980.0) and 0 < mean < erlang_c(2000, 1980.0) / 20
+def test_next_to_saturation_there_is_no_solution():
+    almost = 1.0 - 1e-7
+    assert phase_type_wait(4 * almost, 4, TwoPhases(1.0, 1.0, 1.0)) is None
+    assert delayed_wait(almost, 4, TwoPhases(1.0, 1.0, 1.0), [0.5]) is None
 
 
 @pytest.mark.parametrize("servers", [1, 2, 9, 60])
@@ -82,8 +82,6 @@ def test_one_server_of_two_phases_is_pollaczek_khinchine():
 
 
 @pytest.mark.parametrize("function, name, arguments", [
-    (deterministic_wait, "servers", (0.5, 0)), (deterministic_wait, "servers", (0.5, 1.5)),
-    (deterministic_wait, "arrival_rate", (2.0, 2)), (deterministic_wait, "arrival_rate", (np.nan, 2)),
     (delayed_wait, "load", (1.0, 2, TwoPhases(1.0, 1.0, 1.0), [0.5])),
     (delayed_wait, "servers", (0.5, 1000, TwoPhases(1.0, 1.0, 1.0), [0.5])),
     (phase_type_wait, "servers", (0.5, 1000, TwoPhases(1.0, 1.0, 1.0))),

@@ -74,12 +74,6 @@ QUICK: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def short_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer arrivals stand for the bursts: what is compared is who asks, not how well the answer is known."""
-    monkeypatch.setattr("planner.queueing.bursts.ARRIVALS", 1 << 10)
-
-
 @pytest.fixture(scope="module")
 def traffic() -> fo.Workload:
     """A handful of lengths, so that many fleets are sized in little time."""

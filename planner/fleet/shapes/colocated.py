@@ -332,7 +332,7 @@ class Colocated(Fleet):
         return Remark(code, {"extra": needed - total, "replicas": needed, "calm": total})
 
     def _in_closed_form(self) -> Remark | None:
-        """How many replicas the closed form would buy, which shares nothing with the replay: Poisson arrivals, random routing.
+        """How many replicas the closed form would buy, which shares nothing with the replay.
 
         ``None`` where it knows no such pools, or is the method asked for.
         """
