@@ -269,7 +269,12 @@ def _together(
 ) -> Iterator[str]:
     """What cannot be had together."""
     if replicas.engine.startswith("slots"):
-        given: dict[str, object] = {"clients": clients, "a cache": cache, "decode replicas": decoders, "outages": outages or None}
+        given: dict[str, object] = {
+            "clients": clients,
+            "a cache": cache,
+            "decode replicas": decoders,
+            "outages": outages or None,
+        }
         given |= {"priorities": requests.priority, "calls that follow others": requests.following}
         for name, value in given.items():
             if value is not None:

@@ -115,7 +115,8 @@ class _Gateway:
     """
 
     def __init__(self, replicas: list[Replica], given: Replicas, keys: list[int], first_draw: int) -> None:
-        self.replicas, self.slots, self.rule = replicas, given.slots, find_routing(given.routing)
+        self.replicas, self.rule = replicas, find_routing(given.routing)
+        self.slots = 1 if given.engine == "prefill" else given.slots
         self.keys, self.first_draw = keys, first_draw
         self.sent = 0
         self.waiting: list[tuple[int, int, Sending]] = []  # in one queue for all: (class, number, request)
@@ -469,7 +470,7 @@ class _Replay:
         self.sendings += 1
         cached, tokens = float(self.requests.cached_tokens[row]), prompt + output
         if self.given.engine == "slots":
-            prompt, cached = math.ceil((prompt - cached) / self.given.token_budget) + 1.0, 0.0
+            prompt, cached = 1.0 - (cached - prompt) // self.given.token_budget, 0.0
         where: dict[str, Any] = {"row": row, "rank": self.rank[row], "cached": cached, "kv_tokens": tokens}
         return Sending(self.sendings, self.now, prompt, output, **where)
 
