@@ -14,11 +14,12 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import FleetOptError
+from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.library import load
 from planner.predict.records import (
     GAP_BINS,
+    GOLDEN,
     Clients,
     Decoders,
     Floats,
@@ -31,8 +32,8 @@ from planner.predict.records import (
 )
 from planner.routing import find_routing
 
-WORK = 50_000
-"""Arrivals and decisions of one call, some 10 to 50 ms: how long a replay goes on after it was told to stop."""
+WORK = 20_000
+"""Arrivals and decisions of one call, some 5 ms: how long a replay goes on after it was told to stop."""
 
 _DOUBLE, _WHOLE, _ARRAY = ctypes.c_double, ctypes.c_int64, ctypes.c_void_p
 _MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
@@ -83,12 +84,12 @@ def replay(
     gaps: bool = False,
     stop: threading.Event | None = None,
 ) -> Run:
-    """Requests taken one by one through replicas: what became of each.
+    """Requests taken one by one through replicas: what became of each. Arguments are not checked, see :mod:`planner.predict.run`.
 
     Parameters
     ----------
     requests, replicas, clients, cache, decoders, outages, limits
-        See :mod:`planner.predict.records`.
+        See :mod:`planner.predict.records`; a limit that is broken ends the replay.
     gaps
         Whether the gaps between tokens are counted.
     stop
@@ -121,6 +122,72 @@ def replay(
     return run
 
 
+def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
+    """Shifted copies of arrivals laid over each other, each turned over at the end of the span.
+
+    Parameters
+    ----------
+    times_s
+        Arrivals in order, in [0, `span_s`) [s], shape (rows,).
+    shifts_s
+        How far each copy is moved, in [0, `span_s`) [s], shape (copies,).
+    span_s
+        The span [s].
+
+    Returns
+    -------
+    tuple
+        Times in order [s], their rows and their copies, shape (rows * copies,); of equal times the first copy comes first.
+
+    Raises
+    ------
+    FleetOptError
+        There is not enough memory.
+    InputError
+        Times or shifts lie outside the span, or times are not in order.
+
+    Examples
+    --------
+    >>> times, rows, copies = merge(np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.5]), 4.0)
+    >>> times.tolist(), rows.tolist(), copies.tolist()
+    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [0, 0, 1, 1, 0, 1])
+    """
+    times, shifts = (np.ascontiguousarray(x + 0.0, dtype=np.float64) for x in (times_s, shifts_s))  # no -0
+    inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times, shifts)]
+    if not all(inside) or np.any(np.diff(times) < 0.0):
+        raise InputError("times and shifts must lie in [0, span), and times in order")
+    size = times.size * shifts.size
+    out, rows, copies = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
+    pointers = (x.ctypes.data for x in (out, rows, copies))
+    if not _library().fleetopt_merge(
+        times.ctypes.data, times.size, shifts.ctypes.data, shifts.size, span_s, *pointers
+    ):
+        raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
+    return out, rows, copies
+
+
+def keys(rows: NDArray[np.integer], copies: NDArray[np.integer], seed: int) -> NDArray[np.uint64]:
+    """Identities of requests by row, copy and seed, for :func:`planner.predict.records.uniform`: splitmix64 of the three.
+
+    >>> keys(np.array([0, 0, 1]), np.array([0, 1, 0]), 1).tolist()
+    [12793040940332582595, 6301985355436268297, 7806873273932414515]
+    """
+    first = mixed(np.array([seed], dtype=np.int64).astype(np.uint64))
+    return mixed(mixed(first ^ copies.astype(np.uint64)) ^ rows.astype(np.uint64))
+
+
+def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One step of splitmix64 from each state.
+
+    >>> mixed(np.zeros(1, dtype=np.uint64)).tolist()
+    [16294208416658607535]
+    """
+    z = z + np.uint64(GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
 def _library() -> ctypes.CDLL:
     """The library, its functions declared."""
     library = load()
@@ -129,6 +196,7 @@ def _library() -> ctypes.CDLL:
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
+    library.fleetopt_merge.argtypes = [_ARRAY, _WHOLE, _ARRAY, _WHOLE, _DOUBLE, _ARRAY, _ARRAY, _ARRAY]
     return library
 
 
@@ -173,8 +241,9 @@ def _asked(
 ) -> tuple[Run, _Ask, ctypes.Array[_Pool], dict[str, NDArray[np.generic]]]:
     """The answer to be filled, the question as kernel.c has it, and the arrays it points to."""
     n, r, pools = requests.size, requests, [replicas] + ([decoders.replicas] if decoders else [])
-    whole = not np.any(r.input_tokens % 1.0)
-    given = [_pool(p, whole and _rows(p) != 1.0, p is not replicas) for p in pools]
+    # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
+    floored = [_rows(p) != 1.0 and not np.any(r.input_tokens % 1.0) for p in pools]
+    given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
     rules, ask, kept = clients or Clients(), _Ask(), {}
 
     def columns(kind: type[np.generic], fill: float, *names: str) -> list[NDArray[np.generic]]:
@@ -232,13 +301,8 @@ def _asked(
         if name in dict(_Ask._fields_) and (by_clock or column.strides != (0,)):
             kept[name] = column = np.ascontiguousarray(column)
             setattr(ask, name, column.ctypes.data)
-    ask.rows, ask.pools, ask.outages, ask.retries, ask.caches = (
-        n,
-        len(pools),
-        len(events),
-        rules.retries,
-        cache is not None,
-    )
+    ask.rows, ask.pools, ask.outages, ask.caches = n, len(pools), len(events), cache is not None
+    ask.retries = rules.retries
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
         setattr(ask, name, getattr(rules, name))
     if cache is not None:
