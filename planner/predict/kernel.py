@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,9 @@ class _Ask(ctypes.Structure):
         *((n, _ARRAY) for n in ("given_up", "moved_to", "found", "host", "moved", "iterations", "busy", "resident")),
         *((n, _ARRAY) for n in ("decode", "gaps", "totals")),
     ]
+
+
+_ARRAYS = {field[0] for field in _Ask._fields_ if field[1] is _ARRAY}
 
 
 def replay(
@@ -159,9 +163,7 @@ def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDA
     size = times.size * shifts.size
     out, rows, copies = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
     pointers = (x.ctypes.data for x in (out, rows, copies))
-    if not _library().fleetopt_merge(
-        times.ctypes.data, times.size, shifts.ctypes.data, shifts.size, span_s, *pointers
-    ):
+    if not _library().fleetopt_merge(times.ctypes.data, times.size, shifts.ctypes.data, shifts.size, span_s, *pointers):
         raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
     return out, rows, copies
 
@@ -238,18 +240,18 @@ def _asked(
     outages: Sequence[Outage],
     limits: Sequence[Limit],
     gaps: bool,
-) -> tuple[Run, _Ask, ctypes.Array[_Pool], dict[str, NDArray[np.generic]]]:
+) -> tuple[Run, _Ask, ctypes.Array[_Pool], dict[str, Any]]:
     """The answer to be filled, the question as kernel.c has it, and the arrays it points to."""
     n, r, pools = requests.size, requests, [replicas] + ([decoders.replicas] if decoders else [])
     # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
     floored = [_rows(p) != 1.0 and not np.any(r.input_tokens % 1.0) for p in pools]
     given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
-    rules, ask, kept = clients or Clients(), _Ask(), {}
+    rules, ask = clients or Clients(), _Ask()
+    kept: dict[str, Any] = {}
 
-    def columns(kind: type[np.generic], fill: float, *names: str) -> list[NDArray[np.generic]]:
+    def columns(kind: type[np.generic], fill: float, *names: str) -> None:
         for name in names:
             kept[name] = np.full(n, fill, dtype=kind)
-        return [kept[name] for name in names]
 
     columns(np.float64, math.nan, "admitted", "first", "done")
     columns(np.int32, 0, "preempted", "rejected")
@@ -272,10 +274,24 @@ def _asked(
     if gaps:
         kept["gaps"] = np.zeros(GAP_BINS)
     run = Run(
-        *(kept[k] for k in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),  # type: ignore[arg-type]
-        *(kept[k] for k in ("given_up", "found", "host", "moved", "moved_to", "iterations", "busy", "resident")),  # type: ignore[arg-type]
-        kept["decode"],  # type: ignore[arg-type]
-        gaps=kept.get("gaps"),  # type: ignore[arg-type]
+        sent_s=kept["sent"],
+        admitted_s=kept["admitted"],
+        first_s=kept["first"],
+        done_s=kept["done"],
+        replica=kept["replica"],
+        preempted=kept["preempted"],
+        attempts=kept["attempts"],
+        rejected=kept["rejected"],
+        given_up=kept["given_up"],
+        found_tokens=kept["found"],
+        host_tokens=kept["host"],
+        moved_s=kept["moved"],
+        decode_replica=kept["moved_to"],
+        iterations=kept["iterations"],
+        busy_s=kept["busy"],
+        resident_s=kept["resident"],
+        decode_s=kept["decode"],
+        gaps=kept.get("gaps"),
     )
     kept.update(arrival=r.arrival_s, input=r.input_tokens, output=r.output_tokens, cached=r.cached_tokens, key=r.key)
     if r.priority is not None:
@@ -285,7 +301,7 @@ def _asked(
     if r.session is not None:
         names, number = np.unique(r.session, return_inverse=True)
         kept["session"], ask.sessions = (number - (names[0] < 0)).astype(np.int32), names.size
-    optional = {"weight": r.weight, "gap_s": r.gap_s, "repeated": r.repeated_tokens}
+    optional: dict[str, Any] = {"weight": r.weight, "gap_s": r.gap_s, "repeated": r.repeated_tokens}
     optional |= {"shared_offset": r.shared_offset, "shared_name": r.shared_name, "shared_tokens": r.shared_tokens}
     optional |= {"transfer_s": decoders.transfer_s if decoders else None}
     kept.update({name: column for name, column in optional.items() if column is not None})
@@ -298,7 +314,7 @@ def _asked(
     kept["outage_replica"] = np.array([e[3] for e in events], dtype=np.int64)
     kept.update({f"durations {i}": d for i, (_, d) in enumerate(given) if d is not None})
     for name, column in kept.items():
-        if name in dict(_Ask._fields_) and (by_clock or column.strides != (0,)):
+        if name in _ARRAYS and (by_clock or column.strides != (0,)):
             kept[name] = column = np.ascontiguousarray(column)
             setattr(ask, name, column.ctypes.data)
     ask.rows, ask.pools, ask.outages, ask.caches = n, len(pools), len(events), cache is not None
@@ -309,8 +325,8 @@ def _asked(
         ask.host_tokens, ask.host_tokens_per_s, ask.ttl_s = cache.host_tokens, cache.host_tokens_per_s, cache.ttl_s
     ask.limit_s[:], ask.late[:] = [math.inf] * 3, [math.inf] * 3
     for limit in limits:
-        number = _METRICS.index(limit.metric)
-        ask.limit_s[number], ask.late[number] = limit.limit_s, limit.late
+        which = _METRICS.index(limit.metric)
+        ask.limit_s[which], ask.late[which] = limit.limit_s, limit.late
     return run, ask, (_Pool * len(pools))(*(pool for pool, _ in given)), kept
 
 
