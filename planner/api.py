@@ -409,9 +409,10 @@ def plan(
 
         found = with_compression(found, question, loaded, progress)
     if seconds > 0.0:
-        from planner.advice.choices import choices_of
+        from planner.advice.choices import choices_of, with_formula
 
         found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
+        found = with_formula(found, question, loaded)
     chosen = tuple(_chosen(question, told))
     steps: tuple[Remark, ...] = ()
     if current is not None:
@@ -1215,8 +1216,8 @@ def growth(
     >>> import planner as fo
     >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
     >>> g = fo.growth(p, "10%", lead_time="60d", months=3, start="2027-01-01")
-    >>> [(m.starts, m.order_by) for m in g.months][2]
-    ('2027-03-01', '2026-12-31')
+    >>> [(m.starts, m.order_by) for m in g.months][1]
+    ('2027-02-01', '2026-12-03')
     """
     import datetime
 

@@ -175,11 +175,11 @@ def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Plan:
     except InfeasibleError:
         if isinstance(without, InfeasibleError):
             raise
-        return _noted(without, Remark("host_memory_fails", {"gib": question.engines.offload_gib}))
+        return noted(without, Remark("host_memory_fails", {"gib": question.engines.offload_gib}))
     if isinstance(without, InfeasibleError) or without.cost_usd_per_hour >= chosen.cost_usd_per_hour * (1.0 - 1e-9):
         return chosen
     costs = {"with_usd_per_hour": chosen.cost_usd_per_hour, "usd_per_hour": without.cost_usd_per_hour}
-    return _noted(without, Remark("host_memory_loses", {"gib": question.engines.offload_gib, **costs}))
+    return noted(without, Remark("host_memory_loses", {"gib": question.engines.offload_gib, **costs}))
 
 
 def _as_asked(question: CompiledQuestion) -> Plan:
@@ -188,7 +188,7 @@ def _as_asked(question: CompiledQuestion) -> Plan:
     return assemble(question, find_shape(shape).solve(question), shape)
 
 
-def _noted(plan: Plan, note: Remark) -> Plan:
+def noted(plan: Plan, note: Remark) -> Plan:
     """The plan with one note more."""
     notes = (*plan.remarks["notes"], note)
     return replace(plan, notes=(*plan.notes, str(note)), remarks={**plan.remarks, "notes": notes})
@@ -229,7 +229,7 @@ def _cheapest_routing(question: CompiledQuestion) -> Plan:
         "routing_chosen",
         {"routing": best, "others": "; ".join(others) or "no other keeps the promises", "costs": costs},
     )
-    return _noted(chosen, note)
+    return noted(chosen, note)
 
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:

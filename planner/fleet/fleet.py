@@ -133,6 +133,10 @@ class Fleet:
         """The same engines where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where alike."""
         return None
 
+    def in_closed_form(self) -> Remark | None:
+        """How many replicas a formula would buy; ``None`` where there is none for this shape."""
+        return None
+
     def summary(self) -> Iterator[str]:
         """Lines of the explanation about the pools together."""
         yield from ()

@@ -56,14 +56,6 @@ class Together:
         found = {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": e2e}
         return cls({name: _depth(values, weight) for name, values in found.items()}, weight)
 
-    def beside(self, other: Together, part: float) -> Together:
-        """These requests and others, which count for `part` of the whole [1]."""
-        depth = {name: np.concatenate((values, other.depth[name])) for name, values in self.depth.items()}
-        weight = np.concatenate(
-            ((1.0 - part) / self.weight.sum() * self.weight, part / other.weight.sum() * other.weight)
-        )
-        return Together(depth, weight, self.known and other.known)
-
 
 def _depth(values: FloatArray, weight: FloatArray) -> FloatArray:
     """-log(1 - rank) of every value among those that are numbers, -1 for the others."""

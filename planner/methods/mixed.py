@@ -19,7 +19,7 @@ class Mixed(Method):
         "prefill and decode under a token budget, as their engine runs them (vLLM, SGLang, TensorRT-LLM)",
     )
     shares_budget = True
-    effort = 4
+    effort = 2
 
     def pool(
         self,

@@ -164,6 +164,9 @@ class ReplayPool(PoolModel):
         if key not in self._kept:
             played = self._play(arrival_rate_per_s, replicas, most, None, promises)
             kept = played.run.ended_early < 0 and self._holds(played, promises)
+            if kept:
+                # it went to its end: what is asked next is often what it tells
+                self.traffic.fleet.played = (self, arrival_rate_per_s, replicas, most, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -277,7 +280,11 @@ class ReplayPool(PoolModel):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
-            self._known[key] = self._told(self._play(rate, replicas, most, draw, ()), quantiles)
+            *last, played = self.traffic.fleet.played or (None,)
+            if draw is not None or last[:1] != [self] or last[1:] != [rate, replicas, most]:
+                played = self._play(rate, replicas, most, draw, ())
+            assert isinstance(played, Played)
+            self._known[key] = self._told(played, quantiles)
         return self._known[key]
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:

@@ -115,7 +115,8 @@ class _Gateway:
     """
 
     def __init__(self, replicas: list[Replica], given: Replicas, keys: list[int], first_draw: int) -> None:
-        self.replicas, self.slots, self.rule = replicas, given.slots, find_routing(given.routing)
+        self.replicas, self.rule = replicas, find_routing(given.routing)
+        self.slots = 1 if given.engine == "prefill" else given.slots
         self.keys, self.first_draw = keys, first_draw
         self.sent = 0
         self.waiting: list[tuple[int, int, Sending]] = []  # in one queue for all: (class, number, request)

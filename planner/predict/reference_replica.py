@@ -203,22 +203,22 @@ class Replica(Node):
         return super().fits(request, slots)
 
     def admit(self, request: Request, tokens: float | None = None) -> None:
-        """A request is given its memory; the first time the cache says what it supplies."""
+        """A request is given its memory; the cache says what it supplies."""
         assert isinstance(request, Sending)
-        if not request.evictions:
+        if math.isnan(request.admitted_s):
             self.new -= 1
             self.new_tokens -= request.input_tokens
             request.admitted_s = self.now
-            if self.cache is not None and self.cache.knows(request.row):
-                # the claims of this iteration's decodes are not yet taken from the cache
-                free = self.capacity - self.held + len(self.batch.decodes)
-                request.pinned = self.cache.pieces(request.row)
-                request.cached = request.found = self.cache.admit(request.row, free, self.now)
-                request.from_host = min(request.from_host, request.found)
-                if self.cache.shares:
-                    shared = sum(tokens for _, tokens in request.pinned)
-                    self.held += shared - request.kept_once
-                    request.kept_once = shared
+        if self.cache is not None and self.cache.knows(request.row):
+            # the claims of this iteration's decodes are not yet taken from the cache
+            free = self.capacity - self.held + len(self.batch.decodes)
+            request.pinned = self.cache.pieces(request.row)
+            request.cached = request.found = self.cache.admit(request.row, free, self.now)
+            request.from_host = min(request.from_host, request.found)
+            if self.cache.shares:
+                shared = sum(tokens for _, tokens in request.pinned)
+                self.held += shared - request.kept_once
+                request.kept_once = shared
         super().admit(request, request.kv_tokens if self.slotted else tokens)
         if not self.decodes_only:
             self.admissions += 1
@@ -256,6 +256,7 @@ class Replica(Node):
         """Preempted: swapped to the host where prompts are computed elsewhere."""
         assert isinstance(request, Sending)
         super().evict(request, restart, swap or self.decodes_only)
+        self.unpin(request)
         self.lost(request)
 
     def drop(self, request: Sending) -> None:

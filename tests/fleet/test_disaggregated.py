@@ -162,12 +162,13 @@ def test_bursts_add_and_more_replicas_never_hurt() -> None:
         laws.append(built(inputs, workload))
     bursty, poisson = laws
     before: tuple[float, ...] | None = None
-    for replicas in range(10, 30):
+    # neighbours whose requests are thinned alike, and larger ones
+    for replicas in (10, 12, 13, 15, 16, 17, 20, 25):
         found = bursty.prefill.predict(200.0, replicas, LEVELS).ttft_s
         calm = poisson.prefill.predict(200.0, replicas, LEVELS).ttft_s
-        # a sample of many draws of the path: other numbers of replicas see other requests, which moves a P99 by up to a tenth
-        assert all(a >= 0.95 * b for a, b in zip(found, calm, strict=True))
-        assert before is None or all(a <= 1.15 * b for a, b in zip(found, before, strict=True))
+        # hardly loaded, bursts add nothing that a finite number of requests would show
+        assert all(a >= 0.98 * b for a, b in zip(found, calm, strict=True))
+        assert before is None or all(a <= 1.01 * b for a, b in zip(found, before, strict=True))
         before = found
 
 

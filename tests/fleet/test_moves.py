@@ -13,6 +13,7 @@ import planner as fo
 from planner.fleet.chance import chance_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.moves import moves
+from planner.fleet.pool import with_trials
 from planner.fleet.shapes import standing_fleet
 from planner.question.compiled import compile_question
 from planner.question.files import question_of, saved_pools
@@ -59,7 +60,10 @@ def _fleet(plan: fo.Plan) -> Fleet:
     fleet = standing_fleet(compile_question(saved.inputs(), workload), saved.pools)
     sizes = fleet.size(fleet.rate)
     assert isinstance(sizes, list)
-    fleet.pools[0] = replace(fleet.pools[0], size=sizes[0])
+    (pool,) = fleet.pools
+    # as a search leaves it
+    size = with_trials(pool.model, pool.arrival_rate_per_s, sizes[0], fleet.promises, fleet.levels)
+    fleet.pools[0] = replace(pool, size=size)
     return fleet
 
 

@@ -28,4 +28,6 @@ def test_many_sampled_requests_become_few_rows_of_the_same_law() -> None:
     assert few.cdf(ends) == pytest.approx(np.asarray(drawn.cdf(ends)), abs=2.5 * level)
     # prompts lie side by side only where totals are the same: these are a sample of so many
     for q in (0.5, 0.9, 0.99):
-        assert np.mean(inputs <= few.quantile(q, "input")) == pytest.approx(q, abs=3.0 * math.sqrt(q * (1.0 - q) * level))
+        assert np.mean(inputs <= few.quantile(q, "input")) == pytest.approx(
+            q, abs=3.0 * math.sqrt(q * (1.0 - q) * level)
+        )

@@ -9,7 +9,11 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
-from planner.workload.sending import Sending, paced_clients
+from planner.predict.traffic import FleetTraffic
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
+from planner.workload.pools import State
+from planner.workload.sending import paced_clients
 from planner.workload.workload import Workload
 
 LENGTHS = Workload.from_arrays([100.0, 2000.0], [50.0, 5.0], weight=[0.75, 0.25])
@@ -17,14 +21,22 @@ LENGTHS = Workload.from_arrays([100.0, 2000.0], [50.0, 5.0], weight=[0.75, 0.25]
 
 @pytest.mark.parametrize("paced", [None, 2000])
 def test_drawn_requests_have_the_lengths_and_the_arrivals_asked_for(paced: int | None) -> None:
-    trace = Sending(paced, drawn=True).drawn_from(LENGTHS).rescaled(8.0)
-    assert trace.rate_per_s == pytest.approx(8.0)
-    assert np.mean(trace.input_tokens == 100.0) == pytest.approx(0.75, abs=1e-4)
-    late = trace.input_tokens[trace.times_s > 0.5 * trace.times_s[-1]]
+    burst = "poisson" if paced is None else f"paced:{paced}"
+    inputs = PlanInputs.from_dict({"cdf": "lengths", "slo": 1.0, "rate": 8.0, "burst": burst})
+    question = compile_question(inputs, LENGTHS)
+    moments = question.traffic.moments(512)
+    law = moments.law(State(0.0), State(moments.top))
+    assert law is not None
+    traffic = FleetTraffic(question.traffic).of(law)
+    laid = traffic.lay(8.0, 1, "random")
+    requests = traffic.requests(laid)
+    assert requests.size / laid.span_s == pytest.approx(8.0, rel=0.02)
+    assert np.mean(requests.input_tokens == 100.0) == pytest.approx(0.75, abs=1e-3)
+    late = requests.input_tokens[laid.times_s > 0.5 * laid.times_s[-1]]
     assert np.mean(late == 100.0) == pytest.approx(0.75, abs=0.01)
     for window in (0.5, 250.0):
         # paced: even over gaps of 250 s, Poisson within them, whose 500 windows come again and again; four standard errors
-        counts = np.bincount((trace.times_s / window).astype(int))[:-1]
+        counts = np.bincount((laid.times_s / window).astype(int))[:-1]
         dispersion = counts.var() / counts.mean()
         if paced and window == 250.0:
             assert dispersion < 0.01

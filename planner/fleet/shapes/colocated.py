@@ -45,7 +45,7 @@ MORE = 0.1
 FEW_REPLICAS = 8
 """Up to this many replicas a pool is asked itself whether it bears more traffic: its trials are too far apart."""
 
-MOST_ASKED = 64
+MOST_ASKED = 24
 """Pools that the search for a gateway which knows outputs asks about: what it finds is told beside the plan."""
 
 WORTH_IT = 0.01
@@ -307,8 +307,6 @@ class Colocated(Fleet):
                 yield told
         if smooth := self._without_bursts():
             yield smooth
-        if formula := self._in_closed_form():
-            yield formula
 
     def _without_bursts(self) -> Remark | None:
         """What the bursts of the trace cost: the same pools under Poisson arrivals, when that is fewer replicas."""
@@ -331,14 +329,14 @@ class Colocated(Fleet):
         code = "cost_of_bursts" if self.question.routing.least else "cost_of_bursts_unshared"
         return Remark(code, {"extra": needed - total, "replicas": needed, "calm": total})
 
-    def _in_closed_form(self) -> Remark | None:
+    def in_closed_form(self) -> Remark | None:
         """How many replicas the closed form would buy, which shares nothing with the replay.
 
         ``None`` where it knows no such pools, or is the method asked for.
         """
         question = self.question
         ordinary = question.traffic.sending.ordinary and question.traffic.sessions is None
-        asked = question.search.brief or self.promises.of_fleet or not self.promises.latency
+        asked = self.promises.of_fleet or not self.promises.latency
         # a replay of engines that the formula knows, and not the formula itself
         replayed = self.method.shares_budget and self.method.feels_bursts
         if not replayed or asked or not ordinary or question.clients.stated:
