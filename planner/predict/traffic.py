@@ -329,25 +329,14 @@ class PoolTraffic:
                 kept[key] = self, found
         return found
 
-    def requests(self, laid: Laid, in_units: bool = False) -> Requests:
-        """The columns of requests that were laid out, the same for every engine that is asked about them.
-
-        Parameters
-        ----------
-        laid
-            From :meth:`lay`.
-        in_units
-            Whether tokens are counted in what a step of an engine that speculates yields: then they are fractions.
-        """
+    def requests(self, laid: Laid) -> Requests:
+        """The columns of requests that were laid out by :meth:`lay`, the same for every engine that is asked about them."""
         made = self.fleet.made
         if made is None or made[0] is not laid:
             if self._lengths is None:
                 trace = self.own.trace
-                inputs = np.maximum(trace.input_tokens if in_units else np.rint(trace.input_tokens), 1.0)
-                cached = self.own.cached_share * inputs
-                cached = (
-                    np.where(cached < inputs, cached, 0.0) if in_units else np.floor(np.minimum(cached, inputs - 1.0))
-                )
+                inputs = np.maximum(np.rint(trace.input_tokens), 1.0)
+                cached = np.floor(np.minimum(self.own.cached_share * inputs, inputs - 1.0))
                 self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
             made = laid, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
