@@ -20,13 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import numpy as np
+import numpy as np  # noqa: E402
 
-from planner.errors import FleetOptError, InputError
-from planner.predict import kernel
-from planner.predict.build import SOURCE
-from planner.predict.checks import check
-from tests.fuzz.kernel_cases import question
+from planner.errors import FleetOptError, InputError  # noqa: E402
+from planner.predict import kernel  # noqa: E402
+from planner.predict.build import SOURCE  # noqa: E402
+from planner.predict.checks import check  # noqa: E402
+from tests.fuzz.kernel_cases import question  # noqa: E402
 
 FLAGS = "-std=c11 -O1 -g -fno-math-errno -ffp-contract=off -shared -fPIC -Wall -Wextra -Wconversion -Werror"
 FLAGS += " -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
@@ -69,7 +69,7 @@ def faults(number: int, library: ctypes.CDLL) -> str:
         return f"a question that is refused: {error}"
     blocks = ctypes.c_int64.in_dll(library, "fuzz_blocks")
     refused = ctypes.c_int64.in_dll(library, "fuzz_left")
-    refused.value = number % 4 == 3 and (number * 7919) % 60 or -1
+    refused.value = (number % 4 == 3 and (number * 7919) % 60) or -1
     try:
         run = kernel.replay(**asked)
     except FleetOptError:
@@ -94,7 +94,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")
     parser.add_argument("--only", type=int, help="repeat one")
     given = parser.parse_args()
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    asan = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if asan not in os.environ.get("LD_PRELOAD", ""):  # it must be there before Python is
         options = "detect_leaks=0:abort_on_error=0:allocator_may_return_null=1"
         changed = {"LD_PRELOAD": asan, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": "print_stacktrace=1"}
@@ -103,7 +105,9 @@ def main() -> None:
         library = ctypes.CDLL(str(compiled(Path(folder))))
     kernel.load = lambda: library
     begun, asked, wrong = time.monotonic(), 0, 0
-    for number in range(given.seed * 10_000_000, given.seed * 10_000_000 + given.cases) if given.only is None else (given.only,):
+    for number in (
+        range(given.seed * 10_000_000, given.seed * 10_000_000 + given.cases) if given.only is None else (given.only,)
+    ):
         if time.monotonic() - begun > given.seconds:
             break
         asked += 1

@@ -75,7 +75,9 @@ def test_a_broken_promise_ends_a_replay_as_soon_as_it_is_certain():
         assert 0 <= run.ended_early < 4000, metric
     # a whole number of requests beyond the limit is allowed, one fewer is not
     beyond = int((whole.ttft_s > 100.0).sum())
-    verdicts = [kernel.replay(asked, slow, limits=[Limit("ttft_s", 100.0, beyond - less)]).ended_early for less in (0, 1)]
+    verdicts = [
+        kernel.replay(asked, slow, limits=[Limit("ttft_s", 100.0, beyond - less)]).ended_early for less in (0, 1)
+    ]
     assert verdicts[0] == -1 and verdicts[1] >= 0
 
 
@@ -120,7 +122,9 @@ def test_copies_are_laid_over_each_other(data):
     wanted = sorted(((t + s) % 16.0, c) for c, s in enumerate(shifts.tolist()) for t in times.tolist())
     assert merged.tolist() == [t for t, _ in wanted] and numbers.tolist() == [c for _, c in wanted]
     assert np.array_equal((times[rows] + shifts[numbers]) % 16.0, merged)
-    assert sorted(zip(rows.tolist(), numbers.tolist(), strict=True)) == [(r, c) for r in range(n) for c in range(copies)]
+    assert sorted(zip(rows.tolist(), numbers.tolist(), strict=True)) == [
+        (r, c) for r in range(n) for c in range(copies)
+    ]
 
 
 def test_copies_must_lie_in_the_span():
