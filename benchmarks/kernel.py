@@ -1,4 +1,4 @@
-"""Speed and memory of the compiled kernel on the hour of Azure's requests, beside its prototype in the same run where that is there.
+"""Speed and memory of the compiled kernel on the hour of Azure's requests, beside its prototype where that is there.
 
 ``python benchmarks/kernel.py [folder of raw workloads]``. Times are the least of several, on one core.
 """
@@ -77,7 +77,14 @@ def main() -> None:
             took, _ = least(lambda pool=replicas: kernel.replay(requests, pool))
             line = f"{routing:9} {count:8} {1e3 * took:7.2f} {n / took / 1e6:7.2f}"
             if old and routing in old.ROUTINGS:
-                given = {"budget": BUDGET, "slots": SLOTS, "kv": KV_TOKENS, "replicas": count, "routing": routing, "keys": numbers}
+                given = {
+                    "budget": BUDGET,
+                    "slots": SLOTS,
+                    "kv": KV_TOKENS,
+                    "replicas": count,
+                    "routing": routing,
+                    "keys": numbers,
+                }
                 before, _ = least(lambda given=given: old.run(old.cost_of(iteration), prompts, answers, times, **given))
                 line += f" {before / took:12.2f}"
             sys.stdout.write(line + "\n")
@@ -96,7 +103,9 @@ def main() -> None:
 
     copies = 100
     begun = time.perf_counter()
-    many, rows, numbered = kernel.merge(times, np.linspace(0.0, times[-1], copies, endpoint=False), float(times[-1]) + 1.0)
+    many, rows, numbered = kernel.merge(
+        times, np.linspace(0.0, times[-1], copies, endpoint=False), float(times[-1]) + 1.0
+    )
     merged = time.perf_counter() - begun
     sys.stdout.write(f"{copies} copies laid over each other: {many.size / merged / 1e6:.0f} M rows/s\n")
     large = Requests(many, prompts[rows], answers[rows], np.zeros(many.size), kernel.keys(rows, numbered, 1))
