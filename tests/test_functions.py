@@ -72,6 +72,7 @@ WIDE = {
     "fluid/rad.py: T_P_SA": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "methods/mixed.py: MixedPool.__init__": FIELDS,
+    "predict/kernel.py: replay": SETTINGS,
     "queueing/common_clock.py: follow_slots": SETTINGS,
     "queueing/mixed/backlog.py: solve_backlog": QUANTITIES,
     "queueing/mixed/fluctuations.py: LifeSpectra.at": QUANTITIES,

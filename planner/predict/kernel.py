@@ -256,7 +256,8 @@ def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _
         same = name in _OF_CLIENTS and not by_clock
         made[name] = np.broadcast_to(kind(fill), n) if same else np.full(n, fill, dtype=kind)
     if not by_clock:
-        made["sent"], made["attempts"] = requests.arrival_s, np.broadcast_to(np.int32(1), n)
+        made["sent"] = np.ascontiguousarray(requests.arrival_s)
+        made["attempts"] = np.broadcast_to(np.int32(1), n)
     made |= {name: np.zeros(replicas) for name in ("iterations", "busy", "resident", "decode")}
     made["totals"] = np.zeros(2)
     return made | ({"gaps": np.zeros(GAP_BINS)} if gaps else {})
@@ -274,9 +275,11 @@ def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]
         "gap_s": r.gap_s,
         "repeated": r.repeated_tokens,
         "transfer_s": transfer_s,
-        **{name: getattr(r, name) for name in ("shared_offset", "shared_name", "shared_tokens")},
-        "following": None if r.following is None else r.following.astype(np.int32),
+        "shared_tokens": r.shared_tokens,
     }
+    for name, kind in (("following", np.int32), ("shared_offset", np.int64), ("shared_name", np.int64)):
+        column = getattr(r, name)
+        made[name] = None if column is None else column.astype(kind)
     if r.priority is not None and np.any(r.priority != r.priority[0]):
         made["class_of"] = np.unique(r.priority, return_inverse=True)[1].astype(np.int32)
     if r.session is not None:
