@@ -267,6 +267,7 @@ static int64_t iterations_in_memory(const Replica *r, int64_t most) {
   return j;
 }
 static double pieces_kept(Sim *p, Replica *r, int32_t q);
+static void release(Sim *p, Replica *r, int32_t q, double now);
 /* What of a request's blocks memory keeps once for all, and the request does not hold itself. */
 static double kept_once(Sim *p, Replica *r, int32_t q) {
   if (p->pieces && !r->pool->supplied) return pieces_kept(p, r, q);
@@ -530,6 +531,7 @@ static void evict(Sim *p, Replica *r, int32_t q) {
     if (p->last && p->last[q] != p->last[q]) p->last[q] = r->tick;
   }
   leave(p, r, q);
+  if (p->flags) release(p, r, q, r->next);
   p->mark[q] = emitted;
   p->where[q] = EVICTED;
   insert_in_order(p, &r->evicted, q);
@@ -1031,7 +1033,6 @@ static double supply(Sim *p, Replica *r, int32_t q) {
   const Ask *a = &p->ask;
   if (r->pool->supplied) return INFINITY;
   if (!is_session(p, q)) return a->cached[q];
-  if (p->where[q] == EVICTED) return a->found[q];
   cache_trim(p, &r->cache, r->free);
   double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input[q] - 1), room = r->free - a->input[q];
   cache_take(&r->cache, a->session[q]);

@@ -42,6 +42,20 @@ _ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
 _LOOKS = {"": 0, "requests": 1, "tokens": 2}
 _AFFINITY = {"": 0, "session": 1, "prefix": 2}
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
+_TIMES = {**dict.fromkeys(("sent", "admitted", "first", "done", "moved"), math.nan), "found": 0.0, "host": 0.0}
+_COUNTS = {"replica": -1, "moved_to": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}
+_OF_CLIENTS = ("sent", "moved", "found", "host", "attempts", "given_up", "moved_to")
+_NUMBERS = {"session": "sessions", "class_of": "classes"}
+_RUN = {
+    **{f"{name}_s": name for name in ("sent", "admitted", "first", "done", "moved", "busy", "resident", "decode")},
+    **{name: name for name in ("replica", "preempted", "attempts", "rejected", "given_up", "iterations")},
+    "found_tokens": "found",
+    "host_tokens": "host",
+    "decode_replica": "moved_to",
+}
+"""Columns of :class:`planner.predict.records.Run` by their names in kernel.c."""
+
+_Arrays = dict[str, NDArray[Any]]
 
 
 class _Pool(ctypes.Structure):
@@ -74,9 +88,6 @@ class _Ask(ctypes.Structure):
     ]
 
 
-_ARRAYS = {field[0] for field in _Ask._fields_ if field[1] is _ARRAY}
-
-
 def replay(
     requests: Requests,
     replicas: Replicas,
@@ -106,11 +117,19 @@ def replay(
     KeyboardInterrupt
         `stop` was set.
     """
-    run, ask, pools, kept = _asked(requests, replicas, clients, cache, decoders, outages, limits, gaps)
+    pools = [replicas] if decoders is None else [replicas, decoders.replicas]
     by_clock = bool(clients or cache or decoders or outages or requests.following is not None)
+    by_clock = by_clock or find_routing(replicas.routing).one_queue
+    arrays = _answers(requests, sum(p.count for p in pools), by_clock, gaps)
+    arrays |= _questions(requests, None if decoders is None else decoders.transfer_s, outages)
+    ask = _ask(arrays, clients or Clients(), cache, limits)
+    # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
+    floored = [_rows(p) != 1.0 and not np.any(requests.input_tokens % 1.0) for p in pools]
+    given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
+    ask.rows, ask.pools = requests.size, len(pools)
     library = _library()
-    state = library.fleetopt_open(ask, pools, by_clock or find_routing(replicas.routing).one_queue)
-    more = -1 if not state else 1
+    state = library.fleetopt_open(ask, (_Pool * len(pools))(*(pool for pool, _ in given)), by_clock)
+    more = 1 if state else -1
     try:
         while more > 0:
             more = library.fleetopt_advance(state, WORK)
@@ -120,10 +139,9 @@ def replay(
         library.fleetopt_close(state)
     if more < 0:
         raise FleetOptError(f"a replay of {requests.size:,} requests does not fit into this machine's memory")
-    totals = kept["totals"]
-    object.__setattr__(run, "recomputed_tokens", float(totals[0]))
-    object.__setattr__(run, "ended_early", int(totals[1]))
-    return run
+    recomputed, ended = arrays.pop("totals")
+    answers = {name: arrays[column] for name, column in _RUN.items()}
+    return Run(**answers, recomputed_tokens=float(recomputed), gaps=arrays.get("gaps"), ended_early=int(ended))
 
 
 def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
@@ -231,103 +249,68 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     return pool, durations
 
 
-def _asked(
-    requests: Requests,
-    replicas: Replicas,
-    clients: Clients | None,
-    cache: PrefixCache | None,
-    decoders: Decoders | None,
-    outages: Sequence[Outage],
-    limits: Sequence[Limit],
-    gaps: bool,
-) -> tuple[Run, _Ask, ctypes.Array[_Pool], dict[str, Any]]:
-    """The answer to be filled, the question as kernel.c has it, and the arrays it points to."""
-    n, r, pools = requests.size, requests, [replicas] + ([decoders.replicas] if decoders else [])
-    # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
-    floored = [_rows(p) != 1.0 and not np.any(r.input_tokens % 1.0) for p in pools]
-    given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
-    rules, ask = clients or Clients(), _Ask()
-    kept: dict[str, Any] = {}
+def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _Arrays:
+    """The columns that kernel.c fills; what open arrivals leave the same for all rows takes no memory."""
+    n, made = requests.size, {}
+    for name, fill in {**_TIMES, **_COUNTS}.items():
+        kind = np.float64 if name in _TIMES else np.int32
+        same = name in _OF_CLIENTS and not by_clock
+        made[name] = np.broadcast_to(kind(fill), n) if same else np.full(n, fill, dtype=kind)
+    if not by_clock:
+        made["sent"] = np.ascontiguousarray(requests.arrival_s)
+        made["attempts"] = np.broadcast_to(np.int32(1), n)
+    made |= {name: np.zeros(replicas) for name in ("iterations", "busy", "resident", "decode")}
+    made["totals"] = np.zeros(2)
+    return made | ({"gaps": np.zeros(GAP_BINS)} if gaps else {})
 
-    def columns(kind: type[np.generic], fill: float, *names: str) -> None:
-        for name in names:
-            kept[name] = np.full(n, fill, dtype=kind)
 
-    columns(np.float64, math.nan, "admitted", "first", "done")
-    columns(np.int32, 0, "preempted", "rejected")
-    columns(np.int32, -1, "replica")
-    by_clock = bool(clients or cache or decoders or outages or r.following is not None)
-    by_clock = by_clock or find_routing(replicas.routing).one_queue
-    if by_clock:
-        columns(np.float64, math.nan, "sent", "moved")
-        columns(np.int32, 0, "attempts", "given_up")
-        columns(np.float64, 0.0, "found", "host")
-        columns(np.int32, -1, "moved_to")
-    else:
-        nothing = np.broadcast_to(np.zeros(1), n)
-        kept.update(sent=r.arrival_s, moved=np.broadcast_to(np.full(1, math.nan), n), found=nothing, host=nothing)
-        none = np.broadcast_to(np.zeros(1, dtype=np.int32), n)
-        kept.update(attempts=none + 1, given_up=none, moved_to=np.broadcast_to(np.full(1, -1, dtype=np.int32), n))
-    for name in ("iterations", "busy", "resident", "decode"):
-        kept[name] = np.zeros(sum(p.count for p in pools))
-    kept["totals"] = np.zeros(2)
-    if gaps:
-        kept["gaps"] = np.zeros(GAP_BINS)
-    run = Run(
-        sent_s=kept["sent"],
-        admitted_s=kept["admitted"],
-        first_s=kept["first"],
-        done_s=kept["done"],
-        replica=kept["replica"],
-        preempted=kept["preempted"],
-        attempts=kept["attempts"],
-        rejected=kept["rejected"],
-        given_up=kept["given_up"],
-        found_tokens=kept["found"],
-        host_tokens=kept["host"],
-        moved_s=kept["moved"],
-        decode_replica=kept["moved_to"],
-        iterations=kept["iterations"],
-        busy_s=kept["busy"],
-        resident_s=kept["resident"],
-        decode_s=kept["decode"],
-        gaps=kept.get("gaps"),
-    )
-    kept.update(arrival=r.arrival_s, input=r.input_tokens, output=r.output_tokens, cached=r.cached_tokens, key=r.key)
-    if r.priority is not None:
-        classes, number = np.unique(r.priority, return_inverse=True)
-        if classes.size > 1:
-            kept["class_of"], ask.classes = number.astype(np.int32), classes.size
+def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]) -> _Arrays:
+    """The columns that kernel.c reads."""
+    made: dict[str, NDArray[Any] | None] = {
+        "arrival": r.arrival_s,
+        "input": r.input_tokens,
+        "output": r.output_tokens,
+        "cached": r.cached_tokens,
+        "key": r.key,
+        "weight": r.weight,
+        "gap_s": r.gap_s,
+        "repeated": r.repeated_tokens,
+        "transfer_s": transfer_s,
+        "shared_tokens": r.shared_tokens,
+    }
+    for name, kind in (("following", np.int32), ("shared_offset", np.int64), ("shared_name", np.int64)):
+        column = getattr(r, name)
+        made[name] = None if column is None else column.astype(kind)
+    if r.priority is not None and np.any(r.priority != r.priority[0]):
+        made["class_of"] = np.unique(r.priority, return_inverse=True)[1].astype(np.int32)
     if r.session is not None:
         names, number = np.unique(r.session, return_inverse=True)
-        kept["session"], ask.sessions = (number - (names[0] < 0)).astype(np.int32), names.size
-    optional: dict[str, Any] = {"weight": r.weight, "gap_s": r.gap_s, "repeated": r.repeated_tokens}
-    optional |= {"shared_offset": r.shared_offset, "shared_name": r.shared_name, "shared_tokens": r.shared_tokens}
-    optional |= {"transfer_s": decoders.transfer_s if decoders else None}
-    kept.update({name: column for name, column in optional.items() if column is not None})
-    if r.following is not None:
-        kept["following"] = r.following.astype(np.int32)
-    events = [(o.end_s, 0, i, o.replica) for i, o in enumerate(outages) if o.end_s < math.inf]
-    events = sorted(events + [(o.start_s, 1, i, o.replica) for i, o in enumerate(outages)])
-    kept["outage_time"] = np.array([e[0] for e in events], dtype=np.float64)
-    kept["outage_ends"] = np.array([1 - e[1] for e in events], dtype=np.int64)
-    kept["outage_replica"] = np.array([e[3] for e in events], dtype=np.int64)
-    kept.update({f"durations {i}": d for i, (_, d) in enumerate(given) if d is not None})
-    for name, column in kept.items():
-        if name in _ARRAYS and (by_clock or column.strides != (0,)):
-            kept[name] = column = np.ascontiguousarray(column)
+        made["session"] = (number - int(names[0] < 0)).astype(np.int32)
+    ends = [(o.end_s, 0, i, o.replica) for i, o in enumerate(outages) if o.end_s < math.inf]
+    moments = sorted(ends + [(o.start_s, 1, i, o.replica) for i, o in enumerate(outages)])
+    made["outage_time"] = np.array([time for time, *_ in moments], dtype=np.float64)
+    made["outage_ends"] = np.array([1 - starts for _, starts, *_ in moments], dtype=np.int64)
+    made["outage_replica"] = np.array([replica for *_, replica in moments], dtype=np.int64)
+    return {name: np.ascontiguousarray(column) for name, column in made.items() if column is not None}
+
+
+def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: Sequence[Limit]) -> _Ask:
+    """The question as kernel.c has it; it points into the arrays."""
+    ask = _Ask(outages=arrays["outage_time"].size, retries=clients.retries, caches=cache is not None)
+    for name, column in arrays.items():
+        if column.strides != (0,):
             setattr(ask, name, column.ctypes.data)
-    ask.rows, ask.pools, ask.outages, ask.caches = n, len(pools), len(events), cache is not None
-    ask.retries = rules.retries
+    for name in ("session", "class_of"):
+        setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
-        setattr(ask, name, getattr(rules, name))
-    if cache is not None:
-        ask.host_tokens, ask.host_tokens_per_s, ask.ttl_s = cache.host_tokens, cache.host_tokens_per_s, cache.ttl_s
-    ask.limit_s[:], ask.late[:] = [math.inf] * 3, [math.inf] * 3
+        setattr(ask, name, getattr(clients, name))
+    for name in ("host_tokens", "host_tokens_per_s", "ttl_s") if cache is not None else ():
+        setattr(ask, name, getattr(cache, name))
+    ask.limit_s[:] = ask.late[:] = [math.inf] * len(_METRICS)
     for limit in limits:
-        which = _METRICS.index(limit.metric)
-        ask.limit_s[which], ask.late[which] = limit.limit_s, limit.late
-    return run, ask, (_Pool * len(pools))(*(pool for pool, _ in given)), kept
+        number = _METRICS.index(limit.metric)
+        ask.limit_s[number], ask.late[number] = limit.limit_s, limit.late
+    return ask
 
 
 def _rows(replicas: Replicas) -> float:

@@ -17,16 +17,15 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from planner.errors import FleetOptError, InputError  # noqa: E402
-from planner.predict import kernel  # noqa: E402
-from planner.predict.build import SOURCE  # noqa: E402
-from planner.predict.checks import check  # noqa: E402
-from tests.fuzz.kernel_cases import question  # noqa: E402
+from planner.errors import FleetOptError, InputError
+from planner.predict import kernel
+from planner.predict.build import SOURCE
+from planner.predict.checks import check
+from tests.fuzz.kernel_cases import question
 
 FLAGS = "-std=c11 -O1 -g -fno-math-errno -ffp-contract=off -shared -fPIC -Wall -Wextra -Wconversion -Werror"
 FLAGS += " -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
@@ -69,7 +68,7 @@ def faults(number: int, library: ctypes.CDLL) -> str:
         return f"a question that is refused: {error}"
     blocks = ctypes.c_int64.in_dll(library, "fuzz_blocks")
     refused = ctypes.c_int64.in_dll(library, "fuzz_left")
-    refused.value = (number % 4 == 3 and (number * 7919) % 60) or -1
+    refused.value = ((number * 7919) % 60 or -1) if number % 4 == 3 else -1
     try:
         run = kernel.replay(**asked)
     except FleetOptError:
@@ -79,8 +78,7 @@ def faults(number: int, library: ctypes.CDLL) -> str:
         return f"{blocks.value} blocks are left"
     never = np.isnan(run.done_s) & (run.rejected + run.given_up == 0)
     down = any(outage.end_s == math.inf for outage in asked.get("outages", ()))
-    # of pieces that preempted requests share all memory may be
-    if never.any() and run.ended_early < 0 and not down and asked["requests"].shared_offset is None:
+    if never.any() and run.ended_early < 0 and not down:
         return f"rows {np.flatnonzero(never)[:5]} were never answered"
     if np.any(run.first_s < run.sent_s) or np.any(run.done_s < run.first_s):
         return "an answer before its question"
