@@ -234,7 +234,7 @@ class Fleet:
     def with_one_fewer(self, k: int) -> list[Prediction]:
         """Predictions of the pools that feel it when pool `k` has one replica fewer; that of pool `k` first."""
         counts = [n - (j == k) for j, n in enumerate(self.counts)]
-        found = self.predict(self.rate, [max(n, 1) for n in counts])
+        found = self.look(self.rate, [max(n, 1) for n in counts])
         return [found[k], *(p for j, p in enumerate(found) if self.linked and j != k)]
 
     def other_growth(self) -> Remark | None:
@@ -280,9 +280,9 @@ class Fleet:
             tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
         )
 
-    def look(self, fleet_rate_per_s: float) -> list[Prediction]:
-        """Predictions of the pools as they stand at a rate [1/s], where it matters only whether they keep their promises."""
-        return self.predict(fleet_rate_per_s, self.counts)
+    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
+        """The same as :meth:`predict` from a sample of the requests; `counts` default to the pools as they stand."""
+        return self.predict(fleet_rate_per_s, self.counts if counts is None else counts)
 
     def headroom(self, at_most: float = math.inf) -> float:
         """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""

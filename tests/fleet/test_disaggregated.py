@@ -226,7 +226,7 @@ def options(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
-    plan = fo.plan("azure", slo=0.8, e2e=9, rate=200, shape="disaggregated")
+    plan = fo.plan("azure", slo=0.8, e2e=9, rate=50, shape="disaggregated", tp=1)
     assert [p.name for p in plan.pools] == ["prefill", "decode"]
     (tmp_path / "plan.yaml").write_text(formatter("yaml")(plan))
     (tmp_path / "plan.json").write_text(formatter("json")(plan))
@@ -246,7 +246,7 @@ def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
 
 def test_the_plan_is_scheduled(tmp_path: Path) -> None:
     (tmp_path / "hours.csv").write_text("\n".join(["3"] * 8 + ["9"] * 4 + ["6"] * 12))
-    base: dict[str, Any] = {"slo": 0.8, "e2e": 9, "rate": 200, "shape": "disaggregated", "burst": "poisson"}
+    base: dict[str, Any] = {"slo": 0.8, "rate": 200, "shape": "disaggregated", "burst": "poisson", "tp": 1}
     day = fo.schedule(workload="azure", hours=tmp_path / "hours.csv", **base)
     plan = fo.plan("azure", **{**base, "rate": max(day.rates_per_s)})
     assert [p.peak for p in day.pools] == [p.replicas for p in plan.pools]
@@ -281,9 +281,7 @@ def test_both_takes_the_cheaper_and_shows_the_other() -> None:
 
 def test_two_gpus_may_share_the_work() -> None:
     one = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100"], burst="poisson")
-    two = fo.plan(
-        "azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "a100", "l40s"], burst="poisson"
-    )
+    two = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "l40s"], burst="poisson")
     assert two.cost_usd_per_hour <= one.cost_usd_per_hour
 
 

@@ -86,11 +86,11 @@ class Colocated(Fleet):
             for p, n in zip(self.pools, counts, strict=True)
         ]
 
-    def look(self, fleet_rate_per_s: float) -> list[Prediction]:
+    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.look`."""
         return [
             evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels, quick=True)
-            for p, n in zip(self.pools, self.counts, strict=True)
+            for p, n in zip(self.pools, self.counts if counts is None else counts, strict=True)
         ]
 
     def with_one_fewer(self, k: int) -> list[Prediction]:

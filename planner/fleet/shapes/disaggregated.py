@@ -121,6 +121,7 @@ class Disaggregated(Fleet):
         self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
         self.slots = Slots(0, "")
         self._bands: list[tuple[int, int] | None] = []
+        self._known_behind: dict[int, PoolModel] = {}
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=rows.cached))
         self.decode: DecodePool | None = None
         first, capacity = self._prefill_replica(rows.cached)
@@ -239,9 +240,19 @@ class Disaggregated(Fleet):
         assert self.decode is not None
         return _in_replicas(self.decode, self.decode_option)
 
-    def look(self, fleet_rate_per_s: float) -> list[Prediction]:
+    def _behind(self, prefills: int) -> PoolModel:
+        """The decode pool in whole replicas behind so many prefill replicas."""
+        if prefills not in self._known_behind:
+            assert self.decode is not None
+            pool = self.decode.beside(prefills * self.prefill_option.copies)
+            pool.joint = bool(self.promises.joint)
+            self._known_behind[prefills] = _in_replicas(pool, self.decode_option)
+        return self._known_behind[prefills]
+
+    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.look`."""
-        first, second = self.pair(fleet_rate_per_s, self.counts[0], self.counts[-1], quick=True)
+        counts = self.counts if counts is None else counts
+        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=True)
         return [first] if second is None else [first, second]
 
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
@@ -262,12 +273,15 @@ class Disaggregated(Fleet):
         first = evaluate_pool(self.prefills, rate_per_s, prefills, levels, quick)
         if self.decode is None:
             return replace(first, e2e_s=first.ttft_s), None
-        behind = _in_replicas(self.decode.beside(prefills * self.prefill_option.copies), self.decode_option)
+        behind = self._behind(prefills)
         if first.load >= 1.0:
             load = rate_per_s * self.decode_share / (decodes * behind.capacity_per_s)
             return first, replace(unstable(levels, load), load=load)
-        behind.joint = bool(self.promises.joint)
-        return first, evaluate_pool(behind, rate_per_s * self.decode_share, decodes, levels, quick)
+        second = evaluate_pool(behind, rate_per_s * self.decode_share, decodes, levels, quick)
+        if not self.promises.joint:
+            # TTFT is told of the prefill pool, by all requests
+            second = replace(second, ttft_s=(math.nan,) * len(levels))
+        return first, second
 
     def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size_of`; both pools are sized where a promise is about both."""
@@ -335,7 +349,6 @@ class Disaggregated(Fleet):
         ttft, tpot, e2e = (
             tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
-        both = (*e2e, *promises.joint)
         quick = quick and self.decode is not None
         first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), levels=self.levels, quick=quick)
         if isinstance(first, Shortfall):
@@ -346,7 +359,11 @@ class Disaggregated(Fleet):
         second = smallest_pool(self.decodes, rate, promises.only(tpot), levels=self.levels, quick=quick)
         if isinstance(second, Shortfall):
             return second
-        return self._for_end_to_end(rate_per_s, first, second, both, quick)
+        both = (*e2e, *promises.joint)
+        if quick and not both:
+            return [first, second]
+        # a decode pool was sized behind any prefill replicas: behind these it keeps its own promises too
+        return self._for_end_to_end(rate_per_s, first, second, (*tpot, *both), quick)
 
     def least_cost(self) -> float:
         """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
@@ -385,43 +402,31 @@ class Disaggregated(Fleet):
         self, rate: float, first: PoolSize, second: PoolSize, promises: Sequence[Promise], quick: bool
     ) -> list[PoolSize] | Shortfall:
         """From the sizes that keep TTFT and TPOT to the cheapest that also keep what both make: every pair on the frontier."""
-        known: dict[tuple[int, int], Prediction] = {}
 
-        def at(prefills: int, decodes: int) -> Prediction:
-            if (prefills, decodes) not in known:
-                found = self.pair(rate, prefills, decodes, quick=True)[1]
-                assert found is not None
-                known[prefills, decodes] = found
-            return known[prefills, decodes]
+        def keeps(prefills: int, decodes: int) -> bool:
+            return self._behind(prefills).keeps(rate * self.decode_share, decodes, promises, sure=not quick)
 
         def told(prefills: int, decodes: int) -> tuple[Prediction, Prediction]:
-            one, other = self.pair(rate, prefills, decodes, quick=quick)
+            one, other = self.pair(rate, prefills, decodes)
             assert other is not None
             return one, other
 
-        if quick and not promises:
-            return [first, second]
-        base = at(first.replicas, second.replicas)
-        missed = broken(base, promises)
-        if missed is None:
-            one, other = told(first.replicas, second.replicas)
-            return [replace(first, prediction=one), replace(second, prediction=other)]
-        idle = self.decodes.unloaded(self.levels)
-        if (hopeless := broken(idle, promises)) is not None:
-            return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
-
-        def keeps(prefills: int, decodes: int) -> bool:
-            return broken(at(prefills, decodes), promises) is None
-
-        cheapest = self._cheapest_pair(first.replicas, second.replicas, keeps)
-        if cheapest is None:
-            return Shortfall(missed, base.held(missed.metric, missed.quantile))
-        n, decodes = cheapest
-        why = Remark("promise", {"promise": missed.label})
-        ones, others = told(n, decodes)
+        n, decodes, why = first.replicas, second.replicas, None
+        if promises and not keeps(n, decodes):
+            idle = self.decodes.unloaded(self.levels)
+            if (hopeless := broken(idle, promises)) is not None:
+                return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
+            base = self._behind(n).look(rate * self.decode_share, decodes, self.levels)
+            missed = max(promises, key=lambda p: base.held(p.metric, p.quantile) / p.limit_s)
+            cheapest = self._cheapest_pair(n, decodes, keeps)
+            if cheapest is None:
+                return Shortfall(missed, base.held(missed.metric, missed.quantile))
+            n, decodes = cheapest
+            why = Remark("promise", {"promise": missed.label})
+        predictions = (Prediction.unknown(),) * 2 if quick else told(n, decodes)
         return [
-            PoolSize(n, ones, first.binding if n == first.replicas else why),
-            PoolSize(decodes, others, second.binding if decodes == second.replicas else why),
+            replace(size, prediction=found) if why is None or count == size.replicas else PoolSize(count, found, why)
+            for size, count, found in zip((first, second), (n, decodes), predictions, strict=True)
         ]
 
     def _cheapest_pair(self, least_p: int, least_d: int, keeps: Callable[[int, int], bool]) -> tuple[int, int] | None:
