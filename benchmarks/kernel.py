@@ -22,7 +22,7 @@ import numpy as np
 
 from planner.catalog import gpu, model, profile
 from planner.predict import kernel
-from planner.predict.records import Floats, Limit, Replicas, Requests
+from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of
 
 SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")).parent
 SLOTS, BUDGET, KV_TOKENS = 320, 2048, 430_000.0
@@ -108,7 +108,7 @@ def main() -> None:
     )
     merged = time.thread_time() - begun
     sys.stdout.write(f"{copies} copies laid over each other: {many.size / merged / 1e6:.0f} M rows/s\n")
-    large = Requests(many, prompts[rows], answers[rows], np.zeros(many.size), kernel.keys(rows, numbered, 1))
+    large = Requests(many, prompts[rows], answers[rows], np.zeros(many.size), keys_of(rows, numbered, 1))
     before_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kernel.replay(large, Replicas(8 * copies, iteration, SLOTS, BUDGET, KV_TOKENS, "p2c"))
     used = (1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_bytes) / many.size

@@ -20,7 +20,6 @@ from planner.iteration.model import IterationModel
 from planner.predict.library import load
 from planner.predict.records import (
     GAP_BINS,
-    GOLDEN,
     Clients,
     Decoders,
     Floats,
@@ -184,28 +183,6 @@ def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDA
     if not _library().fleetopt_merge(times.ctypes.data, times.size, shifts.ctypes.data, shifts.size, span_s, *pointers):
         raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
     return out, rows, copies
-
-
-def keys(rows: NDArray[np.integer], copies: NDArray[np.integer], seed: int) -> NDArray[np.uint64]:
-    """Identities of requests by row, copy and seed, for :func:`planner.predict.records.uniform`: splitmix64 of the three.
-
-    >>> keys(np.array([0, 0, 1]), np.array([0, 1, 0]), 1).tolist()
-    [12793040940332582595, 6301985355436268297, 7806873273932414515]
-    """
-    first = mixed(np.array([seed], dtype=np.int64).astype(np.uint64))
-    return mixed(mixed(first ^ copies.astype(np.uint64)) ^ rows.astype(np.uint64))
-
-
-def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One step of splitmix64 from each state.
-
-    >>> mixed(np.zeros(1, dtype=np.uint64)).tolist()
-    [16294208416658607535]
-    """
-    z = z + np.uint64(GOLDEN)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def _library() -> ctypes.CDLL:

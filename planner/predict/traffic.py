@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict.records import Floats, Requests, keys_of, uniforms
+from planner.predict.run import merged
 from planner.question.compiled import Traffic
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
@@ -371,6 +372,8 @@ class PoolTraffic:
             return self._parts(times, span, copies, draw)
         if copies == 1.0 and stretches is None:
             at, row, copy = times, np.arange(times.size), np.zeros(times.size, dtype=np.int64)
+        elif stretches is None and fewer == 1 and kept is None:
+            at, row, copy = merged(times, shifts, span)
         else:
             at, row, copy = overlaid(times, shifts, span, stretches, fewer, kept)
         weight = None
