@@ -129,8 +129,6 @@ def public(text: str) -> list[Row]:
     return out
 
 
-
-
 def routing(text: str) -> list[Row]:
     everywhere, short = line(text, "all"), line(text, "short outputs (28 tokens)")
     (ttft, low, _), (tpot, least, _) = (re.split(r"\s*/\s*", everywhere[k]) for k in (4, 7))

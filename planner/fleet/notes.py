@@ -11,7 +11,9 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
+from planner.methods import find_method
 from planner.plans import PoolPlan
+from planner.predict.run import kernel_in_use
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
 from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
@@ -108,6 +110,8 @@ def notes_of(fleet: Fleet) -> Iterator[Remark]:
 
 def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     """What the reader must know before trusting the numbers, by pool."""
+    if find_method(fleet.question.method).replays and (why := kernel_in_use()):
+        yield Remark("kernel_in_python", {"why": why})
     for pool, plan in zip(fleet.pools, plans, strict=True):
         law, profile = pool.law, pool.option.profile
         if (less := _admits_less(fleet, pool)) is not None:

@@ -14,7 +14,7 @@ from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.replayed import ReplayPool
 from planner.methods.sessions import SessionPool
-from planner.methods.speculation import InSteps, engine_in_steps, law_in_steps, steps_per_token
+from planner.methods.speculation import SpeculatingPool, engine_in_steps
 from planner.predict.records import PrefixCache
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
@@ -242,11 +242,12 @@ def _by_method(
         model.joint = joint
         made.append((option, model, (law, arrivals)))
         return model
-    in_steps = law_in_steps(law, speculation)
-    arrivals = PoolTraffic(arrivals.fleet, in_steps)
-    inner = method.pool(in_steps, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
-    inner.joint = bool(question.promises.joint)
-    return InSteps(inner, steps_per_token(law, speculation))
+    one = method.pool(law, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
+    # the only method that knows speculation replays
+    assert isinstance(one, ReplayPool)
+    pool = SpeculatingPool(arrivals, one.engine, one.overhead_s, speculation)
+    pool.joint = bool(question.promises.joint)
+    return pool
 
 
 def _with_caches(

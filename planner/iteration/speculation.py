@@ -98,9 +98,17 @@ class Speculation:
 
     def draw_steps(self, decodes: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
         """Steps that requests with so many tokens after the first took, drawn: normal between the fewest and one a token."""
+        return self.steps_at(decodes, rng.standard_normal(np.shape(decodes))).astype(np.int64)
+
+    def steps_at(self, decodes: ArrayLike, normal: ArrayLike) -> NDArray[np.float64]:
+        """Whole steps for so many tokens after the first where chance is so many standard deviations from the mean.
+
+        >>> Speculation("mtp", 1, (0.8,)).steps_at([0.0, 180.0, 180.0], [1.0, 0.0, 2.0]).tolist()
+        [0.0, 100.0, 105.0]
+        """
         d = np.asarray(decodes, dtype=np.float64)
-        drawn = np.rint(self.steps(d) + self.steps_sd(d) * rng.standard_normal(d.shape))
-        return np.clip(drawn, np.ceil(d / (1.0 + self.draft_tokens)), d).astype(np.int64)
+        drawn = np.rint(self.steps(d) + self.steps_sd(d) * np.asarray(normal))
+        return np.asarray(np.clip(drawn, np.ceil(d / (1.0 + self.draft_tokens)), d))
 
     def vllm_config(self) -> str:
         """As vLLM's ``--speculative-config`` takes it; the draft's checkpoint is the reader's to name.

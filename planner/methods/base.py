@@ -262,6 +262,8 @@ class Method:
         Whether its prefill takes no compute, so that the hardware's own limits must be kept beside it.
     feels_bursts
         Whether measured bursts of the arrivals change its predictions.
+    replays
+        Whether its predictions replay requests.
     effort
         Pools a search sizes with it for every evaluation it is allowed; ``None`` = any number, they cost nothing.
     caveat
@@ -273,6 +275,7 @@ class Method:
     shares_budget = False
     free_prefill = False
     feels_bursts = True
+    replays = False
     effort: int | None = 1
     caveat: str | None = None
 

@@ -120,7 +120,7 @@ class DecodePool(ReplayPool):
         prefills = self.prefills or max(math.ceil(whole / (BESIDE * self._first_capacity)), 1)
         if self.sessions is None:
             laid = self._lay(rate, replicas, most, draw)
-            requests, span = self._requests(laid), laid.span_s
+            requests, span = self.traffic.requests(laid), laid.span_s
         else:
             calls = session_calls(self.sessions, whole, 20_000 if most < WHOLE else 60_000, draw or 0)
             requests, span = calls.requests, calls.span_s

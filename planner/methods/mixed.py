@@ -18,7 +18,7 @@ class Mixed(Method):
         "mixed",
         "prefill and decode under a token budget, as their engine runs them (vLLM, SGLang, TensorRT-LLM)",
     )
-    shares_budget = True
+    shares_budget = replays = True
     effort = 2
 
     def pool(

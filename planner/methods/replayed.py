@@ -59,6 +59,8 @@ class Played:
         Replicas that served.
     rate_per_s
         Rate of one replica of those it stands for [1/s].
+    decodes
+        Tokens of each request after the first; ``None`` = as sent.
     """
 
     requests: Requests
@@ -66,6 +68,7 @@ class Played:
     span_s: float
     replicas: int
     rate_per_s: float
+    decodes: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,22 +107,26 @@ class ReplayPool(PoolModel):
         What is added to TTFT and E2E of every request before it reaches an engine [s].
     capacity_per_s
         Largest stable rate of a replica in the fluid limit [1/s]; ``None`` = that of mixed batching.
+
+    Attributes
+    ----------
+    tokens_per_unit
+        Tokens in what the engine counts lengths in.
     """
+
+    tokens_per_unit = 1.0
 
     def __init__(
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
         self._capacity = capacity_per_s
-        # counted in what a step of an engine that speculates yields, tokens are fractions
-        self._in_units = isinstance(engine.iteration, IterationModel) and engine.iteration.rows != 1.0
         self._forget()
 
     def _forget(self) -> None:
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
-        self._last: tuple[tuple[float, int, int], Played | None] = (0.0, 0, 0), None
 
     @property
     def capacity_per_s(self) -> float:
@@ -159,7 +166,7 @@ class ReplayPool(PoolModel):
             kept = played.run.ended_early < 0 and self._holds(played, promises)
             if kept:
                 # it went to its end: what is asked next is often what it tells
-                self._last = (arrival_rate_per_s, replicas, most), played
+                self.traffic.fleet.played = (self, arrival_rate_per_s, replicas, most, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -189,15 +196,16 @@ class ReplayPool(PoolModel):
             own = self.traffic.own.trace
             row = np.arange(own.requests) if own.requests <= ALONE else _spread(own.input_tokens, ALONE)
             apart, key_of = IDLE_S * np.arange(float(row.size)), keys_of(row, np.zeros_like(row), 7)
-            requests = self._requests(Laid(apart, row, key_of, None, IDLE_S * row.size, 1, False))
-            self._known[key] = self._told(Played(requests, self._alone(requests), IDLE_S * row.size, 1, 0.0), quantiles)
+            span = IDLE_S * row.size
+            requests, decodes = self._sent(self.traffic, Laid(apart, row, key_of, None, span, 1, False))
+            self._known[key] = self._told(Played(requests, self._alone(requests), span, 1, 0.0, decodes), quantiles)
         return self._known[key]
 
     def answered(self, arrival_rate_per_s: float, replicas: int, clients: Clients) -> Answered:
         """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
         calm = self.traffic.poisson()
         laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
-        return self._answered(calm.requests(laid, self._in_units), laid.replicas, clients)
+        return self._answered(self._sent(calm, laid)[0], laid.replicas, clients)
 
     def surged(
         self, arrival_rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float
@@ -208,15 +216,14 @@ class ReplayPool(PoolModel):
         """
         calm = self.traffic.poisson()
         laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
-        usual = arrival_rate_per_s * laid.replicas / replicas
         # the same sequence, faster during the surge
         before, factor = BEFORE_SURGE * length_s, surge_per_s / arrival_rate_per_s
-        steps = laid.times_s * usual / usual
+        steps = laid.times_s
         during = (steps - before) / factor
         times = np.where(
             steps < before, steps, np.where(during < length_s, before + during, steps + length_s * (1.0 - factor))
         )
-        requests = calm.requests(replace(laid, times_s=times, weight=None), self._in_units)
+        requests, _ = self._sent(calm, replace(laid, times_s=times, weight=None))
         run = replay(requests, replace(self.engine, count=laid.replicas), clients)
         ttft = np.nan_to_num(run.ttft_s, nan=math.inf)
         usually = float(np.quantile(ttft[times < before], 0.9)) if np.any(times < before) else 0.0
@@ -273,16 +280,17 @@ class ReplayPool(PoolModel):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
-            last, played = self._last
-            if draw is not None or last != (rate, replicas, most) or played is None:
+            *last, played = self.traffic.fleet.played or (None,)
+            if draw is not None or last[:1] != [self] or last[1:] != [rate, replicas, most]:
                 played = self._play(rate, replicas, most, draw, ())
+            assert isinstance(played, Played)
             self._known[key] = self._told(played, quantiles)
         return self._known[key]
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
         laid = self._lay(rate, replicas, most, draw)
-        requests = self._requests(laid)
+        requests, decodes = self._sent(self.traffic, laid)
         limit = self.traffic.fleet.sending.in_flight * self.traffic.law.share * laid.replicas / replicas
         run = replay(
             requests,
@@ -290,11 +298,12 @@ class ReplayPool(PoolModel):
             None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
             limits=self._limits(promises, requests),
         )
-        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas)
+        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
 
-    def _requests(self, laid: Laid) -> Requests:
-        """The columns of requests that were laid out."""
-        return self.traffic.requests(laid, self._in_units)
+    def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
+        """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""
+        requests = traffic.requests(laid)
+        return requests, requests.output_tokens - 1.0
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
         """What may be late of the first promise about each latency; :meth:`_holds` sees to all others."""
@@ -312,8 +321,10 @@ class ReplayPool(PoolModel):
 
     def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
-        if len({p.kind for p in promises} - {GOODPUT}) == len(promises):
-            return True
+        return len({p.kind for p in promises} - {GOODPUT}) == len(promises) or self._keeps_all(played, promises)
+
+    def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
+        """Whether what a replay that went to its end tells keeps all promises."""
         found = self._told(played, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
         return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
 
@@ -322,7 +333,7 @@ class ReplayPool(PoolModel):
         requests, run = played.requests, played.run
         counted = slice(None) if requests.weight is None else np.flatnonzero(requests.weight > 0.0)
         weight = np.ones(requests.size) if requests.weight is None else requests.weight[counted]
-        steps = requests.output_tokens[counted] - 1.0
+        steps = (requests.output_tokens - 1.0 if played.decodes is None else played.decodes)[counted]
         # what is never answered is beyond every limit
         ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
         e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
@@ -356,7 +367,7 @@ class ReplayPool(PoolModel):
         """A long iteration: a request that is admitted later waited for more than its end [s]."""
         it = self.engine.iteration
         assert isinstance(it, IterationModel)
-        prompts = self.traffic.own.trace.input_tokens
+        prompts = self.traffic.own.trace.input_tokens / self.tokens_per_unit
         tokens = min(self.engine.token_budget, float(np.max(prompts)))
         slots = min(self.engine.slots, 1024.0)
         context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)

@@ -258,7 +258,7 @@ class ClosedReplica:
                 "the closed form knows no engine that gives prompts iterations of their own (apart): replay it"
             )
         self.limit: MaxThroughput = saturation(self.engine)
-        self.overhead_s, self.wake_s = overhead_s, replicas.wake_s
+        self.overhead_s, self.wake_s, self.request_s = overhead_s, replicas.wake_s, replicas.request_s
         self._idle = idle_latency(lengths, replicas)[0] - replicas.wake_s if self.limit.per_s > 0.0 else np.zeros(0)
 
     @cached_property
@@ -352,7 +352,8 @@ class ClosedReplica:
         waiting = (1.0 - place) * duration + (passes - 1.0) * batch(room)
         later = points.came(1, rate * waiting)
         last = batch(np.minimum(rest + later, room))
-        ttft = waiting + last + cost.a * points.pairs - cost.alpha * points.prefill
+        # the host's work on a request delays its own first token whole
+        ttft = waiting + last + self.request_s + cost.a * points.pairs - cost.alpha * points.prefill
         # who finds the replica empty and stays alone is known exactly
         ttft = np.where(idle & (later == 0.0), self._idle[points.row], ttft)
         return ttft, np.maximum(rest + later - room, 0.0) + points.came(2, rate * last)

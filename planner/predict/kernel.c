@@ -77,7 +77,10 @@ static double whole_below(double x) { /* floor, of what fits int64 or is infinit
   double y = (double)(int64_t)x;
   return y > x ? y - 1 : y;
 }
-static double whole_above(double x) { return -whole_below(-x); }
+static double whole_above(double x) { /* of tokens and blocks: finite, >= 0 */
+  double y = (double)(int64_t)x;
+  return y < x ? y + 1 : y;
+}
 static double larger(double x, double y) { return x > y ? x : y; }
 static double smaller(double x, double y) { return x < y ? x : y; }
 
@@ -155,7 +158,7 @@ typedef struct {
   const Pool *pool;
   double next;                 /* when something happens here: its run ends or its decision is due; inf = asleep */
   double begin, end, lasts;    /* of the run: one iteration with prompts, or several without */
-  double base, contexts, longest_then, free, part_done, part_length, finishing_tokens;
+  double base, one, half, contexts, longest_then, free, part_done, part_length, finishing_tokens;
   int64_t run, step, n;        /* iterations of the run; iterations done; decodes */
   int32_t index, state, present, residents, partial, finishing, admissions;
   int8_t takes, prompts, open, dead, listed, odd; /* of the run: decodes take part, prompts do; arrivals cut it */
@@ -188,7 +191,7 @@ typedef struct {
   List stranded, held_back;
   int64_t row, checked[METRICS], turn, under_way, work, stop, outage_at;
   double recomputed, late[METRICS], powers[2][POWERS];
-  int clocked, watched, pieces, failed, ended;
+  int clocked, watched, limited, pieces, failed, ended;
 } Sim;
 
 static void append(Sim *p, List *l, int32_t q) {
@@ -264,6 +267,7 @@ static int64_t iterations_in_memory(const Replica *r, int64_t most) {
   return j;
 }
 static double pieces_kept(Sim *p, Replica *r, int32_t q);
+static void release(Sim *p, Replica *r, int32_t q, double now);
 /* What of a request's blocks memory keeps once for all, and the request does not hold itself. */
 static double kept_once(Sim *p, Replica *r, int32_t q) {
   if (p->pieces && !r->pool->supplied) return pieces_kept(p, r, q);
@@ -320,13 +324,10 @@ static double longest_context(const Sim *p, Replica *r) {
   }
   return 0;
 }
-/* Sum over i = 1..j of max(g (K + n i), e (l + i)): two lines, at most one crossing. */
+/* Sum over i = 1..j of max(g (K + n i), e (l + i)), j > 0: two lines, at most one crossing. */
 static double attention_during(const Replica *r, double j) {
-  const Pool *c = r->pool;
-  double n = (double)r->n, u0 = c->g * r->contexts, u1 = c->g * n;
-  double u = j * (u0 + u1 * ((j + 1) / 2));
-  if (c->e <= c->g) return u;
-  double v0 = c->e * r->longest_then, v1 = c->e, v = j * (v0 + v1 * ((j + 1) / 2));
+  double u0 = r->pool->g * r->contexts, u1 = r->pool->g * (double)r->n, u = j * (u0 + u1 * ((j + 1) / 2));
+  double v0 = r->pool->e * r->longest_then, v1 = r->pool->e, v = j * (v0 + v1 * ((j + 1) / 2));
   int first = u0 + u1 >= v0 + v1, last = u0 + u1 * j >= v0 + v1 * j;
   if (first == last) return first ? u : v;
   /* the line that is higher until the crossing, then the other one */
@@ -336,10 +337,12 @@ static double attention_during(const Replica *r, double j) {
   double u_k = k * (u0 + u1 * ((k + 1) / 2)), v_k = k * (v0 + v1 * ((k + 1) / 2));
   return first ? u_k + v - v_k : v_k + u - u_k;
 }
-/* Duration of the first j iterations of the run. */
+static int two_lines(const Replica *r) { return r->pool->e > r->pool->g && r->pool->engine == MIXED; }
+/* Duration of the first j iterations of the run: j (one + half j), but for the longest context. */
 static double span(const Replica *r, int64_t j) {
   if (r->prompts) return r->lasts;
-  return (double)j * r->base + (r->pool->engine == MIXED ? attention_during(r, (double)j) : 0.0);
+  if (two_lines(r)) return (double)j * r->base + (j ? attention_during(r, (double)j) : 0.0);
+  return (double)j * (r->one + r->half * (double)j);
 }
 /* Duration of the i-th iteration of the run. */
 static double lasts_of(const Replica *r, int64_t i) {
@@ -350,9 +353,8 @@ static double lasts_of(const Replica *r, int64_t i) {
 }
 /* Smallest j in 1..most with at least `duration` in the first j iterations of the run (or most). */
 static int64_t iterations_until(const Replica *r, double duration, int64_t most) {
-  const Pool *c = r->pool;
   if (r->prompts || most <= 1) return most;
-  if (c->engine == MIXED && c->e > c->g) {
+  if (two_lines(r)) {
     int64_t low = 0, high = most;
     while (high - low > 1) {
       int64_t middle = low + (high - low) / 2;
@@ -361,14 +363,12 @@ static int64_t iterations_until(const Replica *r, double duration, int64_t most)
     }
     return high;
   }
-  /* j (one + slope/2 (j - 1)) = duration */
-  double slope = c->engine == MIXED ? c->g * (double)r->n : 0, half = 0.5 * slope;
-  double one = r->base + (c->engine == MIXED ? c->g * r->contexts : 0) + half, guess;
-  if (slope * duration <= 1e-12 * one * one) guess = one > 0 ? duration / one : (double)most;
-  else guess = (sqrt(one * one + 2 * slope * duration) - one) / slope;
-  int64_t j = guess >= (double)most ? most : guess <= 1 ? 1 : (int64_t)whole_above(guess);
-  while (j > 1 && span(r, j - 1) >= duration) j--;
-  while (j < most && span(r, j) < duration) j++;
+  double one = r->one, half = r->half, guess;
+  if (half * duration <= 1e-12 * one * one) guess = one > 0 ? duration / one : (double)most;
+  else guess = (sqrt(one * one + 4 * half * duration) - one) / (2 * half);
+  int64_t j = guess >= (double)most ? most : guess <= 1 ? 1 : (int64_t)guess;
+  while (j > 1 && (double)(j - 1) * (one + half * (double)(j - 1)) >= duration) j--;
+  while (j < most && (double)j * (one + half * (double)j) < duration) j++;
   return j;
 }
 /* Iterations of the run that have ended at `time`. */
@@ -428,7 +428,7 @@ static void count_gaps(Sim *p, Replica *r, int64_t j) {
 static void present_by(Sim *p, Replica *r, int32_t change) {
   r->present += change;
   Gate *g = &p->gate[r->pool->supplied];
-  tree_set(&g->present, r - g->first, r->dead ? INFINITY : (double)r->present);
+  if (g->present.at) tree_set(&g->present, r - g->first, r->dead ? INFINITY : (double)r->present);
 }
 static void end_push(Replica *r, End e) {
   int32_t i = r->ending++;
@@ -456,6 +456,7 @@ static int measures(const Pool *c) { return c->e > c->g || c->e_m > 0; }
 /* Memory for one resident more, before anything changes. */
 static int room_for_one(Sim *p, Replica *r) {
   int64_t ends = 2 * (int64_t)r->residents + 2;
+  if (ends <= r->ends_room && (!measures(r->pool) || ends + 64 <= r->lengths_room)) return 1;
   if (grow((void **)&r->ends, &r->ends_room, r->pool->engine == SLOTS ? ends : ends / 2, sizeof(End)) &&
       (!measures(r->pool) || grow((void **)&r->lengths, &r->lengths_room, ends + 64, sizeof(Length))))
     return 1;
@@ -530,6 +531,7 @@ static void evict(Sim *p, Replica *r, int32_t q) {
     if (p->last && p->last[q] != p->last[q]) p->last[q] = r->tick;
   }
   leave(p, r, q);
+  if (p->flags) release(p, r, q, r->next);
   p->mark[q] = emitted;
   p->where[q] = EVICTED;
   insert_in_order(p, &r->evicted, q);
@@ -629,11 +631,15 @@ static void effects(Sim *p, Replica *r) {
 
 static void add_waiting(Sim *p, Replica *r, int32_t q) { /* at the end of its class */
   p->where[q] = WAITING;
+  if (!p->ask.class_of) {
+    append(p, &r->waiting, q);
+    return;
+  }
   int32_t k = class_of(p, q), a = r->waiting.last;
   if (r->tails) {
     for (a = -1; k >= 0 && (a = r->tails[k]) < 0; k--) {}
     r->tails[class_of(p, q)] = q;
-  } else if (p->ask.class_of)
+  } else
     while (a >= 0 && before(p, q, a)) a = p->prev[a];
   insert_after(p, &r->waiting, a, q);
 }
@@ -794,6 +800,8 @@ static void decide(Sim *p, Replica *r) {
     r->prompts = 0;
     r->takes = 1;
     r->base = linear_time(p, c, c->rows * n) + c->h * n;
+    r->half = 0.5 * c->g * n;
+    r->one = r->base + c->g * r->contexts + r->half;
     r->longest_then = c->e > c->g ? longest_context(p, r) : 0;
     /* arrivals change nothing while the head waits for a completion, nor while every slot is taken */
     r->open = !waits && r->residents < c->slots && budget > 0;
@@ -874,6 +882,8 @@ static void slots_decide(Sim *p, Replica *r, double now) {
   r->run = r->prompts ? 1 : r->ends[0].step - r->step;
   r->open = !r->prompts && r->residents < c->slots;
   r->takes = 1;
+  r->one = r->base;
+  r->half = 0;
   r->lasts = r->base * (double)r->run;
   start(r, now);
 }
@@ -1023,7 +1033,6 @@ static double supply(Sim *p, Replica *r, int32_t q) {
   const Ask *a = &p->ask;
   if (r->pool->supplied) return INFINITY;
   if (!is_session(p, q)) return a->cached[q];
-  if (p->where[q] == EVICTED) return a->found[q];
   cache_trim(p, &r->cache, r->free);
   double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input[q] - 1), room = r->free - a->input[q];
   cache_take(&r->cache, a->session[q]);
@@ -1088,8 +1097,8 @@ enum { NEXT_CALL, AGAIN, LOADED, GIVE_UP, MOVED };
 
 /* When something happens at a replica next. Open arrivals: a decision due at t is made by who comes after t. */
 static void settle(Sim *p, Replica *r) {
-  double time = r->dead ? INFINITY : r->next;
   if (!p->times.at) return;
+  double time = r->dead ? INFINITY : r->next;
   if (!p->clocked && r->state == DUE) {
     uint64_t bits;
     memcpy(&bits, &time, sizeof bits);
@@ -1160,7 +1169,7 @@ static int broken(Sim *p, double now) {
 static void judge(Sim *p) {
   const Ask *a = &p->ask;
   double late[METRICS] = {0, 0, 0};
-  if (!(a->late[TTFT] < INFINITY || a->late[TPOT] < INFINITY || a->late[E2E] < INFINITY)) return;
+  if (!p->limited) return;
   for (int32_t q = 0; q < a->rows; q++) {
     double w = weight(p, q), several = a->output[q] - 1;
     int never = a->done[q] != a->done[q];
@@ -1214,7 +1223,7 @@ static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
     j += j >= i;
     k = value_of(p, g, g->alive[j], now) < value_of(p, g, g->alive[i], now) ? g->alive[j] : g->alive[i];
   } else if (c->looks == BY_REQUESTS) {
-    while (!p->clocked && p->times.at[1].least <= now) advance(p, p->all + tree_nth(&p->times, 0), now);
+    while (!p->clocked && !p->failed && p->times.at[1].least <= now) advance(p, p->all + tree_nth(&p->times, 0), now);
     k = (int32_t)tree_nth(&g->present, (int64_t)(uniform(key, draw) * (double)g->present.at[1].ties));
   } else {
     double least = INFINITY;
@@ -1239,7 +1248,7 @@ static void open_arrivals(Sim *p) {
   while (p->row < a->rows && !p->failed) {
     int32_t q = (int32_t)p->row;
     double now = a->arrival[q];
-    if (p->work >= p->stop || (p->watched && broken(p, now))) return;
+    if (p->work >= p->stop || (p->limited && broken(p, now))) return;
     p->row++;
     p->work++;
     Replica *r = route(p, g, q, 0, now);
@@ -1269,7 +1278,7 @@ static void first_token(Sim *p, Replica *r, int32_t q, double now) {
   p->ask.first[q] = now;
   if (p->flags) p->flags[q] |= ANSWERED;
   /* after an outage there may be another one, of a sending that is not late */
-  if (!p->watched && !p->ask.outages) count_late(p, TTFT, q, !(now - p->ask.sent[q] <= p->ask.limit_s[TTFT]));
+  if (p->limited && !p->watched && !p->ask.outages) count_late(p, TTFT, q, !(now - p->ask.sent[q] <= p->ask.limit_s[TTFT]));
 }
 static void completed(Sim *p, Replica *r, int32_t q, double now) {
   const Ask *a = &p->ask;
@@ -1290,10 +1299,12 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   }
   a->done[q] = now;
   p->under_way--;
-  double several = a->output[q] - 1;
-  if (!p->watched) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
-  if (!p->watched && a->outages) count_late(p, TTFT, q, !(a->first[q] - a->sent[q] <= a->limit_s[TTFT]));
-  if (several > 0) count_late(p, TPOT, q, !((now - a->first[q]) / several <= a->limit_s[TPOT]));
+  if (p->limited) {
+    double several = a->output[q] - 1;
+    if (!p->watched) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
+    if (!p->watched && a->outages) count_late(p, TTFT, q, !(a->first[q] - a->sent[q] <= a->limit_s[TTFT]));
+    if (several > 0) count_late(p, TPOT, q, !((now - a->first[q]) / several <= a->limit_s[TPOT]));
+  }
   follow(p, q, now);
 }
 static void ghost_ends(Sim *p, Replica *r, int32_t g, double now) {
@@ -1604,7 +1615,7 @@ static void together(Sim *p) {
     double now = smaller(p->times.at[1].least, arrival);
     if (p->coming) now = smaller(now, p->events[0].time);
     if (p->outage_at < a->outages) now = smaller(now, a->outage_time[p->outage_at]);
-    if (now == INFINITY || broken(p, now)) return;
+    if (now == INFINITY || (p->limited && broken(p, now))) return;
     while (p->times.at[1].least <= now) { /* effects of what ends */
       Replica *r = p->all + tree_nth(&p->times, 0);
       tree_set(&p->times, r->index, INFINITY);
@@ -1685,6 +1696,7 @@ EXPORT Sim *fleetopt_open(const Ask *ask, const Pool *pools, int clocked) {
   p->clocked = clocked;
   p->watched = !(a->following || a->retries || a->timeout_s < INFINITY || a->max_queue < INFINITY ||
                  a->max_queued_tokens < INFINITY || a->in_flight < INFINITY);
+  for (int m = 0; m < METRICS; m++) p->limited |= a->late[m] < INFINITY;
   p->pieces = a->caches && a->shared_offset && a->session;
   p->stranded = p->held_back = (List){-1, -1};
   p->spare_ghost = -1;
@@ -1734,4 +1746,55 @@ EXPORT int fleetopt_advance(Sim *p, int64_t work) {
   p->ask.totals[0] = p->recomputed;
   p->ask.totals[1] = p->ended ? (double)p->row : -1;
   return 0;
+}
+
+static uint64_t bits_of(double time) { /* of times that are not negative: in the same order */
+  uint64_t bits;
+  memcpy(&bits, &time, sizeof bits);
+  return bits;
+}
+typedef struct { uint64_t time, copy; } Next;
+/* Copies of `rows` times in order (in [0, span)), copy c moved by shift c (in [0, span)) and turned over at the end of the span:
+ * all of them in order of time, of equal ones the first copy's first. A tree of the copies' next times. 0 = no memory. */
+EXPORT int fleetopt_merge(const double *base, int64_t rows, const double *shifts, int64_t copies, double span_s, double *times,
+                          int32_t *row, int32_t *copy) {
+  int64_t leaves = 1, n = rows * copies;
+  while (leaves < copies) leaves *= 2;
+  Next *tree = zeros(2 * leaves, sizeof(Next));
+  int64_t *at = zeros(copies, sizeof(int64_t)), *first = zeros(copies, sizeof(int64_t));
+  int whole = tree && at && first;
+  for (int64_t c = 0; whole && c < leaves; c++) {
+    tree[leaves + c] = (Next){bits_of(INFINITY), (uint64_t)c};
+    if (c >= copies || !rows) continue;
+    int64_t low = 0, high = rows; /* the first row that goes over the end: the copy begins with it */
+    while (low < high) {
+      int64_t middle = low + (high - low) / 2;
+      if (base[middle] + shifts[c] >= span_s) high = middle;
+      else low = middle + 1;
+    }
+    first[c] = at[c] = low < rows ? low : 0;
+    tree[leaves + c].time = bits_of(base[at[c]] + shifts[c] - (low < rows ? span_s : 0));
+  }
+  for (int64_t i = leaves - 1; whole && i > 0; i--) tree[i] = tree[2 * i + (tree[2 * i + 1].time < tree[2 * i].time)];
+  for (int64_t z = 0; whole && z < n; z++) {
+    int64_t c = (int64_t)tree[1].copy, i = at[c];
+    memcpy(times + z, &tree[1].time, sizeof *times);
+    row[z] = (int32_t)i;
+    copy[z] = (int32_t)c;
+    at[c] = i = i + 1 < rows ? i + 1 : 0;
+    double time = base[i] + shifts[c];
+    if (time >= span_s) time -= span_s;
+    Next best = {i == first[c] ? bits_of(INFINITY) : bits_of(time), (uint64_t)c};
+    for (int64_t k = leaves + c; k > 1; tree[k /= 2] = best) {
+      tree[k] = best;
+      Next other = tree[k ^ 1];
+      /* nobody can guess which is less: no branch. Of equal ones the left one, of the smaller copy */
+      uint64_t takes = (uint64_t)0 - (other.time < best.time + (uint64_t)(k & 1));
+      best.time ^= (best.time ^ other.time) & takes;
+      best.copy ^= (best.copy ^ other.copy) & takes;
+    }
+    if (leaves == 1) tree[1] = best;
+  }
+  free(tree), free(at), free(first);
+  return whole;
 }

@@ -10,11 +10,12 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import FleetOptError
+from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.library import load
 from planner.predict.records import (
@@ -31,8 +32,8 @@ from planner.predict.records import (
 )
 from planner.routing import find_routing
 
-WORK = 50_000
-"""Arrivals and decisions of one call, some 10 to 50 ms: how long a replay goes on after it was told to stop."""
+WORK = 20_000
+"""Arrivals and decisions of one call, some 5 ms: how long a replay goes on after it was told to stop."""
 
 _DOUBLE, _WHOLE, _ARRAY = ctypes.c_double, ctypes.c_int64, ctypes.c_void_p
 _MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
@@ -40,6 +41,20 @@ _ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
 _LOOKS = {"": 0, "requests": 1, "tokens": 2}
 _AFFINITY = {"": 0, "session": 1, "prefix": 2}
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
+_TIMES = {**dict.fromkeys(("sent", "admitted", "first", "done", "moved"), math.nan), "found": 0.0, "host": 0.0}
+_COUNTS = {"replica": -1, "moved_to": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}
+_OF_CLIENTS = ("sent", "moved", "found", "host", "attempts", "given_up", "moved_to")
+_NUMBERS = {"session": "sessions", "class_of": "classes"}
+_RUN = {
+    **{f"{name}_s": name for name in ("sent", "admitted", "first", "done", "moved", "busy", "resident", "decode")},
+    **{name: name for name in ("replica", "preempted", "attempts", "rejected", "given_up", "iterations")},
+    "found_tokens": "found",
+    "host_tokens": "host",
+    "decode_replica": "moved_to",
+}
+"""Columns of :class:`planner.predict.records.Run` by their names in kernel.c."""
+
+_Arrays = dict[str, NDArray[Any]]
 
 
 class _Pool(ctypes.Structure):
@@ -83,12 +98,12 @@ def replay(
     gaps: bool = False,
     stop: threading.Event | None = None,
 ) -> Run:
-    """Requests taken one by one through replicas: what became of each.
+    """Requests taken one by one through replicas: what became of each. Arguments are not checked, see :mod:`planner.predict.run`.
 
     Parameters
     ----------
     requests, replicas, clients, cache, decoders, outages, limits
-        See :mod:`planner.predict.records`.
+        See :mod:`planner.predict.records`; a limit that is broken ends the replay.
     gaps
         Whether the gaps between tokens are counted.
     stop
@@ -101,11 +116,19 @@ def replay(
     KeyboardInterrupt
         `stop` was set.
     """
-    run, ask, pools, kept = _asked(requests, replicas, clients, cache, decoders, outages, limits, gaps)
+    pools = [replicas] if decoders is None else [replicas, decoders.replicas]
     by_clock = bool(clients or cache or decoders or outages or requests.following is not None)
+    by_clock = by_clock or find_routing(replicas.routing).one_queue
+    arrays = _answers(requests, sum(p.count for p in pools), by_clock, gaps)
+    arrays |= _questions(requests, None if decoders is None else decoders.transfer_s, outages)
+    ask = _ask(arrays, clients or Clients(), cache, limits)
+    # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
+    floored = [_rows(p) != 1.0 and not np.any(requests.input_tokens % 1.0) for p in pools]
+    given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
+    ask.rows, ask.pools = requests.size, len(pools)
     library = _library()
-    state = library.fleetopt_open(ask, pools, by_clock or find_routing(replicas.routing).one_queue)
-    more = -1 if not state else 1
+    state = library.fleetopt_open(ask, (_Pool * len(pools))(*(pool for pool, _ in given)), by_clock)
+    more = 1 if state else -1
     try:
         while more > 0:
             more = library.fleetopt_advance(state, WORK)
@@ -115,10 +138,51 @@ def replay(
         library.fleetopt_close(state)
     if more < 0:
         raise FleetOptError(f"a replay of {requests.size:,} requests does not fit into this machine's memory")
-    totals = kept["totals"]
-    object.__setattr__(run, "recomputed_tokens", float(totals[0]))
-    object.__setattr__(run, "ended_early", int(totals[1]))
-    return run
+    recomputed, ended = arrays.pop("totals")
+    answers = {name: arrays[column] for name, column in _RUN.items()}
+    return Run(**answers, recomputed_tokens=float(recomputed), gaps=arrays.get("gaps"), ended_early=int(ended))
+
+
+def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
+    """Shifted copies of arrivals laid over each other, each turned over at the end of the span.
+
+    Parameters
+    ----------
+    times_s
+        Arrivals in order, in [0, `span_s`) [s], shape (rows,).
+    shifts_s
+        How far each copy is moved, in [0, `span_s`) [s], shape (copies,).
+    span_s
+        The span [s].
+
+    Returns
+    -------
+    tuple
+        Times in order [s], their rows and their copies, shape (rows * copies,); of equal times the first copy comes first.
+
+    Raises
+    ------
+    FleetOptError
+        There is not enough memory.
+    InputError
+        Times or shifts lie outside the span, or times are not in order.
+
+    Examples
+    --------
+    >>> times, rows, copies = merge(np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.5]), 4.0)
+    >>> times.tolist(), rows.tolist(), copies.tolist()
+    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [0, 0, 1, 1, 0, 1])
+    """
+    times, shifts = (np.ascontiguousarray(x + 0.0, dtype=np.float64) for x in (times_s, shifts_s))  # no -0
+    inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times, shifts)]
+    if not all(inside) or np.any(np.diff(times) < 0.0):
+        raise InputError("times and shifts must lie in [0, span), and times in order")
+    size = times.size * shifts.size
+    out, rows, copies = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
+    pointers = (x.ctypes.data for x in (out, rows, copies))
+    if not _library().fleetopt_merge(times.ctypes.data, times.size, shifts.ctypes.data, shifts.size, span_s, *pointers):
+        raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
+    return out, rows, copies
 
 
 def _library() -> ctypes.CDLL:
@@ -129,6 +193,7 @@ def _library() -> ctypes.CDLL:
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
+    library.fleetopt_merge.argtypes = [_ARRAY, _WHOLE, _ARRAY, _WHOLE, _DOUBLE, _ARRAY, _ARRAY, _ARRAY]
     return library
 
 
@@ -161,93 +226,68 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     return pool, durations
 
 
-def _asked(
-    requests: Requests,
-    replicas: Replicas,
-    clients: Clients | None,
-    cache: PrefixCache | None,
-    decoders: Decoders | None,
-    outages: Sequence[Outage],
-    limits: Sequence[Limit],
-    gaps: bool,
-) -> tuple[Run, _Ask, ctypes.Array[_Pool], dict[str, NDArray[np.generic]]]:
-    """The answer to be filled, the question as kernel.c has it, and the arrays it points to."""
-    n, r, pools = requests.size, requests, [replicas] + ([decoders.replicas] if decoders else [])
-    whole = not np.any(r.input_tokens % 1.0)
-    given = [_pool(p, whole and _rows(p) != 1.0, p is not replicas) for p in pools]
-    rules, ask, kept = clients or Clients(), _Ask(), {}
+def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _Arrays:
+    """The columns that kernel.c fills; what open arrivals leave the same for all rows takes no memory."""
+    n, made = requests.size, {}
+    for name, fill in {**_TIMES, **_COUNTS}.items():
+        kind = np.float64 if name in _TIMES else np.int32
+        same = name in _OF_CLIENTS and not by_clock
+        made[name] = np.broadcast_to(kind(fill), n) if same else np.full(n, fill, dtype=kind)
+    if not by_clock:
+        made["sent"] = np.ascontiguousarray(requests.arrival_s)
+        made["attempts"] = np.broadcast_to(np.int32(1), n)
+    made |= {name: np.zeros(replicas) for name in ("iterations", "busy", "resident", "decode")}
+    made["totals"] = np.zeros(2)
+    return made | ({"gaps": np.zeros(GAP_BINS)} if gaps else {})
 
-    def columns(kind: type[np.generic], fill: float, *names: str) -> list[NDArray[np.generic]]:
-        for name in names:
-            kept[name] = np.full(n, fill, dtype=kind)
-        return [kept[name] for name in names]
 
-    columns(np.float64, math.nan, "admitted", "first", "done")
-    columns(np.int32, 0, "preempted", "rejected")
-    columns(np.int32, -1, "replica")
-    by_clock = bool(clients or cache or decoders or outages or r.following is not None)
-    by_clock = by_clock or find_routing(replicas.routing).one_queue
-    if by_clock:
-        columns(np.float64, math.nan, "sent", "moved")
-        columns(np.int32, 0, "attempts", "given_up")
-        columns(np.float64, 0.0, "found", "host")
-        columns(np.int32, -1, "moved_to")
-    else:
-        nothing = np.broadcast_to(np.zeros(1), n)
-        kept.update(sent=r.arrival_s, moved=np.broadcast_to(np.full(1, math.nan), n), found=nothing, host=nothing)
-        none = np.broadcast_to(np.zeros(1, dtype=np.int32), n)
-        kept.update(attempts=none + 1, given_up=none, moved_to=np.broadcast_to(np.full(1, -1, dtype=np.int32), n))
-    for name in ("iterations", "busy", "resident", "decode"):
-        kept[name] = np.zeros(sum(p.count for p in pools))
-    kept["totals"] = np.zeros(2)
-    if gaps:
-        kept["gaps"] = np.zeros(GAP_BINS)
-    run = Run(
-        *(kept[k] for k in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),  # type: ignore[arg-type]
-        *(kept[k] for k in ("given_up", "found", "host", "moved", "moved_to", "iterations", "busy", "resident")),  # type: ignore[arg-type]
-        kept["decode"],  # type: ignore[arg-type]
-        gaps=kept.get("gaps"),  # type: ignore[arg-type]
-    )
-    kept.update(arrival=r.arrival_s, input=r.input_tokens, output=r.output_tokens, cached=r.cached_tokens, key=r.key)
-    if r.priority is not None:
-        classes, number = np.unique(r.priority, return_inverse=True)
-        if classes.size > 1:
-            kept["class_of"], ask.classes = number.astype(np.int32), classes.size
+def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]) -> _Arrays:
+    """The columns that kernel.c reads."""
+    made: dict[str, NDArray[Any] | None] = {
+        "arrival": r.arrival_s,
+        "input": r.input_tokens,
+        "output": r.output_tokens,
+        "cached": r.cached_tokens,
+        "key": r.key,
+        "weight": r.weight,
+        "gap_s": r.gap_s,
+        "repeated": r.repeated_tokens,
+        "transfer_s": transfer_s,
+        "shared_tokens": r.shared_tokens,
+    }
+    for name, kind in (("following", np.int32), ("shared_offset", np.int64), ("shared_name", np.int64)):
+        column = getattr(r, name)
+        made[name] = None if column is None else column.astype(kind)
+    if r.priority is not None and np.any(r.priority != r.priority[0]):
+        made["class_of"] = np.unique(r.priority, return_inverse=True)[1].astype(np.int32)
     if r.session is not None:
         names, number = np.unique(r.session, return_inverse=True)
-        kept["session"], ask.sessions = (number - (names[0] < 0)).astype(np.int32), names.size
-    optional = {"weight": r.weight, "gap_s": r.gap_s, "repeated": r.repeated_tokens}
-    optional |= {"shared_offset": r.shared_offset, "shared_name": r.shared_name, "shared_tokens": r.shared_tokens}
-    optional |= {"transfer_s": decoders.transfer_s if decoders else None}
-    kept.update({name: column for name, column in optional.items() if column is not None})
-    if r.following is not None:
-        kept["following"] = r.following.astype(np.int32)
-    events = [(o.end_s, 0, i, o.replica) for i, o in enumerate(outages) if o.end_s < math.inf]
-    events = sorted(events + [(o.start_s, 1, i, o.replica) for i, o in enumerate(outages)])
-    kept["outage_time"] = np.array([e[0] for e in events], dtype=np.float64)
-    kept["outage_ends"] = np.array([1 - e[1] for e in events], dtype=np.int64)
-    kept["outage_replica"] = np.array([e[3] for e in events], dtype=np.int64)
-    kept.update({f"durations {i}": d for i, (_, d) in enumerate(given) if d is not None})
-    for name, column in kept.items():
-        if name in dict(_Ask._fields_) and (by_clock or column.strides != (0,)):
-            kept[name] = column = np.ascontiguousarray(column)
+        made["session"] = (number - int(names[0] < 0)).astype(np.int32)
+    ends = [(o.end_s, 0, i, o.replica) for i, o in enumerate(outages) if o.end_s < math.inf]
+    moments = sorted(ends + [(o.start_s, 1, i, o.replica) for i, o in enumerate(outages)])
+    made["outage_time"] = np.array([time for time, *_ in moments], dtype=np.float64)
+    made["outage_ends"] = np.array([1 - starts for _, starts, *_ in moments], dtype=np.int64)
+    made["outage_replica"] = np.array([replica for *_, replica in moments], dtype=np.int64)
+    return {name: np.ascontiguousarray(column) for name, column in made.items() if column is not None}
+
+
+def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: Sequence[Limit]) -> _Ask:
+    """The question as kernel.c has it; it points into the arrays."""
+    ask = _Ask(outages=arrays["outage_time"].size, retries=clients.retries, caches=cache is not None)
+    for name, column in arrays.items():
+        if column.strides != (0,):
             setattr(ask, name, column.ctypes.data)
-    ask.rows, ask.pools, ask.outages, ask.retries, ask.caches = (
-        n,
-        len(pools),
-        len(events),
-        rules.retries,
-        cache is not None,
-    )
+    for name in ("session", "class_of"):
+        setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
-        setattr(ask, name, getattr(rules, name))
-    if cache is not None:
-        ask.host_tokens, ask.host_tokens_per_s, ask.ttl_s = cache.host_tokens, cache.host_tokens_per_s, cache.ttl_s
-    ask.limit_s[:], ask.late[:] = [math.inf] * 3, [math.inf] * 3
+        setattr(ask, name, getattr(clients, name))
+    for name in ("host_tokens", "host_tokens_per_s", "ttl_s") if cache is not None else ():
+        setattr(ask, name, getattr(cache, name))
+    ask.limit_s[:] = ask.late[:] = [math.inf] * len(_METRICS)
     for limit in limits:
         number = _METRICS.index(limit.metric)
         ask.limit_s[number], ask.late[number] = limit.limit_s, limit.late
-    return run, ask, (_Pool * len(pools))(*(pool for pool, _ in given)), kept
+    return ask
 
 
 def _rows(replicas: Replicas) -> float:

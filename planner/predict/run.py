@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.predict.checks import check
-from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run
+from planner.predict.records import Clients, Decoders, Floats, Limit, Outage, PrefixCache, Replicas, Requests, Run
 
 
 def kernel_in_use() -> str:
@@ -54,3 +57,30 @@ def replay(
 
     check(requests, replicas, clients, cache, decoders, outages, limits)
     return by_kernel(requests, replicas, clients, cache, decoders, outages, limits, gaps, stop)
+
+
+def merged(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Copies of arrivals in order, each later by its shift and wrapped around at the end of the span.
+
+    Parameters
+    ----------
+    times_s, shifts_s
+        Arrivals in order, and how far each copy is moved, both in [0, `span_s`) [s]; shape (rows,) and (copies,).
+    span_s
+        The span [s].
+
+    Returns
+    -------
+    tuple
+        Times in order [s], their rows and their copies, shape (rows * copies,).
+    """
+    if not kernel_in_use():
+        from planner.predict.kernel import merge
+
+        at, row, copy = merge(times_s, shifts_s, span_s)
+        return at, row.astype(np.int64), copy.astype(np.int64)
+    found = (times_s + shifts_s[:, None]).ravel()
+    found = np.where(found >= span_s, found - span_s, found)
+    order = np.argsort(found, kind="stable")
+    copies, rows = np.divmod(order, times_s.size)
+    return found[order], rows, copies

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict.records import Floats, Requests, keys_of, uniforms
+from planner.predict.run import merged
 from planner.question.compiled import Traffic
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
@@ -127,6 +128,10 @@ class FleetTraffic:
         bursts = traffic.bursts or not self.sending.ordinary
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
         self._pools: dict[int, PoolTraffic] = {}
+        # what was laid out last of all pools, each with its owner, its columns, and what became of it
+        self.laid: dict[tuple[object, ...], tuple[PoolTraffic, Laid]] = {}
+        self.made: tuple[Laid, Requests] | None = None
+        self.played: tuple[object, ...] = ()
 
     def of(self, law: PoolLaw) -> PoolTraffic:
         """The traffic of a pool, the same object for the same law."""
@@ -216,8 +221,6 @@ class PoolTraffic:
     law: PoolLaw
     _own: PoolRequests | None = field(default=None, init=False)
     _lengths: tuple[Floats, Floats, Floats] | None = field(default=None, init=False)
-    _made: tuple[Laid, Requests] | None = field(default=None, init=False)
-    _laid: dict[tuple[object, ...], Laid] = field(default_factory=dict, init=False)
 
     def poisson(self) -> PoolTraffic:
         """The same requests at random times."""
@@ -310,44 +313,36 @@ class PoolTraffic:
         # pools of a few replicas are all begun as early
         rows = int(2.0 * warm * max(laid_for, LEAST_OTHERS))
         # where requests are of all replicas they are the same for any number
-        key = (rate_per_s, fewer, rows, most, draw, replicas if fewer > 1 or not self.recorded else 0)
-        if key not in self._laid:
-            while sum(found.times_s.size for found in self._laid.values()) > WHOLE:
-                self._laid.pop(next(iter(self._laid)))
+        key = (id(self), rate_per_s, fewer, rows, most, draw, replicas if fewer > 1 or not self.recorded else 0)
+        kept = self.fleet.laid
+        if key not in kept:
+            while sum(own.times_s.size for _, own in kept.values()) > WHOLE // 2:
+                kept.pop(next(iter(kept)))
             if self.recorded:
                 found = self._of_trace(rate_per_s, fewer, laid_for / replicas, rows, most, draw)
             else:
                 found = self._drawn(rate_per_s * laid_for / replicas, laid_for, rows, most, draw or 0)
-            self._laid[key] = found if self.fleet.sending.surge is None else self._crowds(found, rows)
-        found = self._laid[key]
+            kept[key] = self, found if self.fleet.sending.surge is None else self._crowds(found, rows)
+        found = kept[key][1]
         if found.replicas != laid_for:
             found = replace(found, replicas=laid_for)
             if fewer == 1:
-                self._laid[key] = found
+                kept[key] = self, found
         return found
 
-    def requests(self, laid: Laid, in_units: bool = False) -> Requests:
-        """The columns of requests that were laid out, the same for every engine that is asked about them.
-
-        Parameters
-        ----------
-        laid
-            From :meth:`lay`.
-        in_units
-            Whether tokens are counted in what a step of an engine that speculates yields: then they are fractions.
-        """
-        if self._made is None or self._made[0] is not laid:
+    def requests(self, laid: Laid) -> Requests:
+        """The columns of requests that were laid out by :meth:`lay`, the same for every engine that is asked about them."""
+        made = self.fleet.made
+        if made is None or made[0] is not laid:
             if self._lengths is None:
                 trace = self.own.trace
-                inputs = np.maximum(trace.input_tokens if in_units else np.rint(trace.input_tokens), 1.0)
-                cached = self.own.cached_share * inputs
-                cached = (
-                    np.where(cached < inputs, cached, 0.0) if in_units else np.floor(np.minimum(cached, inputs - 1.0))
-                )
+                inputs = np.maximum(np.rint(trace.input_tokens), 1.0)
+                cached = np.floor(np.minimum(self.own.cached_share * inputs, inputs - 1.0))
                 self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
-            self._made = laid, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
-        return self._made[1]
+            made = laid, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
+            self.fleet.made = made
+        return made[1]
 
     # --- requests that are known ------------------------------------------------------------------------------------
 
@@ -377,6 +372,8 @@ class PoolTraffic:
             return self._parts(times, span, copies, draw)
         if copies == 1.0 and stretches is None:
             at, row, copy = times, np.arange(times.size), np.zeros(times.size, dtype=np.int64)
+        elif stretches is None and fewer == 1 and kept is None:
+            at, row, copy = merged(times, shifts, span)
         else:
             at, row, copy = overlaid(times, shifts, span, stretches, fewer, kept)
         weight = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from planner.catalog.profiles import estimated_profile
 from planner.errors import InputError
 from planner.hardware import Parallelism
 from planner.iteration.speculation import Speculation
-from planner.methods.base import PoolModel, Prediction
-from planner.methods.speculation import InSteps
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.replica.speculation import draft_of, speculating
@@ -86,38 +83,15 @@ def test_steps_of_requests_are_drawn_as_steps_one_by_one_would_add_up() -> None:
     assert speculation.draw_steps(np.array([0.0, 1.0]), rng).tolist() == [0, 1]
 
 
-class LognormalSteps(PoolModel):
-    """A pool whose steps take 20 ms in the median, a third more or less."""
-
-    capacity_per_s = 1.0
-
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        times = tuple(0.02 * math.exp(0.3 * NormalDist().inv_cdf(q)) for q in quantiles)
-        return Prediction(quantiles, times, times, times, 0.5, 0.5, 1.0, 0.0)
-
-
-def test_times_of_steps_and_their_number_are_mixed() -> None:
-    """Against drawing both; and a quantile is the same whichever others are asked for."""
-    pool = InSteps(LognormalSteps(), np.array([0.3, 0.6]))
-    rng = np.random.default_rng(6)
-    drawn = 0.02 * np.exp(0.3 * rng.standard_normal(400_000)) * rng.choice([0.3, 0.6], 400_000)
-    found = pool.predict(0.5, 1, (0.1, 0.5, 0.99))
-    assert found.tpot_s == pytest.approx(np.quantile(drawn, (0.1, 0.5, 0.99)), rel=0.015)
-    assert found.ttft_s[1] == pytest.approx(0.02) and found.quantiles == (0.1, 0.5, 0.99)
-    assert pool.predict(0.5, 1, (0.5,)).tpot_s[0] == found.tpot_s[1]
-
-
 @pytest.mark.parametrize("acceptance", ["0.8", "0.3"])
 def test_a_plan_that_speculates_is_what_the_simulator_finds(acceptance: str) -> None:
     found = plan("azure", **ASKED, speculate=f"eagle3:k=3,accept={acceptance}")
     pool = found.pools[0]
     result = simulate(found, requests=12_000, seeds=1).results["all"]
-    for metric, tolerance in (("ttft_s", 0.25), ("tpot_s", 0.15)):
-        # the mixed method's own error at this load, as docs/accuracy/mixed.md has it without speculation
-        simulated = result.quantile(metric, 0.5).value
-        assert pool.quantile(metric, 0.5) == pytest.approx(simulated, rel=tolerance), metric
-    # by how many drafts a request had accepted its TPOT strays: 23 and 8% short without
-    assert pool.quantile("tpot_s", 0.99) == pytest.approx(result.quantile("tpot_s", 0.99).value, rel=0.18)
+    for metric, level in (("ttft_s", 0.5), ("tpot_s", 0.5), ("tpot_s", 0.99)):
+        # other draws of arrivals, lengths and steps: six runs stray by 3% of their mean at most
+        simulated = result.quantile(metric, level).value
+        assert pool.quantile(metric, level) == pytest.approx(simulated, rel=0.05), metric
     assert '"num_speculative_tokens": 3' in pool.settings.speculative
 
 

@@ -1,4 +1,4 @@
-"""Random small questions for a replay, of every feature and mixture of features: for the fuzzed kernel and to hold it to the reference."""
+"""Random small questions for a replay, of every mixture of features."""
 
 from __future__ import annotations
 

@@ -1,0 +1,151 @@
+"""The compiled kernel: against the reference in Python, on every feature and every pair of them, to a billionth of a second."""
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.iteration.model import IterationModel
+from planner.predict import kernel, reference
+from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
+from tests.predict.cases import FEATURES, INEXACT, PAIRS, cases, differences
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = 300 if os.environ.get("FLEETOPT_LONG") else 10
+EVERYTHING_GOES = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def hold(case):
+    question = (case.requests, case.replicas)
+    found = differences(kernel.replay(*question, **case.rest), reference.replay(*question, **case.rest))
+    assert not found, (found[:3], case)
+
+
+@pytest.mark.parametrize("feature", sorted(FEATURES))
+@settings(max_examples=EXAMPLES, **EVERYTHING_GOES)
+@given(data=st.data())
+def test_a_feature(feature, data):
+    exact = feature not in INEXACT and data.draw(st.booleans())
+    hold(data.draw(cases((feature,), exact)))
+
+
+@settings(max_examples=30 * EXAMPLES, **EVERYTHING_GOES)
+@given(data=st.data())
+def test_pairs_of_features(data):
+    pair = data.draw(st.sampled_from(PAIRS))
+    exact = not set(pair) & set(INEXACT) and data.draw(st.booleans())
+    hold(data.draw(cases(pair, exact)))
+
+
+def rows(n, rate=100.0, prompt=300, answer=100):
+    rng = np.random.default_rng(5)
+    times = np.cumsum(rng.exponential(1 / rate, n))
+    lengths = (rng.integers(1, most, n).astype(float) for most in (prompt, answer))
+    return Requests(times, *lengths, np.zeros(n), rng.integers(0, 2**63, n, dtype=np.uint64))
+
+
+FLEET = Replicas(4, IterationModel(t0=0.005, c=1e-5, h=1e-5, g=1e-8, a=1e-10), 64, 512, 20_000.0, "least")
+
+
+@pytest.mark.parametrize("routing", ["random", "p2c", "least", "rr", "least-kv"])
+def test_replicas_that_run_when_somebody_looks_do_as_those_that_go_by_the_clock(routing):
+    fleet, asked = replace(FLEET, routing=routing), rows(5000)
+    # an outage long after the end changes nothing but the driver
+    lazy, clocked = (kernel.replay(asked, fleet, outages=o) for o in ((), [Outage(0, 1e6)]))
+    assert np.array_equal(lazy.replica, clocked.replica)
+    assert np.abs(lazy.done_s - clocked.done_s).max() < 1e-9
+
+
+def test_a_broken_promise_ends_a_replay_as_soon_as_it_is_certain():
+    asked = rows(20_000, rate=400.0)
+    slow = replace(FLEET, count=1)
+    for metric, limit_s in (("ttft_s", 0.5), ("e2e_s", 5.0), ("tpot_s", 0.006)):
+        whole = kernel.replay(asked, slow, limits=[Limit(metric, limit_s, 1e9)])
+        assert whole.ended_early == -1 and not np.isnan(whole.done_s).any()
+        run = kernel.replay(asked, slow, limits=[Limit(metric, limit_s, 200.0)])
+        assert 0 <= run.ended_early < 4000, metric
+    # a whole number of requests beyond the limit is allowed, one fewer is not
+    beyond = int((whole.ttft_s > 100.0).sum())
+    verdicts = [
+        kernel.replay(asked, slow, limits=[Limit("ttft_s", 100.0, beyond - less)]).ended_early for less in (0, 1)
+    ]
+    assert verdicts[0] == -1 and verdicts[1] >= 0
+
+
+class Stop(threading.Event):
+    """Notes when it is looked at, and is set after so many looks."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.at, self.looks = [], looks
+
+    def is_set(self):
+        self.at.append(time.thread_time())
+        return len(self.at) > self.looks
+
+
+def test_a_replay_that_is_told_to_stop_does_so_at_once():
+    """Also where nobody comes any more and a queue of hours is left."""
+    asked = rows(400_000, rate=1e4)
+    looked = Stop(math.inf)
+    kernel.replay(asked, replace(FLEET, count=2), stop=looked)
+    assert np.diff(looked.at).max() < 0.1
+    with pytest.raises(KeyboardInterrupt):
+        kernel.replay(asked, replace(FLEET, count=2), stop=Stop(5))
+
+
+def test_replays_run_beside_each_other():
+    """The library holds nothing of its own: threads get what they get alone."""
+    asked = rows(20_000)
+    alone = kernel.replay(asked, FLEET).done_s
+    found: list[np.ndarray] = []
+    threads = [threading.Thread(target=lambda: found.append(kernel.replay(asked, FLEET).done_s)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(np.array_equal(done, alone) for done in found)
+
+
+@settings(max_examples=50, **EVERYTHING_GOES)
+@given(st.data())
+def test_copies_are_laid_over_each_other(data):
+    n, copies = data.draw(st.integers(0, 12)), data.draw(st.integers(1, 6))
+    moment = st.integers(0, 15).map(float)
+    times = np.sort(np.array(data.draw(st.lists(moment, min_size=n, max_size=n))))
+    shifts = np.array(data.draw(st.lists(moment, min_size=copies, max_size=copies)))
+    merged, rows, numbers = kernel.merge(times, shifts, 16.0)
+    wanted = sorted(((t + s) % 16.0, c) for c, s in enumerate(shifts.tolist()) for t in times.tolist())
+    assert merged.tolist() == [t for t, _ in wanted] and numbers.tolist() == [c for _, c in wanted]
+    assert np.array_equal((times[rows] + shifts[numbers]) % 16.0, merged)
+    assert sorted(zip(rows.tolist(), numbers.tolist(), strict=True)) == [
+        (r, c) for r in range(n) for c in range(copies)
+    ]
+
+
+def test_copies_must_lie_in_the_span():
+    for times, shifts in (([0.0, 5.0], [0.0]), ([0.0], [4.0]), ([1.0, 0.5], [0.0]), ([np.nan], [0.0])):
+        with pytest.raises(InputError):
+            kernel.merge(np.array(times), np.array(shifts), 4.0)
+
+
+def test_identities_differ_by_row_copy_and_seed():
+    row, copy = (x.ravel() for x in np.meshgrid(np.arange(200), np.arange(50)))
+    made = np.concatenate([keys_of(row, copy, seed) for seed in (0, 1, 2)])
+    assert np.unique(made).size == made.size
+
+
+@pytest.mark.long
+def test_random_questions_under_sanitizers():
+    """Nothing is read or written where it must not be, whatever memory is refused."""
+    subprocess.run([sys.executable, ROOT / "tests/fuzz/kernel.py", "--cases", "2000"], check=True)
