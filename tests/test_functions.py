@@ -40,7 +40,6 @@ LONG = {
     "cli/simulate.py: simulate": SIGNATURE,
     "cli/workload.py: import_": SIGNATURE,
     "iteration/roofline.py: roofline": ONE_FORMULA,
-    "predict/kernel.py: _asked": IN_STEPS,
 }
 """Functions of more than :data:`LINES` code lines -> why."""
 
