@@ -127,6 +127,7 @@ class ReplayPool(PoolModel):
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._mark = object()
 
     @property
     def capacity_per_s(self) -> float:
@@ -166,7 +167,7 @@ class ReplayPool(PoolModel):
             kept = played.run.ended_early < 0 and self._holds(played, promises)
             if kept:
                 # it went to its end: what is asked next is often what it tells
-                self.traffic.fleet.played = (self, arrival_rate_per_s, replicas, most, played)
+                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -281,7 +282,7 @@ class ReplayPool(PoolModel):
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
             *last, played = self.traffic.fleet.played or (None,)
-            if draw is not None or last[:1] != [self] or last[1:] != [rate, replicas, most]:
+            if draw is not None or last[:1] != [self._mark] or last[1:] != [rate, replicas, most]:
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
             self._known[key] = self._told(played, quantiles)

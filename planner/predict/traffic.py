@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +78,6 @@ MOST_PARTS = 4096
 KEYS = 100
 """Kind of draw that gateways' choices hang on, and those of other draws of the same traffic beyond it."""
 
-MOST_POOLS = 64
-"""Pools whose requests are kept in hand."""
-
 CROWDS = 20
 """Flash crowds that are followed."""
 
@@ -127,9 +125,10 @@ class FleetTraffic:
         self.growth, self.sending = traffic.growth, traffic.sending
         bursts = traffic.bursts or not self.sending.ordinary
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
-        self._pools: dict[int, PoolTraffic] = {}
-        # what was laid out last of all pools, each with its owner, its columns, and what became of it
-        self.laid: dict[tuple[object, ...], tuple[PoolTraffic, Laid]] = {}
+        # held by whoever asks about them: no circle that would keep their requests until it is looked for
+        self._pools: WeakValueDictionary[int, PoolTraffic] = WeakValueDictionary()
+        # what was laid out last of all pools, its columns, and what became of it
+        self.laid: dict[tuple[object, ...], Laid] = {}
         self.made: tuple[Laid, Requests] | None = None
         self.played: tuple[object, ...] = ()
 
@@ -137,10 +136,7 @@ class FleetTraffic:
         """The traffic of a pool, the same object for the same law."""
         found = self._pools.get(id(law))
         if found is None:
-            # a search forms thousands of pools
-            while len(self._pools) >= MOST_POOLS:
-                self._pools.pop(next(iter(self._pools)))
-            found = self._pools[id(law)] = PoolTraffic(self, law)
+            self._pools[id(law)] = found = PoolTraffic(self, law)
         return found
 
     @cached_property
@@ -205,7 +201,7 @@ def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
     return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class PoolTraffic:
     """The requests that a pool gets of a fleet's.
 
@@ -221,6 +217,7 @@ class PoolTraffic:
     law: PoolLaw
     _own: PoolRequests | None = field(default=None, init=False)
     _lengths: tuple[Floats, Floats, Floats] | None = field(default=None, init=False)
+    _mark: object = field(default_factory=object, init=False)
 
     def poisson(self) -> PoolTraffic:
         """The same requests at random times."""
@@ -313,21 +310,21 @@ class PoolTraffic:
         # pools of a few replicas are all begun as early
         rows = int(2.0 * warm * max(laid_for, LEAST_OTHERS))
         # where requests are of all replicas they are the same for any number
-        key = (id(self), rate_per_s, fewer, rows, most, draw, replicas if fewer > 1 or not self.recorded else 0)
+        key = (self._mark, rate_per_s, fewer, rows, most, draw, replicas if fewer > 1 or not self.recorded else 0)
         kept = self.fleet.laid
         if key not in kept:
-            while sum(own.times_s.size for _, own in kept.values()) > WHOLE // 2:
+            while sum(own.times_s.size for own in kept.values()) > WHOLE // 2:
                 kept.pop(next(iter(kept)))
             if self.recorded:
                 found = self._of_trace(rate_per_s, fewer, laid_for / replicas, rows, most, draw)
             else:
                 found = self._drawn(rate_per_s * laid_for / replicas, laid_for, rows, most, draw or 0)
-            kept[key] = self, found if self.fleet.sending.surge is None else self._crowds(found, rows)
-        found = kept[key][1]
+            kept[key] = found if self.fleet.sending.surge is None else self._crowds(found, rows)
+        found = kept[key]
         if found.replicas != laid_for:
             found = replace(found, replicas=laid_for)
             if fewer == 1:
-                kept[key] = self, found
+                kept[key] = found
         return found
 
     def requests(self, laid: Laid) -> Requests:

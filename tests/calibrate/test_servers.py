@@ -244,14 +244,14 @@ def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
 
 
 def test_the_time_a_request_takes_the_engine_counts_in_a_plan(tmp_path: Path) -> None:
-    """Capacity with and without it differ by just that time per request, in the closed form and so in the replay."""
+    """Capacity with and without it differ by just that time per request, but for what slots and memory then hold longer."""
     base = profile("qwen3-32b-fp8-h100-80gb-tp8-trtllm")
     seconds_each = []
     for request_s in (0.0214, 0.0014):
         path = save_profile(replace(base, name="x", settings={}, request_s=request_s), tmp_path / "x.yaml")
         made = fo.plan(isl=1000, osl=100, rate=20, ttft=2.0, profile=str(path), pools=1)
         seconds_each.append(1.0 / made.pools[0].capacity_per_s)
-    assert seconds_each[0] - seconds_each[1] == pytest.approx(0.02, rel=0.02)
+    assert seconds_each[0] - seconds_each[1] == pytest.approx(0.02, rel=0.04)
 
 
 @pytest.mark.parametrize("scheduling", ["mixed", "exclusive"])
