@@ -1315,6 +1315,13 @@ def deploy(
     model_id: str | None = None,
     startup: float | str | None = None,
     cache: str | None = None,
+    revision: str | None = None,
+    api_key_secret: str | None = None,
+    router_image: str | None = None,
+    platform: str = "generic",
+    replicas_by: str = "plan",
+    layout: str = "file",
+    prometheus_namespace: str = "monitoring",
 ) -> Rendered:
     """A plan as files that start it.
 
@@ -1332,6 +1339,20 @@ def deploy(
         From starting a replica until it serves [s]; estimated from the weights when ``None``.
     cache
         Volume claim (or folder of the host) that keeps the weights; downloaded at every start when ``None``.
+    revision
+        Commit or tag of the weights' repository; its newest when ``None``.
+    api_key_secret
+        Secret whose ``api-key`` requests must bear; none when ``None``.
+    router_image
+        Image of what stands in front of the replicas, instead of the target's own.
+    platform
+        Whose node labels name the GPUs: ``generic``, ``gke``, ``eks`` or ``aks``.
+    replicas_by
+        Whether the ``plan`` or a ``scaler`` says how many replicas there are.
+    layout
+        ``file``, or ``kustomize``: a base and an overlay.
+    prometheus_namespace
+        Namespace that network policies let read metrics.
 
     Returns
     -------
@@ -1344,7 +1365,10 @@ def deploy(
 
     target, saved = find_target(to), _standing(fleet)
     seconds = None if startup is None else parse_duration(startup, "--startup")
-    options = DeployOptions(name, namespace, engine, image, model_id, seconds, cache)
+    options = DeployOptions(
+        name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
+        layout, prometheus_namespace,
+    )  # fmt: skip
     content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
     return target.render(serving_of(content, saved.pools, options))
 

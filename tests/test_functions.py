@@ -35,6 +35,7 @@ LONG = {
     "calibrate/servers.py: fit_server": IN_STEPS,
     "cli/calibrate.py: calibrate": SIGNATURE,
     "cli/compress.py: serve": SIGNATURE,
+    "cli/deploy.py: deploy": SIGNATURE,
     "cli/plan.py: plan": SIGNATURE,
     "cli/schedule.py: schedule": SIGNATURE,
     "cli/simulate.py: simulate": SIGNATURE,

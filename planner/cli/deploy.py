@@ -28,6 +28,19 @@ def deploy(
     cache: Annotated[
         str | None, opt.told("Volume claim (or folder of the host) that keeps the weights. Default: downloaded.")
     ] = None,
+    revision: Annotated[str | None, opt.told("Commit or tag of the weights' repository. Default: its newest.")] = None,
+    api_key_secret: Annotated[
+        str | None, opt.told("Secret whose `api-key` requests must bear. Default: they need none.")
+    ] = None,
+    router_image: Annotated[
+        str | None, opt.told("Image of what stands before the replicas, by tag or digest. Default: the target's own.")
+    ] = None,
+    platform: Annotated[str, opt.told("Whose node labels name the GPUs: generic, gke, eks, aks.")] = "generic",
+    replicas_by: Annotated[
+        str, opt.told("Who says how many replicas there are: plan, or scaler, which leaves `replicas` out.")
+    ] = "plan",
+    layout: Annotated[str, opt.told("file, or kustomize: a base and an overlay, in a folder.")] = "file",
+    prometheus_namespace: Annotated[str, opt.told("Namespace that network policies let read metrics.")] = "monitoring",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File, or folder where there are several.", rich_help_panel=opt.OUTPUT),
@@ -50,6 +63,13 @@ def deploy(
         model_id=model_id,
         startup=startup,
         cache=cache,
+        revision=revision,
+        api_key_secret=api_key_secret,
+        router_image=router_image,
+        platform=platform,
+        replicas_by=replicas_by,
+        layout=layout,
+        prometheus_namespace=prometheus_namespace,
     )
     if len(found.files) > 1 and output is not None:
         emit_files(found.files, output)
