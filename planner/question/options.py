@@ -371,9 +371,14 @@ class PlanInputs:
     def layered(cls, layers: Sequence[tuple[Mapping[str, Any], str]]) -> PlanInputs:
         """Build from several mappings of options, each with the prefix of its key paths; a later one overrides."""
         values: dict[str, Any] = {}
+        stocked = -1
         for data, where in layers:
-            values |= _changes(data, where, values.get("promises"), values.get("cdf"))
+            changes = _changes(data, where, values.get("promises"), values.get("cdf"))
+            stocked = 1 if "inventory" in changes else 0 if "gpu" in changes else stocked
+            values |= changes
         try:
+            if stocked == 1:
+                _in_stock(values["inventory"], values.get("gpu", ("h100",)))
             return cls(**values)
         except InputError as error:
             lines = error.problems or (error.message,)
@@ -399,7 +404,7 @@ _WRITTEN_PROMISES = {
     "e2e": Option(of.PROMISE, PROMISES, "End-to-end promise, e.g. 20s."),
     "goodput": Option(of.GOODPUTS, PROMISES,
         "Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more."),
-    "quantile": Option(of.FRACTION, PROMISES, "Quantile of promises that name none.", "0.99"),
+    "quantile": Option(of.QUANTILE, PROMISES, "Quantile of promises that name none: 0.95, 95 or p95.", "0.99", check=_PROPER),
     "scope": Option(of.TEXT, PROMISES,
         "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet")),
 }
@@ -431,6 +436,9 @@ def _table() -> dict[str, Option]:
 
 OPTIONS: Mapping[str, Option] = _table()
 """Every option by its name."""
+
+RENAMED: Mapping[str, str] = {}
+"""Spellings of other versions -> the words that say it now."""
 
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
 _LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
@@ -495,6 +503,7 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
             if wrong_values := tuple(OPTIONS[key].problems(values[key])):
                 raise InputError.from_problems(wrong_values)
         except InputError as error:
+            values.pop(key, None)
             problems += _placed(error, place, key)
     written = {key: values.pop(key) for key in _WRITTEN_PROMISES if key in values}
     promises = [*values.get("promises", ()), *_promises(written, given, problems)]
@@ -520,6 +529,21 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         hints = {hint for _, hint in problems if hint}
         raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
+
+
+def _in_stock(inventory: Mapping[str, int], gpus: Sequence[str]) -> None:
+    """Refuse GPUs that are there and that the search does not look at."""
+    from planner.catalog.load import gpu
+
+    asked = [gpu(name).name for name in gpus if name != "any"]
+    beside = [name for name in inventory if gpu(name).name not in asked and "any" not in gpus]
+    if beside:
+        every = " ".join(f"--gpu {name}" for name in (*gpus, *beside))
+        only = " ".join(f"--gpu {name}" for name in inventory)
+        raise InputError(
+            f"inventory: {beside[0]!r} is none of the GPUs searched ({', '.join(gpus)}); write {only}",
+            f"To search all of them: {every}.",
+        )
 
 
 def _promises(

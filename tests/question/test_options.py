@@ -195,7 +195,7 @@ def test_all_problems_are_told_at_once() -> None:
         ({}, "no latency promise given"),
         ({"slo": 1, "gpu": []}, "gpu: name at least one"),
         ({"slo": 1, "pools": 2.5}, "expected a whole number"),
-        ({"slo": 1, "pools": True}, "is not a number"),
+        ({"slo": 1, "pools": True}, "is not a whole number"),
         ({"slo": 1, "rate": float("nan")}, "is not finite"),
         ({"slo": 1, "rate": 1e13}, "at most 1e\\+12"),
         ({"slo": 1, "osl_scale": 1e-300}, "beyond anything that is counted or measured"),
