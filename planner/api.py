@@ -68,6 +68,7 @@ def plan(
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | str | None = None,
+    throughput: float | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -192,6 +193,9 @@ def plan(
     rate
         Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]: 100, 1k, 100rps or
         1000/min]
+    throughput
+        Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.
+        Default: none. [tokens/s: 2000, 2k tok/s]
     rate_is
         The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace
         of a day or more: its busiest hour. [text]
@@ -212,11 +216,12 @@ def plan(
     osl_scale
         Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
     ttft
-        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     tpot
-        TPOT promise, e.g. 50ms or p95=40ms. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user. [time [s], with its quantile or not: 0.5,
+        500ms, p95=300ms, mean=200ms]
     e2e
-        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     goodput
         Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more. [share
         and limits: 99%:ttft=500ms,tpot=50ms]
@@ -932,6 +937,7 @@ def schedule(
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | str | None = None,
+    throughput: float | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,

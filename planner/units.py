@@ -149,14 +149,14 @@ def parse_rate(text: str | float, name: str = "rate", example: str = "100, 1k, 1
 
 
 def parse_quantile(text: str | float, name: str = "quantile") -> float:
-    """A quantile as a share of one, as a percentile, or as it is called.
+    """A quantile as a share of one, as a percentile, or as it is called; 0 is the mean.
 
-    >>> [parse_quantile(written) for written in (0.99, "99", "p99", "P99.9", "95%", "median")]
-    [0.99, 0.99, 0.99, 0.999, 0.95, 0.5]
+    >>> [parse_quantile(written) for written in (0.99, "99", "p99", "P99.9", "95%", "median", "mean")]
+    [0.99, 0.99, 0.99, 0.999, 0.95, 0.5, 0.0]
     """
     word = text.strip().lower() if isinstance(text, str) else text
-    if word == "median":
-        return 0.5
+    if word in ("median", "mean", "avg", "average"):
+        return 0.5 if word == "median" else 0.0
     if isinstance(word, str) and re.match(r"p\d", word):
         word = f"{word[1:].removesuffix('%')}%"
     share = _parse(word, {"": 1.0, "%": 0.01}, "a quantile", name, "0.99, 99 or p99")

@@ -190,7 +190,8 @@ def _shares(value: Any, name: str) -> float | dict[str, float]:
 
 
 _PROMISE = re.compile(
-    r"^\s*(?:(ttft|tpot|e2e)\s*(?::|<=|=|<)\s*)?(?:p(\d+(?:\.\d+)?)\s*(?:<=|=|<|:)\s*)?(?:<=|<)?\s*(.+?)\s*$",
+    r"^\s*(?:(ttft|tpot|itl|e2el?)\s*(?::|<=|=|<)\s*)?(?:(p\d+(?:\.\d+)?|mean|avg|average|median)\s*(?:<=|=|<|:)\s*)?"
+    r"(?:<=|<)?\s*(.+?)\s*$",
     re.IGNORECASE,
 )
 
@@ -200,8 +201,8 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
 
     >>> parse_promise("ttft:p95=300ms")
     Promise(metric='ttft_s', limit_s=0.3, quantile=0.95, scope='pool')
-    >>> parse_promise(0.05, "tpot").label
-    'P99 TPOT'
+    >>> parse_promise(0.05, "tpot").label, parse_promise("mean=8ms", "tpot").told, parse_promise("30tok/s", "tpot").limit_s
+    ('P99 TPOT', 'mean TPOT <= 8 ms', 0.03333333333333333)
     """
     if not isinstance(text, str):
         return Promise(f"{metric}_s", _limit(text, metric), quantile, scope)
@@ -210,8 +211,11 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
         raise InputError(f"{metric}: {text!r} is not a promise", "Write it as 500ms, p95=300ms or tpot:p95=40ms.")
     named, level, limit = match.groups()
     if level is not None:
-        quantile = float(level) / 100.0
-    name = (named or metric).lower()
+        quantile = parse_quantile(level)
+    name = {"itl": "tpot", "e2el": "e2e"}.get((named or metric).lower(), (named or metric).lower())
+    if name == "tpot" and re.search(r"tok\w*\s*/", limit, re.IGNORECASE):
+        # of one user, as people say how fast answers are to be read
+        return Promise("tpot_s", 1.0 / parse_rate(limit, name), quantile, scope)
     return Promise(f"{name}_s", _limit(limit, name), quantile, scope)
 
 
@@ -289,7 +293,7 @@ def _promises(value: Any, name: str) -> tuple[Promise, ...]:
             if unknown or "metric" not in item or "limit_s" not in item:
                 raise InputError(f"a promise has metric, limit_s, quantile and scope, got {dict(item)!r}")
             limit = parse_duration(item["limit_s"], "limit_s")
-            level = parse_fraction(item.get("quantile", 0.99), "quantile")
+            level = parse_quantile(item.get("quantile", 0.99), "quantile")
             result.append(Promise(str(item["metric"]), limit, level, str(item.get("scope", "pool"))))
         else:
             result.append(parse_promise(item))
@@ -297,7 +301,15 @@ def _promises(value: Any, name: str) -> tuple[Promise, ...]:
 
 
 def _limits(value: Any, name: str) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    """Promises as written, several quantiles of one (``p50=200ms,p99=1s``) taken apart."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    parts = [str(item).split(",") if isinstance(item, str) and name != "goodput" else [item] for item in items]
+    return tuple(p for item, each in zip(items, parts, strict=True) for p in (each if _levels(each) else [item]))
+
+
+def _levels(parts: Sequence[Any]) -> bool:
+    """Whether these are several promises, each with its quantile."""
+    return len(parts) > 1 and all("=" in part or "<" in part or ":" in part for part in parts)
 
 
 def _switch(value: Any, name: str) -> bool:
@@ -314,6 +326,7 @@ COMPRESS = Kind(
 )
 TEXT = Kind("text", _text, "str")
 RATE = Kind("number [1/s]: 100, 1k, 100rps or 1000/min", parse_rate, "float | str", example="20")
+TOKEN_RATE = Kind("tokens/s: 2000, 2k tok/s", parse_rate, "float | str", example="2000tok/s")
 NUMBER = Kind("number", parse_number, "float | str", example="1")
 COUNT = Kind("whole number", _whole(_count), "int | str", example="1")
 TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), "int | str", example="8k")
@@ -336,7 +349,7 @@ SHARES = Kind(
     "share, or category=share,...", _shares, "float | str | Mapping[str, float | str]", many=True, example="60%"
 )
 PROMISE = Kind(
-    "time [s], with its quantile or not: 0.5, 500ms, p95=300ms",
+    "time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms",
     _limits,
     "float | str | Sequence[float | str]",
     list,
