@@ -212,14 +212,14 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
 
 def _unknown(name: str, columns: Sequence[str]) -> InputError:
     """What to say of columns that no format knows: which one is missing, and the one most like it."""
-    from planner.workload.formats.generic import FIELDS
+    from planner.workload.formats.table import common_fields
 
     hint = "Force a format with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN."
     if not columns:
         return InputError(f"{name}: not a format known here", hint)
     shown = ", ".join(printable(column, 40) for column in columns[:12])
     names = {normal_name(column): column for column in columns}
-    sides = {"input": FIELDS.input, "output": FIELDS.output}
+    sides = {"input": common_fields().input, "output": common_fields().output}
     missing = [side for side, known in sides.items() if not names.keys() & {*map(normal_name, known)}]
     if len(missing) != 1:
         return InputError(f"{name}: not a format known here (found: {shown})", hint)
