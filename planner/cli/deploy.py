@@ -41,6 +41,18 @@ def deploy(
     ] = "plan",
     layout: Annotated[str, opt.told("file, or kustomize: a base and an overlay, in a folder.")] = "file",
     prometheus_namespace: Annotated[str, opt.told("Namespace that network policies let read metrics.")] = "monitoring",
+    acceptance: Annotated[
+        str | None,
+        opt.told(
+            "A Job that sends the fleet its planned traffic and judges it, instead of the fleet: by vllm or guidellm."
+        ),
+    ] = None,
+    fleetopt: Annotated[
+        str | None, opt.told("What the Job judges with: an image with fleetopt in it, or the address of its wheel.")
+    ] = None,
+    url: Annotated[str | None, opt.told("Where the Job sends requests. Default: the service of the target.")] = None,
+    replay_requests: Annotated[int, opt.told("Requests of the Job at most.")] = 2000,
+    replay_for: Annotated[str, opt.told("How long the Job sends at most.")] = "5min",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File, or folder where there are several.", rich_help_panel=opt.OUTPUT),
@@ -52,7 +64,29 @@ def deploy(
     """
     from planner import api
     from planner.cli.output import emit, emit_files, say
+    from planner.errors import InputError
 
+    if acceptance is not None:
+        if fleetopt is None:
+            raise InputError(
+                "--acceptance: what it judges with is missing", "Give --fleetopt IMAGE:TAG, or the address of a wheel."
+            )
+        job = api.acceptance_job(
+            plan,
+            to,
+            generator=acceptance,
+            program=fleetopt,
+            url=url,
+            requests=replay_requests,
+            seconds=replay_for,
+            name=name,
+            namespace=namespace,
+            image=image,
+            api_key_secret=api_key_secret,
+        )
+        emit(job.text, output)
+        say(f"note: {line}" for line in job.notes)
+        return
     found = api.deploy(
         plan,
         to,

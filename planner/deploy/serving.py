@@ -234,6 +234,11 @@ class Serving:
         return self.engine.api_key if self.engine.api_key.isidentifier() else "API_KEY"
 
     @property
+    def suffix(self) -> str:
+        """What follows a service's name in its address."""
+        return f".{self.options.namespace}" if self.options.namespace else ""
+
+    @property
     def split(self) -> bool:
         """Whether prefill and decode have pools of their own."""
         return any(p.role != "both" for p in self.pools)

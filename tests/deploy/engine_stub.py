@@ -7,10 +7,11 @@ takes no more connections and finishes what it has.
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
+from typing import Any
 
-EVENTS = 10
 IDLE_S = 5.0
 
 
@@ -35,10 +36,10 @@ class Stub:
             while True:
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), IDLE_S)
                 length = next((int(h[15:]) for h in head.lower().split(b"\r\n") if h.startswith(b"content-length:")), 0)
-                await reader.readexactly(length)
+                asked = json.loads(await reader.readexactly(length) or b"{}")
                 self.under_way += 1
                 try:
-                    await self.answer(head, writer)
+                    await self.answer(head, asked, writer)
                 finally:
                     self.under_way -= 1
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -46,15 +47,19 @@ class Stub:
         finally:
             writer.close()
 
-    async def answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, head: bytes, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         own = f"HTTP/1.1 200 OK\r\nx-server: {self.host}\r\n".encode()
         if head.startswith(b"GET /health"):
             writer.write(own + b"content-length: 0\r\n\r\n")
         else:
             writer.write(own + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-            for number in range(EVENTS):
-                await asyncio.sleep(self.seconds / EVENTS)
-                data = b"data: [DONE]\n\n" if number == EVENTS - 1 else b"data: {}\n\n"
+            tokens = int(asked.get("max_tokens", 10))
+            usage = {"prompt_tokens": len(asked.get("prompt", ())), "completion_tokens": tokens}
+            events = [{"choices": [{"text": "x"}]}] * tokens + [{"choices": [], "usage": usage}]
+            for event in (*map(json.dumps, events), "[DONE]"):
+                if "text" in event:
+                    await asyncio.sleep(self.seconds / tokens)
+                data = f"data: {event}\n\n".encode()
                 writer.write(b"%x\r\n%s\r\n" % (len(data), data))
                 await writer.drain()
             writer.write(b"0\r\n\r\n")

@@ -191,5 +191,7 @@ def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, 
 
 
 TARGET = Target(
-    "Dynamo: a DynamoGraphDeployment with a frontend and a worker per pool, prefill and decode included", render
+    "Dynamo: a DynamoGraphDeployment with a frontend and a worker per pool, prefill and decode included",
+    render,
+    lambda s: f"http://{s.options.name}-frontend{s.suffix}:8000",
 )

@@ -87,4 +87,8 @@ def _router(serving: Serving, name: str) -> k.Object:
     return confined(spec, ENVOY_USER)
 
 
-TARGET = Target("Kubernetes: deployments, headless services, disruption budgets, Envoy with the plan's routing", render)
+TARGET = Target(
+    "Kubernetes: deployments, headless services, disruption budgets, Envoy with the plan's routing",
+    render,
+    lambda s: f"http://{s.options.name}{s.suffix}",
+)

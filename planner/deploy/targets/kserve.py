@@ -134,4 +134,12 @@ def _route(serving: Serving) -> k.Object:
     }
 
 
-TARGET = Target("KServe: an LLMInferenceService per pool with the plan's settings and scorers", render)
+TARGET = Target(
+    "KServe: an LLMInferenceService per pool with the plan's settings and scorers",
+    render,
+    # the gateway's own address: each service has a path of its own there
+    lambda s: (
+        f"http://kserve-ingress-gateway-istio.kserve/{s.options.namespace or 'default'}/"
+        f"{s.options.name if s.split else s.pools[-1].object}"
+    ),
+)

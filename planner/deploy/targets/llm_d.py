@@ -240,5 +240,7 @@ def _gateway(serving: Serving, chooser: str) -> list[k.Object]:
 
 
 TARGET = Target(
-    "llm-d: pods with roles, InferencePool, endpoint picker with the plan's scorers, Gateway and HTTPRoute", render
+    "llm-d: pods with roles, InferencePool, endpoint picker with the plan's scorers, Gateway and HTTPRoute",
+    render,
+    lambda s: f"http://{s.options.name}-istio{s.suffix}",
 )

@@ -113,4 +113,8 @@ def _router(serving: Serving, name: str) -> k.Object:
     }
 
 
-TARGET = Target("vLLM production stack: a VLLMRuntime per pool and a VLLMRouter", render)
+TARGET = Target(
+    "vLLM production stack: a VLLMRuntime per pool and a VLLMRouter",
+    render,
+    lambda s: f"http://{s.options.name}-router{s.suffix}",
+)
