@@ -3,8 +3,8 @@
 Twenty scenarios: workloads, GPUs, promises, routings, start-up times and stretches of shipped services' days. A rule is derived
 from the plan and paths of the day with the swings of the arrivals; hours of another path of it, as bursty below a minute as the
 workload is, are simulated iteration by iteration. Into docs/data, summed up as docs/autoscale.md has it: windows within every
-promise, and paid replica-hours over those of the perfect scaler (every window's need, started ahead), of the derived rule and of 70% of
-capacity.
+promise, and paid replica-hours over those of the perfect scaler (every window's need, started ahead), of the derived rule and of
+70% of capacity.
 
 ``shares`` holds the rule of every pair of workload and hardware against fixed shares of the capacity over another day of it, by the
 windows' own law (no simulation): what the share costs that is expected to keep as many windows; the number after it is the seed.

@@ -340,12 +340,6 @@ def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray
     return logs[0], np.moveaxis((logs[1:] - logs[0]) / STEP, 0, -1)
 
 
-def idle_ttft(theta: FloatArray, input_tokens: float, rules: Rules) -> float:
-    """TTFT of a request that finds the server idle [s]."""
-    alone = Loads([ServerPoint(input_tokens, 2.0, 1.0, 1.0)])
-    return float(loop_times(theta[None], alone, rules)[1][0, 0])
-
-
 def closed_loop_tpot(
     model: IterationModel,
     input_tokens: float,
