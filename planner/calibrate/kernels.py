@@ -309,11 +309,7 @@ def joined_attention(
     heads
         Query heads, KV heads and size of a head on this GPU.
     """
-    for find, called in (
-        (_flash3, FLASH_3),
-        (_torch_varlen, "torch varlen_attn"),
-        (_flash2, "FlashAttention 2"),
-    ):
+    for find, called in ((_flash3, FLASH_3), (_torch_varlen, "torch varlen_attn"), (_flash2, "FlashAttention 2")):
         try:
             joined, decode = find(torch, device, heads)
             if _agrees(torch, device, dtype, heads, joined, decode):

@@ -9,13 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.calibrate.making import (
-    known_gpu,
-    known_model,
-    profile_of_iterations,
-    profile_of_server,
-    same_device,
-)
+from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
 from planner.calibrate.raw import UNKNOWN_GPU
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu

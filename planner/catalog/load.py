@@ -122,10 +122,7 @@ def gpu(name: str) -> GpuSpec:
     index = _gpu_index()
     key = normalized(name)
     if key not in index:
-        raise InputError(
-            f"unknown GPU {name!r}{did_you_mean(key, index)}",
-            f"Known: {', '.join(gpus())}.",
-        )
+        raise InputError(f"unknown GPU {name!r}{did_you_mean(key, index)}", f"Known: {', '.join(gpus())}.")
     return gpus()[index[key]]
 
 

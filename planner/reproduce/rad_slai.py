@@ -11,15 +11,7 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.profiles import profile
-from planner.fluid.rad import (
-    T_D_SA,
-    RadParameters,
-    T_max,
-    Tbar_R,
-    Tbar_R_tight,
-    rad_alpha,
-    rad_lambda_max,
-)
+from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
 from planner.fluid.slai import slai_last_time
 from planner.predict.engine import Request
 from planner.reproduce.machines import Staircase

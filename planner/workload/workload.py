@@ -218,11 +218,7 @@ class Workload:
 
     @classmethod
     def from_file(
-        cls,
-        path: str | Path,
-        arrival_rate_per_s: float | None = None,
-        input_format: str | None = None,
-        **options: Any,
+        cls, path: str | Path, arrival_rate_per_s: float | None = None, input_format: str | None = None, **options: Any
     ) -> Workload:
         """Read a workload from a file in any known format, or a shipped one by name.
 
