@@ -33,6 +33,7 @@ LEAST_MORE = 1e-6
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
 STEP = 1e-5
+"""Finite difference of a logarithm, between rounding (larger when it is smaller) and curvature [1]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,13 @@ USUAL_MISS, USUAL_POINTS = 0.045, 8
 that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 and 90% of all other batches [1]."""
 
 BAND_FLOOR = 0.02
+"""No band is narrower, however well the points agree [1]."""
 DRIFT_SD = 0.15
+"""Prior standard deviation of the slowdown over a run [1]."""
 DRIFT_WARNING = 0.02
+"""Drift from which on it is told [1]."""
 LEAVE_ONE_OUT_WARNING = 0.10
+"""Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
 
 _X = PARAMETERS.index("x")
 _B = PARAMETERS.index("b")

@@ -27,6 +27,7 @@ FP4_BOUNDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
 """Middles between the sizes that E2M1 has: 0, .5, 1, 1.5, 2, 3, 4 and 6."""
 
 AGREES = {"atol": 3e-2, "rtol": 3e-2}
+"""How far outputs of half precision may be from those of the plain form: eight bits of mantissa, summed up [1]."""
 
 Product = Callable[[Any], Any]
 """From activations, shape (rows, columns), to products with one weight matrix."""

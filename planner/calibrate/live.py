@@ -32,8 +32,11 @@ LOW_TOKEN, HIGH_TOKEN = 1000, 20000
 """Random prompts draw token ids from here: ordinary words in every vocabulary in use."""
 
 EVENT_BYTES = 4096
+"""Room for an event of the stream [bytes]."""
 EVENTS_TOO_MANY = 4
+"""Events per token asked for beyond which a stream is cut."""
 PROBE_TOKENS = 16
+"""Answer of the first request, which finds out what the server understands [tokens]."""
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 

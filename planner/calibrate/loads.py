@@ -30,16 +30,23 @@ LOAD_SHARE = 0.08
 CYCLES = 2
 """Requests measured per worker [1]."""
 ALONE = 3
+"""Requests measured where one is in flight."""
 POINT_SD = 0.02
 """What one load's TPOT is off by from one time to the next: two runs of a server differ by 2 to 4% [1]."""
 NEW_SHAPE = 3.0
 """How much more a length nobody sent yet is worth until there are six of them [1]."""
 MOST_LOADS = 60
+"""Loads sent at most, whatever time is left."""
 ENOUGH_LOADS = 4 * ENOUGH_SHAPES
+"""Loads from which a good fit may end the measuring."""
 CLUMPS = 0.5
+"""Requests in flight per output token beyond which prompts come in clumps [1]."""
 GOOD_ENOUGH = 0.015
+"""Left-out error at which nothing is gained any more: loads repeat to 2 to 4% [1]."""
 SHORTEST = (16, 8)
+"""Shortest prompt and answer sent [tokens]."""
 FEWEST_LEVELS = 2
+"""Requests in flight that make a batch."""
 LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 RESERVE = 0.03

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAMES = tuple(normal_name(name) for name in RESULT)
 _MOST = 10.0**15
+"""No query counts or sums up more: beyond it whole numbers are not exact."""
 
 
 def _recognise(head: Head) -> bool:
