@@ -285,7 +285,7 @@ class _Measuring:
         self.live, self.reach, self.prior, self.rules = live, reach, prior, rules
         self.results: list[LoadResult] = []
         self.fit: ServerFit | None = None
-        self.speed = _Speed(live.first.tpot_s, live.first.ttft_s / live.first.prompt_tokens)
+        self.speed = _Speed(live.first.tpot_s, live.first.ttft_s / live.first.input_tokens)
 
     @property
     def points(self) -> list[ServerPoint]:

@@ -60,6 +60,12 @@ class Stream:
         """Time to first token [s]."""
         return self.events_s[0] - self.sent_s
 
+    @property
+    def tpot_s(self) -> float:
+        """Time per token after the first; of events of several tokens the first brought as many as the others [s]."""
+        count = self.output_tokens
+        return (self.events_s[-1] - self.events_s[0]) / (count - count / len(self.events_s))
+
 
 @dataclass(frozen=True, slots=True)
 class Steady:
