@@ -13,10 +13,9 @@ from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
-from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ReadOptions, TraceBuilder
+from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
 from planner.workload.intervals import Intervals
 from planner.workload.remote import expand
-from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
