@@ -19,7 +19,7 @@ from planner.predict.bounds import max_throughput
 from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
-from planner.promise import GOODPUT, Promise, joint_limits
+from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw
@@ -331,6 +331,9 @@ class ReplayPool(PoolModel):
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
         found: dict[str, Limit] = {}
         for promise in promises:
+            if promise.quantile == MEAN:
+                # no request alone breaks it
+                continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
                 counted = several if metric == "tpot_s" and not joint else total
@@ -341,7 +344,8 @@ class ReplayPool(PoolModel):
 
     def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
-        return len({p.kind for p in promises} - {GOODPUT}) == len(promises) or self._keeps_all(played, promises)
+        limited = {p.kind for p in promises if p.quantile != MEAN} - {GOODPUT}
+        return len(limited) == len(promises) or self._keeps_all(played, promises)
 
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
@@ -426,13 +430,21 @@ def _spread(values: Floats, count: int) -> NDArray[np.int64]:
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
-    """The smallest values up to which shares `levels` of the weight lie; NaN of nothing.
+    """The smallest values up to which shares `levels` of the weight lie, and the mean where the level is 0; NaN of nothing.
 
     >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (0.25, 0.5, 0.76))
     (1.0, 2.0, 3.0)
+    >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (MEAN, 0.5))
+    (2.0, 2.0)
     """
     if not values.size:
         return (math.nan,) * len(levels)
+    if MEAN in levels:
+        at_mean = float(np.average(values, weights=weight))
+        others = iter(weighted_quantiles(values, weight, [q for q in levels if q != MEAN]))
+        return tuple(at_mean if q == MEAN else next(others) for q in levels)
+    if not len(levels):
+        return ()
     if float(weight.min()) == float(weight.max()):
         places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
         parted = np.partition(values, sorted(set(places)))
