@@ -16,6 +16,7 @@ from planner._version import __version__
 from planner.calibrate.http import HttpError, parse_json
 from planner.deploy.replay import Outcome
 from planner.errors import InputError
+from planner.fleet.shapes import find_shape
 from planner.notebook import InNotebooks
 from planner.promise import MEAN, Promise
 from planner.record import json_number
@@ -226,7 +227,7 @@ def accept(
         )
     table = _Columns.of(counted)
     lengths = table.input + table.output if sees_output else table.input
-    divided = plan.get("shape") == "disaggregated"
+    divided = "shape" in plan and find_shape(plan["shape"]).divides_roles
     # every request passes both pools of a pair, and each says a part of what is predicted
     pools = plan["pools"][-1:] if divided else plan["pools"]
     told = [plan["pools"] if divided else [pool] for pool in pools]

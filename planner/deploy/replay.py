@@ -136,6 +136,7 @@ def _of_trace(fleet: FleetTraffic, seconds: float, most: int) -> tuple[Floats, N
     shifts = fleet.shifts(copies, int(fleet.ranked(copies)[0]))
 
     def stretch(start: float) -> tuple[Floats, NDArray[np.int64]]:
+        """What all copies send from then on."""
         found = []
         for copy, shift in enumerate(shifts):
             at = (times + shift) % span
@@ -244,14 +245,15 @@ def _sent(job: Mapping[str, Any]) -> list[Outcome]:
     lock = threading.Lock()
 
     def one(number: int, at: float) -> None:
+        """One request, to be sent then."""
         _, inputs, outputs, shared = rows[number]
         with lock:
             client = idle.pop() if idle else Client(server, server.endpoint, dialect, 1_000_003 * job["seed"] + number)
         stream = Stream(0, inputs, outputs, 0.0)
         try:
-            timing = client.request(stream, max(0.05, job["until"] - time.monotonic()), shared=shared)
+            client.request(stream, max(0.05, job["until"] - time.monotonic()), shared=shared)
             e2e, error = stream.events_s[-1] - stream.sent_s, ""
-            times = (timing.prompt_tokens, timing.output_tokens, timing.ttft_s, timing.tpot_s, e2e)
+            times = (stream.input_tokens, stream.output_tokens, stream.ttft_s, stream.tpot_s, e2e)
         except HttpError as failure:
             times, error = (float(inputs), float(outputs), math.nan, math.nan, math.nan), str(failure)
         with lock:
