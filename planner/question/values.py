@@ -288,7 +288,7 @@ def _switch(value: Any, name: str) -> bool:
     return found
 
 
-SWITCH = Kind("true or false", _switch, "bool", bool)
+SWITCH = Kind("true or false", _switch, "bool", bare="true")
 COMPRESS = Kind(
     "true, false, or a file of `compress measure`", read_measured, "bool | str | Mapping[str, Any]", bare="true"
 )
