@@ -289,8 +289,10 @@ class Fleet:
         return verdicts
 
     def with_one_fewer(self, k: int) -> list[Prediction]:
-        """Predictions, with the iteration times that the fleet was sized for, of the pools that feel it when pool `k` has one replica
-        fewer; that of pool `k` first."""
+        """Predictions of the pools that feel it when pool `k` has one replica fewer, that of pool `k` first.
+
+        They are with the iteration times that the fleet was sized for.
+        """
         counts = [n - (j == k) for j, n in enumerate(self.counts)]
         slow = self.slowed(self.margins(self.promises.confidence)[k].deviations)
         found = slow.look(self.rate, [max(n, 1) for n in counts])
