@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         autoscale,
         batching,
         calibrate,
+        capacity,
         check,
         compare_policies,
         cost,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "autoscale", "batching", "calibrate", "check", "compare_policies", "cost", "deploy", "evaluate", "growth",
+    "autoscale", "batching", "calibrate", "capacity", "check", "compare_policies", "cost", "deploy", "evaluate", "growth",
     "load_workload",
     "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability",
     "wait", "what_if",
@@ -69,6 +71,7 @@ _HOME = {
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
     "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
+    "Capacity": "studies.capacity",
     "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
@@ -79,11 +82,13 @@ _HOME = {
 }
 
 __all__ = [
-    "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison",
+    "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity", "CheckFailedError",
+    "Comparison",
     "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
-    "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "check", "compare_policies",
-    "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
+    "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "capacity", "check",
+    "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan",
+    "plan_tiers",
     "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
