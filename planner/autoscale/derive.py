@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -321,8 +321,9 @@ def autoscaling(
         bought = {rate: pool.option.price.bought(counts[k]) for rate, counts in needs.items()}
         static = np.full(paths[-1].size, bought[busiest], dtype=np.int64)
         outcomes = _outcomes(
-            capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name), tokens, static
+            capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name), tokens
         )
+        outcomes = (*outcomes, outcome("static", paths[-1], static, capacity, begin.seconds))
         held: tuple[int, ...] = ()
         if clock:
             held = tuple(bought[rate] for rate in rates_per_s)
@@ -333,21 +334,28 @@ def autoscaling(
         nodes = pool.option.gpu.nodes(pool.option.parallel.gpus)
         found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost, held, nodes))
     told = {"mean": math.fsum(rates_per_s) / len(rates_per_s), "busiest_hour": busiest, "busiest_five_minutes": most}
-    notes = [
-        f"rates: static is the plan's fleet at {format_count(busiest)} requests/s, the busiest hour's; thresholds, the rule and "
-        f"a perfect scaler follow five-minute windows, the busiest of which has {format_count(most)}/s; the mean of the hours is "
-        f"{format_count(told['mean'])}/s",
-        found[0].startup.told,
-        f"path: {source}, with the swings of the measured arrivals"
-        if arrivals and arrivals.dispersion
-        else f"path: {source}, without swings (no arrivals measured)",
-    ]
-    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
-        notes.append(
-            "windows of pools whose prompts come back are taken to break where the promises about all requests do"
-        )
+    notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
     engine = fleet.pools[0].option.profile.engine
     return Autoscaling(model, prefix, source, tuple(found), engine, told, tuple(notes))
+
+
+def _rates_told(rates_per_s: Mapping[str, float]) -> str:
+    """Which rate each number is for."""
+    mean, hour, window = (format_count(rates_per_s[k]) for k in ("mean", "busiest_hour", "busiest_five_minutes"))
+    return (
+        f"rates: static is the plan's fleet at {hour} requests/s, the busiest hour's; thresholds, the rule and a perfect scaler "
+        f"follow five-minute windows, the busiest of which has {window}/s; the mean of the hours is {mean}/s"
+    )
+
+
+def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
+    """Where the path is from, and what it does not know."""
+    arrivals = fleet.question.traffic.arrivals
+    measured = arrivals is not None and bool(arrivals.dispersion)
+    swings_told = "with the swings of the measured arrivals" if measured else "without swings (no arrivals measured)"
+    yield f"path: {source}, {swings_told}"
+    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
+        yield "windows of pools whose prompts come back are taken to break where the promises about all requests do"
 
 
 def _outcomes(
@@ -359,14 +367,12 @@ def _outcomes(
     pool: Pool,
     own: Policy | None,
     tokens: float,
-    static: NDArray[np.int64],
 ) -> tuple[Outcome, ...]:
     """What becomes of the path under every scaler; the user's own may count the tokens of requests [tokens]."""
     usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
     courses = {
         "derived": run_policy(policy, path, startup_s, running),
         "perfect": perfect_counts(path, capacity, startup_s),
-        "static": static,
         "70% of capacity": run_policy(usual, path, startup_s),
     }
     if own is not None:

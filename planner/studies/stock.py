@@ -14,7 +14,8 @@ from planner.errors import InfeasibleError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.grid import engine_choices
-from planner.fleet.pool import Pool, PoolSize, replica_for, when_idle
+from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
+from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
 from planner.kept import keeping
 from planner.methods.base import Prediction
@@ -106,8 +107,9 @@ class Stock:
     @property
     def by_share(self) -> bool:
         """Whether traffic may be cut by share: every pool keeps its own promises, and no request hangs on another."""
-        question = self.question
-        return question.search.shape == "colocated" and question.traffic.sessions is None and not self.promises.of_fleet
+        shape = self.question.search.shape
+        mixes = shape in shape_names() and find_shape(shape).mixes
+        return mixes and self.question.traffic.sessions is None and not self.promises.of_fleet
 
     def ways(self) -> Iterator[tuple[Range, ...]]:
         """Ways to cut by length: not at all, and in two."""
@@ -256,9 +258,12 @@ class Stock:
         """The fleet that a plan takes of these GPUs at a rate [1/s]; ``None`` where they are too few."""
         search = replace(self.question.search, explained=False)
         try:
-            return fleet_of(replace(self.question, search=search).at(rate_per_s))
+            found = fleet_of(replace(self.question, search=search).at(rate_per_s))
         except InfeasibleError:
             return None
+        # a search ranks by a sample; all requests may ask for a replica more than there is
+        held = all(n <= self.have[gpu] for gpu, n in gpus_by_type(found.pools).items())
+        return found if held else None
 
 
 @keeping()
@@ -300,7 +305,9 @@ def capacity_of_stock(
         found = [(way, [each[lengths] for lengths in way]) for way in ways]
         way, cells = max(found, key=lambda row: stock.allocated(*row)[0])
         about, parts = stock.allocated(way, cells)
-        fleet = stock.fleet(way, parts, cells, about) if about > 0.0 else None
+        if about <= 0.0:
+            raise _hopeless(have)
+        fleet = stock.fleet(way, parts, cells, about)
         if fleet is not None:
             rate, refused = largest(partial(keeps_at, fleet), about)
             best = fleet if rate > 0.0 else None
@@ -314,8 +321,13 @@ def capacity_of_stock(
         rate, refused = largest(partial(keeps_at, fleet), fleet.rate)
         best, starts = fleet, (rate * (1.0 + PRECISION),)
     if best is None:
-        raise InfeasibleError(
-            f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in have.items())} keeps the promises at any rate",
-            "See what binds: fleetopt plan with these GPUs (--gpu); or relax the promise.",
-        )
+        raise _hopeless(have)
     return capacity_at(best, rate, refused, have)
+
+
+def _hopeless(have: Mapping[str, int]) -> InfeasibleError:
+    """The error where nothing keeps the promises."""
+    return InfeasibleError(
+        f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in have.items())} keeps the promises at any rate",
+        "See what binds: fleetopt plan with these GPUs (--gpu); or relax the promise.",
+    )
