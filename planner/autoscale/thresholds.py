@@ -13,7 +13,7 @@ from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.methods.base import Prediction
 from planner.record import Record
-from planner.studies.capacity import largest
+from planner.studies.capacity import largest, pool_keeps
 from planner.workload import pools as m
 
 UTILIZATION = "utilization"
@@ -158,17 +158,18 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
     """Largest rate at which so many replicas of the k-th pool keep every promise on it and the utilization cap, as a plan has
     them [1/s]; 0 where there is none."""
     promises, levels, pool = fleet.promises_on(k), fleet.promises.levels(), fleet.pools[k]
-    full = fleet.promises.utilization_cap * replicas * pool.model.capacity_per_s
+    margin = fleet.margins(fleet.promises.confidence)[k]
+    own = replace(pool, size=replace(pool.size, replicas=replicas))
+    slowed = fleet.slowed(margin.deviations) if fleet.linked else fleet
 
     def keeps(rate: float) -> bool:
-        if rate > full * (1.0 + 1e-12):
-            return False
         if not fleet.linked:
-            return not promises or pool.model.keeps(rate, replicas, promises)
-        found = fleet.pool_at(k, rate, replicas, levels)
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+            return pool_keeps(own, rate, fleet.promises.only(promises), margin.slow)
+        found = slowed.pool_at(k, rate, replicas, levels)
+        held = all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return held and pool_keeps(own, rate, fleet.promises.only(()))
 
-    return largest(keeps, min(full, replicas * pool.arrival_rate_per_s / pool.size.replicas), full)[0]
+    return largest(keeps, replicas * pool.arrival_rate_per_s / pool.size.replicas)[0]
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
+from planner.fleet.pool import Pool, Shortfall
 from planner.notebook import InNotebooks
-from planner.promise import GOODPUT, Promise
-from planner.question.compiled import CompiledQuestion
+from planner.promise import GOODPUT
+from planner.question.compiled import Promises
 from planner.record import Record, json_number
 
 PRECISION = 1.0 / 256.0
@@ -27,8 +27,6 @@ MOST_STEPS = 40
 
 LEAST_PART = 1e-4
 """A fleet that keeps its promises below this share of the rate its load alone allows keeps them at none [1]."""
-
-CAP = "utilization cap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class CapacityPool(Record):
     cost_usd_per_hour
         Its cost [USD/hour].
     latency
-        Promise -> its value as predicted [s], of a promise about several latencies the share that keeps it [1].
+        Promise, as tables call it -> its value as predicted [s], of one about several latencies the share that keeps it [1].
     """
 
     name: str
@@ -134,7 +132,9 @@ class Capacity(InNotebooks):
         return [{**row, "rate_per_s": self.rate_per_s} for row in rows]
 
 
-def largest(keeps: Callable[[float], bool], start: float, top: float = math.inf) -> tuple[float, float]:
+def largest(
+    keeps: Callable[[float], bool], start: float, low: float = 0.0, high: float = math.inf, step: float = STEP
+) -> tuple[float, float]:
     """The largest rate that is kept, and the next one that was refused; (0, ...) where none is.
 
     Growing steps from `start`, up while rates are kept or down while they are not, then bisection to :data:`PRECISION`: what is
@@ -146,53 +146,58 @@ def largest(keeps: Callable[[float], bool], start: float, top: float = math.inf)
         Whether a rate [1/s] is kept.
     start
         Where it is thought to lie [1/s].
-    top
-        No rate above it is kept [1/s].
+    low, high
+        A rate that is kept and one that is not, where they are known [1/s].
+    step
+        Factor of the first step.
 
     >>> low, high = largest(lambda rate: rate <= 70.0, 100.0)
     >>> low <= 70.0 < high <= low * (1.0 + PRECISION)
     True
     """
-    at, step, least = min(start, top), STEP, LEAST_PART * min(start, top)
-    low, high = 0.0, math.inf
+    at, least = start, LEAST_PART * start
     for _ in range(MOST_STEPS):
         if keeps(at):
             low = at
-            if low >= top:
-                return top, math.nextafter(top, math.inf)
         else:
             high = at
-        if low == 0.0:
-            at, step = high / step, step * step
-            if at < least:
-                break
-        elif math.isinf(high):
-            at, step = min(low * step, top), min(step * step, 2.0)
-        elif high <= low * (1.0 + PRECISION):
+        if high <= low * (1.0 + PRECISION) or high < least:
             break
-        else:
+        if low > 0.0 and high < math.inf:
             at = math.sqrt(low * high)
+            continue
+        at, step = (low * step if low > 0.0 else high / step), min(step * step, 2.0)
     return low, high
 
 
 def keeps_at(fleet: Fleet, fleet_rate_per_s: float) -> bool:
-    """Whether a fleet as it stands is what the sizer takes, or more, at a rate [1/s]: all requests decide."""
-    if fleet.linked or fleet.shared_promises:
-        return fleet.holds(fleet_rate_per_s)
-    return all(
-        pool_keeps(fleet.question, p, fleet_rate_per_s * p.law.share, fleet.own_promises, sure=True)
-        for p in fleet.pools
+    """Whether the sizer takes no more of any pool than stands at a rate [1/s]."""
+    sizes = fleet.size(fleet_rate_per_s, fleet.counts)
+    return not isinstance(sizes, Shortfall) and all(
+        size.replicas <= n for size, n in zip(sizes, fleet.counts, strict=True)
     )
 
 
-def pool_keeps(
-    question: CompiledQuestion, pool: Pool, rate_per_s: float, promises: Sequence[Promise], sure: bool = False
-) -> bool:
-    """Whether a pool keeps promises and utilization cap at a rate of its own [1/s]."""
-    n, cap = pool.size.replicas, question.promises.utilization_cap
-    if rate_per_s > cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
+def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:
+    """Whether a pool keeps promises and utilization cap at a rate of its own [1/s], its iterations `slow` times as long [1]."""
+    n = pool.size.replicas
+    if rate_per_s > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
         return False
-    return not promises or pool.model.keeps(rate_per_s, n, tuple(promises), sure)
+    return not promises.latency or pool.model.under(slow).keeps(rate_per_s, n, promises.latency)
+
+
+def largest_rate(fleet: Fleet, start_per_s: float) -> tuple[float, float]:
+    """The largest rate of a fleet as it stands and the next one, which is refused [1/s]: about by a sample of the requests with one
+    margin, then as the sizer decides; what it takes at the start has at least that rate, what it does not has less."""
+    kept = keeps_at(fleet, start_per_s)
+    low, high = (start_per_s, math.inf) if kept else (0.0, start_per_s)
+    about = largest(fleet.holds, start_per_s)[0]
+    at = (
+        max(about, start_per_s * (1.0 + PRECISION))
+        if kept
+        else min(about or start_per_s, start_per_s / (1.0 + PRECISION))
+    )
+    return largest(partial(keeps_at, fleet), at, low, high, 1.0 + 1.5 * PRECISION)
 
 
 def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
@@ -203,7 +208,7 @@ def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
     InfeasibleError
         It keeps its promises at no rate.
     """
-    rate, refused = largest(partial(keeps_at, fleet), start_per_s)
+    rate, refused = largest_rate(fleet, start_per_s)
     if rate <= 0.0:
         raise InfeasibleError(
             "this fleet keeps its promises at no rate", "What breaks them:", [_binding(fleet, refused)]
@@ -216,7 +221,7 @@ def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, in
     pools = []
     for pool, found in zip(fleet.pools, fleet.predict(rate, fleet.counts), strict=True):
         latency = {
-            p.label: json_number(found.share(p) if p.kind == GOODPUT else found.value(p.metric, p.quantile))
+            p.column: json_number(found.share(p) if p.kind == GOODPUT else found.value(p.metric, p.quantile))
             for p in fleet.promises.latency
         }
         pools.append(
@@ -231,19 +236,17 @@ def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, in
 
 
 def _binding(fleet: Fleet, rate: float) -> str:
-    """What is broken at a rate [1/s] that is too much."""
-    for pool in fleet.pools:
-        own = rate * pool.law.share
+    """What is broken at a rate [1/s] that is too much: of each pool by itself, else the promise that is used up most."""
+    promises = fleet.promises
+    margins = fleet.margins(promises.confidence)
+    alone = () if fleet.linked or fleet.shared_promises else fleet.own_promises
+    for pool, margin in zip(fleet.pools, margins, strict=True):
         where = "" if len(fleet.pools) == 1 else f"{pool.name}: "
-        if not pool_keeps(fleet.question, pool, own, ()):
-            return f"{where}{CAP} {fleet.promises.utilization_cap:.0%}"
-        if fleet.linked or fleet.shared_promises:
-            continue
-        for promise in fleet.own_promises:
-            if not pool_keeps(fleet.question, pool, own, (promise,), sure=True):
+        own = rate * pool.law.share
+        if not pool_keeps(pool, own, promises.only(())):
+            return f"{where}utilization cap {promises.utilization_cap:.0%}"
+        for promise in alone:
+            if not pool_keeps(pool, own, promises.only((promise,)), margin.slow):
                 return f"{where}{promise.told}"
-    worst = max(
-        ((x.held(p.metric, p.quantile) / p.limit_s, p) for x in fleet.look(rate) for p in fleet.promises.latency),
-        key=lambda row: -1.0 if math.isnan(row[0]) else row[0],
-    )
-    return worst[1].told
+    used = [(x.held(p.metric, p.quantile) / p.limit_s, p.told) for x in fleet.look(rate) for p in promises.latency]
+    return max((row for row in used if not math.isnan(row[0])), default=(0.0, "the promises"))[1]

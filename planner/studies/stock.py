@@ -14,6 +14,7 @@ from planner.errors import InfeasibleError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.grid import engine_choices
+from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
@@ -23,7 +24,7 @@ from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.replica.engine import EngineOption
-from planner.studies.capacity import PRECISION, Capacity, capacity_at, keeps_at, largest, pool_keeps
+from planner.studies.capacity import PRECISION, Capacity, capacity_at, largest, largest_rate, pool_keeps
 from planner.workload.pools import PoolLaw, PoolRequests, State
 from planner.workload.workload import Workload
 
@@ -131,6 +132,10 @@ class Stock:
         size = PoolSize(replicas, Prediction.unknown(), Remark("stands"))
         return None if made is None else Pool(law, option, *made, 1.0, size, option.price.bought(replicas), name)
 
+    def slow(self, option: EngineOption) -> float:
+        """Iteration times of an engine with which its pools keep their promises, over those of its profile [1]."""
+        return Margin.of(self.promises.confidence, option.profile, len(self.have)).slow
+
     def serving(self, option: EngineOption, gpus: int) -> int:
         """Replicas that serve of those that so many GPUs hold."""
         held = gpus // option.price.gpus_per_replica
@@ -157,8 +162,9 @@ class Stock:
         for most, k, pool in sorted(ranked, key=lambda row: (-row[0], row[1])):
             if most <= rate * (1.0 + PRECISION):
                 break
-            idle = when_idle(pool.model, self.promises.latency, self.promises.levels())
-            keeps = partial(pool_keeps, self.question, pool, promises=self.promises.latency)
+            slow = self.slow(pool.option)
+            idle = when_idle(pool.model.under(slow), self.promises.latency, self.promises.levels())
+            keeps = partial(pool_keeps, pool, promises=self.promises, slow=slow)
             if (idle is not None and idle.excess > 1.0) or (rate and not keeps(rate * (1.0 + PRECISION))):
                 continue
             rate, _ = largest(keeps, rate * (1.0 + PRECISION) or 0.6 * most)
@@ -214,11 +220,8 @@ class Stock:
             fleet = self._with_shares(way, parts, cells, weights)
             if fleet is None:
                 return None
-            latency = self.promises.latency
-            weights = [
-                largest(partial(pool_keeps, self.question, p, promises=latency), rate * p.law.share)[0]
-                for p in fleet.pools
-            ]
+            kept = [partial(pool_keeps, p, promises=self.promises, slow=self.slow(p.option)) for p in fleet.pools]
+            weights = [largest(keeps, rate * p.law.share)[0] for keeps, p in zip(kept, fleet.pools, strict=True)]
         return self._with_shares(way, parts, cells, weights)
 
     def _with_shares(
@@ -309,7 +312,7 @@ def capacity_of_stock(
             raise _hopeless(have)
         fleet = stock.fleet(way, parts, cells, about)
         if fleet is not None:
-            rate, refused = largest(partial(keeps_at, fleet), about)
+            rate, refused = largest_rate(fleet, about)
             best = fleet if rate > 0.0 else None
     starts = (
         (rate * (1.0 + PRECISION),) if best is not None else tuple(stock.most_per_s() * DOWN**k for k in range(1, 12))
@@ -318,7 +321,7 @@ def capacity_of_stock(
         fleet = next((f for start in starts if (f := stock.planned(start)) is not None), None)
         if fleet is None:
             break
-        rate, refused = largest(partial(keeps_at, fleet), fleet.rate)
+        rate, refused = largest_rate(fleet, fleet.rate)
         best, starts = fleet, (rate * (1.0 + PRECISION),)
     if best is None:
         raise _hopeless(have)

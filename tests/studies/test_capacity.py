@@ -92,7 +92,7 @@ def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> N
         and both.gpus + sum(both.unused.values()) == 8
     )
     assert sum(p.share for p in both.pools) == pytest.approx(1.0)
-    assert all(value <= 0.5 for p in both.pools for value in p.latency.values() if value is not None)
+    assert all(value <= 0.55 for p in both.pools for value in p.latency.values() if value is not None)
     with ThreadPoolExecutor(2) as threads:
         assert fo.capacity(have={"h100": 2, "l40s": 6}, executor=threads, **asked).to_dict() == both.to_dict()
 

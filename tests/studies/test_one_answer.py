@@ -38,7 +38,7 @@ DRAWN: dict[str, list[Any]] = {
     "more": [
         {}, {}, {}, {"routing": "random"}, {"routing": "least"}, {"routing": "rr"}, {"burst": "poisson"}, {"cached_share": 0.5},
         {"redundancy": 1}, {"headroom": "20%"}, {"growth": "use"}, {"shape": "disaggregated"}, {"inventory": {"h100": 90}},
-        {"method": "occupancy"}, {"in_flight": 80}, {"utilization_cap": 0.6},
+        {"method": "occupancy"}, {"in_flight": 80}, {"confidence": "50%"}, {"confidence": "90%"}, {"utilization_cap": 0.6},
     ],
 }  # fmt: skip
 """What a question is drawn of. Two token budgets and two groups of GPUs are searched: what is compared is who asks."""

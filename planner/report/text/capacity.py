@@ -15,8 +15,10 @@ TOLD_ABOVE = ("rate_per_s", "gpu", "spares", "low_tokens", "high_tokens", "slots
 def blocks(capacity: Capacity) -> list[Block]:
     """The rate, what breaks beyond it, GPUs left over, a row per pool."""
     of = " + ".join(f"{n:,} {gpu}" for gpu, n in capacity.have.items()) or "this fleet"
+    confidence = capacity.inputs.get("confidence")
+    sure = f", with {format_percent(confidence)} confidence" if isinstance(confidence, float) else ""
     lines = [
-        f"{of}: {format_count(capacity.rate_per_s)} requests/s with every promise kept",
+        f"{of}: {format_count(capacity.rate_per_s)} requests/s with every promise kept{sure}",
         f"at {format_count(capacity.refused_per_s)}/s: {capacity.binding} breaks (the rate is known to "
         f"{format_percent(PRECISION)})",
         f"{capacity.gpus:,} GPUs, {format_usd(capacity.cost_usd_per_hour)}/hour",
