@@ -90,7 +90,8 @@ __all__ = [
     "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
     "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity",
-    "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan",
+    "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
+    "overview", "plan",
     "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
