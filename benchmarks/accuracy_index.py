@@ -183,7 +183,22 @@ def schedulers(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def replay(text: str) -> list[Row]:
+    cases = [c for c in rows_of(text) if len(c) == 9 and c[2].isdigit()]
+    out = []
+    for value, column in (("TTFT", 5), ("TPOT", 8)):
+        sizes = found(rf"{value}: median error ([\d.]+%), nine in ten within ([\d.]+%)", text)
+        worst = min(cases, key=lambda c: percent(c[column]))
+        out.append(
+            Row(f"replayed plans, P99 {value}", "the reference, other draws of the gateway", str(len(cases)),
+                f"median {sizes.group(1)}, nine in ten {sizes.group(2)}", worst[column],
+                f"{worst[0]}, {worst[1]}, {worst[2]} replicas")
+        )  # fmt: skip
+    return out
+
+
 READERS: dict[str, Callable[[str], list[Row]]] = {
+    "replay": replay,
     "public": public,
     "routing": routing,
     "sending": sending,

@@ -14,6 +14,7 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
+from planner.promise import MEAN
 from planner.simulate.arrivals import Dispersion, arrival_times
 from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import cached_tokens, requests_of, whole_tokens
@@ -187,6 +188,10 @@ def _walk(
     window = (times // WINDOW_S).astype(int) - 1
     came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
     for promise in fleet.promises_on(k):
+        if promise.quantile == MEAN:
+            total = np.bincount(window[window >= 0], values[promise.metric][window >= 0], minlength=means.size)
+            good &= total[: means.size] <= promise.limit_s * came
+            continue
         inside = np.all([values[metric] <= limit for metric, limit in promise.limits.items()], axis=0)
         hits = np.bincount(window[window >= 0], inside[window >= 0], minlength=means.size)[: means.size]
         good &= hits >= promise.quantile * came

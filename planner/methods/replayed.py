@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from planner.predict.bounds import max_throughput
 from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
-from planner.promise import GOODPUT, Promise, joint_limits
+from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw
@@ -41,6 +42,9 @@ OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 """Lengths of a surge before it, and how often is looked after it [s]."""
 
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+"""Latencies of a request."""
+
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
 
@@ -61,6 +65,8 @@ class Played:
         Rate of one replica of those it stands for [1/s].
     decodes
         Tokens of each request after the first; ``None`` = as sent.
+    repeats
+        How often the same requests came, one after the other, each time under another draw of the gateway.
     """
 
     requests: Requests
@@ -69,6 +75,7 @@ class Played:
     replicas: int
     rate_per_s: float
     decodes: Floats | None = None
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +188,7 @@ class ReplayPool(PoolModel):
         key = ("banded", arrival_rate_per_s, replicas, quantiles)
         if key not in self._known:
             found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, None)
-            if found.load < 1.0:
+            if found.load < 1.0 and not found.bands:
                 others = [
                     self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, draw)
                     for draw in self._others(arrival_rate_per_s)
@@ -285,8 +292,20 @@ class ReplayPool(PoolModel):
             if draw is not None or last[:1] != [self._mark] or last[1:] != [rate, replicas, most]:
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
-            self._known[key] = self._told(played, quantiles)
+            told = self._told(played, quantiles)
+            self._known[key] = told if played.repeats == 1 else replace(told, bands=self._between(played, told))
         return self._known[key]
+
+    def _between(self, played: Played, told: Prediction) -> dict[str, tuple[tuple[float, float], ...]]:
+        """How far the draws of a replay of several lie from what all of them tell, by latency and level."""
+        bands = {}
+        for metric, values in zip(METRICS, self._latencies(played)[:3], strict=True):
+            draws = [row[~np.isnan(row)] for row in values.reshape(played.repeats, -1)]
+            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in draws])
+            with np.errstate(invalid="ignore"):
+                ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+            bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
+        return bands
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
@@ -299,7 +318,7 @@ class ReplayPool(PoolModel):
             None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
             limits=self._limits(promises, requests),
         )
-        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
+        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""
@@ -312,6 +331,9 @@ class ReplayPool(PoolModel):
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
         found: dict[str, Limit] = {}
         for promise in promises:
+            if promise.quantile == MEAN:
+                # no request alone breaks it
+                continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
                 counted = several if metric == "tpot_s" and not joint else total
@@ -322,7 +344,8 @@ class ReplayPool(PoolModel):
 
     def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
-        return len({p.kind for p in promises} - {GOODPUT}) == len(promises) or self._keeps_all(played, promises)
+        limited = {p.kind for p in promises if p.quantile != MEAN} - {GOODPUT}
+        return len(limited) == len(promises) or self._keeps_all(played, promises)
 
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
@@ -334,15 +357,7 @@ class ReplayPool(PoolModel):
         requests, run = played.requests, played.run
         counted = slice(None) if requests.weight is None else np.flatnonzero(requests.weight > 0.0)
         weight = np.ones(requests.size) if requests.weight is None else requests.weight[counted]
-        steps = (requests.output_tokens - 1.0 if played.decodes is None else played.decodes)[counted]
-        # what is never answered is beyond every limit
-        ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
-        e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
-        several = steps > 0.0
-        tpot = np.full(ttft.size, math.nan)
-        with np.errstate(invalid="ignore"):
-            decoded = (e2e - ttft)[several] / steps[several]
-        tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
+        ttft, tpot, e2e, several = self._latencies(played, counted)
         with np.errstate(invalid="ignore"):
             waited = run.admitted_s[counted] - run.sent_s[counted]
         running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
@@ -358,6 +373,22 @@ class ReplayPool(PoolModel):
             warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
         )
+
+    def _latencies(
+        self, played: Played, counted: Any = slice(None)
+    ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+        """TTFT, TPOT (NaN of one token) and E2E of the requests that count [s], and which have more than one token."""
+        run, sent = played.run, played.requests.output_tokens - 1.0
+        steps = (sent if played.decodes is None else played.decodes)[counted]
+        # what is never answered is beyond every limit
+        ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
+        e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
+        several = steps > 0.0
+        tpot = np.full(ttft.size, math.nan)
+        with np.errstate(invalid="ignore"):
+            decoded = (e2e - ttft)[several] / steps[several]
+        tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
+        return ttft, tpot, e2e, several
 
     def _capacity_of(self, played: Played) -> float:
         """Largest stable rate of a replica that gets such requests [1/s]."""
@@ -399,13 +430,21 @@ def _spread(values: Floats, count: int) -> NDArray[np.int64]:
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
-    """The smallest values up to which shares `levels` of the weight lie; NaN of nothing.
+    """The smallest values up to which shares `levels` of the weight lie, and the mean where the level is 0; NaN of nothing.
 
     >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (0.25, 0.5, 0.76))
     (1.0, 2.0, 3.0)
+    >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (MEAN, 0.5))
+    (2.0, 2.0)
     """
     if not values.size:
         return (math.nan,) * len(levels)
+    if MEAN in levels:
+        at_mean = float(np.average(values, weights=weight))
+        others = iter(weighted_quantiles(values, weight, [q for q in levels if q != MEAN]))
+        return tuple(at_mean if q == MEAN else next(others) for q in levels)
+    if not len(levels):
+        return ()
     if float(weight.min()) == float(weight.max()):
         places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
         parted = np.partition(values, sorted(set(places)))
@@ -419,7 +458,7 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:
     """Of other draws over this one - 1, by latency and level."""
     bands = {}
-    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+    for metric in METRICS:
         told = []
         for k, value in enumerate(getattr(found, metric)):
             ratios = [getattr(other, metric)[k] / value - 1.0 for other in others] if 0.0 < value < math.inf else []

@@ -13,7 +13,7 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
 from planner.monitor.dialects import Dialect, dialect_of_engine
-from planner.promise import Promise
+from planner.promise import MEAN, Promise
 
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
@@ -75,12 +75,14 @@ class _Names:
         return f"sum(rate({self.dialect.counters[quantity][0]}{self.braces}[{window}]))"
 
     def quantile(self, quantity: str, level: float) -> str:
+        if level == MEAN:
+            return self.mean(quantity, SHORT)
         bucket = f"{self.dialect.histograms[quantity][0]}_bucket{self.braces}"
         return f"histogram_quantile({level:.10g}, sum by (le) (rate({bucket}[{SHORT}])))"
 
-    def mean(self, quantity: str) -> str:
+    def mean(self, quantity: str, window: str = LONG) -> str:
         name = self.dialect.histograms[quantity][0]
-        return f"sum(rate({name}_sum{self.braces}[{LONG}])) / sum(rate({name}_count{self.braces}[{LONG}]))"
+        return f"sum(rate({name}_sum{self.braces}[{window}])) / sum(rate({name}_count{self.braces}[{window}]))"
 
 
 def _seen(fleet: Fleet, k: int) -> list[Promise]:

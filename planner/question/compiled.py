@@ -365,7 +365,10 @@ def stated_rate(inputs: PlanInputs, workload: Workload) -> float:
     InputError
         Neither is known.
     """
-    rate = inputs.rate if inputs.rate is not None else shaped(inputs, workload)[0].arrivals.rate_per_s
+    shape = shaped(inputs, workload)[0] if inputs.rate is None or inputs.throughput is not None else workload
+    rate = inputs.rate if inputs.rate is not None else shape.arrivals.rate_per_s
+    if inputs.throughput is not None:
+        rate = max(inputs.rate or 0.0, inputs.throughput / shape.mean_output)
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
@@ -383,7 +386,8 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
         No rate is known; a mean of a day that nobody knows.
     """
     rate = stated_rate(inputs, workload) * (1.0 + inputs.headroom)
-    if inputs.rate_is == "peak" or (inputs.rate is not None and inputs.rate_is is None):
+    given = inputs.rate is not None or inputs.throughput is not None
+    if inputs.rate_is == "peak" or (given and inputs.rate_is is None):
         return rate
     if not workload.arrivals.hourly_profile:
         if inputs.rate_is == "mean":
@@ -398,7 +402,10 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
 def rate_of_hours(inputs: PlanInputs, workload: Workload) -> Literal["mean", "peak"]:
     """Whether the stated rate is the mean of the hours or the busiest hour's, as :func:`rate_of` took it."""
     if inputs.rate_is == "mean" or (
-        inputs.rate is None and inputs.rate_is is None and workload.arrivals.hourly_profile
+        inputs.rate is None
+        and inputs.throughput is None
+        and inputs.rate_is is None
+        and workload.arrivals.hourly_profile
     ):
         return "mean"
     return "peak"
@@ -411,6 +418,8 @@ def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterat
     day = workload.arrivals.hourly_profile
     if before > stated * (1.0 + 1e-9):
         yield Remark("busiest_hour", {"rate": before, "mean": stated, "ratio": before / stated})
+    elif inputs.throughput is not None and before > (inputs.rate or 0.0):
+        yield Remark("by_throughput", {"rate": before, "throughput": inputs.throughput})
     elif inputs.rate is None:
         span = workload.arrivals.rate_per_s and (workload.provenance.requests or 0) / workload.arrivals.rate_per_s
         if span and not day:
@@ -536,7 +545,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
 
 def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
     """What is sent: the workload as the options shape it, at the rate asked about or the option's."""
-    asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
+    asked_rate = rate_per_s is None and (
+        inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0 or inputs.throughput is not None
+    )
     told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
     workload, changes = shaped(inputs, workload)
     rows = workload.rows
@@ -559,7 +570,7 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     return Traffic(
         workload,
         rate,
-        inputs.rate is None and rate_per_s is None,
+        inputs.rate is None and inputs.throughput is None and rate_per_s is None,
         inputs.cached_share,
         inputs.burst != "poisson",
         inputs.growth,

@@ -144,6 +144,10 @@ def question_of(plan: Plan) -> Question:
     return Question(dict(plan.inputs), {}, {}, saved_pools(plan), "plan", None, plan.workload)
 
 
+TRAFFIC = (".csv", ".jsonl", ".parquet", ".gz", ".tsv")
+"""What files of requests are called, and no settings are."""
+
+
 def load_question(path: str | Path) -> Question:
     """Read a configuration or a plan.
 
@@ -153,6 +157,11 @@ def load_question(path: str | Path) -> Question:
         Missing, not YAML or JSON, another schema version, unknown keys anywhere: all problems with their key path.
     """
     file = at_home(path)
+    if file.suffix.lower() in TRAFFIC:
+        raise InputError(
+            f"{path}: traffic, not a plan or a configuration; it is given as --cdf {path}",
+            f"A plan for it: fleetopt plan --cdf {path} --slo 0.5 -o plan.yaml",
+        )
     data = load_document(
         path,
         f"A plan or a configuration is read from there. A plan: fleetopt plan --cdf azure --slo 0.5 -o {file.name}; "

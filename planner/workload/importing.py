@@ -19,7 +19,7 @@ from planner.workload.remote import expand
 from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
-from planner.workload.source import Progress, Source
+from planner.workload.source import Progress, Source, normal_name
 from planner.workload.synthetic import SyntheticLengths
 from planner.workload.synthetic_sessions import SyntheticSessions
 from planner.workload.trace import Trace
@@ -207,11 +207,30 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
             f"{source.name}: a plan, not a workload",
             "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
         )
-    seen = ", ".join(printable(name, 40) for name in (head.columns or sorted(head.keys))[:12])
-    raise InputError(
-        f"{source.name}: not a format known here" + (f" (found: {seen})" if seen else ""),
-        "Force one with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN.",
+    raise _unknown(source.name, head.columns or tuple(sorted(head.keys)))
+
+
+def _unknown(name: str, columns: Sequence[str]) -> InputError:
+    """What to say of columns that no format knows: which one is missing, and the one most like it."""
+    from planner.workload.formats.table import common_fields
+
+    hint = "Force a format with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN."
+    if not columns:
+        return InputError(f"{name}: not a format known here", hint)
+    shown = ", ".join(printable(column, 40) for column in columns[:12])
+    names = {normal_name(column): column for column in columns}
+    sides = {"input": common_fields().input, "output": common_fields().output}
+    missing = [side for side, known in sides.items() if not names.keys() & {*map(normal_name, known)}]
+    if len(missing) != 1:
+        return InputError(f"{name}: not a format known here (found: {shown})", hint)
+    side = missing[0]
+    near = (
+        did_you_mean(f"{side}_tokens", [c for n, c in names.items() if side[:3] in n])
+        .partition("'")[2]
+        .partition("'")[0]
     )
+    mapped = f"Name it: fleetopt workload import {name} --map {side}={near} -o traffic.csv." if near else hint
+    return InputError(f"{name}: no column of {side} tokens, such as {sides[side][0]} (found: {shown})", mapped)
 
 
 def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | None) -> None:
