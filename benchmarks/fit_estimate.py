@@ -325,8 +325,9 @@ def write(cases: Sequence[Case], constants: Mapping[str, float], widths: Mapping
         lines += [f'    "{kind}": {width:.2f},  # {cells} cells']
     lines += [
         "}",
-        '"""Half-width around an estimate that holds 88% of the measurements of its kind, each predicted once by a fit without its',
-        'GPU type and once by one without its pair of GPU and model; see :func:`planner.iteration.roofline.band_kind` [1]."""',
+        '"""Half-width around an estimate that holds 85% of the measurements of its kind, each predicted once by a fit without its',
+        "GPU type and once by one without its model, and 75 to 87% of those of GPU types that did not make it; see",
+        ':func:`planner.iteration.roofline.band_kind` [1]."""',
         "",
     ]
     (ROOT / "planner" / "iteration" / "constants.py").write_text("\n".join(lines), encoding="utf-8")

@@ -180,6 +180,7 @@ READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
     "automatic": _flag,
     "iteration": _iteration,
     "band": _number,
+    "band_prefill": _number,
     "date": _text,
     "engine": _text,
     "engine_version": _text,

@@ -256,11 +256,14 @@ def roofline(
     board's power limit is low for its matrix rate, the rate is that of :func:`power_share`. Mixture of experts: the experts'
     bytes enter as ``w_experts`` and b is their products, while those of the dense layers are in c: each expert sees few of
     the tokens, so that streaming the experts outlasts their products up to batches at which the dense layers compute long
-    since; mixtures of 32 and more experts run them slower by the constant ``fine_experts`` on GPUs without 4-bit matrix
-    units. Latent attention: g is the larger of reading the compressed cache and computing on it. Sliding-window layers read
-    at most their window: it goes into h and c. Linear attention and state-space layers count their weights in w and b and
-    move their state in h; their scan, a few percent of the products, is left out. Sparse attention counts as if it read
-    everything: an upper bound beyond its top-k.
+    since; mixtures of 32 and more experts multiply them slower by the constant ``fine_products`` on GPUs without 4-bit matrix
+    units, while experts stream like dense weights everywhere. An engine spends ``moe_launch_s`` on every layer of a mixture, and
+    brings its inputs to fewer bits once more; heads of 64 values or fewer have their cache read ``narrow`` times longer. Of
+    experts that lie whole on GPUs the busiest has more touched than the mean (``uneven``) and, unless the engine moves them
+    about, ``imbalance`` times the tokens. Latent attention: g is the larger of reading the compressed cache and computing on it.
+    Sliding-window layers read at most their window: it goes into h and c. Linear attention and state-space layers count
+    their weights in w and b and move their state in h; their scan, a few percent of the products, is left out. Sparse
+    attention counts as if it read everything: an upper bound beyond its top-k.
 
     With pipeline stages or attention data parallelism the batch is that of one of the replica's copies
     (:class:`~planner.hardware.Parallelism`), the others being as full: a batch passes all stages once in an iteration, while
@@ -480,13 +483,23 @@ def known_band(kind: str, bands: Mapping[str, float]) -> float:
 def prior_band(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> float:
     """Half-width of the band to print around an unmeasured estimate, as a fraction of it [1].
 
-    It holds 88% of the public measurements of the estimate's kind, each predicted once by a fit without its GPU type and
-    once by one without its pair of GPU and model; of a kind that nobody has published: :func:`known_band`.
+    It is told as an 80% band: it holds 85% of the public measurements of the estimate's kind, each predicted once by a fit without
+    its GPU type and once by one without its model, and 75 to 87% of those of GPU types that did not make it; of a kind that
+    nobody has published: :func:`known_band`.
 
     >>> h100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12}, 450e9, 2.99)
     >>> dense = ModelSpec("dense", 32, 4096, 14336, 32, 8, 128, 128256, 131072)
     >>> prior_band(h100, dense) < prior_band(h100, dense, "vllm")
     True
     """
-    band = known_band(band_kind(gpu, model, engine), BANDS)
+    return _likened(known_band(band_kind(gpu, model, engine), BANDS), model)
+
+
+def prefill_band(gpu: GpuSpec, model: ModelSpec) -> float:
+    """The same of the time of prompts alone, on which the first token hangs [1]."""
+    return _likened(known_band(band_kind(gpu, model).replace("kernels", "prompts"), BANDS), model)
+
+
+def _likened(band: float, model: ModelSpec) -> float:
+    """A band, wider where only likeness speaks."""
     return LIKENESS * band if model.like or model.state_layers or model.index_layers else band
