@@ -64,7 +64,7 @@ def plan(
     config: str | Path | None = None,
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
-    choices: float | str = 0.0,
+    choices: bool = False,
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | str | None = None,
@@ -174,7 +174,7 @@ def plan(
     current
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
-        Time for sizing what other choices would cost (``plan.choices``, or ``error.choices`` of an InfeasibleError) [s].
+        Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
     progress
         Told (done, all) after every choice sized.
 
@@ -407,14 +407,13 @@ def plan(
         question, folder = saved.inputs(scenario, data), saved.folder
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    seconds = parse_duration(choices, "choices")
     try:
         found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
     except InfeasibleError as error:
-        if seconds > 0.0:
+        if choices:
             from planner.advice.choices import ways_out
 
-            error.choices = ways_out(error, question, loaded, seconds, progress)
+            error.choices = ways_out(error, question, loaded, progress)
         raise
     if question.scheduler != "engine":
         found = _scheduled(found, question, loaded, progress)
@@ -422,10 +421,10 @@ def plan(
         from planner.studies.compression import with_compression
 
         found = with_compression(found, question, loaded, progress)
-    if seconds > 0.0:
+    if choices:
         from planner.advice.choices import choices_of, with_formula
 
-        found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
+        found = replace(found, choices=choices_of(found, question, loaded, progress))
         found = with_formula(found, question, loaded)
     chosen = tuple(_chosen(question, told))
     steps: tuple[Remark, ...] = ()
@@ -845,7 +844,7 @@ def what_if(
 @told_types
 @keeping()
 def overview(
-    fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
+    fleet: Plan | str | Path, *, choices: bool = True, progress: Callable[[int, int], None] | None = None
 ) -> Overview:
     """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
 
@@ -854,7 +853,7 @@ def overview(
     fleet
         A plan, or a plan or configuration file.
     choices
-        Time for sizing what else is shown, other choices last [s]; 0 leaves these out.
+        Whether what other choices would cost is shown.
     progress
         Told (done, all) after every choice.
 
@@ -864,7 +863,7 @@ def overview(
         What ``fleetopt report`` makes a page of.
     """
     from planner.advice.choices import choices_after, cost_with
-    from planner.advice.within import within
+    from planner.advice.rows import answers as answered
     from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question, rate_of_hours
     from planner.question.files import engines_of, load_question, question_of
@@ -895,12 +894,11 @@ def overview(
         partial(_day_of, found, rate_of_hours(inputs, traffic)),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
     ]
-    seconds = parse_duration(choices, "choices")
-    if seconds > 0.0 and found.choices is None:
-        answers, table = choices_after(tasks, found, inputs, traffic, seconds, progress)
+    if choices and found.choices is None:
+        answers, table = choices_after(tasks, found, inputs, traffic, progress)
         found = replace(found, choices=table)
     else:
-        answers = within(0.0, tasks, progress, len(tasks))
+        answers = answered(tasks, progress)
     even, odd, paid, day, *known = answers
     costs = iter(known)
     priced = [None if changes is None else next(costs) for changes in otherwise]

@@ -121,6 +121,8 @@ class ReplayPool(PoolModel):
         Tokens in what the engine counts lengths in.
     draw
         Draw of the traffic that is replayed; ``None`` = the one in the middle.
+    slow
+        How many times as long iterations take as those of the pool this one was made of [1].
     """
 
     tokens_per_unit = 1.0
@@ -129,8 +131,10 @@ class ReplayPool(PoolModel):
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
-        self._capacity = capacity_per_s
+        # looked for once for all speeds of the engine
+        self._capacity = [capacity_per_s]
         self.draw: int | None = None
+        self.slow = 1.0
         self._forget()
 
     def _forget(self) -> None:
@@ -143,9 +147,10 @@ class ReplayPool(PoolModel):
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
-        if self._capacity is None:
-            self._capacity = self.capacity_of(self.traffic.law)
-        return self._capacity
+        found = self._capacity[0]
+        if found is None:
+            found = self._capacity[0] = self.slow * self.capacity_of(self.traffic.law)
+        return found / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
         """Largest stable rate of a replica that gets given requests, in the fluid limit [1/s]."""
@@ -171,8 +176,7 @@ class ReplayPool(PoolModel):
         """See :meth:`PoolModel.under`."""
         other = copy(self)
         other._forget()
-        other.engine, other.draw = slowed(self.engine, slow), draw
-        other._capacity = self.capacity_per_s / slow
+        other.engine, other.draw, other.slow = slowed(self.engine, slow), draw, self.slow * slow
         return other
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:

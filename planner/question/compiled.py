@@ -261,23 +261,29 @@ class Search:
     pools, boundaries, gammas
         Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
     max_evaluations
-        Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
     brief
         Whether remarks that take a prediction of their own are left out: one of many plans.
     bare
         Whether a plan holds only what a row tells of it: its pools, their latencies, what it costs.
+    quick
+        Whether a sample of the requests decides: one of the rows beside a plan.
+    deviations
+        Standard deviations by which iterations are taken longer, where a plan beside it has found them for its confidence.
     """
 
     shape: str = "colocated"
     pools: int = 2
     boundaries: tuple[float, ...] | None = None
     gammas: tuple[float, ...] = (1.0,)
-    max_evaluations: int = 48
+    max_evaluations: int = 3000
     explained: bool = True
     brief: bool = False
     bare: bool = False
+    quick: bool = False
+    deviations: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

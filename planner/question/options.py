@@ -328,8 +328,8 @@ class PlanInputs:
         "Spot price of a GPU, USD/hour: h100=1.2. Repeat.", "", check=_PRICED, bought=True)
     spot_share: float = _option(0.0, of.FRACTION, HARDWARE,
         "Largest share of a pool's replicas on spot.", "0", check=_SHARE, bought=True)
-    max_evaluations: int = _option(48, of.COUNT, SEARCH,
-        "Pools evaluated before the search stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True)
+    max_evaluations: int = _option(3000, of.COUNT, SEARCH,
+        "Questions of a search, a replay each, before it stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True)
     shape: str = _option("colocated", of.TEXT, SEARCH,
         "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
         choices=("colocated", "disaggregated", "both"), bought=True)
