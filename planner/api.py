@@ -379,7 +379,8 @@ def plan(
     spot_share
         Largest share of a pool's replicas on spot. Default: 0. [share: 0.3 or 30%]
     max_evaluations
-        Pools evaluated before the search stops with a gap; 0 = until proven. Default: 48. [whole number]
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven. Default: 3000. [whole
+        number]
     shape
         colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). Default:
         colocated. [text]
