@@ -83,6 +83,7 @@ def plan(
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
@@ -142,6 +143,7 @@ def plan(
     burst: str | None = None,
     surge: str | None = None,
     in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | str | None = None,
     redundancy: int | str | None = None,
@@ -229,6 +231,9 @@ def plan(
         Quantile of promises that name none: 0.95, 95 or p95. Default: 0.99. [quantile: 0.99, 99 or p99]
     scope
         pool: every pool keeps the promises; fleet: all requests together do. Default: pool. [text]
+    confidence
+        Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours
+        considered; 50% buys the median. Default: 80%. [share: 0.3 or 30%]
     gpu
         GPU type; repeat to let the search mix types. Default: h100. [names]
     model
@@ -345,6 +350,9 @@ def plan(
     in_flight
         Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
         counts. Default: no limit. [whole number]
+    law
+        Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its
+        promises. [true or false]
     growth
         More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
         Default: users. [text]
@@ -952,6 +960,7 @@ def schedule(
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
@@ -1011,6 +1020,7 @@ def schedule(
     burst: str | None = None,
     surge: str | None = None,
     in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | str | None = None,
     redundancy: int | str | None = None,

@@ -70,7 +70,6 @@ WIDE = {
     "workload/importing.py: read_workload": FORWARDED,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
-    "workload/workload.py: Workload.rebuilt": FIELDS,
 }
 """Functions of more than :data:`PARAMETERS` parameters -> why. Commands and verbs are as wide as what they can be asked."""
 

@@ -15,7 +15,6 @@ REFERENCE = "the reference that approximations and the simulator's engines are t
 
 UNREACHED = {
     "closed_loop_tpot": REFERENCE,
-    "idle_ttft": REFERENCE,
     "crossover_rhs": MATHEMATICS,
     "I_ifr_over_N": MATHEMATICS,
     "TP_EB": MATHEMATICS,

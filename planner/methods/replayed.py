@@ -122,6 +122,8 @@ class ReplayPool(PoolModel):
     ----------
     tokens_per_unit
         Tokens in what the engine counts lengths in.
+    draw
+        Draw of the traffic that is replayed; ``None`` = the one in the middle.
     """
 
     tokens_per_unit = 1.0
@@ -131,12 +133,14 @@ class ReplayPool(PoolModel):
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
         self._capacity = capacity_per_s
+        self.draw: int | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._under_others: dict[tuple[float, int | None], PoolModel] = {}
         self._mark = object()
 
     @property
@@ -166,6 +170,18 @@ class ReplayPool(PoolModel):
         other._forget()
         return other
 
+    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
+        """See :meth:`PoolModel.under`."""
+        other = copy(self)
+        other._forget()
+        other.engine, other.draw = slowed(self.engine, slow), draw
+        other._capacity = self.capacity_per_s / slow
+        return other
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`PoolModel`."""
+        return self.traffic.draws(arrival_rate_per_s)
+
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
@@ -173,24 +189,24 @@ class ReplayPool(PoolModel):
         most = WHOLE if sure or self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
         key = (arrival_rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
-            played = self._play(arrival_rate_per_s, replicas, most, None, promises)
+            played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
             kept = played.run.ended_early < 0 and self._holds(played, promises)
             if kept:
                 # it went to its end: what is asked next is often what it tells
-                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, played)
+                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
-        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, None)
+        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, self.draw)
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of all requests, with the band of other draws of the same traffic."""
         key = ("banded", arrival_rate_per_s, replicas, quantiles)
         if key not in self._known:
-            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, None)
+            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, self.draw)
             if found.load < 1.0 and not found.bands:
                 others = [
                     self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, draw)
@@ -275,7 +291,7 @@ class ReplayPool(PoolModel):
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self._lay(rate, replicas, SAMPLE, None).whole
+        return self._lay(rate, replicas, SAMPLE, self.draw).whole
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
@@ -288,12 +304,12 @@ class ReplayPool(PoolModel):
         load = rate / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        if draw is None and self._is_whole(rate, replicas):
+        if draw == self.draw and self._is_whole(rate, replicas):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
             *last, played = self.traffic.fleet.played or (None,)
-            if draw is not None or last[:1] != [self._mark] or last[1:] != [rate, replicas, most]:
+            if last[:1] != [self._mark] or last[1:] != [rate, replicas, most, draw]:
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
             told = self._told(played, quantiles)
@@ -432,6 +448,13 @@ class ReplayPool(PoolModel):
         if waited < 1e-3:
             return ()
         return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
+
+
+def slowed(engine: Replicas, slow: float) -> Replicas:
+    """Replicas whose iterations take `slow` times as long [1]."""
+    it = engine.iteration
+    times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
+    return replace(engine, iteration=times, request_s=slow * engine.request_s)
 
 
 def _spread(values: Floats, count: int) -> NDArray[np.int64]:

@@ -182,6 +182,9 @@ class PlanInputs:
         check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0))
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
         "Promises as a plan file writes them, in place of all others.", "", flags=())
+    confidence: float = _option(0.8, of.FRACTION, PROMISES,
+        "Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours considered; "
+        "50% buys the median.", "80%", check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True)
     gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
         "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
     model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
@@ -302,6 +305,9 @@ class PlanInputs:
     in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
         "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
         "no limit", check=_AT_LEAST_1)
+    law: bool = _option(False, of.SWITCH, WORKLOAD,
+        "Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its promises.",
+        "")
     growth: str = _option("users", of.TEXT, WORKLOAD,
         "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
         choices=GROWTH)
