@@ -1,7 +1,8 @@
 """Plans held to other draws of the gateway, of which some are replayed by a program that is not the kernel.
 
 Every case is a plan of one pool for a shipped trace, whole, at its own rate and above it. The gateway draws anew, many times, and
-what is compared is the P99 of all draws together, and how many replicas keep the promises by them. At the trace's own rate the
+what is compared is the P99 of all draws together, and how many replicas keep the promises by them, with iteration times as the
+profile has them (--confidence 50%). At the trace's own rate the
 first of the draws are also replayed by the reference (planner/predict/reference.py), which steps every iteration of every replica.
 
     python benchmarks/accuracy_replay.py [--draws 16] [--reference 1] [-o docs/accuracy/replay.md]     # five minutes
@@ -89,7 +90,9 @@ def case(
     trace: str, options: dict[str, Any], draws: int, by_reference: int
 ) -> tuple[int, int, dict[str, float], Truth]:
     """Replicas of a plan and by other draws, and P99 of the plan [s] and of the draws with as many."""
-    question = compile_question(PlanInputs.from_dict({"cdf": trace, "pools": 1, **options}), fo.load_workload(trace))
+    question = compile_question(
+        PlanInputs.from_dict({"cdf": trace, "pools": 1, "confidence": 0.5, **options}), fo.load_workload(trace)
+    )
     pool = find_shape("colocated").solve(question).fleet.pools[0]
     model, n = pool.model, pool.size.replicas
     assert isinstance(model, ReplayPool)

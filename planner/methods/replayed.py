@@ -379,7 +379,7 @@ class ReplayPool(PoolModel):
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
         found = self._told(played, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """The prediction read off a replay."""

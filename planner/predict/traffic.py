@@ -37,9 +37,9 @@ HOUR_S = 3600.0
 WHOLE = 4_000_000
 """Requests replayed to decide, at most; a sample stands for more."""
 
-POOLED, MOST_POOLED = 200_000, 24
+POOLED, MOST_POOLED = 300_000, 32
 """Requests that a short trace is repeated to under other draws of the gateway, to decide, and times it is repeated at most: the
-P99 of one draw of 9,000 requests scatters by 3 to 6%, of 28,000 by 1 to 3%, of 200,000 by less than 1%."""
+P99 of one draw of 9,000 requests scatters by 3 to 6%, of 28,000 by 1 to 4%, of 200,000 by less than 1%."""
 
 SAMPLE = 130_000
 """Requests replayed to rank and to bracket."""
