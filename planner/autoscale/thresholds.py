@@ -167,7 +167,7 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
 
     def held(rate: float) -> float:
         found = fleet.pool_at(k, rate, replicas, levels)
-        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in promises)
+        return _excess(found.value(p.metric, p.quantile) / p.limit_s for p in promises)
 
     return _last_kept(held, fleet.promises.utilization_cap * replicas * fleet.pools[k].model.capacity_per_s)
 
@@ -206,7 +206,7 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     levels = tuple(sorted({*fleet.promises.levels(), *MEAN_LEVELS}))
     at, idle = (fleet.pool_at(k, r, replicas, levels) for r in (rate, IDLE * rate))
     full = fleet.promises.utilization_cap * replicas * pool.model.capacity_per_s
-    tightest = max(fleet.promises_on(k), key=lambda p: at.held(p.metric, p.quantile) / p.limit_s, default=None)
+    tightest = max(fleet.promises_on(k), key=lambda p: at.value(p.metric, p.quantile) / p.limit_s, default=None)
     law = pool.law
     inputs, outputs = fleet.work_tokens(k)
     context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)

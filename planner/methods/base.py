@@ -41,12 +41,10 @@ class Prediction:
     bands
         Metric -> one (low, high) per level: the truth lies within ``value * (1 + low) .. value * (1 + high)``, as
         measured for the region.
-    margins
-        Metric -> one factor >= 1 per level on the predicted value when it is held against a promise.
     warnings
         Region-specific caveats.
     reliable
-        False where the method has been too far off for a promise to rest on it; margins are then the 95% end of its errors.
+        False where the method has been too far off for a promise to rest on it.
     together
         How the latencies of a request go together, where that was asked for and is known.
     """
@@ -60,7 +58,6 @@ class Prediction:
     mean_running: float
     wait_probability: float
     bands: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    margins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     reliable: bool = True
     together: Together | None = None
@@ -82,20 +79,6 @@ class Prediction:
             return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
         return float(getattr(self, metric)[self._place(metric, quantile)])
 
-    def margin(self, metric: str, quantile: float) -> float:
-        """Factor on that value when it is held against a promise [1]."""
-        if joint_limits(metric) is not None:
-            value = self.value(metric, quantile)
-            return self.held(metric, quantile) / value if 0.0 < value < math.inf else 1.0
-        factors = self.margins.get(metric)
-        return 1.0 if factors is None else factors[self._place(metric, quantile)]
-
-    def held(self, metric: str, quantile: float) -> float:
-        """The value that is held against a promise: prediction times margin [s]."""
-        if (limits := joint_limits(metric)) is not None:
-            return next(iter(limits.values())) * self._joint(limits, self.margins).quantile(quantile)
-        return self.value(metric, quantile) * self.margin(metric, quantile)
-
     def band(self, metric: str, quantile: float) -> tuple[float, float]:
         """Truth over the value - 1, at least and at most [1]; a tenth either way where nothing was measured."""
         if (limits := joint_limits(metric)) is None:
@@ -107,9 +90,9 @@ class Prediction:
         low, high = (self._joint(limits, ends).quantile(quantile) / value - 1.0 for ends in self._ends(limits))
         return low, high
 
-    def share(self, promise: Promise, held: bool = False) -> float:
-        """Share of the requests within all limits of a promise, with the margins on the latencies or without [1]."""
-        return self._joint(promise.limits, self.margins if held else {}).share()
+    def share(self, promise: Promise) -> float:
+        """Share of the requests within all limits of a promise [1]."""
+        return self._joint(promise.limits).share()
 
     def share_band(self, promise: Promise, more: float = 0.0) -> tuple[float, float]:
         """The least and the most that share may be, by the errors of the latencies and `more` error of all times [1].
@@ -209,7 +192,7 @@ class PoolModel:
             return False
         levels = tuple(sorted({*(p.quantile for p in promises), *(JOINT_LEVELS if self.joint else ())}))
         found = (self.predict if sure else self.look)(arrival_rate_per_s, replicas, levels)
-        return found.load < 1.0 and all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return found.load < 1.0 and all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
 
 class Slowed(PoolModel):

@@ -36,6 +36,9 @@ ALONE = 4096
 CALM, BUSY = 0.1, 0.9
 """Draws of the traffic between whose quantiles the printed band lies: eight hours in ten."""
 
+BATCHES, BATCHES_T = 16, 2.131
+"""Stretches of drawn requests by which their quantiles' errors are told, and Student's t of 95% of so many."""
+
 OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 """Requests sent to a pool that may be overloaded, and those of each replica before it is measured, while its queue grows."""
 
@@ -297,7 +300,8 @@ class ReplayPool(PoolModel):
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
         warm = min(self.engine.slots, RUNNING)
-        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw)
+        load = rate / (replicas * self.capacity_per_s)
+        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
         """The prediction from `most` requests of one draw."""
@@ -313,17 +317,26 @@ class ReplayPool(PoolModel):
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
             told = self._told(played, quantiles)
-            self._known[key] = told if played.repeats == 1 else replace(told, bands=self._between(played, told))
+            self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
 
     def _between(self, played: Played, told: Prediction) -> dict[str, tuple[tuple[float, float], ...]]:
-        """How far the draws of a replay of several lie from what all of them tell, by latency and level."""
-        bands = {}
-        for metric, values in zip(METRICS, self._latencies(played)[:3], strict=True):
-            draws = [row[~np.isnan(row)] for row in values.reshape(played.repeats, -1)]
-            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in draws])
+        """What a replay says of its own errors, by latency and level: how far the draws of one of several lie from all of them, and
+        of drawn requests the interval of 95% by stretches of it. Nothing of a trace that is replayed once."""
+        if played.repeats == 1 and self.traffic.recorded:
+            return {}
+        weight = played.requests.weight
+        counted = slice(None) if weight is None else np.flatnonzero(weight > 0.0)
+        bands, parts = {}, played.repeats if played.repeats > 1 else BATCHES
+        for metric, values in zip(METRICS, self._latencies(played, counted)[:3], strict=True):
+            rows = [part[~np.isnan(part)] for part in np.array_split(values, parts)]
+            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in rows])
             with np.errstate(invalid="ignore"):
-                ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+                if played.repeats > 1:
+                    ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+                else:
+                    half = BATCHES_T * each.std(axis=0, ddof=1) / math.sqrt(parts) / getattr(told, metric)
+                    ends = np.stack((-half, half))
             bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
         return bands
 
@@ -370,7 +383,7 @@ class ReplayPool(PoolModel):
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
         found = self._told(played, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """The prediction read off a replay."""
