@@ -79,6 +79,13 @@ START: Mapping[str, tuple[float, str]] = {
 }
 """Where the fit starts: shares people quote for good kernels; and what each constant is."""
 
+MIXTURES = (
+    "experts", "fine_products", "imbalance", "moe_launch_s", "dispatch_s", "dispatch_link", "narrow",
+    "vllm_offline_iteration_s", "trtllm_offline_iteration_s", "offline_launch_s_per_layer", "offline_half",
+)  # fmt: skip
+"""Constants of mixtures and of tuned engines. The others stay as they were fitted to kernels, servers and MLPerf Offline: what
+mixtures do at moderate batches says nothing new of dense models, whose plans need not move with it."""
+
 WEIGHT: Mapping[str, float] = {
     "kernels": 1.0,
     "servers": 1.0,
@@ -182,11 +189,12 @@ def weights(scores: Sequence[Scored]) -> FloatArray:
     )
 
 
-def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Constants that fit the cases."""
+def fit(
+    cases: Sequence[Case], start: Mapping[str, float] | None = None, names: Sequence[str] = tuple(START)
+) -> dict[str, float]:
+    """Constants that fit the cases: those of `names`, beside the others as they are in `start`."""
     from scipy.optimize import least_squares
 
-    names = list(START)
     begin = np.log([START[n][0] for n in names])
     sd = np.array([CLASS_SD if n.startswith(SURE) else SD for n in names])
     at = start or {n: v for n, (v, _) in START.items()}
@@ -196,7 +204,7 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
     root = np.sqrt(weights(first))
 
     def residuals(theta: FloatArray) -> FloatArray:
-        k = dict(zip(names, np.exp(theta).tolist(), strict=True))
+        k = dict(at) | dict(zip(names, np.exp(theta).tolist(), strict=True))
         z = np.concatenate([estimated(case, k) for case in chosen]) / SCALE
         # soft-L1 as a residual, so that the prior stays quadratic
         robust = np.sign(z) * np.sqrt(2.0 * (np.sqrt(1.0 + z**2) - 1.0))
@@ -209,7 +217,7 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
     lower = np.where([n == "imbalance" for n in names], 0.0, -np.inf)
     from_here = np.clip(np.log([at[n] for n in names]), lower + 1e-6, upper - 1e-6)
     found = least_squares(residuals, from_here, bounds=(lower, upper), x_scale=sd, xtol=1e-5, ftol=1e-5, max_nfev=40)
-    return dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    return dict(at) | dict(zip(names, np.exp(found.x).tolist(), strict=True))
 
 
 def left_out(cases: Sequence[Case], constants: Mapping[str, float], group: Callable[[Case], object]) -> list[Scored]:
@@ -337,13 +345,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("data", type=Path, help="folder of the measurements")
     options.add_argument("--check", action="store_true", help="print, do not write")
+    options.add_argument("--everything", action="store_true", help="move the constants of dense models too")
     options.add_argument("--quick", action="store_true", help="without leaving anything out")
     given = options.parse_args()
     # a constant that is new begins where it is thought to be
     constants = {name: CONSTANTS.get(name, begin) for name, (begin, _) in START.items()}
     for _ in range(ROUNDS):
         cases = all_cases(given.data, constants)
-        constants = fit(cases, constants)
+        constants = fit(cases, constants, tuple(START) if given.everything else MIXTURES)
     report(scored(cases, constants), "fitted to all")
     print({n: float(f"{v:.4g}") for n, v in constants.items()})
     if given.quick:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.cases import NO_ALLREDUCE, server_system
+from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
 from benchmarks.accuracy.rows import Pair, band_of
 from benchmarks.accuracy.serving import FloatArray
 from planner.calibrate.closed_loop import Loads, ServerPoint, loop_times
@@ -92,9 +92,10 @@ def servers(data: Path) -> Iterator[Pair]:
     """Servers fitted to their own loads, one shape left out: mean error of a server, and of each shape."""
     path = data / "calibration" / "servers.csv"
     for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
+        device, spec, parallel, engine = server_system(key)
+        points = possible(points, device, spec, parallel.tp)
         if len({p.shape for p in points}) < ENOUGH_SHAPES:
             continue
-        device, spec, parallel, engine = server_system(key)
         shapes = left_out(points, roofline(device, spec, parallel, engine=engine))
         name = " ".join(key)
         every = float(np.abs(np.concatenate(shapes) - 1.0).mean())

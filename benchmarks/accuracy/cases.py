@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.serving import table
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import Points, read_iterations_csv
+from planner.calibrate.servers import faster_than_hardware, hardware_limit
 from planner.calibrate.tables import read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
@@ -113,11 +114,20 @@ def server_system(key: tuple[str, ...]) -> tuple[GpuSpec, ModelSpec, Parallelism
     return find_gpu(system), spec, Parallelism(int(float(tp or 1))), engine
 
 
+def possible(points: Sequence[ServerPoint], gpu: GpuSpec, model: ModelSpec, tp: int) -> list[ServerPoint]:
+    """The points that the data sheet allows; a server that is faster did not do the work (see the planner's own check)."""
+    needed = faster_than_hardware(points, hardware_limit(gpu, model, tp))
+    return [p for p, share in zip(points, needed, strict=True) if share <= 1.0]
+
+
 def server_cases(data: Path) -> Iterator[Case]:
     """Mean TPOT of closed-loop servers."""
     path = data / "calibration" / "servers.csv"
     for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
         device, spec, parallel, engine = server_system(key)
+        points = possible(points, device, spec, parallel.tp)
+        if not points:
+            continue
         cell = f"{key[1]} {key[0]} {engine} {key[4] or 'bf16'} tp{parallel.tp}"
         steps = float(np.median([max(p.output_tokens - 1.0, 1.0) for p in points]))
         yield Case("servers", cell, device, spec, parallel, engine, _server_ratio(points), steps=steps)
