@@ -153,7 +153,7 @@ def cheapest_path(costs: FloatArray, max_edges: int) -> tuple[float, Labelled] |
     cheapest = min(ends)
     if math.isinf(cheapest):
         return None
-    edges = next(k for k, end in enumerate(ends) if end <= cheapest * (1.0 + 1e-12))
+    edges = next(k for k, end in enumerate(ends) if end <= cheapest + 1e-12 * abs(cheapest))
     states = [top]
     for level in range(edges - 1, -1, -1):
         states.append(int(came[level][states[-1]]))
@@ -218,14 +218,14 @@ def cheapest_within(
     cheapest = min(ends)
     if math.isinf(cheapest):
         return None
-    edges = next(k for k, end in enumerate(ends) if end <= cheapest * (1.0 + 1e-12))
+    edges = next(k for k, end in enumerate(ends) if end <= cheapest + 1e-12 * abs(cheapest))
     state, place, path = top, full, []
     for level in range(edges - 1, -1, -1):
         want, best = float(reached[level + 1][state][place]), None
         for pool in pools:
             if pool.j == state and (before := reached[level].get(pool.i)) is not None:
                 left = tuple(n - pool.gpus * (axis == pool.kind) for axis, n in enumerate(place))
-                if min(left, default=0) >= 0 and float(before[left]) + pool.cost <= want * (1.0 + 1e-12):
+                if min(left, default=0) >= 0 and float(before[left]) + pool.cost <= want + 1e-12 * abs(want):
                     best = pool, left
                     break
         assert best is not None

@@ -37,7 +37,7 @@ def test_the_asked_path_is_the_optimum_of_all_paths(seed: int, whole: bool) -> N
     exact = rng.integers(1, 20, (options, size, size)).astype(float)
     exact[rng.random(exact.shape) < 0.2] = math.inf
     exact[:, np.tril_indices(size)[0], np.tril_indices(size)[1]] = math.inf
-    bounds = np.where(np.isfinite(exact), np.floor(exact * rng.uniform(0.3, 1.0, exact.shape)), math.inf)
+    bounds = np.where(np.isfinite(exact), np.maximum(np.floor(exact * rng.uniform(0.3, 1.0, exact.shape)), 0.5), math.inf)
     asked = []
 
     def ask(i: int, j: int, option: int, room: float) -> tuple[float, bool]:
