@@ -101,7 +101,7 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
     fleet = standing_fleet(question, standing)
     sizes = fleet.size(question.traffic.rate_per_s)
     if isinstance(sizes, Shortfall):
-        raise unkept(sizes, "", "even idle, the plan's own pools need", ["plan again: --research"])
+        raise unkept(sizes, "", "even idle, the plan's own pools need", ["search anew: without --keep"])
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
     cost = fleet.cost_usd_per_hour
