@@ -21,6 +21,7 @@ from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, least_cost
+from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
@@ -51,6 +52,9 @@ SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill 
 
 SCHEDULER_ERROR = 0.1
 """Share of the throughput that the theory of a scheduler may have too much and it still pays."""
+
+QUANTILES_CUT, GAMMAS_CUT = (0.5, 0.7, 0.85, 0.95, 0.99), (1.0, 1.5, 2.0)
+"""Quantiles of lengths at which rows about other cuts cut, and the bands of compression they try."""
 
 Progress = Callable[[int, int], None] | None
 
@@ -132,7 +136,7 @@ def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, pro
 
 
 MEDIAN = 0.5
-"""Confidence at which promises are kept as often as not."""
+"""Confidence at which promises are kept as often as not [1]."""
 
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Choice:
@@ -141,7 +145,9 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
         return replace(choice, reason="sized by simulating it: plan with it for its price")
     sure = None if plan is None else plan.sureness
     try:
-        question = compile_question(inputs.override({**_cuts(choice, plan), **choice.changes}), workload)
+        question = compile_question(
+            inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
+        )
         search = replace(
             question.search, explained=False, quick=True, deviations=None if sure is None else sure.deviations
         )
@@ -154,10 +160,15 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
     return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told)
 
 
-def _cuts(choice: Choice, plan: Plan | None) -> dict[str, Any]:
-    """Options that cut the requests where a plan does; nothing where the choice is about that."""
-    if choice.kind in ("pools", "compression", "shape", ""):
+def _cuts(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> dict[str, Any]:
+    """Options that cut the requests where a plan does, or at a few lengths where the choice is about that."""
+    if choice.kind == "" or inputs.boundaries is not None or not find_method(inputs.method).replays:
+        # what is asked for, or costs no replay
         return {}
+    if choice.kind in ("pools", "compression", "shape"):
+        of = "input" if choice.kind == "pools" else "total"
+        few = sorted({float(round(workload.quantile(q, of))) for q in QUANTILES_CUT})
+        return {"boundaries": few, "gammas": GAMMAS_CUT}
     if plan is None or len(plan.pools) == 1 or plan.shape != "colocated":
         return {"pools": 1}
     named = engines_of(saved_pools(plan))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.cliffs import cliffs_of
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
@@ -258,6 +259,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
                 *notes_of(fleet),
                 *fleet.notes(),
                 None if sure is None else sure_remark(sure),
+                *cliffs_of(fleet),
                 solved.unproven,
             )
             if note is not None

@@ -69,10 +69,10 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best, idle = _nearest_fleet(problem), "even idle, the best fleet needs"
-    if shortfalls and best is not None and best.best_s <= best.promise.limit_s:
+    if shortfalls and best is not None and best.excess <= 1.0:
         # what idle replicas keep and no number at work does
         best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
-    if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
+    if not shortfalls or (best is not None and best.excess <= 1.0):
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.catalog.load import gpu as find_gpu
 from planner.fleet.grid import SearchGrid
@@ -18,6 +19,7 @@ from planner.fleet.pool import (
     gpus_by_type,
     replica_for,
     smallest_pool,
+    unsure,
     when_idle,
 )
 from planner.fleet.search import Edge, FloatArray
@@ -81,9 +83,15 @@ class FleetProblem(SearchGrid):
         """The choice of an engine with all late requests that are allowed."""
         return k * self.units + self.units - 1
 
-    def choices(self) -> FloatArray:
-        """Lower bounds of the cost of every choice, shape (choices, states, states)."""
-        return np.repeat(self.option_bounds, self.units, axis=0)
+    def known(self) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """What is known of the cost of every choice [USD/hour]: bounds, and which are the cost; shape (choices, states, states)."""
+        bounds = np.repeat(self.option_bounds, self.units, axis=0)
+        exact = ~np.isfinite(bounds) | (bounds == 0.0)
+        for (i, j, k), refused in self._refused.items():
+            bounds[k, i, j] = max(float(bounds[k, i, j]), self.option(k).price.cost_of_need(refused + 1))
+        for (i, j, k), pool in self._pools.items():
+            bounds[k, i, j], exact[k, i, j] = math.inf if pool is None else pool.cost_usd_per_hour, True
+        return bounds, exact
 
     def promises_of(self, i: int, j: int, k: int, share: float) -> tuple[Promise, ...]:
         """What a pool with a share of the requests [1] keeps, of a choice."""
@@ -198,8 +206,13 @@ class FleetProblem(SearchGrid):
         """The promise that an idle pool of engine `k` keeps least well, kept or not; ``None`` when no replica fits."""
         key = (i, j, k)
         if key not in self._idle:
-            built, slow = self.build(i, j, k), self.margin(self.options[k]).slow
-            self._idle[key] = None if built is None else when_idle(built[2].under(slow), self.promises, self.levels)
+            built, margin, found = self.build(i, j, k), self.margin(self.options[k]), None
+            if built is not None:
+                slow = built[2].under(margin.slow)
+                found = when_idle(slow, self.promises, self.levels)
+                if found is not None and found.excess > 1.0:
+                    found = unsure(found, built[2], slow, self.levels, margin)
+            self._idle[key] = found
         return self._idle[key]
 
     def built(self) -> dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel]]:

@@ -74,6 +74,8 @@ class PoolSearch:
     bounds
         Lower bounds of the costs of pools, inf where none is allowed, shape (options, states, states): row 0 is the bottom state,
         the last column the top. Changed in place as costs become known.
+    exact
+        Which of them are the costs themselves.
     ask
         ``ask(i, j, k, room) -> (cost, exact)``: whether a pool costs less than `room`: its cost where it does, else a bound of at
         least `room`, or inf.
@@ -87,12 +89,12 @@ class PoolSearch:
     def __init__(
         self,
         bounds: FloatArray,
+        exact: NDArray[np.bool_],
         ask: Callable[[int, int, int, float], tuple[float, bool]],
         stock: tuple[Callable[[FloatArray], FloatArray], Sequence[str], Mapping[str, int]] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.bounds, self.ask, self.stock, self.stop = bounds, ask, stock, stop
-        self.exact: NDArray[np.bool_] = ~np.isfinite(bounds) | (bounds == 0.0)
+        self.bounds, self.exact, self.ask, self.stock, self.stop = bounds, exact, ask, stock, stop
 
     def run(self, pools: int, best: tuple[float, Labelled | None] = (math.inf, None)) -> SearchOutcome:
         """The cheapest fleet of at most so many pools, or the `best` so far where none is cheaper."""

@@ -46,24 +46,27 @@ class Found:
 
 def solve(problem: FleetProblem) -> Found:
     """The cheapest fleet of at most ``search.pools`` pools, of the inventory."""
-    found = _solve(problem, limited=True)
-    if not problem.stock or (found.pools and problem.fits([p for _, p in found.pools])):
+    free = _solve(problem, limited=False)
+    if problem.fits([pool for _, pool in free.pools]):
+        return free
+    # what was asked without a limit is known with one; a promise of the fleet has no search within an inventory
+    found = None if problem.fleet_promises else _solve(problem, limited=True)
+    if found is not None and found.pools:
         return found
-    free = found if found.pools else _solve(problem, limited=False)
-    return Found((), None, found.outcome, found.candidates, gpus_by_type([p for _, p in free.pools]) or None)
+    beyond = gpus_by_type([pool for _, pool in free.pools])
+    return Found((), None, free.outcome if found is None else found.outcome, free.candidates, beyond)
 
 
 def _solve(problem: FleetProblem, limited: bool) -> Found:
     """The same, within the inventory where it is `limited`."""
-    first = PoolSearch(problem.choices(), problem.ask, _stock(problem, limited), problem.stops)
+    first = PoolSearch(*problem.known(), problem.ask, _stock(problem, limited), problem.stops)
     outcome = first.run(1)
     one = _pools(problem, outcome.path)
     if problem.search.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
         return Found(one, one[0] if one else None, outcome, problem.fleets())
     problem.open_grid()
     top = len(problem.states) - 1
-    search = PoolSearch(problem.choices(), problem.ask, _stock(problem, limited), problem.stops)
-    search.bounds[:, 0, top], search.exact[:, 0, top] = first.bounds[:, 0, -1], first.exact[:, 0, -1]
+    search = PoolSearch(*problem.known(), problem.ask, _stock(problem, limited), problem.stops)
     path: Labelled | None = None if outcome.path is None else ((top, outcome.path[0][1]),)
     one = _pools(problem, path)
     single = SearchOutcome(path, outcome.cost, outcome.lower_bound)

@@ -37,7 +37,9 @@ def test_the_asked_path_is_the_optimum_of_all_paths(seed: int, whole: bool) -> N
     exact = rng.integers(1, 20, (options, size, size)).astype(float)
     exact[rng.random(exact.shape) < 0.2] = math.inf
     exact[:, np.tril_indices(size)[0], np.tril_indices(size)[1]] = math.inf
-    bounds = np.where(np.isfinite(exact), np.maximum(np.floor(exact * rng.uniform(0.3, 1.0, exact.shape)), 0.5), math.inf)
+    bounds = np.where(
+        np.isfinite(exact), np.maximum(np.floor(exact * rng.uniform(0.3, 1.0, exact.shape)), 0.5), math.inf
+    )
     asked = []
 
     def ask(i: int, j: int, option: int, room: float) -> tuple[float, bool]:
@@ -45,7 +47,7 @@ def test_the_asked_path_is_the_optimum_of_all_paths(seed: int, whole: bool) -> N
         known = whole or exact[option, i, j] < room
         return (float(exact[option, i, j]), True) if known else (room, False)
 
-    outcome = PoolSearch(bounds.copy(), ask).run(k)
+    outcome = PoolSearch(bounds.copy(), ~np.isfinite(bounds), ask).run(k)
     assert outcome.cost == _exhaustive(exact, k)
     assert outcome.proven
     if whole:
@@ -86,8 +88,9 @@ def test_a_stopped_search_reports_its_gap() -> None:
     exact = np.full((1, 4, 4), math.inf)
     exact[0, 0, 3], exact[0, 0, 1], exact[0, 1, 3], exact[0, 0, 2], exact[0, 2, 3] = 10.0, 3.0, 4.0, 4.0, 5.0
     bounds = np.where(np.isfinite(exact), exact - 2.0, math.inf)
-    search = PoolSearch(bounds, lambda i, j, k, room: (float(exact[k, i, j]), True), stop=lambda: True)
-    search.bounds[0, 0, 3], search.exact[0, 0, 3] = 10.0, True
+    known = ~np.isfinite(bounds)
+    bounds[0, 0, 3], known[0, 0, 3] = 10.0, True
+    search = PoolSearch(bounds, known, lambda i, j, k, room: (float(exact[k, i, j]), True), stop=lambda: True)
     outcome = search.run(2)
     assert (outcome.cost, outcome.lower_bound, outcome.proven) == (10.0, 3.0, False)
 

@@ -311,6 +311,9 @@ class _ColocatedShape(Shape):
         fleet = decided(problem, found.pools)
         one = found.one_pool
         baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
+        if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
+            # GPU types whose errors are independent have to be surer each
+            fleet, baseline = baseline, None
         return Solved(
             fleet,
             _report(problem, found, fleet),
@@ -402,9 +405,13 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
     kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
     grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
     words = "1 pool" if search.pools == 1 else f"1 to {search.pools} pools, {grid}"
-    proven = found.outcome.proven
-    bound = cost if proven else min(found.outcome.lower_bound, cost)
+    bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
+
+
+def _proven(found: Found, fleet: Colocated) -> bool:
+    """Whether no fleet of the grid is cheaper: bounds are those of one error of iteration times for all pools."""
+    return found.outcome.proven and fleet.errors == 1
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
@@ -420,7 +427,7 @@ def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
 
 def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> Remark | None:
     """What a search that stopped early leaves open."""
-    if found.outcome.proven:
+    if _proven(found, fleet):
         return None
     gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
     return Remark("unproven", {"sized": problem.evaluations, "fleets": found.candidates, "gap_usd_per_hour": gap})
