@@ -35,7 +35,7 @@ UNREACHED = {
     "mean_wait_kimura": MATHEMATICS,
     "wait_quantile_kimura": MATHEMATICS,
     "deterministic_excess": MATHEMATICS,
-    "_exponential_from_mean": MATHEMATICS,
+    "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
     "iteration_time": "the machines of the papers by name, for references and benchmarks of the simulator",
     "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
