@@ -100,7 +100,7 @@ def plan(
     dp: int | str | None = None,
     ep: int | str | None = None,
     speculate: str | None = None,
-    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    engine: str | None = None,
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
@@ -268,7 +268,8 @@ def plan(
         Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
         draft or ngram. Default: none. [text]
     engine
-        Engine that serves: its host's time and its measured profile. Default: that of --profile, else vllm. [text]
+        Engine that serves (sglang, trtllm, vllm; of a version: vllm@0.27): its host's time and its measured
+        profile. Default: that of --profile, else vllm. [text]
     api_overhead
         Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
         [time [s]: 0.5 or 500ms]
@@ -1045,7 +1046,7 @@ def schedule(
     dp: int | str | None = None,
     ep: int | str | None = None,
     speculate: str | None = None,
-    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    engine: str | None = None,
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from planner.engines import engine as find_engine
 from planner.engines import engines
 from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
@@ -145,6 +146,14 @@ def _crowd(name: str, value: str) -> Iterator[str]:
         yield error.message
 
 
+def _engine(name: str, value: str) -> Iterator[str]:
+    """What is wrong with an engine as written."""
+    try:
+        find_engine(value)
+    except InputError as error:
+        yield error.message + (f" {error.hint}" if error.hint else "")
+
+
 def _speculation(name: str, value: str) -> Iterator[str]:
     """What is wrong with a speculation as written."""
     from planner.iteration.speculation import Speculation
@@ -215,8 +224,8 @@ class PlanInputs:
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
         "none", check=_speculation)
     engine: str | None = _option(None, of.TEXT, HARDWARE,
-        "Engine that serves: its host's time and its measured profile.", "that of --profile, else vllm",
-        choices=tuple(sorted(engines())))
+        f"Engine that serves ({', '.join(sorted(engines()))}; of a version: vllm@0.27): its host's time and its measured profile.",
+        "that of --profile, else vllm", check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",
         check=_NOT_NEGATIVE)
