@@ -27,10 +27,10 @@ import planner as fo
 from planner.autoscale.backtest import Running, outcome, perfect_counts, run_policy
 from planner.autoscale.derive import USUAL, derive_policy, running_of
 from planner.autoscale.path import STEP_S, hourly_path, swings
-from planner.autoscale.policy import Policy, Scaler
 from planner.autoscale.thresholds import Capacity, Threshold, capacity_of, threshold_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
+from planner.monitor.policy import Policy, Scaler
 from planner.workload.hours import hourly_rates
 from tests.autoscale.elastic import WARM_UP_S, Decide, Scaled, simulate_elastic, simulate_elastic_pair
 from tests.monitor.exporter import fleet_of

@@ -18,6 +18,9 @@ from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
 
+MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
+"""Levels whose quantiles are averaged for a mean that is not told."""
+
 FEW_PER_REPLICA = 1e-9
 """Rate [1/s] at which a replica is as good as idle."""
 
@@ -49,6 +52,8 @@ class Prediction:
         False where the method has been too far off for a promise to rest on it; margins are then the 95% end of its errors.
     together
         How the latencies of a request go together, where that was asked for and is known.
+    means
+        Metric -> its mean [s], the wait before admission (``wait_s``) too, where a method tells them.
     """
 
     quantiles: tuple[float, ...]
@@ -64,6 +69,7 @@ class Prediction:
     warnings: tuple[str, ...] = ()
     reliable: bool = True
     together: Together | None = None
+    means: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def unknown(cls) -> Prediction:
@@ -81,6 +87,12 @@ class Prediction:
         if (limits := joint_limits(metric)) is not None:
             return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
         return float(getattr(self, metric)[self._place(metric, quantile)])
+
+    def mean(self, metric: str) -> float:
+        """The mean of `metric` [s]; of :data:`MEAN_LEVELS`, which were asked for, where the method tells none."""
+        if metric in self.means:
+            return self.means[metric]
+        return math.fsum(self.value(metric, level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
 
     def margin(self, metric: str, quantile: float) -> float:
         """Factor on that value when it is held against a promise [1]."""

@@ -357,6 +357,15 @@ class ReplayPool(PoolModel):
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
             warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
+            means={
+                name: float(np.average(values, weights=own)) if values.size else math.nan
+                for name, values, own in (
+                    ("ttft_s", ttft, weight),
+                    ("tpot_s", tpot[several], weight[several]),
+                    ("e2e_s", e2e, weight),
+                    ("wait_s", np.nan_to_num(waited, nan=math.inf), weight),
+                )
+            },
         )
 
     def _capacity_of(self, played: Played) -> float:

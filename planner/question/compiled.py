@@ -149,11 +149,14 @@ class Promises:
         Largest share of the maximum throughput in use [1].
     min_replicas
         Least replicas of a pool.
+    windows_s
+        Length of the windows, 95% of which are to keep them [s]; ``None`` = the whole period is.
     """
 
     latency: tuple[Promise, ...]
     utilization_cap: float = 0.85
     min_replicas: int = 1
+    windows_s: float | None = None
 
     @property
     def of_pools(self) -> tuple[Promise, ...]:
@@ -508,7 +511,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
+        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows),
         engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -244,29 +243,6 @@ def test_series_of_several_pools_are_told_apart() -> None:
         by_pool({"r": [one]}, names)
 
 
-def test_rules_hold_the_plans_numbers(tmp_path: Path) -> None:
-    """Their syntax is checked by promtool in .ci/long."""
-    found = fo.monitoring_rules(plan(), selector='namespace="serving"')
-    groups = yaml.safe_load(found["fleetopt-rules.yaml"])["groups"]
-    rules = [r for g in groups for r in g["rules"]]
-    alerts = {r["alert"]: r for r in rules if "alert" in r}
-    assert alerts["FleetoptReplicaMissing"]["expr"].endswith(f"< {plan().pools[0].replicas}")
-    assert "FleetoptRoutingBlind" in alerts
-    limit = float(alerts["FleetoptTrafficBeyondPlan"]["expr"].rpartition(">")[2])
-    assert 60.0 <= limit < 120.0
-    recorded = [r for r in rules if "record" in r]
-    assert all('namespace="serving"' in r["expr"] for r in recorded)
-    board = json.loads(found["fleetopt-dashboard.json"])
-    assert len({p["id"] for p in board["panels"]}) == len(board["panels"]) >= 9
-    used = {name for p in board["panels"] for t in p["targets"] for name in [t["expr"].partition("{")[0]]}
-    assert used <= {r["record"] for r in recorded}
-    for panel in board["panels"]:
-        assert all(
-            s["value"] is None or math.isfinite(s["value"])
-            for s in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
-        )
-
-
 @cache
 def apart() -> fo.Plan:
     return fo.plan(
@@ -308,20 +284,6 @@ def test_twice_the_traffic_of_prefill_and_decode_pools_is_told() -> None:
         workload="azure", rate=rate, slo=0.5, tpot=0.05, shape="disaggregated", burst="poisson", cached_share=0.5
     )
     assert found.state == "broken" and found.pools[0].replicas_now == planned.pools[0].replicas
-
-
-def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
-    plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson")
-    text = fo.monitoring_rules(plan)["fleetopt-rules.yaml"]
-    assert "P99 E2E: no engine of this fleet sees" in text
-    prefill, decode = yaml.safe_load(text)["groups"]
-    promised = [
-        {r["labels"]["promise"] for r in group["rules"] if r.get("alert") == "FleetoptPromiseBroken"}
-        for group in (prefill, decode)
-    ]
-    assert promised == [{"P99 TTFT"}, {"P99 TPOT"}]
-    assert not [r for r in prefill["rules"] if "output_tokens" in r["expr"]]
-    assert not [r for r in decode["rules"] if "input_tokens" in r["expr"]]
 
 
 def test_an_address_without_its_scheme() -> None:
