@@ -33,13 +33,13 @@ search. `--options-seconds` is the time for it (1.4 by default, shared by all co
 orders searches, is sized first, prefill and decode apart last), `--no-options` leaves it out; rows that the time did not reach are
 named, those that are guessed to be cheaper before the rest. Below it: what saves most at the same promise, and what a tighter and a
 looser limit cost. `--compress` takes a gateway that knows output lengths (`--route-on total`), as the page then says.
-`python benchmarks/choices.py` plans every single choice by itself and looks for one that is cheaper by more than 2% and missing or
-at another price. `--gpu any` searches the eight types with a price that look cheapest for the question.
+`python benchmarks/search.py choices` plans every single choice by itself and looks for one that is cheaper by more than 2% and
+missing or at another price. `--gpu any` searches the eight types with a price that look cheapest for the question.
 Other commands make no such table.
 
-Of the twenty questions of `benchmarks/choices.py` the first sixteen were run last with every choice: in two of them measured
+Of the twenty questions of `benchmarks/search.py choices` the first sixteen were run last with every choice: in two of them measured
 times of another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing
-was. `python benchmarks/default_is_best.py` asks the same of what a plan searches by itself: forty questions, each planned with
+was. `python benchmarks/search.py default` asks the same of what a plan searches by itself: forty questions, each planned with
 every value of `--tp`, `--token-budget`, `--max-num-seqs`, `--kv` and `--pools`. All forty were run whole since predictions of more
 than 32 replicas lie between those of two paths, by versions of two days: in none is a value cheaper by more than 2% (the most is
 0.4%). Question 29 (1,000 requests/s of conversations on Llama 3.1 70B, P99 TTFT 0.5 s) was beaten by 6.8% by its own `--pools 1`

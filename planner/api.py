@@ -68,7 +68,8 @@ def plan(
     choices: float | str = 0.0,
     progress: Callable[[int, int], None] | None = None,
     # options
-    rate: float | None = None,
+    rate: float | str | None = None,
+    throughput: float | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -83,15 +84,16 @@ def plan(
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
     weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
     kv_dtype: Literal["bf16", "fp8"] | None = None,
     tp: int | str | Sequence[int] | None = None,
-    pp: int | None = None,
-    dp: int | None = None,
-    ep: int | None = None,
+    pp: int | str | None = None,
+    dp: int | str | None = None,
+    ep: int | str | None = None,
     speculate: str | None = None,
     engine: Literal["sglang", "trtllm", "vllm"] | None = None,
     api_overhead: float | str | None = None,
@@ -114,7 +116,7 @@ def plan(
     ]
     | None = None,
     utilization_cap: float | str | None = None,
-    pools: int | None = None,
+    pools: int | str | None = None,
     boundaries: float | str | Sequence[float] | None = None,
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
@@ -134,17 +136,18 @@ def plan(
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
     offload_gbps: float | str | None = None,
-    max_queue: int | None = None,
+    max_queue: int | str | None = None,
     max_queued_tokens: int | str | None = None,
     client_timeout: float | str | None = None,
-    retries: int | None = None,
+    retries: int | str | None = None,
     retry_after: float | str | None = None,
     burst: str | None = None,
     surge: str | None = None,
-    in_flight: int | None = None,
+    in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
-    min_replicas: int | None = None,
-    redundancy: int | None = None,
+    min_replicas: int | str | None = None,
+    redundancy: int | str | None = None,
     availability_target: float | str | None = None,
     failures_per_hour: float | str | None = None,
     repair_hours: float | str | None = None,
@@ -152,7 +155,7 @@ def plan(
     price: Mapping[str, float] | None = None,
     spot_price: Mapping[str, float] | None = None,
     spot_share: float | str | None = None,
-    max_evaluations: int | None = None,
+    max_evaluations: int | str | None = None,
     shape: Literal["colocated", "disaggregated", "both"] | None = None,
     kv_transfer_gbps: float | str | None = None,
     kv_transfer_base: float | str | None = None,
@@ -191,7 +194,11 @@ def plan(
     ----------------
     .. options
     rate
-        Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]]
+        Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]: 100, 1k, 100rps or
+        1000/min]
+    throughput
+        Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.
+        Default: none. [tokens/s: 2000, 2k tok/s]
     rate_is
         The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace
         of a day or more: its busiest hour. [text]
@@ -212,18 +219,22 @@ def plan(
     osl_scale
         Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
     ttft
-        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     tpot
-        TPOT promise, e.g. 50ms or p95=40ms. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user. [time [s], with its quantile or not: 0.5,
+        500ms, p95=300ms, mean=200ms]
     e2e
-        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     goodput
         Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more. [share
         and limits: 99%:ttft=500ms,tpot=50ms]
     quantile
-        Quantile of promises that name none. Default: 0.99. [share: 0.3 or 30%]
+        Quantile of promises that name none: 0.95, 95 or p95. Default: 0.99. [quantile: 0.99, 99 or p99]
     scope
         pool: every pool keeps the promises; fleet: all requests together do. Default: pool. [text]
+    confidence
+        Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours
+        considered; 50% buys the median. Default: 80%. [share: 0.3 or 30%]
     gpu
         GPU type; repeat to let the search mix types. Default: h100. [names]
     model
@@ -340,6 +351,9 @@ def plan(
     in_flight
         Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
         counts. Default: no limit. [whole number]
+    law
+        Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its
+        promises. [true or false]
     growth
         More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
         Default: users. [text]
@@ -931,7 +945,8 @@ def schedule(
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     # options
-    rate: float | None = None,
+    rate: float | str | None = None,
+    throughput: float | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -946,15 +961,16 @@ def schedule(
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
     weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
     kv_dtype: Literal["bf16", "fp8"] | None = None,
     tp: int | str | Sequence[int] | None = None,
-    pp: int | None = None,
-    dp: int | None = None,
-    ep: int | None = None,
+    pp: int | str | None = None,
+    dp: int | str | None = None,
+    ep: int | str | None = None,
     speculate: str | None = None,
     engine: Literal["sglang", "trtllm", "vllm"] | None = None,
     api_overhead: float | str | None = None,
@@ -977,7 +993,7 @@ def schedule(
     ]
     | None = None,
     utilization_cap: float | str | None = None,
-    pools: int | None = None,
+    pools: int | str | None = None,
     boundaries: float | str | Sequence[float] | None = None,
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
@@ -997,17 +1013,18 @@ def schedule(
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
     offload_gbps: float | str | None = None,
-    max_queue: int | None = None,
+    max_queue: int | str | None = None,
     max_queued_tokens: int | str | None = None,
     client_timeout: float | str | None = None,
-    retries: int | None = None,
+    retries: int | str | None = None,
     retry_after: float | str | None = None,
     burst: str | None = None,
     surge: str | None = None,
-    in_flight: int | None = None,
+    in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
-    min_replicas: int | None = None,
-    redundancy: int | None = None,
+    min_replicas: int | str | None = None,
+    redundancy: int | str | None = None,
     availability_target: float | str | None = None,
     failures_per_hour: float | str | None = None,
     repair_hours: float | str | None = None,
@@ -1015,7 +1032,7 @@ def schedule(
     price: Mapping[str, float] | None = None,
     spot_price: Mapping[str, float] | None = None,
     spot_share: float | str | None = None,
-    max_evaluations: int | None = None,
+    max_evaluations: int | str | None = None,
     shape: Literal["colocated", "disaggregated", "both"] | None = None,
     kv_transfer_gbps: float | str | None = None,
     kv_transfer_base: float | str | None = None,

@@ -31,7 +31,6 @@ LONG = {
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/microbench.py: measure": SIGNATURE,
-    "calibrate/run.py: calibrate_server": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
     "cli/calibrate.py: calibrate": SIGNATURE,
     "cli/compress.py: serve": SIGNATURE,
@@ -48,10 +47,6 @@ WIDE = {
     "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/load_generators.py: point": SETTINGS,
     "calibrate/microbench.py: measure": SETTINGS,
-    "calibrate/run.py: calibrate": FORWARDED,
-    "calibrate/run.py: calibrate_device": FORWARDED,
-    "calibrate/run.py: calibrate_files": FORWARDED,
-    "calibrate/run.py: calibrate_server": FORWARDED,
     "calibrate/solver.py: minimise": QUANTITIES,
     "calibrate/solver.py: solve": QUANTITIES,
     "cli/calibrate.py: _launch": FORWARDED,
@@ -75,7 +70,6 @@ WIDE = {
     "workload/importing.py: read_workload": FORWARDED,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
-    "workload/workload.py: Workload.rebuilt": FIELDS,
 }
 """Functions of more than :data:`PARAMETERS` parameters -> why. Commands and verbs are as wide as what they can be asked."""
 

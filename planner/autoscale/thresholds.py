@@ -14,6 +14,7 @@ from planner.errors import InfeasibleError
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.methods.base import MEAN_LEVELS
+from planner.promise import MEAN
 from planner.record import Record
 from planner.workload import pools as m
 
@@ -152,7 +153,9 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     InfeasibleError
         No rate keeps the promises.
     """
-    pool, promises = fleet.pools[k], fleet.promises_on(k)
+    pool, promises = fleet.pools[k], [p for p in fleet.promises_on(k) if p.quantile != MEAN]
+    # as sure as the plan is
+    slow = fleet.margins(fleet.promises.confidence)[k].slow
     spares = pool.bought - pool.size.replicas
     most = max(most or 2 * pool.bought, pool.bought)
     numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
@@ -160,7 +163,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
         numbers = numbers[:1]
     rates = np.array([largest_rate(fleet, k, int(n)) for n in numbers])
     if not rates[-1] > 0.0:
-        p = next(iter(promises), None)
+        p = next(iter(fleet.promises_on(k)), None)
         told = p.told if p else "the promises"
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     some = rates > 0.0
@@ -179,7 +182,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     replicas, least = pool.size.replicas, int(found.replicas[0])
 
     def held_by(n: int) -> tuple[Windows, float]:
-        windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s)
+        windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s / slow, slow)
         return windows, min(1.0, windows.factor * math.exp(-windows.spread * SURE)) if found.windows_s else 1.0
 
     windows, held = held_by(replicas)
@@ -196,15 +199,16 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
 
 def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
     """Largest rate at which so many replicas of the k-th pool keep every promise on it with the margin of the method's error, and
-    the utilization cap, as a plan does [1/s]; 0 where there is none."""
+    the utilization cap, with the question's confidence, as a plan does [1/s]; 0 where there is none."""
     promises, levels = fleet.promises_on(k), fleet.promises.levels()
-    model = fleet.pools[k].model
+    margin = fleet.margins(fleet.promises.confidence)[k]
+    model, slow = fleet.pools[k].model.under(margin.slow), fleet.slowed(margin.deviations)
 
     def held(rate: float) -> float:
         if not fleet.linked:
             # as plans are sized: a replay that ends where a promise is broken
             return -1.0 if model.keeps(rate, replicas, promises) else 1.0
-        found = fleet.pool_at(k, rate, replicas, levels)
+        found = slow.pool_at(k, rate, replicas, levels)
         return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in promises)
 
     return _last_kept(held, fleet.promises.utilization_cap * replicas * fleet.pools[k].model.capacity_per_s)

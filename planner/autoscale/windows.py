@@ -13,8 +13,10 @@ from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, swings, var
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
+from planner.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
+from planner.promise import MEAN
 from planner.simulate.arrivals import Dispersion, arrival_times
 from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import cached_tokens, requests_of, whole_tokens
@@ -143,7 +145,9 @@ def arrivals_along(rates: Floats, arrivals: Arrivals | None, rng: np.random.Gene
     return np.asarray(times[np.isfinite(times)])
 
 
-def kept_windows(fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, seed: int = 1) -> Windows:
+def kept_windows(
+    fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, slow: float = 1.0, seed: int = 1
+) -> Windows:
     """Replay windows of rates about what a replica is sized for, and find where they break and how many requests are late.
 
     A promise about all requests is broken by a few busy minutes in many; a promise about windows loses those windows alone,
@@ -160,6 +164,8 @@ def kept_windows(fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_pe
         Rate that a replica of this pool is sized for [1/s].
     top_per_s
         Largest throughput of a replica [1/s].
+    slow
+        How many times as long as in their profile iterations take [1].
     seed
         Of all draws.
     """
@@ -172,7 +178,7 @@ def kept_windows(fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_pe
     seen: list[tuple[Floats, NDArray[np.bool_], Floats]] = []
     for fewest, most in ROUNDS:
         count = int(np.clip(REQUESTS / (window_s * some * sized_per_s * math.sqrt(low * high)), fewest, most))
-        seen.append(_walk(fleet, k, (some, replicas), sized_per_s * np.geomspace(low, high, count), rng))
+        seen.append(_walk(fleet, k, (some, replicas), sized_per_s * np.geomspace(low, high, count), rng, slow))
         log_rates = np.log(np.concatenate([rates for rates, _, _ in seen]) / sized_per_s)
         kept = np.concatenate([good for _, good, _ in seen])
         crossing, spread = _fit(log_rates, kept)
@@ -191,7 +197,7 @@ def _late(log_rates: Floats, late: Floats) -> tuple[Floats, Floats]:
 
 
 def _walk(
-    fleet: Fleet, k: int, some: tuple[int, int], means: Floats, rng: np.random.Generator
+    fleet: Fleet, k: int, some: tuple[int, int], means: Floats, rng: np.random.Generator, slow: float
 ) -> tuple[Floats, NDArray[np.bool_], Floats]:
     """Windows of these mean rates per replica, one after the other, with swings, to some replicas of so many: the rates that came
     [1/s], which were kept, and the share of the requests beyond the limits of each promise [1]."""
@@ -204,12 +210,16 @@ def _walk(
     rates = mean * swings(np.full(mean.size, whole), arrivals, rng) / whole
     times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / of)
     requests = drawn_requests(pool.law, times, rng)
-    work = served(fleet, k, replicas * pool.option.copies, requests)
+    work = served(fleet, k, replicas * pool.option.copies, requests, slow)
     values = _apart(fleet, k, work, requests, rng) if isinstance(fleet, Disaggregated) else _latencies(work)
     good, late = np.ones(means.size, dtype=bool), []
     window = (times // (steps * STEP_S)).astype(int) - 1
     came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
     for promise in fleet.promises_on(k):
+        if promise.quantile == MEAN:
+            total = np.bincount(window[window >= 0], values[promise.metric][window >= 0], minlength=means.size)
+            good &= total[: means.size] <= promise.limit_s * came
+            continue
         inside = np.all([values[metric] <= limit for metric, limit in promise.limits.items()], axis=0)
         hits = np.bincount(window[window >= 0], inside[window >= 0], minlength=means.size)[: means.size]
         good &= hits >= promise.quantile * came
@@ -252,22 +262,21 @@ class Work:
     overhead_s: float
 
 
-def served(fleet: Fleet, k: int, copies: int, requests: Requests) -> Work:
-    """Replay requests by so many engines of the k-th pool."""
+def served(fleet: Fleet, k: int, copies: int, requests: Requests, slow: float = 1.0) -> Work:
+    """Replay requests by so many engines of the k-th pool, whose iterations take `slow` times as long [1]."""
     if not isinstance(fleet, Disaggregated):
         engines = pool_engines(fleet, fleet.pools[k])
-        run = replay(requests, engines.pool(copies))
+        run = replay(requests, slowed(engines.pool(copies), slow))
         return Work(requests, run, engines.pool(1), requests.arrival_s, run.replica, engines.api_overhead_s)
     prefill, decode = pair_engines(fleet)
     if k == 0:
-        run = replay(requests, replace(prefill.pool(copies), engine="prefill", kv_tokens=math.inf))
+        run = replay(requests, replace(slowed(prefill.pool(copies), slow), engine="prefill", kv_tokens=math.inf))
         return Work(requests, run, prefill.pool(1), requests.arrival_s, run.replica, prefill.api_overhead_s)
     # first tokens come as requests do
     at_once = Replicas(1, IterationModel(t0=0.0), engine="prefill")
     requests = replace(requests, output_tokens=np.maximum(requests.output_tokens - 1.0, 1.0) + 1.0)
-    run = replay(
-        requests, at_once, decoders=Decoders(decode.pool(copies), np.asarray(fleet.transfer_s(requests.input_tokens)))
-    )
+    moves = np.asarray(fleet.transfer_s(requests.input_tokens))
+    run = replay(requests, at_once, decoders=Decoders(slowed(decode.pool(copies), slow), moves))
     return Work(requests, run, decode.pool(1), run.moved_s, run.decode_replica - run.decode_replica.min(), 0.0)
 
 

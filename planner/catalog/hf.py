@@ -24,6 +24,7 @@ _KINDS: Mapping[str, str] = _KNOWN["kinds"]
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
 _STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+"""Of a number of a recurrent state [bytes]."""
 
 
 def model_from_config(path: Path, like: str | None = None) -> ModelSpec:

@@ -11,8 +11,8 @@ import typer
 
 from planner.errors import InputError
 from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option
-from planner.question.values import TOKENS
 from planner.report import PICTURES, formats
+from planner.writing import refuse_unwritable
 
 __all__ = [
     "HARDWARE",
@@ -57,6 +57,8 @@ def _picture(path: Path | None) -> Path | None:
     """Refused before anything is computed where it names no kind of picture."""
     if path is not None and path.suffix.lower() not in PICTURES:
         raise InputError(f"--plot: {path}: a picture is one of {', '.join(PICTURES)}", "Name the file so.")
+    if path is not None:
+        refuse_unwritable(path)
     return path
 
 
@@ -105,16 +107,5 @@ def _annotation(option: Option) -> Any:
     """The option as the command line declares it."""
     kind = option.kind
     facts: dict[str, Any] = {"help": option.told, "rich_help_panel": option.panel}
-    if kind is TOKENS:
-        facts |= {"parser": _tokens, "metavar": "TOKENS"}
     written = list[str] if kind.flag is list else kind.flag
     return Annotated[written | None, typer.Option(*option.spellings, **facts)]
-
-
-def _tokens(text: str) -> int:
-    """``8192``, ``8k`` or ``8Ki``; anything else is wrong usage."""
-    try:
-        number: int = TOKENS.read(text, "")
-    except InputError as error:
-        raise typer.BadParameter(f"{text!r} is not a whole number of tokens", param_hint=None) from error
-    return number

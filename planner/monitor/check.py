@@ -19,7 +19,7 @@ from planner.monitor.measured import Measured, Promised, by_pool, dialect_of, me
 from planner.monitor.policy import Policy
 from planner.monitor.prometheus import Series
 from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
-from planner.promise import Promise
+from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
@@ -324,7 +324,9 @@ def _checked(
 
 def _kept(promise: Promise, found: Measured, lately: Prediction, seen: Sequence[str]) -> Kept:
     """Broken where even the most that can have been within the limit is too few, beyond the interval."""
-    stood = _stood(promise, found) if all(p.metric in seen for p in promise.parts) else None
+    # of a mean no histogram says which requests break it
+    told = promise.quantile != MEAN and all(p.metric in seen for p in promise.parts)
+    stood = _stood(promise, found) if told else None
     value = lately.value(promise.metric, promise.quantile)
     state = "kept"
     if stood is not None and stood.most_within + stood.within.half_width < promise.quantile:

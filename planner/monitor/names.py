@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from planner.deploy.serving import object_name
 from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import Dialect
+from planner.promise import MEAN
 
 DEPLOYED = ("k8s", "llm-d", "kserve", "dynamo")
 """Targets of ``fleetopt deploy`` whose fleets can be scaled: what scales a pool and how its pods are called differ."""
@@ -105,7 +106,9 @@ class Names:
         return self.over("sum", f"rate({self.dialect.counters[quantity][0]}{self.braces}[{window}])")
 
     def quantile(self, quantity: str, level: float, window: str) -> str:
-        """A quantile of a histogram."""
+        """A quantile of a histogram, or its mean."""
+        if level == MEAN:
+            return self.mean(quantity, window)
         bucket = f"{self.dialect.histograms[quantity][0]}_bucket{self.braces}"
         return f"histogram_quantile({level:.10g}, sum{self._le}(rate({bucket}[{window}])))"
 

@@ -14,7 +14,7 @@ from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
 from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of
 from planner.monitor.policy import Policy
-from planner.promise import Promise
+from planner.promise import MEAN, Promise
 
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
@@ -162,7 +162,7 @@ class _Told:
             metric, level = promise.metric.removesuffix("_s"), f"{promise.quantile:.10g}"
             expression = names.quantile(promise.metric, promise.quantile, SHORT)
             yield rule(f"{metric}_seconds:quantile5m", expression, quantile=level)
-            for window in sorted({w for burn in BURNS for w in burn[:2]}):
+            for window in sorted({w for burn in BURNS for w in burn[:2]}) if promise.quantile != MEAN else ():
                 late = names.late(promise.metric, promise.limit_s, window)
                 if late is not None:
                     yield rule(f"{metric}_late:ratio{window}", late, limit=f"{promise.limit_s:.10g}")
@@ -209,7 +209,7 @@ class _Told:
         """Where a promise burns over both windows; by its quantile where the bounds of the server's histogram are not known."""
         metric, level = promise.metric.removesuffix("_s"), f"{promise.quantile:.10g}"
         enough = f"{self.series('requests:rate5m')} > {FEWEST:g}"
-        if self.names.late(promise.metric, promise.limit_s, short) is None:
+        if promise.quantile == MEAN or self.names.late(promise.metric, promise.limit_s, short) is None:
             value = self.series(f"{metric}_seconds:quantile5m", quantile=level)
             return f"min_over_time({value}[{short}]) > {promise.limit_s:.6g} and ignoring(quantile) {enough}"
         limit = f"{promise.limit_s:.10g}"

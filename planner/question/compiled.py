@@ -151,12 +151,15 @@ class Promises:
         Least replicas of a pool.
     windows_s
         Length of the windows, 95% of which are to keep them [s]; ``None`` = the whole period is.
+    confidence
+        Chance with which the latency promises are kept, as far as the errors of iteration times are known [1].
     """
 
     latency: tuple[Promise, ...]
     utilization_cap: float = 0.85
     min_replicas: int = 1
     windows_s: float | None = None
+    confidence: float = 0.5
 
     @property
     def of_pools(self) -> tuple[Promise, ...]:
@@ -368,7 +371,10 @@ def stated_rate(inputs: PlanInputs, workload: Workload) -> float:
     InputError
         Neither is known.
     """
-    rate = inputs.rate if inputs.rate is not None else shaped(inputs, workload)[0].arrivals.rate_per_s
+    shape = shaped(inputs, workload)[0] if inputs.rate is None or inputs.throughput is not None else workload
+    rate = inputs.rate if inputs.rate is not None else shape.arrivals.rate_per_s
+    if inputs.throughput is not None:
+        rate = max(inputs.rate or 0.0, inputs.throughput / shape.mean_output)
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
@@ -386,7 +392,8 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
         No rate is known; a mean of a day that nobody knows.
     """
     rate = stated_rate(inputs, workload) * (1.0 + inputs.headroom)
-    if inputs.rate_is == "peak" or (inputs.rate is not None and inputs.rate_is is None):
+    given = inputs.rate is not None or inputs.throughput is not None
+    if inputs.rate_is == "peak" or (given and inputs.rate_is is None):
         return rate
     if not workload.arrivals.hourly_profile:
         if inputs.rate_is == "mean":
@@ -401,7 +408,10 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
 def rate_of_hours(inputs: PlanInputs, workload: Workload) -> Literal["mean", "peak"]:
     """Whether the stated rate is the mean of the hours or the busiest hour's, as :func:`rate_of` took it."""
     if inputs.rate_is == "mean" or (
-        inputs.rate is None and inputs.rate_is is None and workload.arrivals.hourly_profile
+        inputs.rate is None
+        and inputs.throughput is None
+        and inputs.rate_is is None
+        and workload.arrivals.hourly_profile
     ):
         return "mean"
     return "peak"
@@ -414,6 +424,8 @@ def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterat
     day = workload.arrivals.hourly_profile
     if before > stated * (1.0 + 1e-9):
         yield Remark("busiest_hour", {"rate": before, "mean": stated, "ratio": before / stated})
+    elif inputs.throughput is not None and before > (inputs.rate or 0.0):
+        yield Remark("by_throughput", {"rate": before, "throughput": inputs.throughput})
     elif inputs.rate is None:
         span = workload.arrivals.rate_per_s and (workload.provenance.requests or 0) / workload.arrivals.rate_per_s
         if span and not day:
@@ -467,6 +479,37 @@ def _chance(inputs: PlanInputs, workload: Workload) -> float | Mapping[str, floa
     return category_shares(inputs.compress, workload.categories)
 
 
+FEWEST_BEYOND, ENOUGH_BEYOND = 10, 100
+"""Requests of a trace beyond a promised quantile, below which it does not bear the promise, and from which on it does well."""
+
+
+def _few_requests(inputs: PlanInputs, workload: Workload) -> Iterator[Remark]:
+    """That a trace has few requests for its promises.
+
+    Raises
+    ------
+    InputError
+        It has too few.
+    """
+    if workload.recorded is None or inputs.law:
+        return
+    number = workload.recorded.requests
+    promise = max(inputs.promises, key=lambda p: p.quantile)
+    beyond = number * (1.0 - promise.quantile) * (1.0 + 1e-9)
+    if beyond < FEWEST_BEYOND:
+        bears = math.floor(100.0 * (1.0 - FEWEST_BEYOND / number)) if number else 0
+        best = f"its requests bear P{bears} at most" if bears >= 50 else "its requests bear no quantile"
+        raise InputError(
+            f"{workload.name}: {number:,} request{'s' if number != 1 else ''} are too few for {promise.label}: it takes "
+            f"{math.ceil(FEWEST_BEYOND / (1.0 - promise.quantile) - 1e-6):,}; {best}",
+            "Give a longer trace, promise a lower quantile (--quantile 0.9), or take its lengths as a law with arrivals at random: "
+            "--law.",
+        )
+    if beyond < ENOUGH_BEYOND:
+        wanted = math.ceil(ENOUGH_BEYOND / (1.0 - promise.quantile) - 1e-6)
+        yield Remark("few_requests", {"requests": number, "promise": promise.label, "wanted": wanted})
+
+
 def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
     """What clients do beyond what the workload shows; its requests are drawn where it has none one by one."""
     surge = None if inputs.surge is None else Surge.parse(inputs.surge)
@@ -511,7 +554,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows),
+        promises=Promises(
+            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
+        ),
         engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,
@@ -539,7 +584,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
 
 def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
     """What is sent: the workload as the options shape it, at the rate asked about or the option's."""
-    asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
+    asked_rate = rate_per_s is None and (
+        inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0 or inputs.throughput is not None
+    )
     told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
     workload, changes = shaped(inputs, workload)
     rows = workload.rows
@@ -562,13 +609,13 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     return Traffic(
         workload,
         rate,
-        inputs.rate is None and rate_per_s is None,
+        inputs.rate is None and inputs.throughput is None and rate_per_s is None,
         inputs.cached_share,
-        inputs.burst != "poisson",
+        inputs.burst != "poisson" and not inputs.law,
         inputs.growth,
         _chance(inputs, workload),
         "total" if inputs.compress else inputs.route_on,
-        (*told, *changes, *assumed),
+        (*told, *changes, *assumed, *_few_requests(inputs, workload)),
         inputs.max_output,
         inputs.prefix_cache == "on",
         shared_prefix=prefix,

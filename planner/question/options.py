@@ -15,7 +15,7 @@ from typing import Any
 from planner.engines import engines
 from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
-from planner.promise import Promise, Slo
+from planner.promise import MEAN, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
@@ -35,6 +35,9 @@ AT_RANDOM: Mapping[str, Mapping[str, tuple[str | None, ...]]] = {
     }
 }
 """Methods for one replica alone, whose requests come to it at random, and what their options may be."""
+
+A_DAY_S = 86400.0
+"""Within which an answer is promised where only a throughput is."""
 
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
@@ -163,6 +166,9 @@ class PlanInputs:
     rate: float | None = _option(None, of.RATE, WORKLOAD,
         "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
         check=rule(RATE_RULE, is_rate))
+    throughput: float | None = _option(None, of.TOKEN_RATE, PROMISES,
+        "Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.", "none",
+        check=rule("must be positive", lambda v: v > 0.0))
     rate_is: str | None = _option(None, of.TEXT, WORKLOAD,
         "The rate is the mean of a day (its busiest hour is sized for) or the peak.",
         "--rate as given; a trace of a day or more: its busiest hour", choices=("mean", "peak"))
@@ -179,6 +185,9 @@ class PlanInputs:
         "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
         "Promises as a plan file writes them, in place of all others.", "", flags=())
+    confidence: float = _option(0.8, of.FRACTION, PROMISES,
+        "Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours considered; "
+        "50% buys the median.", "80%", check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True)
     gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
         "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
     model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
@@ -299,6 +308,9 @@ class PlanInputs:
     in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
         "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
         "no limit", check=_AT_LEAST_1)
+    law: bool = _option(False, of.SWITCH, WORKLOAD,
+        "Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its promises.",
+        "")
     growth: str = _option("users", of.TEXT, WORKLOAD,
         "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
         choices=GROWTH)
@@ -332,6 +344,9 @@ class PlanInputs:
     # fmt: on
 
     def __post_init__(self) -> None:
+        if self.throughput is not None and not self.promises:
+            # work that nobody waits for is wanted within a day, as batch APIs promise it
+            object.__setattr__(self, "promises", (Promise("e2e_s", A_DAY_S),))
         problems = [line for name, option in OPTIONS.items() for line in option.problems(getattr(self, name, None))]
         if not self.gpu:
             problems.append("gpu: name at least one")
@@ -345,6 +360,8 @@ class PlanInputs:
                 "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or "
                 "--goodput 99%:ttft=500ms,tpot=50ms."
             )
+        if self.method != "mixed" and any(p.quantile == MEAN for p in self.promises):
+            problems.append(f"method {self.method}: knows quantiles alone; means are read off replays (method mixed)")
         if problems:
             raise InputError.from_problems(problems, hint)
 
@@ -374,9 +391,14 @@ class PlanInputs:
     def layered(cls, layers: Sequence[tuple[Mapping[str, Any], str]]) -> PlanInputs:
         """Build from several mappings of options, each with the prefix of its key paths; a later one overrides."""
         values: dict[str, Any] = {}
+        stocked = -1
         for data, where in layers:
-            values |= _changes(data, where, values.get("promises"), values.get("cdf"))
+            changes = _changes(data, where, values.get("promises"), values.get("cdf"))
+            stocked = 1 if "inventory" in changes else 0 if "gpu" in changes else stocked
+            values |= changes
         try:
+            if stocked == 1:
+                _in_stock(values["inventory"], values.get("gpu", ("h100",)))
             return cls(**values)
         except InputError as error:
             lines = error.problems or (error.message,)
@@ -396,13 +418,13 @@ _OPEN_OR_ONE = ("token_budget", "max_num_seqs")
 # fmt: off
 _WRITTEN_PROMISES = {
     "slo": Option(of.PROMISE, PROMISES,
-        "P99 TTFT promise: 0.5, 500ms or p95=300ms; or any other: tpot:p95=40ms; repeat for more."),
+        "P99 TTFT promise: 0.5, 500ms, p50=200ms,p99=1s or mean=300ms; or any other: tpot:p95=40ms; repeat for more."),
     "ttft": Option(of.PROMISE, PROMISES, "TTFT promise, the same as --slo."),
-    "tpot": Option(of.PROMISE, PROMISES, "TPOT promise, e.g. 50ms or p95=40ms."),
+    "tpot": Option(of.PROMISE, PROMISES, "TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user."),
     "e2e": Option(of.PROMISE, PROMISES, "End-to-end promise, e.g. 20s."),
     "goodput": Option(of.GOODPUTS, PROMISES,
         "Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more."),
-    "quantile": Option(of.FRACTION, PROMISES, "Quantile of promises that name none.", "0.99"),
+    "quantile": Option(of.QUANTILE, PROMISES, "Quantile of promises that name none: 0.95, 95 or p95.", "0.99", check=_PROPER),
     "scope": Option(of.TEXT, PROMISES,
         "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet")),
 }
@@ -434,6 +456,9 @@ def _table() -> dict[str, Option]:
 
 OPTIONS: Mapping[str, Option] = _table()
 """Every option by its name."""
+
+RENAMED: Mapping[str, str] = {}
+"""Spellings of other versions -> the words that say it now."""
 
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
 _LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
@@ -498,6 +523,7 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
             if wrong_values := tuple(OPTIONS[key].problems(values[key])):
                 raise InputError.from_problems(wrong_values)
         except InputError as error:
+            values.pop(key, None)
             problems += _placed(error, place, key)
     written = {key: values.pop(key) for key in _WRITTEN_PROMISES if key in values}
     promises = [*values.get("promises", ()), *_promises(written, given, problems)]
@@ -523,6 +549,21 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         hints = {hint for _, hint in problems if hint}
         raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
+
+
+def _in_stock(inventory: Mapping[str, int], gpus: Sequence[str]) -> None:
+    """Refuse GPUs that are there and that the search does not look at."""
+    from planner.catalog.load import gpu
+
+    asked = [gpu(name).name for name in gpus if name != "any"]
+    beside = [name for name in inventory if gpu(name).name not in asked and "any" not in gpus]
+    if beside:
+        every = " ".join(f"--gpu {name}" for name in (*gpus, *beside))
+        only = " ".join(f"--gpu {name}" for name in inventory)
+        raise InputError(
+            f"inventory: {beside[0]!r} is none of the GPUs searched ({', '.join(gpus)}); write {only}",
+            f"To search all of them: {every}.",
+        )
 
 
 def _promises(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
+from planner.units import parse_rate
 
 QUESTIONS: tuple[tuple[str, str, str], ...] = (
     ("cdf", "Traffic: a trace, a shipped workload, or mean input and output tokens as 1024/256", "azure"),
@@ -80,8 +81,7 @@ def _lines(given: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "# Variants that `fleetopt what-if --config THIS-FILE` compares:"
     yield "# scenarios:"
-    rate = given.get("rate")
-    yield f"#   twice: {{rate: {2 * rate if isinstance(rate, (int, float)) else 200:g}}}"
+    yield f"#   twice: {{rate: {2.0 * parse_rate(given.get('rate') or 100):g}}}"
 
 
 def _entry(name: str, value: Any) -> str:

@@ -66,9 +66,7 @@ def test_the_peak_of_prefill_is_a_chunk_over_its_first_token() -> None:
     assert peak.chunk_tokens == pool.option.token_budget and (peak.model, peak.gpu) == ("llama-3.1-8b", "h100-80gb")
     # another engine, GPU or model is another value, and says so; the same one says the same
     other = fleet_of(fo.plan(workload="azure", rate=60, slo=0.5, pools=1, burst="poisson", gpu="a100"))
-    assert (
-        peak_prefill(other.pools[0]).fingerprint != peak.fingerprint == peak_prefill(pool).fingerprint
-    )
+    assert peak_prefill(other.pools[0]).fingerprint != peak.fingerprint == peak_prefill(pool).fingerprint
     assert len(peak.fingerprint) == 16 and peak.to_dict()["kind"] == "fleetopt-peak-prefill"
 
 

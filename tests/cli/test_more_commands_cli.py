@@ -132,32 +132,19 @@ def test_verify_judges_the_plan_and_keeps_stdout_the_plan(folder: Path) -> None:
 
 
 BAD = [
-    (("evaluate", "nowhere.yaml"), "no such file"),
     (("evaluate", "plan.yaml", "--rate", "0"), "rate: must be a positive number"),
     (("evaluate", "plan.yaml", "--rate", "1e-12"), "at least 1e-09 requests/s"),
     (("what-if", "base.yaml", "--set", "rate=4.9e-324"), "beyond anything that is counted or measured"),
     (("simulate", "plan.yaml", "--rate", "1e-300"), "beyond anything that is counted or measured"),
-    (("evaluate", "plan.yaml", "--rate", "many"), "is not a number"),
     (("evaluate", "plan.yaml", "--set", "foo=1"), "foo: unknown option"),
     (("evaluate", "plan.yaml", "--format", "vllm"), "none of table"),
-    (("evaluate", "plan.yaml", "--set", "gpu=l4"), "gpu: fixed by the plan"),
     (("workload", "show", "azure", "--boundary", "0"), "--boundary must be positive"),
     (("workload", "show", "azure", "--gamma", "0.5"), "--gamma at least 1"),
-    (("what-if", "base.yaml"), "nothing to change"),
-    (("what-if", "base.yaml", "--set", "rate"), "is not OPTION=VALUE"),
-    (("what-if", "base.yaml", "--set", "rate=1,2", "--set", "gpu=h100", "--zip"), "equally many values"),
     (("what-if", "base.yaml", "--scenario", "nope"), "no scenario"),
     (("plan", "--config", "base.yaml", "--scenario", "nope"), "no scenario"),
-    (("schedule", "plan.yaml"), "no rates by hour"),
-    (("schedule", "plan.yaml", "--hours", "nowhere"), "no such file or shipped service"),
-    (("schedule", "plan.yaml", "--hours", "hours.txt", "--rate-is", "max"), "rate_is"),
-    (("simulate", "plan.yaml", "--requests", "0"), "--requests: must be at least 1"),
+    (("schedule", "plan.yaml", "--hours", "hours.txt", "--rate-is", "max"), "--rate-is"),
     (("simulate", "--policies", "sarathi", "--rates", "5", "--model", "llama-3.1-70b"), "leaves no KV cache"),
-    (("plan", "--slo", "0.5", "--scenario", "x"), "of which file"),
-    (("plan", "--config", "twice.yaml"), "twice.yaml:2: not YAML: 'slo' is given twice"),
     (("plan", "--config", "classes.yaml", "--verify"), "--verify: not for a file with classes"),
-    (("plan", "--slo", "0.5", "--gammas", "a"), "error: gammas: 'a' is not a number"),
-    ((*FAST, "-o", "."), "is a folder"),
 ]
 
 

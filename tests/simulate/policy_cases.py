@@ -1,4 +1,4 @@
-"""Statistical cases of every scheduling policy against another program: ``python benchmarks/simulator_policies.py FILE``.
+"""Statistical cases of every scheduling policy against another program: ``python tests/simulate/policy_cases.py FILE``.
 
 FILE is a list of cases (policy, parameters, arrival process, length distributions) with the mean and the standard
 deviation between runs of each statistic. Two sets of runs agree when the difference of their means is at most

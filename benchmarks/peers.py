@@ -1,6 +1,6 @@
 """Plans and what-ifs as whole processes beside `vllm-sr-sim`'s, and a what-if by two processes beside one.
 
-``python benchmarks/peer.py [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Processor time, so that a busy machine changes little; medians
+``python benchmarks/peers.py [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Processor time, so that a busy machine changes little; medians
 of three (what-ifs: once). The peer is given its boundary and one GPU type, and simulates the best three fleets.
 """
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from questions import cpu_s
+from speed import cpu_s
 
 OURS = [sys.executable, "-m", "planner.cli.main"]
 PLAN = [*OURS, "plan", "--cdf", "azure", "--slo", "0.5", "--no-options"]
