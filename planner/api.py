@@ -78,6 +78,7 @@ def plan(
     osl_spread: float | str | None = None,
     drop_longer_than: int | str | None = None,
     osl_scale: float | str | None = None,
+    windows: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
@@ -218,6 +219,9 @@ def plan(
         [tokens: 8192, 8k or 8Ki]
     osl_scale
         Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
+    windows
+        Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.
+        Default: over the whole period. [time [s]: 0.5 or 500ms]
     ttft
         TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     tpot
@@ -955,6 +959,7 @@ def schedule(
     osl_spread: float | str | None = None,
     drop_longer_than: int | str | None = None,
     osl_scale: float | str | None = None,
+    windows: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import InputError
 from planner.methods.joint import Joint, Together, apart, frechet
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
@@ -186,6 +187,16 @@ class PoolModel:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
 
+    def by_windows(self, windows_s: float) -> PoolModel:
+        """The same pool, each latency of which is what 95% of windows of so many seconds keep within.
+
+        Raises
+        ------
+        InputError
+            The method looks at no requests one by one.
+        """
+        raise InputError("windows: only replays tell windows apart", "Take --method mixed.")
+
     def under(self, slow: float = 1.0, draw: int | None = None) -> PoolModel:
         """The same pool with iterations `slow` times as long [1], at another draw of its traffic (see :meth:`draws`)."""
         if slow == 1.0 and draw is None:
@@ -299,6 +310,10 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         other = self.one.grown(growth)
         return None if other is None else InCopies(other, self.copies)
+
+    def by_windows(self, windows_s: float) -> PoolModel:
+        """See :class:`PoolModel`."""
+        return InCopies(self.one.by_windows(windows_s), self.copies)
 
     def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
         """See :meth:`PoolModel.under`."""

@@ -186,10 +186,10 @@ def test_what_is_drained_is_paid_and_starts_are_counted() -> None:
 
 def test_what_a_replica_cannot_serve_piles_up() -> None:
     """Requests beyond the capacity wait: a rule on what is in flight sees them, one on running requests sees full slots."""
-    rates = np.full(80, 30.0)
+    rates = np.concatenate((np.full(20, 5.0), np.full(60, 30.0)))
     waiting = run_policy(Policy({"in_flight": 100.0}, 1, 50), rates, 1200.0, shown(10.0))
     # one replica serves 10 of 30/s: after 300 s 6,000 wait, and more than fifty replicas are asked for
-    assert waiting[0] == 1 and waiting[25] == 50
+    assert waiting[19] == 1 and waiting[60] == 50
     full = run_policy(Policy({"running": 150.0}, 1, 50, tolerance=0.0), rates, 1200.0, shown(10.0))
     assert full.max() == 2
 
@@ -246,12 +246,14 @@ def test_each_pool_of_prefill_and_decode_has_the_threshold_of_its_promises(k: in
     fleet = fleet_of(apart())
     pool = fleet.pools[k]
     rate = largest_rate(fleet, k, pool.size.replicas) / pool.law.share
+    # with the confidence of the plan
+    slow = fleet.slowed(fleet.margins(fleet.promises.confidence)[k].deviations)
 
     def kept(rate: float) -> bool:
         # the other pool grows in the plan's proportion
         counts = [max(1, math.ceil(n * rate / fleet.rate - 1e-9)) for n in fleet.counts]
         counts[k] = pool.size.replicas
-        found = fleet.predict(rate, counts)
+        found = slow.predict(rate, counts)
         own = [p for p in fleet.promises.latency if p.metric == ("ttft_s", "tpot_s")[k]]
         both = [p for p in fleet.promises.latency if p.metric == "e2e_s"]
         return all(found[k].held(p.metric, p.quantile) <= p.limit_s for p in own) and all(
