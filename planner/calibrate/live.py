@@ -170,7 +170,7 @@ class Dialect:
     extras: bool = True
 
 
-class _Client:
+class Client:
     """Sends one streaming completion at a time."""
 
     def __init__(self, server: Server, endpoint: Endpoint, dialect: Dialect, seed: int) -> None:
@@ -180,11 +180,13 @@ class _Client:
         self.random = random.Random(seed)
         self.connection = Connection(endpoint, server.timeout_s)
 
-    def _body(self, input_tokens: int, output_tokens: int) -> bytes:
-        ids = [self.random.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(input_tokens)]
+    def _body(self, input_tokens: int, output_tokens: int, shared: int) -> bytes:
+        common = random.Random(0)
+        ids = [common.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(shared)]
+        ids += [self.random.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(input_tokens - shared)]
         body: dict[str, object] = {
             "model": self.model,
-            # never the same prompt twice: a prefix cache would answer instead of the GPU
+            # beyond what is to be found there never the same prompt twice: a prefix cache would answer instead of the GPU
             "prompt": ids if self.dialect.token_ids else " ".join(f"{i:x}" for i in ids[: max(1, input_tokens // 3)]),
             # no temperature: tokens are sampled as the server does it for its users; greedy ones come cheaper
             "max_tokens": output_tokens,
@@ -194,7 +196,9 @@ class _Client:
             body |= {"ignore_eos": True, "stream_options": {"include_usage": True}}
         return json.dumps(body).encode()
 
-    def request(self, stream: Stream, seconds: float, began: Callable[[], None] | None = None) -> Stream:
+    def request(
+        self, stream: Stream, seconds: float, began: Callable[[], None] | None = None, shared: int = 0
+    ) -> Stream:
         """Send one request and write down when its events come, all within `seconds` [s].
 
         Parameters
@@ -205,8 +209,10 @@ class _Client:
             Longest time [s].
         began
             Called at the first event.
+        shared
+            Tokens that begin every prompt, for a prefix cache to find [tokens].
         """
-        body = self._body(stream.asked_input, stream.asked_output)
+        body = self._body(stream.asked_input, stream.asked_output, shared)
         stream.sent_s = time.perf_counter()
         events_s = stream.events_s
         prompt: float = stream.asked_input
@@ -302,7 +308,7 @@ class LiveServer:
         waited_until = min(time.monotonic() + self.server.start_wait_s, self.deadline)
         dialect = Dialect()
         while True:
-            client = _Client(self.server, self.endpoint, dialect, self.seed)
+            client = Client(self.server, self.endpoint, dialect, self.seed)
             try:
                 stream = Stream(0, 32, PROBE_TOKENS, 0.0)
                 return dialect, client.request(stream, max(0.05, min(self.server.timeout_s, self.left_s)))
@@ -429,7 +435,7 @@ class Crew:
         self.stop = threading.Event()
         self.ramp = threading.Event()
         self.ramping = self.remaining = len(self.places)
-        self.clients = {i: _Client(server, server.endpoint, dialect, seed + i) for i in self.places}
+        self.clients = {i: Client(server, server.endpoint, dialect, seed + i) for i in self.places}
         self.threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in self.places]
 
     def start(self) -> None:
