@@ -211,7 +211,7 @@ def _walk(
     times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / of)
     requests = drawn_requests(pool.law, times, rng)
     work = served(fleet, k, replicas * pool.option.copies, requests, slow)
-    values = _apart(fleet, k, work, requests, rng) if isinstance(fleet, Disaggregated) else _latencies(work)
+    values = _apart(fleet, k, work, requests, rng) if isinstance(fleet, Disaggregated) else latencies(work)
     good, late = np.ones(means.size, dtype=bool), []
     window = (times // (steps * STEP_S)).astype(int) - 1
     came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
@@ -280,7 +280,7 @@ def served(fleet: Fleet, k: int, copies: int, requests: Requests, slow: float = 
     return Work(requests, run, decode.pool(1), run.moved_s, run.decode_replica - run.decode_replica.min(), 0.0)
 
 
-def _latencies(work: Work) -> dict[str, Floats]:
+def latencies(work: Work) -> dict[str, Floats]:
     """Latencies of requests that one engine serves from first to last [s]."""
     run = work.run
     return {
@@ -292,7 +292,7 @@ def _latencies(work: Work) -> dict[str, Floats]:
 
 def _apart(fleet: Disaggregated, k: int, work: Work, requests: Requests, rng: np.random.Generator) -> dict[str, Floats]:
     """Latencies of requests of which the prefill (0) or the decode pool (1) is simulated [s]."""
-    found, size = _latencies(work), requests.size
+    found, size = latencies(work), requests.size
     if k == 0:
         ttft = found["ttft_s"]
         tpot = _drawn(fleet, 1, "tpot_s", size, rng) if len(fleet.pools) > 1 else np.zeros(size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from planner.deploy.serving import object_name
@@ -369,6 +370,31 @@ def _size_now(real: Fleet, k: int, saved: SavedPool, found: Measured, factor: fl
         return None
 
 
+def _row(
+    pool: str,
+    named: set[str],
+    quantity: str,
+    real: Estimate | float | None,
+    told: float | None,
+    plan: float | None,
+    component: str = "",
+    ends: tuple[float, float] = (math.nan, math.nan),
+) -> dict[str, object]:
+    """One quantity: measured with its ends, predicted, planned, and whether it moved."""
+    value = real.value if isinstance(real, Estimate) else real
+    low, high = (real.low, real.high) if isinstance(real, Estimate) else ends
+    return {
+        "pool": pool,
+        "quantity": quantity,
+        "measured": None if value is None else json_number(float(value)),
+        "low": json_number(low),
+        "high": json_number(high),
+        "predicted": None if told is None else json_number(float(told)),
+        "planned": plan,
+        "moved": component if component in named else None,
+    }
+
+
 def _rows(
     fleets: tuple[Fleet, Fleet],
     k: int,
@@ -385,27 +411,7 @@ def _rows(
     law = now.law
     context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
 
-    def row(
-        quantity: str,
-        real: Estimate | float | None,
-        told: float | None,
-        plan: float | None,
-        component: str = "",
-        ends: tuple[float, float] | None = None,
-    ) -> dict[str, object]:
-        value = real.value if isinstance(real, Estimate) else real
-        low, high = (real.low, real.high) if isinstance(real, Estimate) else ends or (math.nan, math.nan)
-        return {
-            "pool": pool.name,
-            "quantity": quantity,
-            "measured": None if value is None else json_number(float(value)),
-            "low": json_number(low),
-            "high": json_number(high),
-            "predicted": None if told is None else json_number(float(told)),
-            "planned": plan,
-            "moved": component if component in named else None,
-        }
-
+    row = partial(_row, pool.name, named)
     yield row("requests/s", found.rate_per_s, None, pool.arrival_rate_per_s, "traffic")
     if inputs > 0.0:
         yield row("input tokens", found.input_tokens, None, inputs, "input lengths")
@@ -431,7 +437,7 @@ def _rows(
         yield row("mean prefill_s", found.prefill_s, usual, None, "iteration time")
     for one in kept:
         stood = one.measured
-        value, ends = (None, None) if stood is None else (stood.value_s, stood.ends_s)
+        value, ends = (None, (math.nan, math.nan)) if stood is None else (stood.value_s, stood.ends_s)
         yield row(f"{one.promise.label} (s)", value, one.predicted_s, one.promise.limit_s, ends=ends) | {
             "moved": None if one.state == "kept" else one.state
         }

@@ -52,7 +52,12 @@ def pod_name(owner: str, number: int) -> str:
 
 
 def scraped(
-    hours: float, course: Course, owner: str = "fleetopt-all", namespace: str = "chat", model: str = "m"
+    hours: float,
+    course: Course,
+    owner: str = "fleetopt-all",
+    namespace: str = "chat",
+    model: str = "m",
+    latencies: bool = True,
 ) -> dict[str, list[Series]]:
     """The series of a pool whose requests are shared out evenly."""
     times = np.arange(0.0, 3600.0 * hours + 1.0, STEP_S)
@@ -89,7 +94,7 @@ def scraped(
             for name, mean in (("prompt", course.prompt), ("generation", course.output)):
                 add(f"vllm:request_{name}_tokens_sum", np.cumsum(each[mine] * along(mean)[mine]) * STEP_S)
                 add(f"vllm:request_{name}_tokens_count", came)
-            for name, bounds in BOUNDS.items():
+            for name, bounds in BOUNDS.items() if latencies else ():
                 limit, share = course.late.get(name, (np.inf, 0.0))
                 add(f"{name}_count", came)
                 for bound in bounds:

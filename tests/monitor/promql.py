@@ -65,6 +65,8 @@ def _matches(labels: Mapping[str, str], matchers: Sequence[tuple[str, str, str]]
 
 
 def window(times: Any, values: Any, at: float, length: float) -> tuple[Any, Any]:
+    if times[0] > at or times[-1] <= at - length:
+        return times[:0], values[:0]
     low, high = np.searchsorted(times, [at - length, at], side="right")
     return np.asarray(times[low:high]), np.asarray(values[low:high])
 
