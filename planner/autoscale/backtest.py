@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.autoscale.path import STEP_S
+from planner.autoscale.path import STEP_S, WINDOW_S
 from planner.autoscale.signals import Signals
 from planner.autoscale.thresholds import Capacity
 from planner.monitor.policy import Policy, Scaler
@@ -133,6 +133,12 @@ def _seen(
     return {name: value / max(serving, 1) if name in policy.flat else value for name, value in found.items()}
 
 
+def window_mean(rates: Floats) -> float:
+    """Mean of the busiest whole window of five minutes [1/s]."""
+    size = round(WINDOW_S / STEP_S)
+    return float(rates[: rates.size // size * size].reshape(-1, size).mean(axis=1).max())
+
+
 def window_needs(rates: Floats, capacity: Capacity) -> Ints:
     """Replicas that every window needs, shape (windows,)."""
     size = round(capacity.window_s / STEP_S)
@@ -156,11 +162,6 @@ def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
     held, ahead = np.repeat(np.asarray(by_hour, dtype=np.int64), round(3600.0 / STEP_S)), math.ceil(startup_s / STEP_S)
     padded = np.concatenate((held, held[:ahead]))
     return np.resize(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1), steps)
-
-
-def static_counts(rates: Floats, capacity: Capacity) -> Ints:
-    """The busiest window's need, always."""
-    return np.full(rates.size, int(window_needs(rates, capacity).max()))
 
 
 def outcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from planner.autoscale.backtest import (
     outcome,
     perfect_counts,
     run_policy,
-    static_counts,
+    window_mean,
 )
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
@@ -86,8 +86,8 @@ class PoolScaler:
     startup
         From starting a replica until it serves.
     outcomes
-        Over the path: the rule, the plan held flat, the schedule, a scaler that knows the future, the busiest window's fleet, a
-        fixed 70% of capacity, llm-d's defaults, and the user's own rule where there is one.
+        Over the path: the rule, the plan held flat, the schedule, a scaler that knows the future, the plan's fleet at the
+        busiest hour, a fixed 70% of capacity, llm-d's defaults, and the user's own rule where there is one.
     usd_per_replica_hour
         Cost of a replica [USD/hour].
     planned
@@ -155,6 +155,8 @@ class Autoscaling(InNotebooks):
         The pools.
     engine
         Whose metrics its objects ask for; ``None`` = the default engine's.
+    rates_per_s
+        Of the fleet: ``mean``, ``busiest_hour`` and ``busiest_five_minutes`` of the path [1/s].
     notes
         Worth knowing.
     """
@@ -164,6 +166,7 @@ class Autoscaling(InNotebooks):
     source: str
     pools: tuple[PoolScaler, ...]
     engine: str | None = None
+    rates_per_s: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -195,6 +198,7 @@ class Autoscaling(InNotebooks):
             "kind": "fleetopt-autoscaling",
             "version": __version__,
             "path": self.source,
+            "rates_per_s": dict(self.rates_per_s),
             "pools": [
                 {
                     "name": p.pool,
@@ -345,25 +349,42 @@ def autoscaling(
         Of the swings.
     """
     day, arrivals = hourly_path(rates_per_s), fleet.question.traffic.arrivals
+    # the sizer is asked, as schedule and plan ask it
     needs = needs_of(fleet, rates_per_s)
-    found = []
+    found, most = [], 0.0
     for k, pool in enumerate(fleet.pools):
         draws = [np.random.Generator(np.random.PCG64([seed, k, j])) for j in range(PATHS + 1)]
         paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
+        most = max(most, window_mean(paths[-1]) / pool.law.share)
         hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
         found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
-    notes = [
-        found[0].startup.told,
-        f"path: {source}, with the swings of the measured arrivals"
-        if arrivals and arrivals.dispersion
-        else f"path: {source}, without swings (no arrivals measured)",
-    ]
-    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
-        notes.append(
-            "windows of pools whose prompts come back are taken to break where the promises about all requests do"
-        )
+    told = {
+        "mean": math.fsum(rates_per_s) / len(rates_per_s),
+        "busiest_hour": max(rates_per_s),
+        "busiest_five_minutes": most,
+    }
+    notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
     engine = fleet.pools[0].option.profile.engine
-    return Autoscaling(asked.model, asked.prefix, source, tuple(found), engine, tuple(notes))
+    return Autoscaling(asked.model, asked.prefix, source, tuple(found), engine, told, tuple(notes))
+
+
+def _rates_told(rates_per_s: Mapping[str, float]) -> str:
+    """Which rate each number is for."""
+    mean, hour, window = (format_count(rates_per_s[k]) for k in ("mean", "busiest_hour", "busiest_five_minutes"))
+    return (
+        f"rates: schedule and static have what plan buys for every hour and the busiest ({hour} requests/s); the rule and a "
+        f"perfect scaler follow shorter windows, the busiest of which has {window}/s in five minutes; the mean of the hours is {mean}/s"
+    )
+
+
+def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
+    """Where the path is from, and what it does not know."""
+    arrivals = fleet.question.traffic.arrivals
+    measured = arrivals is not None and bool(arrivals.dispersion)
+    swings_told = "with the swings of the measured arrivals" if measured else "without swings (no arrivals measured)"
+    yield f"path: {source}, {swings_told}"
+    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
+        yield "windows of pools whose prompts come back are taken to break where the promises about all requests do"
 
 
 def _judged(capacity: Capacity) -> str:
@@ -411,7 +432,7 @@ def _scaler(
         "this plan, held flat": np.full(path.size, pool.bought),
         "schedule": held,
         "perfect": perfect_counts(path, capacity, begin.seconds),
-        "static": static_counts(path, capacity),
+        "static": np.full(path.size, max(hours)),
         "70% of capacity": run_policy(usual, path, begin.seconds, signals),
         "llm-d's defaults": run_policy(flat, path, begin.seconds, signals),
     }
