@@ -373,7 +373,7 @@ def _rates_told(rates_per_s: Mapping[str, float]) -> str:
     mean, hour, window = (format_count(rates_per_s[k]) for k in ("mean", "busiest_hour", "busiest_five_minutes"))
     return (
         f"rates: schedule and static have what plan buys for every hour and the busiest ({hour} requests/s); the rule and a "
-        f"perfect scaler follow shorter windows, the busiest of which has {window}/s in five minutes; the mean of the hours is {mean}/s"
+        f"perfect scaler follow shorter windows, the busiest five minutes having {window}/s; the mean of the hours is {mean}/s"
     )
 
 
