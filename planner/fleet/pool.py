@@ -171,6 +171,8 @@ def pool_model(
         model = _by_method(question, option, setup, law, arrivals)
     else:
         model = _with_caches(question, option, setup, law, sessions, arrivals)
+    if question.promises.windows_s is not None:
+        model = model.by_windows(question.promises.windows_s)
     return model if option.copies == 1 else InCopies(model, option.copies)
 
 

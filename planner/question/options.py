@@ -189,6 +189,9 @@ class PlanInputs:
     osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
         "Factor on every output length: 1.3 = outputs grow 30%.", "1",
         check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0))
+    windows: float | None = _option(None, of.DURATION, PROMISES,
+        "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
+        "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
         "Promises as a plan file writes them, in place of all others.", "", flags=())
     confidence: float = _option(0.8, of.FRACTION, PROMISES,
