@@ -132,6 +132,7 @@ def estimated_profile(
         band_prefill=prefill_band(gpu, model),
         engine=host.name,
         engine_version=host.version or None,
+        notes=(host.age,) if host.version else (),
         api_overhead_s=host.api_overhead_s,
         request_s=host.request_s,
         wake_s=host.wake_s,

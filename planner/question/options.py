@@ -147,11 +147,14 @@ def _crowd(name: str, value: str) -> Iterator[str]:
 
 
 def _engine(name: str, value: str) -> Iterator[str]:
-    """What is wrong with an engine as written."""
+    """What is wrong with an engine as written: its name, or its version after an @."""
+    if value.lower().partition("@")[0] not in engines():
+        yield f"{value!r} is none of {', '.join(sorted(engines()))} (a version stands after an @: vllm@0.27)"
+        return
     try:
         find_engine(value)
     except InputError as error:
-        yield error.message + (f" {error.hint}" if error.hint else "")
+        yield f"{error.message}: {error.hint}"
 
 
 def _speculation(name: str, value: str) -> Iterator[str]:
