@@ -386,9 +386,6 @@ class Solved:
         What the search found beside the answer.
     unproven
         What is left unproven.
-    oracle
-        The fleet of a gateway that knows outputs and compresses prompts, where it is cheaper; its cost [USD/hour], a guess
-        where it is not, and its boundary [tokens], gamma and compressed share [1].
     """
 
     fleet: Fleet
@@ -396,7 +393,6 @@ class Solved:
     baseline: Fleet | None = None
     notes: tuple[Remark, ...] = ()
     unproven: Remark | None = None
-    oracle: tuple[Fleet | None, float, float, float, float] | None = None
 
 
 class Shape:

@@ -72,7 +72,8 @@ class Shortfall:
     @property
     def excess(self) -> float:
         """That value over the promise's limit [1]; of one that is kept, but not surely enough, just beyond it."""
-        return max(self.best_s / self.promise.limit_s, 1.0 + 1e-9 if self.chance > 0.0 else 0.0)
+        least = 1.0 + 1e-6 * (1.0 - self.chance) if self.chance > 0.0 else 0.0
+        return max(self.best_s / self.promise.limit_s, least)
 
     @property
     def unsure(self) -> bool:
@@ -170,6 +171,8 @@ def pool_model(
         model = _by_method(question, option, setup, law, arrivals)
     else:
         model = _with_caches(question, option, setup, law, sessions, arrivals)
+    if question.promises.windows_s is not None:
+        model = model.by_windows(question.promises.windows_s)
     return model if option.copies == 1 else InCopies(model, option.copies)
 
 

@@ -183,6 +183,7 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
         chance=errors.chance(middle),
         sd=errors.sd,
         draws=len(errors.draws),
+        deviations=errors.deviations_for(asked),
         median=median,
         low=low,
         high=high,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import InputError
 from planner.methods.joint import Joint, Together, apart, frechet
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
@@ -17,6 +18,9 @@ from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
+
+MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
+"""Levels whose quantiles are averaged for a mean that is not told."""
 
 FEW_PER_REPLICA = 1e-9
 """Rate [1/s] at which a replica is as good as idle."""
@@ -47,6 +51,8 @@ class Prediction:
         False where the method has been too far off for a promise to rest on it.
     together
         How the latencies of a request go together, where that was asked for and is known.
+    means
+        Metric -> its mean [s], the wait before admission (``wait_s``) too, where a method tells them.
     """
 
     quantiles: tuple[float, ...]
@@ -61,6 +67,7 @@ class Prediction:
     warnings: tuple[str, ...] = ()
     reliable: bool = True
     together: Together | None = None
+    means: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def unknown(cls) -> Prediction:
@@ -78,6 +85,12 @@ class Prediction:
         if (limits := joint_limits(metric)) is not None:
             return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
         return float(getattr(self, metric)[self._place(metric, quantile)])
+
+    def mean(self, metric: str) -> float:
+        """The mean of `metric` [s]; of :data:`MEAN_LEVELS`, which were asked for, where the method tells none."""
+        if metric in self.means:
+            return self.means[metric]
+        return math.fsum(self.value(metric, level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
 
     def band(self, metric: str, quantile: float) -> tuple[float, float]:
         """Truth over the value - 1, at least and at most [1]; a tenth either way where nothing was measured."""
@@ -156,6 +169,16 @@ class PoolModel:
     def grown(self, growth: str) -> PoolModel | None:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
+
+    def by_windows(self, windows_s: float) -> PoolModel:
+        """The same pool, each latency of which is what 95% of windows of so many seconds keep within.
+
+        Raises
+        ------
+        InputError
+            The method looks at no requests one by one.
+        """
+        raise InputError("windows: only replays tell windows apart", "Take --method mixed.")
 
     def under(self, slow: float = 1.0, draw: int | None = None) -> PoolModel:
         """The same pool with iterations `slow` times as long [1], at another draw of its traffic (see :meth:`draws`)."""
@@ -270,6 +293,10 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         other = self.one.grown(growth)
         return None if other is None else InCopies(other, self.copies)
+
+    def by_windows(self, windows_s: float) -> PoolModel:
+        """See :class:`PoolModel`."""
+        return InCopies(self.one.by_windows(windows_s), self.copies)
 
     def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
         """See :meth:`PoolModel.under`."""
