@@ -21,7 +21,7 @@ def cliffs_of(fleet: Fleet) -> Iterator[Remark]:
     """What is said of latency promises that stand on a cliff; engines stay, and a sample of the requests says what is saved."""
     margins, own = fleet.margins(fleet.promises.confidence), fleet.cost_usd_per_hour
     for k, p in enumerate(fleet.promises.latency):
-        idle = [pool.model.unloaded(fleet.levels).held(p.metric, p.quantile) for pool in fleet.pools]
+        idle = [pool.model.unloaded(fleet.levels).value(p.metric, p.quantile) for pool in fleet.pools]
         # a pool that does not decode has no TPOT
         if any(value <= p.limit_s < (1.0 + NEAR_IDLE) * value for value in idle):
             least = max(value for value in idle if value <= p.limit_s)

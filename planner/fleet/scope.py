@@ -20,9 +20,9 @@ def tail_at(prediction: Prediction, promise: Promise) -> float:
     [0.1, 1.0, 0.01]
     """
     if promise.kind == GOODPUT:
-        return 1.0 - prediction.share(promise, held=True)
+        return 1.0 - prediction.share(promise)
     metric, limit_s = promise.metric, promise.limit_s
-    values = [prediction.held(metric, q) for q in prediction.quantiles]
+    values = [prediction.value(metric, q) for q in prediction.quantiles]
     if math.isinf(values[-1]):
         return 1.0
     survival = [1.0 - q for q in prediction.quantiles]

@@ -222,7 +222,7 @@ def most_chance(fleet: Fleet, errors: Errors) -> float:
         slow = math.exp(errors.sd)
         for p in fleet.own_promises:
             own, slowed = (
-                m.unloaded(fleet.levels).held(p.metric, p.quantile) for m in (pool.model, pool.model.under(slow))
+                m.unloaded(fleet.levels).value(p.metric, p.quantile) for m in (pool.model, pool.model.under(slow))
             )
             if not slowed > own:
                 continue

@@ -149,6 +149,8 @@ class Promises:
         Largest share of the maximum throughput in use [1].
     min_replicas
         Least replicas of a pool.
+    windows_s
+        Length of the windows, 95% of which are to keep them [s]; ``None`` = the whole period is.
     confidence
         Chance with which the latency promises are kept, as far as the errors of iteration times are known [1].
     """
@@ -156,6 +158,7 @@ class Promises:
     latency: tuple[Promise, ...]
     utilization_cap: float = 0.85
     min_replicas: int = 1
+    windows_s: float | None = None
     confidence: float = 0.5
 
     @property
@@ -557,7 +560,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.confidence),
+        promises=Promises(
+            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
+        ),
         engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,

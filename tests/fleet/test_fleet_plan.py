@@ -55,11 +55,11 @@ def test_every_pool_is_as_small_as_its_promises_allow(azure: Workload, options: 
         n = pool.size.replicas
         # all draws of the traffic decide; the middle one alone lies within a few percent
         for promise in problem.promises:
-            assert pool.size.prediction.held(promise.metric, promise.quantile) <= 1.1 * promise.limit_s
+            assert pool.size.prediction.value(promise.metric, promise.quantile) <= 1.1 * promise.limit_s
         if n > 1:
             fewer = evaluate_pool(pool.model, pool.arrival_rate_per_s, n - 1, problem.levels)
             over_cap = pool.arrival_rate_per_s > 0.85 * (n - 1) * pool.model.capacity_per_s
-            assert over_cap or any(fewer.held(p.metric, p.quantile) > 0.9 * p.limit_s for p in problem.promises)
+            assert over_cap or any(fewer.value(p.metric, p.quantile) > 0.9 * p.limit_s for p in problem.promises)
 
 
 @given(rate=st.floats(0.5, 1e5), slo=st.floats(1.2, 20.0), more=st.floats(1.0, 3.0))

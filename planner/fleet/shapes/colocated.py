@@ -170,11 +170,9 @@ class Colocated(Fleet):
         pool, lines = self.pools[k], []
         prediction = pool.size.prediction
         for p in self.promises.of_pools:
-            value = prediction.held(p.metric, p.quantile)
+            value = prediction.value(p.metric, p.quantile)
             if value > 0.9 * p.limit_s:
-                margin = prediction.margin(p.metric, p.quantile)
-                kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
-                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
+                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
         if not self.promises.of_fleet:
             rate, near = (1.0 + MORE) * pool.arrival_rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
             more = self.size_of(k, rate, self.promises, near, quick=True)

@@ -445,10 +445,10 @@ class Disaggregated(Fleet):
             if idle is not None and idle.excess > 1.0:
                 return unsure(idle, self.decodes, slow, self.levels, margin)
             base = self._behind(n).under(margin.slow).look(rate * self.decode_share, decodes, self.levels)
-            missed = max(promises, key=lambda p: base.held(p.metric, p.quantile) / p.limit_s)
+            missed = max(promises, key=lambda p: base.value(p.metric, p.quantile) / p.limit_s)
             cheapest = self._cheapest_pair(n, decodes, keeps)
             if cheapest is None:
-                return Shortfall(missed, base.held(missed.metric, missed.quantile))
+                return Shortfall(missed, base.value(missed.metric, missed.quantile))
             n, decodes = cheapest
             why = Remark("promise", {"promise": missed.label})
         predictions = (Prediction.unknown(),) * 2 if quick else told(n, decodes)
