@@ -383,6 +383,7 @@ def _with_oracle(
     one = found.one_pool
     if (
         not question.search.explained
+        or question.search.bare
         or question.traffic.sees_output
         or question.search.pools < 2
         or one is None
