@@ -28,11 +28,11 @@ Data goes to stdout, what was assumed to stderr.
 Below a plan stands what other choices would cost, one at a time, in a fixed order: GPU types where several were asked for,
 routing, pools, prefill and decode together or apart, compression, precision, measured iteration times, engines, 20% more
 traffic, a node's failure (as many spare replicas as one node can hold), the promise at other limits with the knee of that
-curve, GPU types nobody asked for. Each row is the price that `plan` with the flags in its last column gives, sized by the same
-search. `--options-seconds` is the time for it (1.4 by default, shared by all cores; what is guessed to save most, by the guess that
-orders searches, is sized first, prefill and decode apart last), `--no-options` leaves it out; rows that the time did not reach are
-named, those that are guessed to be cheaper before the rest. Below it: what saves most at the same promise, and what a tighter and a
-looser limit cost. `--compress` takes a gateway that knows output lengths (`--route-on total`), as the page then says.
+curve, GPU types nobody asked for. Each row is sized by the same search, on threads, with the pools cut where the plan's are
+and by a sample of the requests: `plan` with the flags in its last column, which also looks for other cuts and replays all
+requests, may be a replica away or cheaper. `--no-options` leaves the table out; Ctrl-C keeps the rows that are whole and says
+so. Below it: what saves most at the same promise, and what a tighter and a looser limit cost. `--compress` takes a gateway
+that knows output lengths (`--route-on total`), as the page then says.
 `python benchmarks/search.py choices` plans every single choice by itself and looks for one that is cheaper by more than 2% and
 missing or at another price. `--gpu any` searches the eight types with a price that look cheapest for the question.
 Other commands make no such table.
@@ -54,8 +54,8 @@ is.
 """
 
 PAGES = (
-    ((80, 100, 120), "plan --slo 0.5 --options-seconds 600"),
-    ((100,), "plan --slo 50ms --pools 1 --options-seconds 600"),
+    ((80, 100, 120), "plan --slo 0.5"),
+    ((100,), "plan --slo 50ms --pools 1"),
     (
         (100,),
         "schedule --slo 0.5 --rate 100 --pools 1 --monthly-growth 8% --lead-time 90d --months 6 --from 2027-01-01",

@@ -29,10 +29,6 @@ class Choice(Record):
         The cheapest fleet with that choice; ``None`` and empty where there is none.
     reason
         Why there is none.
-    reached
-        Whether it was sized within the time allowed.
-    promising
-        Of one that was not: whether the guess that orders the sizing has it cheaper than the plan.
     limit_s
         Of a ``promise``: its limit [s].
     """
@@ -45,8 +41,6 @@ class Choice(Record):
     gpus: int | None = None
     fleet: str = ""
     reason: str | None = None
-    reached: bool = True
-    promising: bool = False
     limit_s: float | None = None
 
 
@@ -57,22 +51,22 @@ class Choices(Record):
     Parameters
     ----------
     rows
-        One per choice, those not reached included.
+        One per choice.
     cost_usd_per_hour, gpus
         The plan they differ from; ``None`` where no fleet keeps the promises.
-    seconds
-        Time that was allowed [s].
     promise
         The promise whose limit is varied; ``None`` = none was.
+    waiting
+        Choices that were not sized, as Ctrl-C ended it.
     """
 
     rows: tuple[Choice, ...]
     cost_usd_per_hour: float | None
     gpus: int | None
-    seconds: float
     promise: Promise | None = None
+    waiting: int = 0
 
-    written: ClassVar[tuple[str, ...]] = ("seconds", "promise", "knee_s", "rows")
+    written: ClassVar[tuple[str, ...]] = ("promise", "knee_s", "rows", "waiting")
 
     @property
     def curve(self) -> tuple[tuple[float, float], ...]:

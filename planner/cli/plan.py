@@ -43,17 +43,11 @@ def plan(
         str,
         opt.told("What --verify replays with: kernel, or python, its reference.", "--verify-with", panel=opt.OUTPUT),
     ] = "kernel",
-    choices: Annotated[
-        str,
-        opt.told(
-            "Time for what other choices would cost, sized and priced beside the plan.",
-            "--options-seconds",
-            panel=opt.OUTPUT,
-            envvar="FLEETOPT_OPTIONS_SECONDS",
-        ),
-    ] = "1.4",
     no_choices: Annotated[
-        bool, opt.told("Without what other choices would cost.", "--no-options", panel=opt.OUTPUT)
+        bool,
+        opt.told(
+            "Without what other choices would cost.", "--no-options", panel=opt.OUTPUT, envvar="FLEETOPT_NO_OPTIONS"
+        ),
     ] = False,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
@@ -70,15 +64,10 @@ def plan(
     from planner.cli.output import draw, format_of, progress_bar, say, tell, writer
     from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
-    from planner.units import parse_duration
 
     write = writer(output_format, output, of="plan")
     # a file to deploy has no room for what was not chosen
-    seconds = parse_duration(choices, "--options-seconds")
-    if seconds < 0.0:
-        raise InputError(f"--options-seconds: must not be negative, got {choices}", "0 sizes no other choice.")
-    if no_choices or (output_format or format_of(output)) not in WITH_CHOICES:
-        seconds = 0.0
+    choices = not no_choices and (output_format or format_of(output)) in WITH_CHOICES
     if config is not None and load_question(config).classes:
         if verify or scenario is not None or current is not None:
             option = "--verify" if verify else "--scenario" if scenario is not None else "--from"
@@ -92,7 +81,7 @@ def plan(
         )
         say(f"assumed: {line}" for line in tiers.assumptions)
         return
-    asked = {"config": config, "scenario": scenario, "current": current, "choices": seconds, **given}
+    asked = {"config": config, "scenario": scenario, "current": current, "choices": choices, **given}
     try:
         with progress_bar("planning") as progress:
             result = api.plan(asked.pop("cdf"), progress=progress, **asked)

@@ -76,8 +76,6 @@ MISTAKES = [
     ("plan --slo 0.5 --availability-target 99.9%", INPUT, "write 0.001 for enough of them 99.9% of the time"),
     ("plan --slo 0.5 --max-model-len 1000", INPUT, "shorter than the workload's longest request"),
     ("plan --slo 0.5 --format jsn", INPUT, "did you mean 'json'"),
-    ("plan --slo 0.5 --options-seconds soon", INPUT, "--options-seconds: 'soon' is not a duration"),
-    ("plan --slo 0.5 --options-seconds -1", INPUT, "--options-seconds: must not be negative"),
     ("plan --slow 0.5", USAGE, "--slow: no such option of plan; did you mean '--slo'?"),
     ("plan 0.5", USAGE, "0.5: is given as --slo 0.5"),
     ("plann --slo 0.5", USAGE, "plann: no such command; did you mean 'plan'?"),

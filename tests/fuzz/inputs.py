@@ -270,7 +270,7 @@ COMMANDS: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
     ("plan", ["plan", "--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--rate", "2", "--no-options"], ()),
     ("plan", ["plan", "--cdf", "hashes.jsonl", "--method", "occupancy", "--slo", "20", "--no-options"], ("hashes.jsonl",)),
     ("init", ["init", "--cdf", "mine.csv", "--slo", "20"], ("mine.csv",)),
-    ("report", ["report", "plan.yaml", "--options-seconds", "0"], ("plan.yaml",)),
+    ("report", ["report", "plan.yaml", "--no-options"], ("plan.yaml",)),
     ("deploy", ["deploy", "plan.yaml"], ("plan.yaml",)),
     ("deploy", ["deploy", "plan.yaml", "--to", "compose"], ("plan.yaml",)),
     ("autoscale", ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"],

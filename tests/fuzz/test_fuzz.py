@@ -259,11 +259,11 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"profile.yaml": ("  g: .*", "  g: 1e6")},
     ),
     "a plan without a rate": (
-        ["report", "plan.yaml", "--options-seconds", "0"],
+        ["report", "plan.yaml", "--no-options"],
         {"plan.yaml": ("(?m)^arrival_rate_per_s: .*", "arrival_rate_per_s: null")},
     ),
     "a pool of no capacity": (
-        ["report", "plan.yaml", "--options-seconds", "0"],
+        ["report", "plan.yaml", "--no-options"],
         {"plan.yaml": ("capacity_per_s: .*", "capacity_per_s: null")},
     ),
     "half a character for a language": (
