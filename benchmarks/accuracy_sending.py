@@ -52,7 +52,7 @@ def main() -> None:
         for metric, e in errors.items()
     )
     head = (
-        "# What clients do: predicted against simulated\n\nFlash crowds (`--surge`), limits in flight (`--in-flight`) and paced "
+        "# What clients do: predicted against simulated\n\nFlash crowds (`surge`), limits in flight (`in_flight`) and paced "
         "clients (`--burst paced:N`) on pools of\nLlama-3.1-8B on H100 (estimate), prediction over simulation - 1. Along a trace "
         "the simulator deals other requests to the same\nseconds. Made by `python benchmarks/accuracy_sending.py`.\n\n"
         f"{len(rows)} cases: {summary}.\n\n"

@@ -24,6 +24,14 @@ COMMANDS = (
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 
 
+OFTEN = {
+    "plan": (
+        "cdf", "rate", "users", "isl", "osl", "slo", "tpot", "e2e", "confidence", "gpu", "model", "weights", "tp", "price",
+        "config", "output_format", "output", "change", "help_all",
+    )
+}  # fmt: skip
+"""What the short help of a command shows, by the names of its parameters."""
+
 USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 """What the framework raises on any wrong usage."""
 
@@ -78,6 +86,20 @@ class Once(TyperCommand):
         unchecked([option])
         return option
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The options that most questions need; all of them for ``--help-all``."""
+        often = OFTEN.get(str(self.name), ())
+        rare: list[Any] = [
+            p
+            for p in self.params
+            if often and not ctx.meta.get("all") and p.name not in often and not getattr(p, "hidden", False)
+        ]
+        for option in rare:
+            option.hidden = True
+        super().format_help(ctx, formatter)
+        for option in rare:
+            option.hidden = False
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Complete flags that stand alone, count the options, parse as usual, and refuse numbers that nothing has."""
         args = [*self._completed(args)]
@@ -109,8 +131,16 @@ class Once(TyperCommand):
                 yield alone[word]
 
 
-def _wide() -> TyperOption:
-    """``--wide`` of every command that prints tables, as the framework makes it of a command that has nothing else."""
+def _all_help(ctx: typer.Context, value: bool) -> None:
+    """Print the help with every option, and be done."""
+    if value:
+        ctx.meta["all"] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+def _framed() -> Any:
+    """``--wide`` of every command that prints tables and ``--help-all``, as the framework makes them of a command without more."""
     alone = typer.Typer(add_completion=False)
 
     def command(
@@ -121,15 +151,16 @@ def _wide() -> TyperOption:
                 is_eager=True, expose_value=False, rich_help_panel="Output",
             ),
         ] = False,
+        help_all: Annotated[
+            bool, typer.Option("--help-all", help="Every option, by panel.", callback=_all_help, is_eager=True, expose_value=False)
+        ] = False,
     ) -> None:  # fmt: skip
         pass
 
     # names of annotations are looked up in the module, where those of a function are not
     command.__annotations__ = get_type_hints(command, include_extras=True)
     alone.command()(command)
-    found = get_command(alone).params[0]
-    assert isinstance(found, TyperOption)
-    return found
+    return get_command(alone)
 
 
 class Built(MutableMapping[str, Any]):
@@ -156,7 +187,9 @@ class Built(MutableMapping[str, Any]):
                 leaf.__class__ = Once
                 unchecked(leaf.params)
                 if any(option.name == "output_format" for option in leaf.params):
-                    leaf.params.append(_wide())
+                    leaf.params.append(_framed().params[0])
+                if leaf.name in OFTEN:
+                    leaf.params.append(_framed().params[1])
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:

@@ -333,7 +333,15 @@ def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) 
     option = next((o for o in typed if o.flag == unknown), None)
     at = option.at if option is not None else 0
     if unknown in RENAMED:
-        return f"{unknown}: is called {RENAMED[unknown]}", [*words[:at], *RENAMED[unknown].split(), *words[at + 1 :]]
+        *before, last = RENAMED[unknown].split()
+        value = "VALUE" if option is None or option.value is None else option.value
+        joined = (
+            [*before, f"{last}{value}"]
+            if last.endswith("=")
+            else [*before, last, *([] if value == "VALUE" else [value])]
+        )
+        after = words[(at if option is None else option.value_at) + 1 :]
+        return f"{unknown}: is written {' '.join(joined)}", [*words[:at], *joined, *after]
     own = [*_flags(_command(words))]
     others = [name for name in COMMANDS if unknown in _flags(Built()[name])]
     here = " ".join(w for w in words[:2] if not w.startswith("-") and _command([*words[:1], w]) is not None) or words[0]

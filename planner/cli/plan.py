@@ -55,16 +55,17 @@ def plan(
     no_choices: Annotated[
         bool, opt.told("Without what other choices would cost.", "--no-options", panel=opt.OUTPUT)
     ] = False,
+    change: opt.Set = None,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
     **given: Any,
 ) -> None:
-    """The cheapest fleet that keeps the promises: pools, replicas, engine settings, cost, and how sure.
+    """The cheapest fleet that keeps the promises: what to buy, what it costs, how sure that is, and what would be cheaper.
 
-    Below it what other choices would cost: routing, precision, GPU, engine, more traffic, a node's failure, other limits.
+    Example: fleetopt plan --cdf azure --slo 500ms
 
-    Example: fleetopt plan --cdf azure.csv --slo 0.5
+    fleetopt plan --isl 2000 --osl 300 --rate 40 --tpot 50ms --model llama-3.1-70b --gpu h200 -o plan.yaml
     """
     from planner import api
     from planner.cli.output import draw, format_of, progress_bar, say, tell, writer
@@ -72,6 +73,7 @@ def plan(
     from planner.question.files import load_question
     from planner.units import parse_duration
 
+    given = opt.settings(given, change)
     write = writer(output_format, output, of="plan")
     # a file to deploy has no room for what was not chosen
     seconds = parse_duration(choices, "--options-seconds")

@@ -93,7 +93,7 @@ def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
         yield Remark("in_flight", {"limit": round(sending.in_flight)})
 
 
-_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}
+_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--set growth=use)"}
 
 
 def notes_of(fleet: Fleet) -> Iterator[Remark]:
@@ -156,7 +156,7 @@ def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator
     """Options given that change nothing."""
     engines, purchase = question.engines, question.purchase
     if question.traffic.sessions is None:
-        of_caches = {"--session-ttl": engines.session_ttl_s is not None, "--offload": engines.offload_gib > 0.0}
+        of_caches = {"session_ttl": engines.session_ttl_s is not None, "offload": engines.offload_gib > 0.0}
         yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
     own = fleet.pools[0].option
     searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}

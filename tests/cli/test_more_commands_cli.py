@@ -169,7 +169,7 @@ def test_options_without_effect_say_so(tmp_path: Path) -> None:
 
 
 def test_availability_says_what_failure_rate_it_assumes(tmp_path: Path) -> None:
-    assert "a replica fails" in fleetopt(*FAST, "--availability-target", "0.001", cwd=tmp_path).stderr
+    assert "a replica fails" in fleetopt(*FAST, "--set", "availability_target=0.001", cwd=tmp_path).stderr
 
 
 def test_little_traffic_needs_one_replica(tmp_path: Path) -> None:

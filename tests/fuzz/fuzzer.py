@@ -148,7 +148,6 @@ SLOW = frozenset(
         "--max-requests",
         "--seeds",
         "--max-seconds",
-        "--max-evaluations",
         "--launch",
         "--host",
         "--port",

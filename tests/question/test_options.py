@@ -45,13 +45,17 @@ WRITTEN: dict[str, Any] = {
 }  # fmt: skip
 # they stand in place of a workload, so not beside all others
 LENGTHS: dict[str, Any] = {"isl": "2k", "osl": 300, "isl_spread": "50%", "osl_spread": 0.4}
-WITH_FLAG = {name: option for name, option in OPTIONS.items() if option.spellings}
+WITH_FLAG = {name: option for name, option in OPTIONS.items() if not option.filed}
 
 
 def flags(name: str, value: Any) -> list[str]:
     """The same value on the command line."""
+    if not OPTIONS[name].spellings and name != "ttft":
+        items = value if isinstance(value, list) else [value]
+        return ["--set", f"{name}={','.join(map(str, items))}"]
+    flag = "--" + name.replace("_", "-")
     if value is True:
-        return [OPTIONS[name].spellings[0]]
+        return [flag]
     if isinstance(value, Mapping):
         pairs = [f"{k}={v}" for k, v in value.items()]
         items = [",".join(pairs)] if OPTIONS[name].kind.flag is not list else pairs
@@ -59,7 +63,7 @@ def flags(name: str, value: Any) -> list[str]:
         items = [*map(str, value)]
     else:
         items = [",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    return [word for item in items for word in (OPTIONS[name].spellings[0], item)]
+    return [word for item in items for word in (flag, item)]
 
 
 @pytest.fixture
