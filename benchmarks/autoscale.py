@@ -2,9 +2,9 @@
 
 Twenty scenarios: workloads, GPUs, promises, routings, start-up times and stretches of shipped services' days. A rule is derived
 from the plan and paths of the day with the swings of the arrivals; hours of another path of it, as bursty below a minute as the
-workload is, are simulated iteration by iteration. Printed, as docs/autoscale.md has it: five-minute windows within every promise,
-and paid replica-hours over those of the perfect scaler (every window's need, started ahead), of the derived rule and of 70% of
-capacity.
+workload is, are simulated iteration by iteration. Into docs/data, summed up as docs/autoscale.md has it: windows within every
+promise, and paid replica-hours over those of the perfect scaler (every window's need, started ahead), of the derived rule and of
+70% of capacity.
 
 ``shares`` holds the rule of every pair of workload and hardware against fixed shares of the capacity over another day of it, by the
 windows' own law (no simulation): what the share costs that is expected to keep as many windows; the number after it is the seed.
@@ -14,6 +14,7 @@ windows' own law (no simulation): what the share costs that is expected to keep 
 
 from __future__ import annotations
 
+import csv
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,12 @@ def derived(k: int, seed: int) -> Derived:
     return Derived(title, fleet, capacity, threshold, running, policy, startup, paths[3])
 
 
+def write(name: str, table: list[list[str]]) -> None:
+    """A table of docs/data."""
+    with (Path(__file__).resolve().parents[1] / "docs" / "data" / name).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(table)
+
+
 def follow(rule: Policy, start: int) -> Decide:
     """The rule as a simulated pool asks it."""
     scaler = Scaler(rule, max(start, rule.least))
@@ -105,9 +112,21 @@ APART = [
 
 def apart(scenarios: int, seed: int) -> int:
     """Prefill and decode pools, each scaled by its own rule, over two simulated hours; cost over the perfect scalers'."""
-    print("| | scenario | promises [s] | start [s] | replicas | load where promises break | windows kept | cost |")
-    print("|--:|:--|:--|--:|--:|--:|--:|--:|")
-    rows = []
+    rows, table = (
+        [],
+        [
+            [
+                "",
+                "scenario",
+                "promises [s]",
+                "start [s]",
+                "replicas",
+                "load where promises break",
+                "windows kept",
+                "cost",
+            ]
+        ],
+    )
     for k in range(scenarios):
         workload, gpu, model, rate, promises = APART[k % len(APART)]
         day, routing, startup = DAYS[k % 4], ROUTINGS[(k // 4 + k) % 4], STARTUPS[(k // 4 + k) % 4]
@@ -144,10 +163,10 @@ def apart(scenarios: int, seed: int) -> int:
         told = ", ".join(f"{name} {limit:g}" for name, limit in promises.items())
         counts, breaks = (" + ".join(x) for x in ([str(s.first) for s in scaled], [f"{x:.2f}" for x in loads]))
         title = f"{workload} {gpu} {model} {routing}"
-        print(
-            f"| {k + 1} | {title} | {told} | {startup:g} | {counts} | {breaks} | {served.within:.0%} | {paid / perfect:.2f} |",
-            flush=True,
-        )
+        kept_here, cost_here = f"{served.within:.0%}", f"{paid / perfect:.2f}"
+        table.append([str(k + 1), title, told, f"{startup:g}", counts, breaks, kept_here, cost_here])
+        print(f"{title}: {kept_here} of the windows at {cost_here}", flush=True)
+    write("autoscale-apart.csv", table)
     kept, dear = np.array(rows).T
     enough = (kept >= 0.95).sum()
     print(
@@ -210,16 +229,16 @@ def shares(seed: int) -> int:
 
 def main(scenarios: int, seed: int) -> int:
     rows = []
-    print(
-        "| | scenario | TTFT, TPOT [s] | start [s] | replicas | threshold load | derived: windows, cost | 70%: windows, cost |"
-    )
-    print("|--:|:--|--:|--:|--:|--:|--:|--:|")
+    head = "|scenario|TTFT, TPOT [s]|start [s]|replicas|threshold load|derived: windows, cost|70%: windows, cost"
+    table = [head.split("|")]
     for k in range(scenarios):
         title, found = scenario(k, seed)
         rows.append(found)
         perfect, derived, usual = found[0], found[1:3], found[3:5]
-        told = " | ".join(f"{kept:.0%}, {cost / perfect:.2f}" for kept, cost in (derived, usual))
-        print(f"| {k + 1} | {title} | {told} |", flush=True)
+        told = [f"{kept:.0%}, {cost / perfect:.2f}" for kept, cost in (derived, usual)]
+        table.append([str(k + 1), *title.split(" | "), *told])
+        print(f"{title}: {told}", flush=True)
+    write("autoscale.csv", table)
     perfect, ours, cost, theirs, paid = np.array(rows).T
     print(f"\nderived: {ours.mean():.1%} of windows at {cost.sum() / perfect.sum():.3f} of the perfect scaler's cost")
     print(f"70% of capacity: {theirs.mean():.1%} at {paid.sum() / perfect.sum():.3f}")

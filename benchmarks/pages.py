@@ -30,7 +30,7 @@ routing, pools, prefill and decode together or apart, compression, precision, me
 traffic, a node's failure (as many spare replicas as one node can hold), the promise at other limits with the knee of that
 curve, GPU types nobody asked for. Each row is the price that `plan` with the flags in its last column gives, sized by the same
 search. `--options-seconds` is the time for it (1.4 by default, shared by all cores; what is guessed to save most, by the guess that
-orders searches, is sized first, prefill and decode apart last), `--no-options` leaves it out; rows that the time did not reach are
+orders searches, is sized first, prefill and decode apart last), `--options-seconds 0` leaves it out; rows that the time did not reach are
 named, those that are guessed to be cheaper before the rest. Below it: what saves most at the same promise, and what a tighter and a
 looser limit cost. `--compress` takes a gateway that knows output lengths (`--set route_on=total`), as the page then says.
 `python benchmarks/search.py choices` plans every single choice by itself and looks for one that is cheaper by more than 2% and

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import json
 import math
 import os
@@ -48,6 +49,7 @@ from planner.predict.records import Clients, Replicas, keys_of
 from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
 
+TABLE = Path(__file__).resolve().parents[1] / "docs" / "data" / "vllm_cpu.csv"
 VERSION = "0.32.0"
 LENGTHS = ((256, 64), (64, 160))
 SHARES = (0.3, 0.55, 0.8)
@@ -460,11 +462,12 @@ def report(folder: Path, again: bool = False) -> None:
     profile = served_by(kept)
     loads = json.loads((runs / "load.json").read_text())
     print(f"profile: {profile.points} loads, left-out TPOT error {profile.error_mean:.1%}, band {profile.band:.0%}\n")
-    print(
-        "| lengths | rate | what | predicted | run 1 | run 2 | error of 1 | of 2 | on its arrivals: of 1 | of 2 | runs apart "
-        "| arrivals alone | bar | load, speed, stolen, iterations longer |"
-    )
-    print("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|")
+    rows = [
+        [
+            "lengths", "rate", "what", "predicted", "run 1", "run 2", "error of 1", "of 2", "on its arrivals: of 1", "of 2",
+            "runs apart", "arrivals alone", "bar", "load, speed, stolen, iterations longer",
+        ]
+    ]  # fmt: skip
     inside: dict[str, list[tuple[bool, bool]]] = {what: [] for what in BARS}
     for law, share in ((law, share) for law in LENGTHS for share in (None, *SHARES)):
         files = [runs / run_name(law, share, seed) for seed in (1, 2)]
@@ -513,7 +516,9 @@ def report(folder: Path, again: bool = False) -> None:
                 f"{BARS[what]:.0%}",
                 busy,
             ]
-            print("| " + " | ".join(map(str, row)) + " |", flush=True)
+            rows.append(list(map(str, row)))
+    with TABLE.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
     print("\n| within the bar | predicted | on the run's own arrivals |\n|:--|--:|--:|")
     for what, judged in inside.items():
         formula_, path_ = (sum(j[k] for j in judged) for k in (0, 1))

@@ -38,9 +38,12 @@ if TYPE_CHECKING:
     from planner.calibrate.result import CalibrationSet
     from planner.catalog.api_prices import ApiPrice
     from planner.deploy import Rendered
+    from planner.deploy.acceptance import Acceptance
+    from planner.deploy.replay import Requests
     from planner.fleet.fleet import Fleet
     from planner.monitor.check import FleetCheck
     from planner.monitor.prometheus import Series
+    from planner.question.compiled import CompiledQuestion
     from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
@@ -87,6 +90,7 @@ def plan(
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
@@ -146,6 +150,7 @@ def plan(
     burst: str | None = None,
     surge: str | None = None,
     in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | str | None = None,
     redundancy: int | str | None = None,
@@ -243,6 +248,9 @@ def plan(
         Quantile of promises that name none: 0.95, 95 or p95. Default: 0.99. [quantile: 0.99, 99 or p99]
     scope
         pool: every pool keeps the promises; fleet: all requests together do. Default: pool. [text]
+    confidence
+        Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours
+        considered; 50% buys the median. Default: 80%. [share: 0.3 or 30%]
     gpu
         GPU type; repeat to let the search mix types. Default: h100. [names]
     model
@@ -360,6 +368,9 @@ def plan(
     in_flight
         Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
         counts. Default: no limit. [whole number]
+    law
+        Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its
+        promises. [true or false]
     growth
         More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
         Default: users. [text]
@@ -971,6 +982,7 @@ def schedule(
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
@@ -1030,6 +1042,7 @@ def schedule(
     burst: str | None = None,
     surge: str | None = None,
     in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
     min_replicas: int | str | None = None,
     redundancy: int | str | None = None,
@@ -1341,6 +1354,13 @@ def deploy(
     model_id: str | None = None,
     startup: float | str | None = None,
     cache: str | None = None,
+    revision: str | None = None,
+    api_key_secret: str | None = None,
+    router_image: str | None = None,
+    platform: str = "generic",
+    replicas_by: str = "plan",
+    layout: str = "file",
+    prometheus_namespace: str = "monitoring",
 ) -> Rendered:
     """A plan as files that start it.
 
@@ -1358,6 +1378,20 @@ def deploy(
         From starting a replica until it serves [s]; estimated from the weights when ``None``.
     cache
         Volume claim (or folder of the host) that keeps the weights; downloaded at every start when ``None``.
+    revision
+        Commit or tag of the weights' repository; its newest when ``None``.
+    api_key_secret
+        Secret whose ``api-key`` requests must bear; none when ``None``.
+    router_image
+        Image of what stands in front of the replicas, instead of the target's own.
+    platform
+        Whose node labels name the GPUs: ``generic``, ``gke``, ``eks`` or ``aks``.
+    replicas_by
+        Whether the ``plan`` or a ``scaler`` says how many replicas there are.
+    layout
+        ``file``, or ``kustomize``: a base and an overlay.
+    prometheus_namespace
+        Namespace that network policies let read metrics.
 
     Returns
     -------
@@ -1370,9 +1404,138 @@ def deploy(
 
     target, saved = find_target(to), _standing(fleet)
     seconds = None if startup is None else parse_duration(startup, "--startup")
-    options = DeployOptions(name, namespace, engine, image, model_id, seconds, cache)
+    options = DeployOptions(
+        name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
+        layout, prometheus_namespace,
+    )  # fmt: skip
     content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
     return target.render(serving_of(content, saved.pools, options))
+
+
+def _planned_requests(
+    fleet: Plan | str | Path, rate: float | None, requests: int, seconds: float | str
+) -> tuple[Mapping[str, Any], CompiledQuestion, Requests]:
+    """The plan file's content, its question, and the requests it plans with."""
+    from planner.deploy.replay import planned_requests
+    from planner.question.compiled import compile_question
+    from planner.units import parse_duration
+
+    if not 1 <= requests <= 1_000_000:
+        raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
+    if not 1.0 <= (most_s := parse_duration(seconds, "--replay-for")) <= 86_400.0:
+        raise InputError(f"--replay-for: must lie between 1 s and a day, got {seconds!r}")
+    saved = _standing(fleet)
+    inputs = saved.inputs()
+    question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
+    content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
+    return content, question, planned_requests(question.traffic, requests, most_s)
+
+
+@told_types
+def accept(
+    fleet: Plan | str | Path,
+    server: str | Path,
+    *,
+    rate: float | None = None,
+    requests: int = 2000,
+    seconds: float | str = "5min",
+    served_model: str | None = None,
+    api_key: str | None = None,
+) -> Acceptance:
+    """The planned traffic sent to a fleet, and its promises judged by the answers.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    server
+        Address of an OpenAI-compatible server; or a file that `vllm bench serve --save-detailed` or GuideLLM wrote.
+    rate
+        Requests a second [1/s]; the plan's when ``None``.
+    requests, seconds
+        How many are sent at most, and for how long [s].
+    served_model
+        Name the server knows the model by; the repository of its weights when ``None``.
+    api_key
+        Bearer token.
+
+    Returns
+    -------
+    Acceptance
+        Every promise with its verdict, and what was measured beside what was planned.
+    """
+    from planner.calibrate.live import Server
+    from planner.deploy.acceptance import accept as judged
+    from planner.deploy.acceptance import read_results
+    from planner.deploy.replay import send
+    from planner.deploy.serving import DeployOptions, serving_of
+
+    content, question, planned = _planned_requests(fleet, rate, requests, seconds)
+    if str(server).startswith(("http://", "https://")):
+        # the name is asked for only where none is given: not every model has weights whose place is known
+        serving = None if served_model else serving_of(content, _standing(fleet).pools, DeployOptions())
+        place = Server(str(server), served_model or (serving.repository if serving else ""), api_key)
+        longest = max(float(v["value_s"]) for p in content["pools"] for v in p["latency"])
+        outcomes = send(place, planned, 3.0 * longest)
+        sent_s, whom = float(planned.times_s[-1]), str(place.endpoint)
+    else:
+        outcomes, sent_s, whom = read_results(Path(server))
+    return judged(content, question.promises.latency, outcomes, sent_s, whom, question.traffic.sees_output)
+
+
+@told_types
+def acceptance_job(
+    fleet: Plan | str | Path,
+    to: str = "k8s",
+    *,
+    generator: str = "vllm",
+    program: str,
+    url: str | None = None,
+    requests: int = 2000,
+    seconds: float | str = "5min",
+    name: str = "fleetopt",
+    namespace: str | None = None,
+    image: str | None = None,
+    api_key_secret: str | None = None,
+) -> Rendered:
+    """A Job that sends a fleet its planned traffic, and judges it.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    to
+        How it was deployed: ``k8s``, ``kserve``, ``llm-d``, ``production-stack`` or ``dynamo``.
+    generator
+        What sends the requests: ``vllm`` (`vllm bench serve` of the engine's image) or ``guidellm``.
+    program
+        An image with fleetopt in it, or the address of a wheel of it.
+    url
+        Where requests go; the service that the target makes when ``None``.
+    requests, seconds
+        How many are sent at most, and for how long [s].
+    name, namespace, image, api_key_secret
+        As for :func:`deploy`.
+
+    Returns
+    -------
+    Rendered
+        The Job, and what it reads.
+    """
+    from planner.deploy import find_target
+    from planner.deploy.job import acceptance as job
+    from planner.deploy.kubernetes import to_yaml
+    from planner.deploy.serving import DeployOptions, serving_of
+
+    content, _, planned = _planned_requests(fleet, None, requests, seconds)
+    options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
+    serving = serving_of(content, _standing(fleet).pools, options)
+    if not (address := url or find_target(to).address(serving)):
+        raise InputError(
+            f"--acceptance: --to {to} starts replicas on hosts, where there are no Jobs",
+            "Run it there: fleetopt check plan.yaml --replay http://localhost:8080.",
+        )
+    return job(serving, planned, to_yaml(content), generator=generator, program=program, url=address)
 
 
 @told_types

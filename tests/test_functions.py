@@ -33,7 +33,9 @@ LONG = {
     "calibrate/microbench.py: measure": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
     "cli/calibrate.py: calibrate": SIGNATURE,
+    "cli/check.py: check": SIGNATURE,
     "cli/compress.py: serve": SIGNATURE,
+    "cli/deploy.py: deploy": SIGNATURE,
     "cli/plan.py: plan": SIGNATURE,
     "cli/schedule.py: schedule": SIGNATURE,
     "cli/simulate.py: simulate": SIGNATURE,
@@ -70,7 +72,6 @@ WIDE = {
     "workload/importing.py: read_workload": FORWARDED,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
-    "workload/workload.py: Workload.rebuilt": FIELDS,
 }
 """Functions of more than :data:`PARAMETERS` parameters -> why. Commands and verbs are as wide as what they can be asked."""
 

@@ -15,7 +15,6 @@ REFERENCE = "the reference that approximations and the simulator's engines are t
 
 UNREACHED = {
     "closed_loop_tpot": REFERENCE,
-    "idle_ttft": REFERENCE,
     "crossover_rhs": MATHEMATICS,
     "I_ifr_over_N": MATHEMATICS,
     "TP_EB": MATHEMATICS,
@@ -31,13 +30,7 @@ UNREACHED = {
     "gemm_time": MATHEMATICS,
     "gemv_time": MATHEMATICS,
     "rad_n_min": MATHEMATICS,
-    "_mp_erlang_b": MATHEMATICS,
-    "erlang_b": MATHEMATICS,
-    "min_servers": MATHEMATICS,
-    "horizon_overflow": MATHEMATICS,
-    "paged_throughput": MATHEMATICS,
     "erlang_c": MATHEMATICS,
-    "_whole_erlang_c": MATHEMATICS,
     "mean_wait_fleetopt": MATHEMATICS,
     "wait_quantile_fleetopt": MATHEMATICS,
     "mean_wait_kimura": MATHEMATICS,
@@ -47,7 +40,6 @@ UNREACHED = {
     "deterministic_excess": MATHEMATICS,
     "_exponential_tail": MATHEMATICS,
     "_exponential_from_mean": MATHEMATICS,
-    "ServiceLaw": MATHEMATICS,
     "phase_type_wait": REFERENCE,
     "iteration_time": "the machines of the papers by name, for references and benchmarks of the simulator",
     "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
@@ -78,7 +70,7 @@ OTHER_MEANINGS = {
     "calibrate/servers.py": "a kind of measured batch is called mixed",
     "calibrate/points.py": "a kind of measured batch is called mixed",
     "calibrate/closed_loop.py": "how a measured server schedules is called mixed",
-    "report/text/plan.py": "how a plan of a shape is laid out on a page",
+    "report/text/explained.py": "how a plan of a shape is laid out on a page",
 }
 
 

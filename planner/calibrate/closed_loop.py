@@ -33,6 +33,7 @@ LEAST_MORE = 1e-6
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
 STEP = 1e-5
+"""Finite difference of a logarithm, between rounding (larger when it is smaller) and curvature [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +339,6 @@ def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray
     tpot, ttft = loop_times(moved, loads, rules)
     logs = np.log(np.concatenate([tpot, ttft[:, loads.alone]], axis=1)).reshape(1 + size, problems, -1)
     return logs[0], np.moveaxis((logs[1:] - logs[0]) / STEP, 0, -1)
-
-
-def idle_ttft(theta: FloatArray, input_tokens: float, rules: Rules) -> float:
-    """TTFT of a request that finds the server idle [s]."""
-    alone = Loads([ServerPoint(input_tokens, 2.0, 1.0, 1.0)])
-    return float(loop_times(theta[None], alone, rules)[1][0, 0])
 
 
 def closed_loop_tpot(

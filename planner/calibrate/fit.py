@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +69,13 @@ USUAL_MISS, USUAL_POINTS = 0.045, 8
 that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 and 90% of all other batches [1]."""
 
 BAND_FLOOR = 0.02
+"""No band is narrower, however well the points agree [1]."""
 DRIFT_SD = 0.15
+"""Prior standard deviation of the slowdown over a run [1]."""
 DRIFT_WARNING = 0.02
+"""Drift from which on it is told [1]."""
 LEAVE_ONE_OUT_WARNING = 0.10
+"""Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
 
 _X = PARAMETERS.index("x")
 _B = PARAMETERS.index("b")
@@ -109,7 +113,7 @@ class Range(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class KindError:
+class KindError(Record):
     """Residuals of one kind of batch: count, mean, median and largest relative error, and the mean signed one [1]."""
 
     kind: str
@@ -117,11 +121,11 @@ class KindError:
     mean: float
     median: float
     largest: float
-    signed: float
+    signed: float = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class Fit(Record):
     """A fitted iteration-time model and what is known about it.
 
     Parameters
@@ -178,6 +182,12 @@ class Fit:
     prior_error: float
     left_out_groups: int = 0
 
+    written: ClassVar[tuple[str, ...]] = (
+        "iteration", "intervals", "identified", "points", "fit_error", "leave_one_out_error", "left_out_groups", "error_band",
+        "kinds", "drift", "outliers", "covered", "warnings",
+    )  # fmt: skip
+    renamed: ClassVar[Mapping[str, str]] = {"intervals": "intervals_90", "kinds": "by_kind"}
+
     @property
     def sample_models(self) -> list[IterationModel]:
         """The resampled models; pass them to `planner.iteration.derived` for the uncertainty of anything derived."""
@@ -228,27 +238,6 @@ class Fit:
         """
         known = self.points * self.leave_one_out_rms**2 + USUAL_POINTS * USUAL_MISS**2
         return max(BAND_FLOOR, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "iteration": self.iteration.to_dict(),
-            "intervals_90": {k: list(v) for k, v in self.intervals.items()},
-            "identified": dict(self.identified),
-            "points": self.points,
-            "fit_error": self.fit_error,
-            "leave_one_out_error": self.leave_one_out_error,
-            "left_out_groups": self.left_out_groups,
-            "error_band": self.error_band,
-            "by_kind": [
-                {"kind": k.kind, "points": k.points, "mean": k.mean, "median": k.median, "largest": k.largest}
-                for k in self.kinds
-            ],
-            "drift": self.drift,
-            "outliers": list(self.outliers),
-            "covered": self.covered.to_dict(),
-            "warnings": list(self.warnings),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -701,19 +690,10 @@ def _by_kind(points: Points, residuals: FloatArray) -> tuple[KindError, ...]:
     kinds = np.array(points.kinds)
     table = []
     for kind in ("decode", "prefill", "chunk", "mixed"):
-        chosen = residuals[kinds == kind]
-        if chosen.size:
-            size = np.abs(chosen)
-            table.append(
-                KindError(
-                    kind,
-                    chosen.size,
-                    float(size.mean()),
-                    float(np.median(size)),
-                    float(size.max()),
-                    float(chosen.mean()),
-                )
-            )
+        if (own := residuals[kinds == kind]).size:
+            size = np.abs(own)
+            told = size.mean(), np.median(size), size.max(), own.mean()
+            table.append(KindError(kind, own.size, *map(float, told)))
     return tuple(table)
 
 

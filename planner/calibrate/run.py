@@ -9,13 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.calibrate.making import (
-    known_gpu,
-    known_model,
-    profile_of_iterations,
-    profile_of_server,
-    same_device,
-)
+from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
 from planner.calibrate.raw import UNKNOWN_GPU
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu
@@ -42,6 +36,7 @@ if TYPE_CHECKING:
     from planner.catalog.profiles import Profile
 
 CPU_PRIOR_WIDTH = 3.0
+"""How much wider than for a GPU the prior of a processor is, whose data sheet is a guess [1]."""
 CACHED_SHARE = 0.05
 """Share of prompt tokens from the prefix cache above which what was measured is the cache [1]."""
 
@@ -55,7 +50,9 @@ UNSTEADY = 0.05
 """Two runs of a server that does nothing else differ by 2 to 4% [1]."""
 
 DEVICE_SECONDS = 60.0
+"""Bound of measuring a device where none is given [s]."""
 SERVER_SECONDS = 300.0
+"""Bound of measuring a server where none is given [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -509,13 +509,7 @@ def _covariance(x: Loads, theta: FloatArray, prior: _Prior, rules: Rules) -> Flo
 
 
 def _intervals(
-    x: Loads,
-    theta: FloatArray,
-    prior: _Prior,
-    rules: Rules,
-    covariance: FloatArray,
-    resamples: int,
-    seed: int,
+    x: Loads, theta: FloatArray, prior: _Prior, rules: Rules, covariance: FloatArray, resamples: int, seed: int
 ) -> dict[str, tuple[float, float]]:
     """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
     rng = np.random.default_rng(seed + 1)

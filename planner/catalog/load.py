@@ -131,10 +131,7 @@ def gpu(name: str) -> GpuSpec:
                 f"unknown GPU {name!r}: a type, without how many; did you mean {of!r}?",
                 f"How many there are: --inventory {of}={number}; how many serve one copy of the model: --tp {number}.",
             )
-        raise InputError(
-            f"unknown GPU {name!r}{did_you_mean(key, [*gpus(), *index])}",
-            f"Known: {', '.join(gpus())}.",
-        )
+        raise InputError(f"unknown GPU {name!r}{did_you_mean(key, [*gpus(), *index])}", f"Known: {', '.join(gpus())}.")
     return gpus()[index[key]]
 
 

@@ -18,7 +18,7 @@ from planner.errors import InputError
 from planner.units import MOST
 
 COMMANDS = (
-    "init", "plan", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
+    "init", "plan", "explain", "options", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
     "batching", "wait", "calibrate", "reproduce", "compress", "profile", "gpu", "model", "prices", "workload", "doctor",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
@@ -125,6 +125,7 @@ class Once(TyperCommand):
         from planner.question.options import OPTIONS
 
         alone = {s: o.kind.bare for o in OPTIONS.values() if o.kind.bare for s in o.spellings}
+        alone |= {"--verify": "kernel"} if self.name == "plan" else {}
         for word, following in zip(args, [*args[1:], "--"], strict=False):
             yield word
             if word in alone and following.startswith("-"):
@@ -173,7 +174,7 @@ class Built(MutableMapping[str, Any]):
         if name not in self._built:
             if name not in COMMANDS:
                 raise KeyError(name)
-            module = import_module(f"planner.cli.{name.replace('-', '_')}")
+            module = import_module(f"planner.cli.{'choices' if name == 'options' else name.replace('-', '_')}")
             alone = typer.Typer(rich_markup_mode="markdown")
             if hasattr(module, "app"):
                 alone.add_typer(module.app, name=name)

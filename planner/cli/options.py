@@ -51,7 +51,7 @@ PlanFormat = Annotated[str | None, _format("plan")]
 ScheduleFormat = Annotated[str | None, _format("schedule")]
 OutputFile = Annotated[
     Path | None,
-    told("Write to this file instead of stdout, after success, atomically.", "-o", "--output", panel=OUTPUT),
+    told("Write to this file, after success, atomically.", "-o", "--output", panel=OUTPUT),
 ]
 
 
@@ -94,7 +94,7 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
         if not (name and equals and value):
             raise InputError(f"--set: {item!r} is not NAME=VALUE", "For example --set max_queue=40.")
         if wrong := unknown_option(name.strip()):
-            raise InputError(f"--set {item}: {wrong}", "All of them: docs/cli.md, Options in files.")
+            raise InputError(f"--set: {name!r}: {wrong}", "All of them: docs/cli.md, Options in files.")
         if result.get(key) is not None:
             raise InputError(f"--set: {name} is given twice")
         result[key] = value

@@ -70,6 +70,12 @@ class Engine:
         number, the node's place and the first one's address. Nothing = there is no such command.
     follows
         What the commands of all nodes but the first have beside.
+    drains
+        What makes a server that is told to end finish its requests first, ``{seconds}`` at most. Nothing = it finishes them by
+        itself, for as long as it is let.
+    api_key
+        How its server is told the key that requests must bear: a flag, or the name of an environment variable. Nothing = it asks
+        for none.
     """
 
     name: str
@@ -94,6 +100,8 @@ class Engine:
     quantizes: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    drains: tuple[str, ...] = ()
+    api_key: str = ""
 
     def arguments(self, settings: Mapping[str, Any]) -> list[str]:
         """Settings of a pool, as a plan file has them, in the words of its command line.

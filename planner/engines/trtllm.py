@@ -22,11 +22,13 @@ ENGINE = Engine(
         "slots": "--max_batch_size",
         "max_model_len": "--max_seq_len",
         "memory_utilization": "--kv_cache_free_gpu_memory_fraction",
+        "revision": "--revision",
     },
     source="assumed as vLLM's",
-    image="nvcr.io/nvidia/tensorrt-llm/release:latest",
+    image="nvcr.io/nvidia/tensorrt-llm/release:1.2.1",
     launch=("trtllm-serve", "{model}"),
     # without it a prompt longer than the token budget is refused
     always=("--enable_chunked_prefill",),
+    # told to end its web server finishes the requests it has, for as long as it is let
     metrics_path="/prometheus/metrics",
 )

@@ -26,6 +26,7 @@ ENGINE = Engine(
         "quantization": "--quantization",
         "speculative": "--speculative-config",
         "served_name": "--served-model-name",
+        "revision": "--revision",
     },
     logged={
         "token_budget": r"max_num_batched_tokens=(\d+)",
@@ -42,4 +43,7 @@ ENGINE = Engine(
     # read in vLLM 0.32: copies of the attention and pipeline stages are laid over the nodes in order
     joins=("--nnodes", "{nodes}", "--node-rank", "{rank}", "--master-addr", "{leader}"),
     follows=("--headless",),
+    # without it requests under way are aborted at SIGTERM (pull request 34730, from 0.18 on)
+    drains=("--shutdown-timeout", "{seconds}"),
+    api_key="VLLM_API_KEY",
 )

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.chance import MEASUREMENTS
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.nearby import sized_before
 from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
 from planner.fleet.population import at_rest
-from planner.fleet.records import explained_size, pool_plans, workload_summary
+from planner.fleet.records import explained_size, pool_plans, sure_remark, workload_summary
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
+from planner.fleet.sure import sureness_of
 from planner.fleet.types import with_types
 from planner.methods import find_method
 from planner.plans import Alternative, Oracle, Plan, SearchReport
@@ -251,14 +251,15 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         # a profile by name is of its own GPU and model, whatever the defaults of the others are
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}
-    pools = pool_plans(fleet)
+    sure = sureness_of(fleet)
+    pools = pool_plans(fleet, sure)
     explanation = [line for k in range(len(pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
     explanation += fleet.summary()
     spare = fleet.headroom()
     explanation.append(
         f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
     )
-    method, sure = find_method(question.method), fleet.chance()
+    method = find_method(question.method)
     remarks = {
         "assumptions": _once(assumptions_of(fleet, method.feels_bursts)),
         "warnings": _once([*warnings_of(fleet, pools), *options_without_effect(question, fleet)]),
@@ -269,7 +270,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
                 *solved.notes,
                 *notes_of(fleet),
                 *fleet.notes(),
-                None if sure is None else Remark("chance", {**asdict(sure), "measure": MEASUREMENTS[sure.widest]}),
+                None if sure is None else sure_remark(sure),
                 _oracle_note(question, solved),
                 solved.unproven,
             )
@@ -294,7 +295,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         shape=shape,
         remarks=remarks,
         oracle=_oracle(question, solved),
-        chance=None if sure is None else sure.share,
+        sureness=sure,
         caches=fleet.caches(),
         overload=fleet.overload(),
     )
@@ -303,8 +304,8 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
 def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     """The plan that is `bare`."""
     return Plan(
-        pools=pool_plans(solved.fleet, banded=False),
-        baseline=None if solved.baseline is None else pool_plans(solved.baseline, banded=False),
+        pools=pool_plans(solved.fleet),
+        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
         inputs=question.asked,
         workload=workload_summary(question.traffic.workload),
         slo=question.promises.slo,

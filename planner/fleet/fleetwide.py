@@ -95,10 +95,12 @@ def _allocate(
             int(problem.least_replicas(option, law.moments)),
             problem.levels,
             quick=True,
+            margin=problem.margin(option),
         )
         if isinstance(size, Shortfall):
             return None
-        scoped.append(ScopedPool(model, rate, law.share, size.replicas, option.price.cost_of_need))
+        slow = model.under(problem.margin(option).slow)
+        scoped.append(ScopedPool(slow, rate, law.share, size.replicas, option.price.cost_of_need))
         parts.append((law, option, setup, model, rate))
     found = cheapest_allocation(scoped, problem.fleet_promises, problem.levels, incumbent)
     if found is None:

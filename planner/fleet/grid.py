@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.fleet.margin import Margin
 from planner.fleet.scope import TAIL_LEVELS
 from planner.methods import find_method
 from planner.methods.base import Method
@@ -118,6 +119,10 @@ class SearchGrid:
         wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
         return tuple(distinct(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
 
+    def margin(self, option: EngineOption) -> Margin:
+        """Iteration times of an engine with which a pool of it keeps its promises."""
+        return Margin.of(self.kept.confidence, option.profile)
+
     def set_bounds(self) -> None:
         """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""
         upper, lower = self.moments.states(self.states)
@@ -159,7 +164,10 @@ class SearchGrid:
             else:
                 slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
             if self.exact_bounds:
-                needed = self.method.replicas(pools, chunks, option, slots[j], self.rate, self.promises, cap)
+                longer = self.margin(option).slow
+                # times that are longer by a factor are the same pool at so much more traffic and less time
+                tighter, more = self.kept.only(self.promises).tightened(longer).latency, self.rate * longer
+                needed = self.method.replicas(pools, chunks, option, slots[j], more, tighter, min(cap * longer, 1.0))
                 needed = np.maximum(np.ceil(needed / option.copies), self.least_replicas(option, pools))
                 self.option_bounds[k, i, j] = [
                     option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
@@ -167,7 +175,7 @@ class SearchGrid:
                 ]
                 continue
             x = option.copies * self.method.capacity_bound(pools, option, slots[j])
-            self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
+            self.option_bounds[k, i, j] = self._cost_at(option, share, min(cap, 1.0 / self.margin(option).slow) * x)
             if self.method.free_prefill:
                 floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
                 by_floor = floor * option.price.least_usd_per_replica_hour
@@ -191,6 +199,7 @@ class SearchGrid:
         it = option.profile.iteration.at_batch(1.0)
         steps = np.ceil(prompt / option.token_budget)
         alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
+        alone = self.margin(option).slow * alone
         slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
         return slow
 

@@ -49,7 +49,7 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
         else:
             source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
         yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
-    yield from traffic.changes
+    yield from (change for change in traffic.changes if change.code != FEW)
     yield _arrivals_assumed(fleet, feels_bursts)
     yield from _sending_assumed(traffic)
     if purchase.availability_target is not None:
@@ -66,6 +66,8 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
     arrivals = traffic.workload.arrivals
     if traffic.sending.paced is not None:
         return Remark("paced", {"clients": traffic.sending.paced})
+    if traffic.sending.population is not None:
+        return Remark("by_users")
     if not feels_bursts or not traffic.bursts:
         return Remark("poisson")
     if not arrivals.dispersion:
@@ -93,6 +95,9 @@ def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
         yield Remark("in_flight", {"limit": round(sending.in_flight)})
 
 
+FEW = "few_requests"
+"""What is changed of a traffic is assumed; that it has few requests is to be read first."""
+
 _GROWN = {"users": "as more independent users", "use": "as more use by the same users (--set growth=use)"}
 
 
@@ -112,6 +117,7 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     """What the reader must know before trusting the numbers, by pool."""
     if find_method(fleet.question.method).replays and (why := kernel_in_use()):
         yield Remark("kernel_in_python", {"why": why})
+    yield from (change for change in fleet.question.traffic.changes if change.code == FEW)
     for pool, plan in zip(fleet.pools, plans, strict=True):
         law, profile = pool.law, pool.option.profile
         if (less := _admits_less(fleet, pool)) is not None:

@@ -23,6 +23,17 @@ def rate_of_users(fleet: Fleet, replicas: int) -> float:
     return model.look(fleet.question.traffic.rate_per_s, replicas, (0.5,)).load * replicas * model.capacity_per_s
 
 
+def _at(question: CompiledQuestion, rate_per_s: float) -> CompiledQuestion:
+    """The question whose users ask at a rate [1/s]."""
+    traffic = question.traffic
+    assert traffic.sending.population is not None
+    population = replace(traffic.sending.population, asked_per_s=rate_per_s)
+    return replace(
+        question,
+        traffic=replace(traffic, rate_per_s=rate_per_s, sending=replace(traffic.sending, population=population)),
+    )
+
+
 def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> CompiledQuestion:
     """The question at the rate at which its users ask the cheapest fleet that keeps the promises.
 
@@ -38,12 +49,12 @@ def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
     InfeasibleError
         No fleet keeps the promises for these users.
     """
-    found, fleet = _settled(question, solve)
+    found, fleet = settled(question, solve)
     while (fewer := fleet.pools[0].size.replicas - 1) > 0:
         # a smaller fleet is asked less, which its own cap on the load may bear
-        smaller = replace(found, traffic=replace(found.traffic, rate_per_s=rate_of_users(fleet, fewer)))
+        smaller = _at(found, rate_of_users(fleet, fewer))
         try:
-            other, instead = _settled(smaller, solve)
+            other, instead = settled(smaller, solve)
         except InfeasibleError:
             break
         if instead.cost_usd_per_hour >= fleet.cost_usd_per_hour * (1.0 - 1e-9):
@@ -55,13 +66,14 @@ def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
     return replace(found, traffic=replace(found.traffic, changes=(told, *found.traffic.changes)))
 
 
-def _settled(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> tuple[CompiledQuestion, Fleet]:
+def settled(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> tuple[CompiledQuestion, Fleet]:
     """The question and its fleet at the rate at which the users ask that fleet."""
+    question = _at(question, question.traffic.rate_per_s)
     for _ in range(ROUNDS):
         fleet = solve(question)
         before = question.traffic.rate_per_s
         rate = rate_of_users(fleet, fleet.pools[0].size.replicas)
         if abs(rate / before - 1.0) < NEAR:
             break
-        question = replace(question, traffic=replace(question.traffic, rate_per_s=rate))
+        question = _at(question, rate)
     return question, fleet

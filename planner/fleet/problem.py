@@ -12,7 +12,6 @@ from planner.catalog.load import gpu as find_gpu
 from planner.fleet.grid import SearchGrid
 from planner.fleet.pool import (
     Pool,
-    PoolSize,
     Shortfall,
     evaluate_pool,
     excess_of,
@@ -20,7 +19,6 @@ from planner.fleet.pool import (
     replica_for,
     smallest_pool,
     when_idle,
-    with_trials,
 )
 from planner.methods.base import PoolModel
 from planner.promise import Promise
@@ -122,7 +120,8 @@ class FleetProblem(SearchGrid):
             rate = self.rate * law.share
             self.evaluations += 1
             least = max(int(self.least_replicas(option, law.moments)), self.known.refused.get(key, 0) + 1)
-            size = smallest_pool(model, rate, self.kept.only(self.promises), least, self.levels, start, quick=True)
+            promises, margin = self.kept.only(self.promises), self.margin(option)
+            size = smallest_pool(model, rate, promises, least, self.levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
@@ -143,7 +142,8 @@ class FleetProblem(SearchGrid):
             if found is not None and found.law is pool.law and found.option is pool.option
         )
         rate, n, best = pool.arrival_rate_per_s, pool.size.replicas, pool
-        least = excess_of(evaluate_pool(pool.model, rate, n, self.levels, quick=True), self.promises)
+        slow = pool.model.under(self.margin(pool.option).slow)
+        least = excess_of(evaluate_pool(slow, rate, n, self.levels, quick=True), self.promises)
         for k, option in enumerate(self.options):
             same = option.gpu.name == pool.option.gpu.name and option.parallel == pool.option.parallel
             if (
@@ -159,32 +159,21 @@ class FleetProblem(SearchGrid):
             law, setup, model = built
             if rate > self.kept.utilization_cap * n * model.capacity_at(n):
                 continue
-            excess = excess_of(evaluate_pool(model, rate, n, self.levels, quick=True), self.promises)
+            slow = model.under(self.margin(option).slow)
+            excess = excess_of(evaluate_pool(slow, rate, n, self.levels, quick=True), self.promises)
             if excess < least:
                 least, best = excess, replace(pool, law=law, option=option, setup=setup, model=model)
         return best
-
-    def decided(self, pool: Pool, bare: bool = False) -> Pool:
-        """A pool that a search has chosen, with the best settings of its engine, sized by all its requests, with its prediction."""
-        pool = self.alike(pool)
-        least = int(self.least_replicas(pool.option, pool.law.moments))
-        promises, rate = self.kept.only(self.promises), pool.arrival_rate_per_s
-        if self.fleet_promises:
-            # what one pool takes hangs on the others
-            told = pool.model.predict(rate, pool.size.replicas, self.levels)
-            return replace(pool, size=replace(pool.size, prediction=told))
-        size = smallest_pool(pool.model, rate, promises, least, self.levels, pool.size.replicas)
-        assert isinstance(size, PoolSize)
-        if not bare:
-            size = with_trials(pool.model, rate, size, promises, self.levels)
-        return replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
 
     def idle(self, i: int, j: int, k: int) -> Shortfall | None:
         """The promise that an idle pool of option `k` keeps least well, kept or not; ``None`` when no replica fits."""
         key = (i, j, k)
         if key not in self.known.idle:
             built = self.build(i, j, k)
-            self.known.idle[key] = None if built is None else when_idle(built[2], self.promises, self.levels)
+            slow = 1.0 if built is None else self.margin(self.options[k]).slow
+            self.known.idle[key] = (
+                None if built is None else when_idle(built[2].under(slow), self.promises, self.levels)
+            )
         return self.known.idle[key]
 
     def built(self) -> dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel]]:
@@ -236,7 +225,8 @@ class FleetProblem(SearchGrid):
             return False
         rate = self.rate * law.share
         self.evaluations += 1
-        kept = not self.promises or model.keeps(rate, replicas, self.promises)
+        slow = model.under(self.margin(self.options[k]).slow)
+        kept = not self.promises or slow.keeps(rate, replicas, self.promises)
         kept = kept and rate <= self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12)
         if not kept:
             self.known.refused[i, j, k] = replicas

@@ -174,6 +174,23 @@ class PoolModel:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
 
+    def under(self, slow: float = 1.0, draw: int | None = None) -> PoolModel:
+        """The same pool with iterations `slow` times as long [1], at another draw of its traffic (see :meth:`draws`)."""
+        if slow == 1.0 and draw is None:
+            return self
+        known: dict[tuple[float, int | None], PoolModel] = self.__dict__.setdefault("_under_others", {})
+        if (slow, draw) not in known:
+            known[slow, draw] = self._otherwise(slow, draw)
+        return known[slow, draw]
+
+    def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
+        """See :meth:`under`: one made anew."""
+        return Slowed(self, slow)
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """Draws of the traffic at a rate of the pool [1/s], the calmest first; one where there is nothing to draw."""
+        return np.zeros(1, dtype=np.int64)
+
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """Latency at a pool rate [1/s], the only place the rate stands, spread over `replicas`, at the given levels (ascending)."""
         raise NotImplementedError
@@ -193,6 +210,49 @@ class PoolModel:
         levels = tuple(sorted({*(p.quantile for p in promises), *(JOINT_LEVELS if self.joint else ())}))
         found = (self.predict if sure else self.look)(arrival_rate_per_s, replicas, levels)
         return found.load < 1.0 and all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+
+
+class Slowed(PoolModel):
+    """A pool in closed form whose every time is longer: the same pool at as many times the rate, with as many times the latency.
+
+    Parameters
+    ----------
+    one
+        The pool as its profile has it.
+    slow
+        How many times as long it takes [1].
+    """
+
+    def __init__(self, one: PoolModel, slow: float) -> None:
+        self.one, self.slow, self.joint = one, slow, one.joint
+
+    @property
+    def capacity_per_s(self) -> float:
+        """See :class:`PoolModel`."""
+        return self.one.capacity_per_s / self.slow
+
+    def capacity_at(self, replicas: int) -> float:
+        """See :class:`PoolModel`."""
+        return self.one.capacity_at(replicas) / self.slow
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._longer(self.one.predict(self.slow * arrival_rate_per_s, replicas, quantiles))
+
+    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._longer(self.one.look(self.slow * arrival_rate_per_s, replicas, quantiles))
+
+    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._longer(self.one.unloaded(quantiles))
+
+    def _longer(self, found: Prediction) -> Prediction:
+        """Latencies of the faster pool as this one's."""
+        ttft, tpot, e2e = (
+            tuple(self.slow * value for value in values) for values in (found.ttft_s, found.tpot_s, found.e2e_s)
+        )
+        return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e)
 
 
 class InCopies(PoolModel):
@@ -227,6 +287,14 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         other = self.one.grown(growth)
         return None if other is None else InCopies(other, self.copies)
+
+    def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
+        """See :meth:`PoolModel.under`."""
+        return InCopies(self.one.under(slow, draw), self.copies)
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`PoolModel`."""
+        return self.one.draws(arrival_rate_per_s)
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""

@@ -34,9 +34,15 @@ class PopulationPool(ReplayPool):
 
     def users(self, rate_per_s: float) -> float:
         """Users of the pool at a rate of its question [1/s]."""
-        traffic = self.traffic.fleet.traffic
-        assert traffic.sending.population is not None
-        return traffic.sending.population.users * rate_per_s / traffic.rate_per_s
+        population = self.traffic.fleet.sending.population
+        assert population is not None
+        return population.users * rate_per_s / population.asked_per_s
+
+    def without_bursts(self) -> None:
+        """Users are their own law of arrivals."""
+
+    def grown(self, growth: str) -> None:
+        """More users are more users."""
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`planner.methods.base.PoolModel`; nobody knows before the end who counts, so that none ends early."""
@@ -65,6 +71,7 @@ class PopulationPool(ReplayPool):
         return [1, 2]
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+        """Let the users ask, those of a few replicas where there are many; what came while it was warm counts."""
         users = self.users(rate)
         least = LEAST_REPLICAS.get(self.engine.routing, LEAST_OTHERS)
         fewer = max(min(math.ceil(users * LEAST_CALLS / most), replicas // least), 1)
@@ -82,7 +89,7 @@ class PopulationPool(ReplayPool):
 
     def _asked_by(self, clients: int, calls: int, draw: int) -> Requests:
         """The requests of so many users: their first in order of time, then their second ones, and so on."""
-        population = self.traffic.fleet.traffic.sending.population
+        population = self.traffic.fleet.sending.population
         assert population is not None
         own = self.traffic.own
         user = np.tile(np.arange(clients), calls)

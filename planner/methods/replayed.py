@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 """Lengths of a surge before it, and how often is looked after it [s]."""
 
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+"""Latencies of a request."""
+
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
 
@@ -61,6 +65,8 @@ class Played:
         Rate of one replica of those it stands for [1/s].
     decodes
         Tokens of each request after the first; ``None`` = as sent.
+    repeats
+        How often the same requests came, one after the other, each time under another draw of the gateway.
     """
 
     requests: Requests
@@ -69,6 +75,7 @@ class Played:
     replicas: int
     rate_per_s: float
     decodes: Floats | None = None
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +119,8 @@ class ReplayPool(PoolModel):
     ----------
     tokens_per_unit
         Tokens in what the engine counts lengths in.
+    draw
+        Draw of the traffic that is replayed; ``None`` = the one in the middle.
     """
 
     tokens_per_unit = 1.0
@@ -121,12 +130,14 @@ class ReplayPool(PoolModel):
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
         self._capacity = capacity_per_s
+        self.draw: int | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._under_others: dict[tuple[float, int | None], PoolModel] = {}
         self._mark = object()
 
     @property
@@ -156,6 +167,18 @@ class ReplayPool(PoolModel):
         other._forget()
         return other
 
+    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
+        """See :meth:`PoolModel.under`."""
+        other = copy(self)
+        other._forget()
+        other.engine, other.draw = slowed(self.engine, slow), draw
+        other._capacity = self.capacity_per_s / slow
+        return other
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`PoolModel`."""
+        return self.traffic.draws(arrival_rate_per_s)
+
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
@@ -163,25 +186,25 @@ class ReplayPool(PoolModel):
         most = WHOLE if sure or self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
         key = (arrival_rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
-            played = self._play(arrival_rate_per_s, replicas, most, None, promises)
+            played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
             kept = played.run.ended_early < 0 and self._holds(played, promises)
             if kept:
                 # it went to its end: what is asked next is often what it tells
-                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, played)
+                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
-        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, None)
+        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, self.draw)
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of all requests, with the band of other draws of the same traffic."""
         key = ("banded", arrival_rate_per_s, replicas, quantiles)
         if key not in self._known:
-            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, None)
-            if found.load < 1.0:
+            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, self.draw)
+            if found.load < 1.0 and not found.bands:
                 others = [
                     self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, draw)
                     for draw in self._others(arrival_rate_per_s)
@@ -265,7 +288,7 @@ class ReplayPool(PoolModel):
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self._lay(rate, replicas, SAMPLE, None).whole
+        return self._lay(rate, replicas, SAMPLE, self.draw).whole
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
@@ -277,16 +300,28 @@ class ReplayPool(PoolModel):
         load = rate / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        if draw is None and self._is_whole(rate, replicas):
+        if draw == self.draw and self._is_whole(rate, replicas):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
             *last, played = self.traffic.fleet.played or (None,)
-            if draw is not None or last[:1] != [self._mark] or last[1:] != [rate, replicas, most]:
+            if last[:1] != [self._mark] or last[1:] != [rate, replicas, most, draw]:
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
-            self._known[key] = self._told(played, quantiles)
+            told = self._told(played, quantiles)
+            self._known[key] = told if played.repeats == 1 else replace(told, bands=self._between(played, told))
         return self._known[key]
+
+    def _between(self, played: Played, told: Prediction) -> dict[str, tuple[tuple[float, float], ...]]:
+        """How far the draws of a replay of several lie from what all of them tell, by latency and level."""
+        bands = {}
+        for metric, values in zip(METRICS, self._latencies(played)[:3], strict=True):
+            draws = [row[~np.isnan(row)] for row in values.reshape(played.repeats, -1)]
+            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in draws])
+            with np.errstate(invalid="ignore"):
+                ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+            bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
+        return bands
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
@@ -299,7 +334,7 @@ class ReplayPool(PoolModel):
             None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
             limits=self._limits(promises, requests),
         )
-        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
+        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""
@@ -338,15 +373,7 @@ class ReplayPool(PoolModel):
         requests, run = played.requests, played.run
         counted = slice(None) if requests.weight is None else np.flatnonzero(requests.weight > 0.0)
         weight = np.ones(requests.size) if requests.weight is None else requests.weight[counted]
-        steps = (requests.output_tokens - 1.0 if played.decodes is None else played.decodes)[counted]
-        # what is never answered is beyond every limit
-        ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
-        e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
-        several = steps > 0.0
-        tpot = np.full(ttft.size, math.nan)
-        with np.errstate(invalid="ignore"):
-            decoded = (e2e - ttft)[several] / steps[several]
-        tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
+        ttft, tpot, e2e, several = self._latencies(played, counted)
         with np.errstate(invalid="ignore"):
             waited = run.admitted_s[counted] - run.sent_s[counted]
         running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
@@ -362,6 +389,22 @@ class ReplayPool(PoolModel):
             warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
         )
+
+    def _latencies(
+        self, played: Played, counted: Any = slice(None)
+    ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+        """TTFT, TPOT (NaN of one token) and E2E of the requests that count [s], and which have more than one token."""
+        run, sent = played.run, played.requests.output_tokens - 1.0
+        steps = (sent if played.decodes is None else played.decodes)[counted]
+        # what is never answered is beyond every limit
+        ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
+        e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
+        several = steps > 0.0
+        tpot = np.full(ttft.size, math.nan)
+        with np.errstate(invalid="ignore"):
+            decoded = (e2e - ttft)[several] / steps[several]
+        tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
+        return ttft, tpot, e2e, several
 
     def _capacity_of(self, played: Played) -> float:
         """Largest stable rate of a replica that gets such requests [1/s]."""
@@ -392,6 +435,13 @@ class ReplayPool(PoolModel):
         if waited < 1e-3:
             return ()
         return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
+
+
+def slowed(engine: Replicas, slow: float) -> Replicas:
+    """Replicas whose iterations take `slow` times as long [1]."""
+    it = engine.iteration
+    times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
+    return replace(engine, iteration=times, request_s=slow * engine.request_s)
 
 
 def _spread(values: Floats, count: int) -> NDArray[np.int64]:
@@ -431,7 +481,7 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:
     """Of other draws over this one - 1, by latency and level."""
     bands = {}
-    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+    for metric in METRICS:
         told = []
         for k, value in enumerate(getattr(found, metric)):
             ratios = [getattr(other, metric)[k] / value - 1.0 for other in others] if 0.0 < value < math.inf else []

@@ -151,11 +151,14 @@ class Promises:
         Largest share of the maximum throughput in use [1].
     min_replicas
         Least replicas of a pool.
+    confidence
+        Chance with which the latency promises are kept, as far as the errors of iteration times are known [1].
     """
 
     latency: tuple[Promise, ...]
     utilization_cap: float = 0.85
     min_replicas: int = 1
+    confidence: float = 0.5
 
     @property
     def of_pools(self) -> tuple[Promise, ...]:
@@ -510,6 +513,37 @@ def _chance(inputs: PlanInputs, workload: Workload) -> float | Mapping[str, floa
     return category_shares(inputs.compress, workload.categories)
 
 
+FEWEST_BEYOND, ENOUGH_BEYOND = 10, 100
+"""Requests of a trace beyond a promised quantile, below which it does not bear the promise, and from which on it does well."""
+
+
+def _few_requests(inputs: PlanInputs, workload: Workload) -> Iterator[Remark]:
+    """That a trace has few requests for its promises.
+
+    Raises
+    ------
+    InputError
+        It has too few.
+    """
+    if workload.recorded is None or inputs.law:
+        return
+    number = workload.recorded.requests
+    promise = max(inputs.promises, key=lambda p: p.quantile)
+    beyond = number * (1.0 - promise.quantile) * (1.0 + 1e-9)
+    if beyond < FEWEST_BEYOND:
+        bears = math.floor(100.0 * (1.0 - FEWEST_BEYOND / number)) if number else 0
+        best = f"its requests bear P{bears} at most" if bears >= 50 else "its requests bear no quantile"
+        raise InputError(
+            f"{workload.name}: {number:,} request{'s' if number != 1 else ''} are too few for {promise.label}: it takes "
+            f"{math.ceil(FEWEST_BEYOND / (1.0 - promise.quantile) - 1e-6):,}; {best}",
+            "Give a longer trace, promise a lower quantile (--quantile 0.9), or take its lengths as a law with arrivals at random: "
+            "--law.",
+        )
+    if beyond < ENOUGH_BEYOND:
+        wanted = math.ceil(ENOUGH_BEYOND / (1.0 - promise.quantile) - 1e-6)
+        yield Remark("few_requests", {"requests": number, "promise": promise.label, "wanted": wanted})
+
+
 def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
     """What clients do beyond what the workload shows; its requests are drawn where it has none one by one."""
     surge = None if inputs.surge is None else Surge.parse(inputs.surge)
@@ -561,7 +595,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
+        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.confidence),
         engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,
@@ -623,11 +657,11 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
         rate,
         {inputs.rate, inputs.throughput, inputs.users, inputs.concurrency} <= {None} and rate_per_s is None,
         inputs.cached_share,
-        inputs.burst != "poisson",
+        inputs.burst != "poisson" and not inputs.law,
         inputs.growth,
         _chance(inputs, workload),
         "total" if inputs.compress else inputs.route_on,
-        (*told, *changes, *assumed),
+        (*told, *changes, *assumed, *_few_requests(inputs, workload)),
         inputs.max_output,
         inputs.prefix_cache == "on",
         shared_prefix=prefix,

@@ -218,9 +218,9 @@ def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
 def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     """The question a plan file answers, with the pools that stand."""
     version = data.get("schema_version")
-    if version != Plan.schema_version:
+    if version not in (1, Plan.schema_version):
         raise InputError(
-            f"{source}: schema_version {version!r}; this version of fleetopt reads {Plan.schema_version}",
+            f"{source}: schema_version {version!r}; this version of fleetopt reads 1 and {Plan.schema_version}",
             "Plan again with this version.",
         )
     problems: list[str] = []
@@ -243,7 +243,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     return Question(dict(options), {}, {}, tuple(p for p in pools if p is not None), source, folder, carried)
 
 
-_FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged"}
+_FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged", "confidence": 0.5}
 """Choices of the first version that are others by now."""
 
 _WORDS = {"str": "text", "float": "a number", "int": "a whole number"}

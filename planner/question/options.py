@@ -205,12 +205,15 @@ class PlanInputs:
         check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=())
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
         "Promises as a plan file writes them, in place of all others.", "", flags=(), filed=True)
+    confidence: float = _option(0.8, of.FRACTION, PROMISES,
+        "Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours considered; "
+        "50% buys the median.", "80%", check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True)
     gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
         "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
     model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
         "Model name, or a Hugging Face config.json.", flags=("--model", "-m"))
     like: str | None = _option(None, of.TEXT, HARDWARE,
-        "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused")
+        "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused", flags=())
     weights: str | None = _option(None, of.TEXT, HARDWARE,
         "Dtype the weights are served in: of a quantized checkpoint of the model.", "the model's",
         choices=("bf16", "fp8", "fp4", "int4"))
@@ -326,6 +329,9 @@ class PlanInputs:
     in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
         "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
         "no limit", check=_AT_LEAST_1, flags=())
+    law: bool = _option(False, of.SWITCH, WORKLOAD,
+        "Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its promises.",
+        "")
     growth: str = _option("users", of.TEXT, WORKLOAD,
         "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
         choices=GROWTH, flags=())
@@ -498,7 +504,7 @@ RENAMED: Mapping[str, str] = {
     "--" + name.replace("_", "-"): f"--set {name}="
     for name, o in OPTIONS.items()
     if not (o.spellings or o.filed or name == "ttft")
-} | {"--buffer": "--headroom", "--no-options": "--quiet"}
+} | {"--buffer": "--headroom", "--no-options": "--options-seconds 0"}
 """What has no flag, or another one -> the words that say it."""
 
 FLAGS = {flag: option for option in OPTIONS.values() for flag in option.spellings}

@@ -320,7 +320,7 @@ def _switch(value: Any, name: str) -> bool:
     return found
 
 
-SWITCH = Kind("true or false", _switch, "bool", bool, example="true")
+SWITCH = Kind("true or false", _switch, "bool", bare="true", example="true")
 COMPRESS = Kind(
     "true, false, or a file of `compress measure`", read_measured, "bool | str | Mapping[str, Any]", bare="true"
 )

@@ -99,7 +99,7 @@ def with_scheduler(
         scheduler={"name": name, "cost_usd_per_hour": after, "own_cost_usd_per_hour": before, "pools": rows},
         explanation=tuple(map(str, told)),
         oracle=None,
-        chance=None,
+        sureness=None,
         assumptions=(*plan.assumptions, str(assumed)),
         remarks={**plan.remarks, "assumptions": (*plan.remarks.get("assumptions", ()), assumed)},
     )

@@ -22,6 +22,7 @@ SCV_WINDOW_S = 60.0
 
 _MIN_WINDOWS = 8  # fewer windows say little about a variance
 _PEAK_WINDOW_S = 60.0
+"""Busiest minute over the mean one [s]."""
 _DAY_S = 86_400.0
 UNSEEN_S = 0.01 * _DAY_S
 """What a trace may lack of a day or a week at its ends and still hold it [s]: its first request comes after midnight."""

@@ -13,10 +13,9 @@ from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
-from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ReadOptions, TraceBuilder
+from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
 from planner.workload.intervals import Intervals
 from planner.workload.remote import expand
-from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
@@ -26,7 +25,12 @@ from planner.workload.trace import Trace
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from planner.workload.formats.base import Format
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[Any]
 
 
 def read_workload(
@@ -339,12 +343,7 @@ def workload_from_traces(
 
 
 def _stamps(
-    traces: Sequence[TraceBuilder],
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[Any]],
-    relative: bool,
-    most: int | None,
+    traces: Sequence[TraceBuilder], inputs: Floats, outputs: Floats, category: Ints, relative: bool, most: int | None
 ) -> tuple[Arrivals, Trace | None, Intervals | None]:
     """What the times say: the arrival process, the requests one by one, and where those are stretches all of them by the minute."""
     if relative:
@@ -362,7 +361,7 @@ def _stamps(
     return arrivals, whole.within(parts), counted.coarser(60.0)
 
 
-def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[Any]]:
+def _category(trace: TraceBuilder, names: Sequence[str]) -> Ints:
     """Of each request the place of its category among the names, as small whole numbers as hold them."""
     if not names or len(trace.category) != len(trace.inputs):
         return np.zeros(len(trace.inputs), dtype=np.uint8)
@@ -372,9 +371,7 @@ def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int
 
 
 def _merge_equal(
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+    inputs: Floats, outputs: Floats, category: Ints
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
     wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
@@ -416,12 +413,7 @@ def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
-def _recorded(
-    times: np.ndarray[tuple[int], np.dtype[np.float64]],
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> Trace:
+def _recorded(times: Floats, inputs: Floats, outputs: Floats, category: Ints) -> Trace:
     """The requests in order of arrival."""
     order = np.argsort(times, kind="stable")
     columns = inputs[order].astype(float), outputs[order].astype(float), category[order].astype(np.int64)
@@ -433,10 +425,7 @@ SINCE_SESSION = "times count from the start of each session: rate not known, ses
 
 
 def _sessions(
-    traces: Sequence[TraceBuilder],
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+    traces: Sequence[TraceBuilder], inputs: Floats, outputs: Floats, category: Ints
 ) -> tuple[Sessions | None, list[str], bool]:
     """The calls session by session, ``None`` where a file names none; what was assumed; whether times are those of each session."""
     found, notes, start = [], list[str](), 0
@@ -461,9 +450,7 @@ _YEAR_S = 365.25 * 86_400.0
 _LONGEST_S = 5.0 * _YEAR_S  # nobody has kept requests for longer
 
 
-def _arrivals(
-    traces: Sequence[TraceBuilder],
-) -> tuple[Arrivals, np.ndarray[tuple[int], np.dtype[np.float64]] | None]:
+def _arrivals(traces: Sequence[TraceBuilder]) -> tuple[Arrivals, Floats | None]:
     """The process, and the times of all requests [s]; ``None`` where some requests have none.
 
     Coarse clocks are spread; times are on one clock where all are absolute, else each file's from its own start.

@@ -129,19 +129,22 @@ class Population:
         One of :data:`LAWS`.
     spread
         Standard deviation over mean of a lognormal think time [1].
+    asked_per_s
+        Rate that stands for so many users: at twice the rate there are twice as many [1/s].
     """
 
     users: int
     think_s: float = 0.0
     law: str = "exponential"
     spread: float = 1.0
+    asked_per_s: float = 0.0
 
     @classmethod
     def parse(cls, users: int, text: str) -> Population:
         """From a think time as people write it.
 
         >>> Population.parse(500, "60s"), Population.parse(8, "1min lognormal 1.5").spread
-        (Population(users=500, think_s=60.0, law='exponential', spread=1.0), 1.5)
+        (Population(users=500, think_s=60.0, law='exponential', spread=1.0, asked_per_s=0.0), 1.5)
 
         Raises
         ------

@@ -312,21 +312,20 @@ def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
 @pytest.mark.parametrize("method", ["occupancy", "mixed", "mgc"])
 @pytest.mark.parametrize("rate", [5, 50, 150])
 def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: float) -> None:
-    """Golden: the plan sized anew at 1.1 x the rate, and with 10 ms more; read between trials, so one replica apart."""
+    """Golden: the plan sized anew at 1.1 x the rate; one replica apart, as other draws of its traffic are not followed."""
     options = {"method": method, "pools": 1, "tp": 1, "token_budget": 2048}
     plan = fo.plan("azure", rate=rate, slo=0.5, **options)
     (line,) = [text for text in plan.explanation if "more traffic" in text]
-    found = re.search(r"about ([\d,]+) replicas? for 10% more traffic, ([\d,]+) if TTFT may", line)
+    found = re.search(r"([\d,]+) replicas? for 10% more traffic", line)
     assert found is not None, line
-    traffic, slack = (int(text.replace(",", "")) for text in found.groups())
+    traffic = int(found.group(1).replace(",", ""))
     assert abs(traffic - fo.plan("azure", rate=1.1 * rate, slo=0.5, **options).pools[0].replicas) <= 1
-    assert abs(slack - fo.plan("azure", rate=rate, slo=0.51, **options).pools[0].replicas) <= 1
-    assert slack <= plan.pools[0].replicas <= traffic
+    assert plan.pools[0].replicas <= traffic
 
 
 def test_the_upper_band_is_none_exactly_where_no_number_would_do() -> None:
-    plan = fo.plan("azure", slo=0.25, rate=50.0, pools=1, tp=1, token_budget=2048)
-    said = {w.split(":")[0] for w in plan.warnings if "at any number of replicas" in w}
+    plan = fo.plan("azure", slo=0.3, rate=50.0, pools=1, tp=1, token_budget=2048, confidence=0.5)
+    said = {w.split(":")[0] for w in plan.warnings if "no number of replicas keeps" in w}
     assert said == {p.name for p in plan.pools if p.replicas_high is None} != set()
     assert [p["replicas_high"] for p in plan.to_dict()["pools"]] == [None]
 

@@ -81,7 +81,7 @@ MERGES = "z: &z {rate: 1}\n" + "".join(
 PLAN = ["plan", "--config", "config.yaml"]
 SCALE = ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"]
 FROM = ["calibrate", "--from", "points.csv", "-o", "made.yaml"]
-SESSION_POOL = ["--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--no-options"]
+SESSION_POOL = ["--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--options-seconds", "0"]
 SHOW = ["workload", "show", "mine.csv"]
 RESULT = [
     "calibrate",
@@ -115,7 +115,19 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     ),
     "replicas kept for ever": (["cost", "plan.yaml", "--hours", "hours.csv", "--dwell", "1.7976931348623157e308"], {}),
     "sessions on replicas beyond number": (
-        ["plan", "--cdf", "hashes.jsonl", "--method", "occupancy", "--slo", "20", "--no-options", "--rate", "1e20"],
+        [
+            "plan",
+            "--cdf",
+            "hashes.jsonl",
+            "--method",
+            "occupancy",
+            "--slo",
+            "20",
+            "--options-seconds",
+            "0",
+            "--rate",
+            "1e20",
+        ],
         {},
     ),
     "an overhead beyond number": (
@@ -251,7 +263,19 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"trace.csv": TRACE.replace("1715300000.700", "1e-9").encode()},
     ),
     "more copies of a trace than can be laid": (
-        ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20", "--rate", "1e9", "--no-options"],
+        [
+            "plan",
+            "--cdf",
+            "trace.csv",
+            "--method",
+            "occupancy",
+            "--slo",
+            "20",
+            "--rate",
+            "1e9",
+            "--options-seconds",
+            "0",
+        ],
         {},
     ),
     "iterations of weeks": (
@@ -436,7 +460,19 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"tokenizer.json": (r'"unk_token": ?"[^"]*"', '"unk_token": "[GONE]"')},
     ),
     "a profile's range of a thousand items": (
-        ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", "--method", "mgc", "--slo", "20", "--no-options"],
+        [
+            "plan",
+            "--cdf",
+            "mine.csv",
+            "--profile",
+            "profile.yaml",
+            "--method",
+            "mgc",
+            "--slo",
+            "20",
+            "--options-seconds",
+            "0",
+        ],
         {"profile.yaml": (r"context_tokens:.*(?:\n\s+- .*)*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
     ),
 }

@@ -10,11 +10,11 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.caches import cache_lines, sessions_of
-from planner.fleet.chance import Chance, chance_of
-from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide
+from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.found import Found
 from planner.fleet.grid import engine_choices, least_by_hardware
+from planner.fleet.margin import Margin
 from planner.fleet.pool import (
     Pool,
     PoolSize,
@@ -36,14 +36,10 @@ from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.routing import find_routing
 from planner.units import format_percent
-from planner.workload import pools as m
 from planner.workload.pools import State
 
 MORE = 0.1
 """Share of traffic on top for which a plan says what it takes."""
-
-FEW_REPLICAS = 8
-"""Up to this many replicas a pool is asked itself whether it bears more traffic: its trials are too far apart."""
 
 MOST_ASKED = 24
 """Pools that the search for a gateway which knows outputs asks about: what it finds is told beside the plan."""
@@ -77,7 +73,6 @@ class Colocated(Fleet):
         levels = promises.levels(TAIL_LEVELS) if promises.of_fleet else promises.levels()
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
-        self._borne: dict[tuple[str, float], bool] = {}
 
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
@@ -93,19 +88,16 @@ class Colocated(Fleet):
             for p, n in zip(self.pools, self.counts if counts is None else counts, strict=True)
         ]
 
-    def with_one_fewer(self, k: int) -> list[Prediction]:
-        """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
-        pool = self.pools[k]
-        return [evaluate_pool(pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1, self.levels, quick=True)]
-
-    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
-        """See :meth:`planner.fleet.fleet.Fleet.size`."""
+    def sizes_for(
+        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+    ) -> list[PoolSize] | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
         own = self.promises.only(self.promises.of_pools)
         sizes = []
-        for k, pool in enumerate(self.pools):
+        for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
             rate = fleet_rate_per_s * pool.law.share
-            least = max(self.promises.min_replicas, self._least(pool, rate))
-            size = smallest_pool(pool.model, rate, own, least, self.levels, None if near is None else near[k])
+            least, start = max(self.promises.min_replicas, self._least(pool, rate)), None if near is None else near[k]
+            size = smallest_pool(pool.model, rate, own, least, self.levels, start, quick, margin)
             if isinstance(size, Shortfall):
                 return size
             sizes.append(size)
@@ -113,11 +105,40 @@ class Colocated(Fleet):
         if not shared:
             return sizes
         scoped = [
-            ScopedPool(p.model, fleet_rate_per_s * p.law.share, p.law.share, s.replicas, p.option.price.cost_of_need)
-            for p, s in zip(self.pools, sizes, strict=True)
+            ScopedPool(
+                p.model.under(m.slow),
+                fleet_rate_per_s * p.law.share,
+                p.law.share,
+                s.replicas,
+                p.option.price.cost_of_need,
+            )
+            for p, s, m in zip(self.pools, sizes, margins, strict=True)
         ]
         together = cheapest_allocation(scoped, shared, self.levels)
-        return Shortfall(shared[0], math.inf) if together is None else together[1]
+        if together is None:
+            return Shortfall(shared[0], math.inf)
+        told = self.look(fleet_rate_per_s, [size.replicas for size in together[1]])
+        return [replace(size, prediction=found) for size, found in zip(together[1], told, strict=True)]
+
+    def slowed(self, deviations: float, draw: int | None = None) -> Colocated:
+        """See :meth:`planner.fleet.fleet.Fleet.slowed`."""
+        pools = []
+        for pool in self.pools:
+            slow = replace(Margin.of(0.5, pool.option.profile), deviations=deviations).slow
+            pools.append(replace(pool, model=pool.model.under(slow, draw)))
+        return Colocated(self.question, pools)
+
+    def keeps(self, fleet_rate_per_s: float) -> bool:
+        """See :meth:`planner.fleet.fleet.Fleet.keeps`."""
+        own = self.promises.of_pools
+        if own and not all(p.model.keeps(fleet_rate_per_s * p.law.share, p.size.replicas, own) for p in self.pools):
+            return False
+        if not self.shared_promises:
+            return True
+        found = self.look(fleet_rate_per_s)
+        return all(
+            tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
+        )
 
     def _least(self, pool: Pool, rate: float) -> int:
         """Replicas that the hardware takes whatever the method says."""
@@ -136,154 +157,14 @@ class Colocated(Fleet):
                 margin = prediction.margin(p.metric, p.quantile)
                 kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
                 lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
-        if self._grows_alike:
-            more = self.marginal_replicas(pool, traffic=1.0 + MORE)
-            noun = "replica" if more == 1 else "replicas"
-            line = f"{pool.name}: with these engine settings about {more:,} {noun} for 10% more traffic"
-            if self.promises.limits("ttft_s"):
-                line += f", {self.marginal_replicas(pool, ttft_slack_s=0.01):,} if TTFT may take 10 ms longer"
-            lines.append(line + ".")
+        if not self.promises.of_fleet:
+            rate, near = (1.0 + MORE) * pool.arrival_rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
+            more = self.size_of(k, rate, self.promises, near, quick=True)
+            if not isinstance(more, Shortfall):
+                n = max(more.replicas, pool.size.replicas)
+                noun = "replica" if n == 1 else "replicas"
+                lines.append(f"{pool.name}: with these engine settings {n:,} {noun} for 10% more traffic.")
         return lines
-
-    @property
-    def _grows_alike(self) -> bool:
-        """Whether n replicas at f times the rate do no worse than n/f at the rate itself.
-
-        A gateway that compares replicas does better with more of them; caches of sessions that wander are found less often.
-        """
-        wander = self.question.traffic.sessions is not None and self.question.routing.affinity != "session"
-        return not wander and not self.promises.of_fleet
-
-    def marginal_replicas(self, pool: Pool, traffic: float = 1.0, ttft_slack_s: float = 0.0) -> int:
-        """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
-
-        Read from the trials of its sizing: k replicas at f times the rate are k/f at the rate itself. Interpolated between
-        the trials, so to about one replica, where a small pool is asked itself whether it bears the traffic; below the fewest
-        tried, the need grows as the traffic does. Engine settings stay.
-        """
-        limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in self.promises.latency]
-        low = max(self.promises.min_replicas, self._least(pool, pool.arrival_rate_per_s * traffic))
-        if traffic > 1.0:
-            if low <= pool.size.replicas and self._bears(pool, traffic):
-                return pool.size.replicas
-            return max(low, pool.size.replicas, math.ceil(pool.size.needed * traffic - 1e-9))
-        high = max(pool.size.replicas, low)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._within(pool, pool.size, middle, limits) else (middle + 1, high)
-        return high
-
-    def _bears(self, pool: Pool, traffic: float) -> bool:
-        """Whether a small pool keeps its promises at `traffic` times its rate; ``False`` of a large one, whose trials say it."""
-        n, at = pool.size.replicas, pool.arrival_rate_per_s * traffic
-        # the utilization cap says no without a replay
-        if n > FEW_REPLICAS or at > self.promises.utilization_cap * n * pool.capacity_per_s * (1.0 + 1e-9):
-            return False
-        key = (pool.name, traffic)
-        if key not in self._borne:
-            self._borne[key] = pool.model.keeps(at, n, self.promises.latency)
-        return self._borne[key]
-
-    def band(self, k: int) -> tuple[int, int | None]:
-        """See :meth:`planner.fleet.fleet.Fleet.band`.
-
-        The band is the profile's and twice the standard error of the mean work per request (the sampling error of the
-        workload), added as independent errors. Scaling all times by s at rate lambda is the same as the unscaled pool at
-        rate s lambda with limits divided by s.
-        """
-        pool = self.pools[k]
-        band = math.hypot(pool.option.profile.band, 2.0 * self._sampling_error(pool))
-        least, n, slow = self.promises.min_replicas, pool.size.replicas, 1.0 + band
-        if self.promises.of_fleet:
-            # what one pool needs depends on the others: the load alone scales with the iteration time
-            return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * slow)
-        low = self._fewest(pool, pool.size, max(1.0 - band, 0.05), least, n)
-        size = pool.size
-        top = math.ceil(size.trials[-1][0] * slow) if size.trials else n
-        if self._keeps(pool, size, top, slow):
-            return low, max(self._fewest(pool, size, slow, n, top), n)
-        tighter, rate = self.promises.tightened(slow), pool.arrival_rate_per_s * slow
-        high = smallest_pool(pool.model, rate, tighter, max(least, n), self.levels, n * slow * slow, quick=True)
-        return low, None if isinstance(high, Shortfall) else max(high.replicas, n)
-
-    def _keeps(self, pool: Pool, size: PoolSize, n: int, scale: float) -> bool:
-        """Whether n replicas would do if every time were `scale` times as long, judged from the trials of `size`."""
-        return self._within(pool, size, n / scale, [p.limit_s / scale for p in self.promises.latency])
-
-    def _within(self, pool: Pool, size: PoolSize, replicas: float, limits_s: Sequence[float]) -> bool:
-        """Whether a fractional number of replicas keeps the utilization cap and these limits, judged from the trials."""
-        load = pool.arrival_rate_per_s / (replicas * pool.capacity_per_s)
-        values = size.held_at(replicas)
-        if load > self.promises.utilization_cap * (1.0 + 1e-12) or values is None:
-            return False
-        return all(v <= limit for v, limit in zip(values, limits_s, strict=True))
-
-    def _fewest(self, pool: Pool, size: PoolSize, scale: float, low: int, high: int) -> int:
-        """Smallest number in low..high that :meth:`_keeps` accepts; `high` when none below does."""
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._keeps(pool, size, middle, scale) else (middle + 1, high)
-        return high
-
-    def _sampling_error(self, pool: Pool) -> float:
-        """Relative standard error of the pool's work per request, from the number of requests behind the workload.
-
-        Delta method: the coefficient of variation of prefill work over the root of the pool's share of the requests.
-        """
-        requests = self.question.traffic.workload.provenance.requests
-        mean = pool.law.mean(m.NEW_INPUT)
-        if not requests or mean <= 0.0:
-            return 0.0
-        scv = max(pool.law.mean(m.NEW_INPUT2) / (mean * mean) - 1.0, 0.0)
-        return math.sqrt(scv / max(requests * pool.law.share, 1.0))
-
-    def chance(self) -> Chance | None:
-        """See :meth:`planner.fleet.fleet.Fleet.chance`: errors are common to all pools, the least sure one decides."""
-        # where a pool's prediction is not reliable its errors are not known either
-        if self.promises.of_fleet or not all(pool.size.prediction.reliable for pool in self.pools):
-            return None
-        found = [
-            chance_of(pool, self.promises.of_pools, self._sampling_error(pool), self.levels) for pool in self.pools
-        ]
-        return min((c for c in found if c is not None), key=lambda c: c.share, default=None)
-
-    def headroom(self, at_most: float = math.inf) -> float:
-        """See :meth:`planner.fleet.fleet.Fleet.headroom`: from the trials of the sizing where they say it, pool by pool."""
-        if not self._grows_alike:
-            return super().headroom(at_most)
-        known = [self._known_headroom(pool) for pool in self.pools]
-        least = min((f for f in known if f is not None), default=at_most)
-        unknown = []
-        for pool, f in zip(self.pools, known, strict=True):
-            # whether a small one bears a tenth more was asked already
-            bears = self._bears(pool, 1.0 + MORE) if f is None else True
-            if f is None and not (bears and least <= 1.0 + MORE):
-                unknown.append(pool)
-            if not bears and pool.size.replicas <= FEW_REPLICAS:
-                least = min(least, math.sqrt(1.0 + MORE))
-        return Fleet.headroom(Colocated(self.question, unknown), least) if unknown else least
-
-    def _known_headroom(self, pool: Pool) -> float | None:
-        """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried.
-
-        Of a standing fleet none was.
-        """
-        n = pool.size.replicas
-        cap = self.promises.utilization_cap * n * pool.capacity_per_s / pool.arrival_rate_per_s
-        if cap <= 1.02:
-            return max(cap, 1.0)
-        if not pool.size.trials or pool.size.trials[0][0] >= n:
-            return None
-        # replicas of a small pool are steps too wide to read between
-        least = 1.0 + MORE if cap >= 1.0 + MORE and self._bears(pool, 1.0 + MORE) else 1.0
-        low, high = 1.0, min(cap, n / pool.size.trials[0][0])
-        limits = [p.limit_s for p in self.promises.latency]
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            values = pool.size.held_at(n / middle)
-            keeps = values is not None and all(v <= limit for v, limit in zip(values, limits, strict=True))
-            low, high = (middle, high) if keeps else (low, middle)
-        return max(low, least)
 
     # --- what is said of it ---------------------------------------------------------------------------------------
 
@@ -314,11 +195,12 @@ class Colocated(Fleet):
         if self.promises.of_fleet or arrivals is None or not arrivals.dispersion:
             return None
         total = 0
-        for pool in self.pools:
+        for k, pool in enumerate(self.pools):
             calm = pool.model.without_bursts()
             if calm is None:
                 return None
-            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels, quick=True)
+            rate, margin = pool.arrival_rate_per_s, self.margins(self.promises.confidence)[k]
+            size = smallest_pool(calm, rate, self.promises, levels=self.levels, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
             total += size.replicas
@@ -351,7 +233,8 @@ class Colocated(Fleet):
             if replica is None:
                 return None
             rate, start = pool.arrival_rate_per_s, pool.size.replicas
-            size = smallest_pool(replica[1], rate, self.promises, levels=self.levels, start=start, quick=True)
+            margin = self.margins(self.promises.confidence)[k]
+            size = smallest_pool(replica[1], rate, self.promises, 1, self.levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
             total += size.replicas
@@ -409,13 +292,9 @@ class _ColocatedShape(Shape):
             name_shortfalls(problem)
         if not found.pools:
             raise infeasible(problem, found)
-        names, bare = pool_names(len(found.pools)), question.search.bare
-        decided = [problem.decided(p, bare) for p in found.pools]
-        fleet = Colocated(question, [replace(p, name=n) for p, n in zip(decided, names, strict=True)])
+        fleet = decided(problem, found.pools)
         one = found.one_pool
-        baseline = None
-        if len(found.pools) > 1 and one is not None:
-            baseline = Colocated(question, [problem.decided(one, bare)])
+        baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
         return Solved(
             fleet,
             _report(problem, found, fleet),
@@ -453,6 +332,24 @@ class _ColocatedShape(Shape):
             size = PoolSize(serving(saved), Prediction.unknown(), Remark("stands"))
             built.append(Pool(law, option, *replica, rate, size, saved.replicas, saved.name))
         return Colocated(question, built)
+
+
+def decided(problem: FleetProblem, pools: Sequence[Pool]) -> Colocated:
+    """The fleet of pools that a search has chosen: with the best settings of their engines, sized by all their requests.
+
+    Raises
+    ------
+    InfeasibleError
+        All requests show what their sample does not, that no number of replicas keeps the promises.
+    """
+    named = zip(pools, pool_names(len(pools)), strict=True)
+    fleet = Colocated(problem.question, [replace(problem.alike(pool), name=name) for pool, name in named])
+    sizes = fleet.size(problem.rate, fleet.counts)
+    if isinstance(sizes, Shortfall):
+        raise unkept(sizes, "", "even idle, the best fleet needs", [])
+    for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
+        fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
+    return fleet
 
 
 def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:
@@ -505,10 +402,7 @@ def _with_oracle(
     if expected < cost * (1.0 - WORTH_IT):
         best = solve_splits(problem, cost * (1.0 - WORTH_IT), MOST_ASKED)
         if len(best.pools) > 1 and best.outcome.path is not None:
-            path, names = best.outcome.path, pool_names(len(best.pools))
-            fleet = Colocated(
-                knowing, [replace(problem.decided(p), name=n) for p, n in zip(best.pools, names, strict=True)]
-            )
+            path, fleet = best.outcome.path, decided(problem, best.pools)
         expected = max(expected, cost) if fleet is None else fleet.cost_usd_per_hour
     upper = [problem.states[j] for j in path[1:-1]]
     compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)

@@ -11,12 +11,19 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
-from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.base import (
+    MAX_PROBLEMS,
+    MAX_TOKENS,
+    Clock,
+    Format,
+    ImportReport,
+    ReadOptions,
+    TraceBuilder,
+)
 from planner.workload.formats.metadata import Metadata, as_number
 from planner.workload.formats.rows import read_csv
 from planner.workload.formats.totals import Split, check_cdf, lower_edges, split_totals
 from planner.workload.intervals import Intervals
-from planner.workload.report import ImportReport
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
 from planner.workload.trace import Stretches

@@ -18,9 +18,8 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import MOST, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
-from planner.workload.formats.base import JSON, Format, ReadOptions
+from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
 from planner.workload.intervals import Intervals
-from planner.workload.report import ImportReport
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
