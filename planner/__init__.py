@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         autoscale,
         batching,
         calibrate,
+        capacity,
         check,
         compare_policies,
         cost,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
@@ -62,8 +64,8 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "accept", "acceptance_job", "autoscale", "batching", "calibrate", "check", "compare_policies", "cost", "deploy", "evaluate",
-    "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
+    "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity", "check", "compare_policies", "cost", "deploy",
+    "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
     "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
@@ -72,6 +74,7 @@ _HOME = {
     "Acceptance": "deploy.acceptance",
     "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
+    "Capacity": "studies.capacity",
     "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
@@ -82,11 +85,13 @@ _HOME = {
 }
 
 __all__ = [
-    "Acceptance", "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison",
-    "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
+    "Acceptance", "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity", "CheckFailedError",
+    "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan",
+    "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
-    "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batching", "calibrate", "check",
-    "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan",
+    "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity",
+    "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
+    "overview", "plan",
     "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on

@@ -6,6 +6,7 @@ The options in the signatures of :func:`plan` and :func:`schedule` are written f
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from planner.arguments import told_types
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.fleet.shapes import standing_fleet
 from planner.kept import keeping
 from planner.plans import Plan
 from planner.promise import Slo
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
@@ -468,7 +471,7 @@ def _scheduled(
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
     from planner.advice.scheduler import pooled_replicas
-    from planner.fleet.shapes import find_shape, standing_fleet
+    from planner.fleet.shapes import find_shape
     from planner.question.compiled import compile_question
     from planner.question.files import question_of
     from planner.simulate.scheduled import with_scheduler
@@ -545,18 +548,12 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
-    from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.studies.evaluation import evaluation_of
 
     saved = _standing(fleet)
     question = saved.inputs()
-    bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
-    if bought:
-        raise InputError(
-            f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
-            "Plan again with it: fleetopt what-if, or plan --config.",
-        )
+    _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
     if arrival_rate_per_s is None:
@@ -627,7 +624,6 @@ def simulate(
     -------
     Verification
     """
-    from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.simulate.plan import Load, verify_fleet
     from planner.simulate.verify import MAX_REQUESTS
@@ -760,16 +756,16 @@ def what_if(
     jobs: int = 1,
     resume: str | Path | None = None,
     stream: str | Path | None = None,
-    research: bool = False,
+    keep: bool = False,
     plans: bool = True,
     **values: Any,
 ) -> Sweep:
-    """A plan for every combination of changed options.
+    """A plan for every combination of changed options: each is searched as :func:`plan` would with them.
 
     Parameters
     ----------
     base
-        A plan, a plan or configuration file, or a question.
+        A plan, a plan or configuration file, or a question. Savings are against what it costs.
     zipped
         One point per position instead of all combinations.
     scenarios
@@ -781,14 +777,14 @@ def what_if(
     executor
         Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
     jobs
-        Processes of this machine that plan the points, > 0, where no executor is given.
+        Threads that plan the points, > 0, where no executor is given.
     resume
         File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
         they are done, so that an interrupted sweep goes on. Rows without a plan do where none is asked for.
     stream
         CSV or Parquet file that gets every row as its point is done, in the order they are.
-    research
-        Of a plan: search for every point anew, instead of keeping what the plan has but for what is changed.
+    keep
+        Of a plan: keep its pools, engines and boundaries but for what is changed; every row says what is pinned.
     plans
         Whether every point has its plan. Without them there are rows alone (``to_rows()``), in about half the time.
     **values
@@ -832,18 +828,16 @@ def what_if(
         return load_workload(name) if saved is None else saved.traffic(name)
 
     in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
-    standing = () if saved is None or research else saved.pools
+    standing = () if saved is None else saved.pools
+    if keep and not standing:
+        raise InputError("keep: the base has no pools", "Give a plan: fleetopt plan ... -o plan.yaml")
     if jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     with ExitStack() as opened:
-        # processes are all started at once: no more than there are points
         if executor is None and min(jobs, len(changes)) > 1:
-            from concurrent.futures import ProcessPoolExecutor
+            from concurrent.futures import ThreadPoolExecutor
 
-            from planner.cores import end_with_parent
-
-            workers = ProcessPoolExecutor(min(jobs, len(changes)), initializer=end_with_parent)
-            executor = opened.enter_context(workers)
+            executor = opened.enter_context(ThreadPoolExecutor(min(jobs, len(changes))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
         return sweep(
             question,
@@ -854,9 +848,88 @@ def what_if(
             executor,
             in_memory,
             standing,
+            keep,
             journal,
             None if stream is None else Path(stream),
             plans,
+        )
+
+
+@told_types
+@keeping()
+def capacity(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    have: Mapping[str, int] | Sequence[str] | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    executor: Executor | None = None,
+    **options: Any,
+) -> Capacity:
+    """The largest rate with all promises: of a fleet that stands, or of the best of the GPUs there are; the inverse of a plan.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
+        question of what `have` bears.
+    have
+        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+    workload, scenario
+        As for :func:`schedule`.
+    executor
+        Looks at the ranges of lengths elsewhere: any :class:`concurrent.futures.Executor`.
+    **options
+        Options of :func:`plan`; of a fleet that stands those that change nothing of it.
+
+    Returns
+    -------
+    Capacity
+
+    Raises
+    ------
+    InfeasibleError
+        The promises are kept at no rate.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
+    >>> fo.capacity(p).rate_per_s >= 100
+    True
+    """
+    from planner.catalog.load import gpu
+    from planner.question.compiled import compile_question
+    from planner.studies.capacity import capacity_of
+
+    workload = _taken(workload)
+    data = _given({"workload": workload}) | {k: v for k, v in options.items() if v is not None}
+    hourly = _Hourly(fleet, workload, scenario, data, None, None, stated=have is None)
+    if have is not None:
+        from planner.studies.stock import capacity_of_stock
+
+        counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
+        there = {gpu(name).name: count for name, count in counts.items() if count}
+        if not there:
+            raise InputError("have: no GPU at all", "Write it as h100=24.")
+        return capacity_of_stock(hourly.question, hourly.loaded, there, executor)
+    if not hourly.standing:
+        raise InputError(
+            "capacity: of what fleet?",
+            "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
+        )
+    _refuse_bought([k for k, v in options.items() if v is not None])
+    question = compile_question(hourly.question, hourly.loaded, hourly.peak)
+    return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
+
+
+def _refuse_bought(changes: Collection[str]) -> None:
+    """Options of a fleet that stands: those that would make it another one are refused."""
+    bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
+    if bought:
+        raise InputError(
+            f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
+            "Plan again with it: fleetopt what-if, or plan --config.",
         )
 
 
@@ -883,7 +956,6 @@ def overview(
     """
     from planner.advice.choices import choices_after, cost_with
     from planner.advice.within import within
-    from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question, rate_of_hours
     from planner.question.files import engines_of, load_question, question_of
     from planner.question.record import recorded_plan
@@ -1288,7 +1360,7 @@ def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0
 class _Hourly:
     """Whose traffic by the hour, on which pools: what :func:`schedule` and :func:`growth` ask about.
 
-    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for.
+    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for, where one need be `stated`.
     """
 
     def __init__(
@@ -1299,6 +1371,7 @@ class _Hourly:
         data: dict[str, Any],
         hours: str | Path | None,
         elasticity: Elasticity | None,
+        stated: bool = True,
     ) -> None:
         from planner.question.compiled import stated_rate
         from planner.question.files import load_question, question_of
@@ -1320,7 +1393,7 @@ class _Hourly:
         else:
             self.loaded = load_workload(self.question.cdf) if fleet is None else saved.traffic(self.question.cdf)
         if elasticity is None:
-            self.peak = rate_of(self.question, self.loaded)
+            self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
         self.rates = hourly_rates(hours, self.loaded, folder)
         if self.rates.mean_rate_per_s is not None and self.question.rate is None:
@@ -1577,7 +1650,6 @@ def autoscale(
     from planner.catalog.load import repository
     from planner.deploy.serving import object_name
     from planner.deploy.startup import Startup, estimated_startup
-    from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.units import parse_duration
     from planner.workload.hours import HourlyRates, hourly_rates
@@ -1693,7 +1765,6 @@ def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", select
     dict of str to str
         File -> text.
     """
-    from planner.fleet.shapes import standing_fleet
     from planner.monitor.rules import rules_of
     from planner.question.compiled import compile_question
 

@@ -168,11 +168,11 @@ def test_papers_are_current() -> None:
 def test_every_accuracy_file_is_in_the_index() -> None:
     index = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     missing = [p.name for p in ROOT.glob("docs/accuracy/*.md") if f"accuracy/{p.name}" not in index]
-    assert not missing, "run python benchmarks/accuracy.py"
+    assert not missing, "run python benchmarks/accuracy_index.py"
 
 
 def test_accuracy_files_can_be_read() -> None:
-    assert _script("accuracy").index().startswith("# Accuracy")
+    assert _script("accuracy_index").index().startswith("# Accuracy")
 
 
 def test_formats_are_counted() -> None:

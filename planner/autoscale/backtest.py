@@ -60,14 +60,17 @@ def serving_of(paid: Ints, startup_s: float) -> Ints:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, late + 1).min(axis=1))
 
 
+def window_means(rates: Floats) -> Floats:
+    """Mean of every whole window of a path, shape (windows,)."""
+    size = round(WINDOW_S / STEP_S)
+    means: Floats = rates[: rates.size // size * size].reshape(-1, size).mean(axis=1)
+    return means
+
+
 def within(rates: Floats, serving: Ints, capacity: Capacity) -> Floats:
     """Chance of every whole window to keep the promise, by what came and what its replicas are sized for, shape (windows,)."""
-    size = round(WINDOW_S / STEP_S)
-    windows = rates.size // size
     room = np.array([capacity.rate_per_s(max(n, 1)) for n in range(int(serving.max()) + 1)])[serving]
-    came = rates[: windows * size].reshape(windows, size).mean(axis=1)
-    held = room[: windows * size].reshape(windows, size).mean(axis=1)
-    return capacity.windows.kept(came, held)
+    return capacity.windows.kept(window_means(rates), window_means(room))
 
 
 def run_policy(
@@ -135,10 +138,7 @@ def _seen(policy: Policy, rate: float, serving: int, running: Running | None, to
 
 def window_needs(rates: Floats, capacity: Capacity) -> Ints:
     """Replicas that every window needs, shape (windows,)."""
-    size = round(WINDOW_S / STEP_S)
-    windows = rates.size // size
-    means = rates[: windows * size].reshape(windows, size).mean(axis=1)
-    return np.array([capacity.needed(float(r)) for r in means])
+    return np.array([capacity.needed(float(r)) for r in window_means(rates)])
 
 
 def perfect_counts(rates: Floats, capacity: Capacity, startup_s: float) -> Ints:
@@ -156,11 +156,6 @@ def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
     held, ahead = np.repeat(np.asarray(by_hour, dtype=np.int64), round(3600.0 / STEP_S)), math.ceil(startup_s / STEP_S)
     padded = np.concatenate((held, held[:ahead]))
     return np.resize(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1), steps)
-
-
-def static_counts(rates: Floats, capacity: Capacity) -> Ints:
-    """The busiest window's need, always."""
-    return np.full(rates.size, int(window_needs(rates, capacity).max()))
 
 
 def outcome(name: str, rates: Floats, paid: Ints, capacity: Capacity, startup_s: float) -> Outcome:

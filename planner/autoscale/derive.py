@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from planner.autoscale.backtest import (
     outcome,
     perfect_counts,
     run_policy,
-    static_counts,
+    window_means,
 )
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.policy import Policy
@@ -30,6 +30,7 @@ from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.notebook import InNotebooks
+from planner.studies.schedule import needs_of
 from planner.units import format_count, format_percent
 
 if TYPE_CHECKING:
@@ -61,12 +62,6 @@ PATHS = 3
 """Paths of swings about the hours that a rule is derived from."""
 
 
-def clock_of(capacity: Capacity, mean_per_s: Floats) -> tuple[int, ...]:
-    """Replicas that the mean rate of each hour needs, swings left to the rule."""
-    hours = mean_per_s.reshape(-1, round(3600.0 / STEP_S)).mean(axis=1)
-    return tuple(capacity.needed(float(r)) for r in hours)
-
-
 @dataclass(frozen=True, slots=True)
 class PoolScaler:
     """One pool's scaler.
@@ -84,8 +79,8 @@ class PoolScaler:
     startup
         From starting a replica until it serves.
     outcomes
-        The rule, the busiest window's fleet, a scaler that knows the future, a fixed 70% of capacity, and the user's own rule
-        where there is one, over the path.
+        The rule, the plan's fleet at the busiest hour, a scaler that knows the future, a fixed 70% of capacity, and the user's own
+        rule where there is one, over the path.
     usd_per_replica_hour
         Cost of a replica [USD/hour].
     clock
@@ -137,6 +132,8 @@ class Autoscaling(InNotebooks):
         The pools.
     engine
         Whose metrics its objects ask for; ``None`` = the default engine's.
+    rates_per_s
+        Of the fleet: ``mean``, ``busiest_hour`` and ``busiest_five_minutes`` of the path [1/s].
     notes
         Worth knowing.
     """
@@ -146,6 +143,7 @@ class Autoscaling(InNotebooks):
     source: str
     pools: tuple[PoolScaler, ...]
     engine: str | None = None
+    rates_per_s: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -177,6 +175,7 @@ class Autoscaling(InNotebooks):
             "kind": "fleetopt-autoscaling",
             "version": __version__,
             "path": self.source,
+            "rates_per_s": dict(self.rates_per_s),
             "pools": [
                 {
                     "name": p.pool,
@@ -297,12 +296,16 @@ def autoscaling(
     """
     day = hourly_path(rates_per_s)
     arrivals = fleet.question.traffic.arrivals
-    found = []
+    busiest = max(rates_per_s)
+    # the sizer is asked, as schedule and plan ask it
+    needs = needs_of(fleet, rates_per_s if clock else [busiest])
+    found, most = [], 0.0
     for k, pool in enumerate(fleet.pools):
         draws = [np.random.Generator(np.random.PCG64([seed, k, j])) for j in range(PATHS + 1)]
         paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
         begin = startup(pool)
         peak = float(max(p.max() for p in paths))
+        most = max(most, float(window_means(paths[-1]).max()) / pool.law.share)
         capacity = capacity_of(
             fleet,
             k,
@@ -315,30 +318,44 @@ def autoscaling(
         short = [p[: round(86_400 / STEP_S)] for p in paths[:PATHS]]
         policy, headroom = derive_policy(capacity, threshold, short, begin.seconds, running)
         tokens = math.fsum(fleet.work_tokens(k))
+        bought = {rate: pool.option.price.bought(counts[k]) for rate, counts in needs.items()}
+        static = np.full(paths[-1].size, bought[busiest], dtype=np.int64)
         outcomes = _outcomes(
             capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name), tokens
         )
+        outcomes = (*outcomes, outcome("static", paths[-1], static, capacity, begin.seconds))
         held: tuple[int, ...] = ()
         if clock:
-            held = clock_of(capacity, pool.law.share * day)
+            held = tuple(bought[rate] for rate in rates_per_s)
             alone = run_policy(policy, paths[-1], begin.seconds, running)
             both = np.maximum(alone, clock_counts(held, paths[-1].size, begin.seconds))
             outcomes = (*outcomes, outcome("derived, with the clock", paths[-1], both, capacity, begin.seconds))
         cost = pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought
         nodes = pool.option.gpu.nodes(pool.option.parallel.gpus)
         found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost, held, nodes))
-    notes = [
-        found[0].startup.told,
-        f"path: {source}, with the swings of the measured arrivals"
-        if arrivals and arrivals.dispersion
-        else f"path: {source}, without swings (no arrivals measured)",
-    ]
-    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
-        notes.append(
-            "windows of pools whose prompts come back are taken to break where the promises about all requests do"
-        )
+    told = {"mean": math.fsum(rates_per_s) / len(rates_per_s), "busiest_hour": busiest, "busiest_five_minutes": most}
+    notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
     engine = fleet.pools[0].option.profile.engine
-    return Autoscaling(model, prefix, source, tuple(found), engine, tuple(notes))
+    return Autoscaling(model, prefix, source, tuple(found), engine, told, tuple(notes))
+
+
+def _rates_told(rates_per_s: Mapping[str, float]) -> str:
+    """Which rate each number is for."""
+    mean, hour, window = (format_count(rates_per_s[k]) for k in ("mean", "busiest_hour", "busiest_five_minutes"))
+    return (
+        f"rates: static is the plan's fleet at {hour} requests/s, the busiest hour's; thresholds, the rule and a perfect scaler "
+        f"follow five-minute windows, the busiest of which has {window}/s; the mean of the hours is {mean}/s"
+    )
+
+
+def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
+    """Where the path is from, and what it does not know."""
+    arrivals = fleet.question.traffic.arrivals
+    measured = arrivals is not None and bool(arrivals.dispersion)
+    swings_told = "with the swings of the measured arrivals" if measured else "without swings (no arrivals measured)"
+    yield f"path: {source}, {swings_told}"
+    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
+        yield "windows of pools whose prompts come back are taken to break where the promises about all requests do"
 
 
 def _outcomes(
@@ -356,7 +373,6 @@ def _outcomes(
     courses = {
         "derived": run_policy(policy, path, startup_s, running),
         "perfect": perfect_counts(path, capacity, startup_s),
-        "static": static_counts(path, capacity),
         "70% of capacity": run_policy(usual, path, startup_s),
     }
     if own is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,16 +13,11 @@ from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.methods.base import Prediction
 from planner.record import Record
+from planner.studies.capacity import largest, pool_keeps
 from planner.workload import pools as m
 
 UTILIZATION = "utilization"
 """What binds where no promise does: the cap on the share of the maximum throughput in use."""
-
-PRECISION = 1.0 / 250.0
-"""Share to which a largest rate is found: a path has too few requests to tell smaller steps apart [1]."""
-
-FAR = 20.0
-"""Values over their limit further from 1 than this say nothing of where they cross it [1]."""
 
 SOLVED = 6
 """Numbers of replicas that are solved; between them the rate per replica is taken as linear in log(n)."""
@@ -161,40 +155,21 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
 
 
 def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
-    """Largest rate at which so many replicas of the k-th pool keep every promise on it with the margin of the method's error, and
-    the utilization cap, as a plan does [1/s]; 0 where there is none."""
-    promises, levels = fleet.promises_on(k), fleet.promises.levels()
+    """Largest rate at which so many replicas of the k-th pool keep every promise on it and the utilization cap, as a plan has
+    them [1/s]; 0 where there is none."""
+    promises, levels, pool = fleet.promises_on(k), fleet.promises.levels(), fleet.pools[k]
+    margin = fleet.margins(fleet.promises.confidence)[k]
+    own = replace(pool, size=replace(pool.size, replicas=replicas))
+    slowed = fleet.slowed(margin.deviations) if fleet.linked else fleet
 
-    def held(rate: float) -> float:
-        found = fleet.pool_at(k, rate, replicas, levels)
-        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in promises)
+    def keeps(rate: float) -> bool:
+        if not fleet.linked:
+            return pool_keeps(own, rate, fleet.promises.only(promises), margin.slow)
+        found = slowed.pool_at(k, rate, replicas, levels)
+        held = all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return held and pool_keeps(own, rate, fleet.promises.only(()))
 
-    return _last_kept(held, fleet.promises.utilization_cap * replicas * fleet.pools[k].model.capacity_per_s)
-
-
-def _excess(ratios: Iterable[float]) -> float:
-    """Logarithm of the largest value over its limit, within what a secant step can use."""
-    worst = max(ratios, default=0.0)
-    return math.log(min(max(worst, 1.0 / FAR), FAR))
-
-
-def _last_kept(excess: Callable[[float], float], top: float) -> float:
-    """Largest rate up to the top whose excess is not above 0, to :data:`PRECISION`; 0 where there is none."""
-    low, below, least, moved = 0.0, math.nan, PRECISION * top, 0
-    above = excess(top)
-    if above <= 0.0:
-        return top
-    while top - low > max(PRECISION * top, least):
-        # where one end stays, the middle closes the interval
-        secant = abs(moved) < 2 and not math.isnan(below)
-        part = min(max(below / (below - above), 0.05), 0.95) if secant else 0.5
-        middle = low + part * (top - low)
-        value = excess(middle)
-        if value <= 0.0:
-            low, below, moved = middle, value, max(moved, 0) + 1
-        else:
-            top, above, moved = middle, value, min(moved, 0) - 1
-    return low
+    return largest(keeps, replicas * pool.arrival_rate_per_s / pool.size.replicas)[0]
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:

@@ -174,23 +174,19 @@ class Loads:
         with np.errstate(invalid="ignore"):
             self.share = np.where(known, decode_s / (decode_s + self.ttft), math.nan)
         """Share of its life a request decodes, as measured; NaN where it is not known."""
-        # weights a batch touches: 1 for dense models, see `with_experts`
-        self.expert_part = 0.0
-        self.expert_share = 0.0
+        # whose experts a batch touches; `None` = a dense model, see `with_experts`
+        self.experts: IterationModel | None = None
 
     def with_experts(self, model: IterationModel | None) -> Loads:
         """The same loads for a mixture of experts like `model`, whose weight traffic depends on the batch."""
-        if model is not None and model.w_experts > 0.0:
-            self.expert_part = model.w_experts / (model.w + model.w_experts)
-            self.expert_share = model.expert_share
+        self.experts = model if model is not None and model.w_experts > 0.0 else None
         return self
 
     def weight_share(self, tokens: FloatArray) -> FloatArray | float:
         """Share of the weights a batch of `tokens` reads [1]."""
-        if self.expert_part == 0.0:
+        if self.experts is None:
             return 1.0
-        share: FloatArray = 1.0 - self.expert_part * (1.0 - self.expert_share) ** tokens
-        return share
+        return self.experts.weight_time(tokens) / (self.experts.w + self.experts.w_experts)
 
 
 def log_parameters(model: IterationModel, request_s: float, overhead_s: float) -> FloatArray:
@@ -208,7 +204,7 @@ def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationMod
         part = like.w_experts / (like.w + like.w_experts)
         return IterationModel(
             t0=t0, w=w * (1.0 - part), b=b, c=c, g=g, h=h, a=a, e=g, w_experts=w * part, expert_share=like.expert_share,
-            rows=rows,
+            uneven=like.uneven, rows=rows,
         )  # fmt: skip
     return IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
 

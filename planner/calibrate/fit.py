@@ -573,7 +573,8 @@ def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationMod
         named |= {"m": prior.m, "h_m": prior.h_m, "e_m": prior.e_m / prior.a * named["a"] if prior.a > 0.0 else 0.0}
     if prior.w_experts > 0.0:
         share = prior.w_experts / (prior.w + prior.w_experts)
-        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share), "expert_share": prior.expert_share}
+        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share)}
+        named |= {"expert_share": prior.expert_share, "uneven": prior.uneven}
     return IterationModel(**named, tau=tile)
 
 

@@ -249,7 +249,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
         kv_tokens=number["kv_tokens"], source=text["source"] or f"file {raw.name}",
         automatic=prior_of is not None, **details,
     )  # fmt: skip
-    doubts = _impossible(fit, prior_of, tp) if prior_of is not None else ()
+    doubts = _impossible(fit, raw.server_points(), prior_of, tp) if prior_of is not None else ()
     return Calibration(profile, server_fit=fit, raw=raw, doubts=doubts).checked(force)
 
 
@@ -316,7 +316,7 @@ def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
             fit, device.name, network, size, engine or "server", engine_version=version or None, command=asked.command,
             source=asked.source or "server measurements from a file",
         )  # fmt: skip
-        raw, doubts = _raw_server(profile, fit, measured, said), _impossible(fit, (device, network), size)
+        raw, doubts = _raw_server(profile, fit, measured, said), _impossible(fit, measured, (device, network), size)
         yield Calibration(profile, server_fit=fit, raw=raw, doubts=doubts)
 
 
@@ -491,7 +491,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
         facts.engine or "server", engine_version=facts.version, kv_tokens=facts.kv_tokens, command=asked.command,
         source=f"measured on a live server serving {server.model}", automatic=prior is not None, notes=notes,
     )  # fmt: skip
-    doubts = [*_impossible(fit, what, tp)] if what is not None else []
+    doubts = [*_impossible(fit, measured, what, tp)] if what is not None else []
     cached = counters.cached_share(facts.counters)
     if cached is not None and cached > CACHED_SHARE:
         doubts.append(
@@ -532,9 +532,11 @@ def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
     return replace(reach, max_output=output, max_input=max(32, facts.max_context - output - 8))
 
 
-def _impossible(fit: ServerFit, what: tuple[GpuSpec, ModelSpec], tp: int) -> tuple[str, ...]:
-    """What about a fit no such hardware can do."""
-    from planner.calibrate.servers import hardware_limit
+def _impossible(
+    fit: ServerFit, measured: Sequence[ServerPoint], what: tuple[GpuSpec, ModelSpec], tp: int
+) -> tuple[str, ...]:
+    """What about a fit, or the loads behind it, no such hardware can do."""
+    from planner.calibrate.servers import faster_than_hardware, hardware_limit
 
     floor = hardware_limit(*what, tp)
     found = []
@@ -548,6 +550,14 @@ def _impossible(fit: ServerFit, what: tuple[GpuSpec, ModelSpec], tp: int) -> tup
                 f"an iteration of {label} would take {got * 1e3:.3g} ms where the data sheet allows {least * 1e3:.3g} ms at "
                 "best: a prefix cache, several tokens per step (speculative decoding), or another GPU, model or dtype"
             )
+    needed = faster_than_hardware(measured, floor)
+    if (beyond := int((needed > 1.0).sum())) > 0:
+        p = measured[int(needed.argmax())]
+        found.append(
+            f"{beyond} of {len(measured)} loads are faster than the data sheet allows: {p.input_tokens:g} in, {p.output_tokens:g} "
+            f"out, {p.concurrency:g} in flight would need {needed.max():.0%} of the GPUs' time at their peak. Their prompts came "
+            "from a prefix cache, or GPU, model or dtype are not the ones named: leave such loads out"
+        )
     return tuple(found)
 
 

@@ -648,3 +648,35 @@ def hardware_limit(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationMode
         w_experts=experts * element / gpu.bandwidth_bytes_per_s,
         expert_share=model.experts_per_token / model.experts if experts else 0.0,
     )
+
+
+def faster_than_hardware(points: Sequence[ServerPoint], limit: IterationModel) -> FloatArray:
+    """Share of its GPUs' time that a load would have needed at 100% of the data sheet, shape (points,) [1].
+
+    Beyond 1 the server did not do the work that the table says: prompts came from a prefix cache, several tokens came with a
+    step, or model, dtype or number of GPUs are others. Loads without a measured TTFT are judged by their TPOT alone.
+
+    Parameters
+    ----------
+    points
+        Loads in closed loops.
+    limit
+        :func:`hardware_limit` of what is said to run.
+
+    Examples
+    --------
+    >>> from planner.catalog import gpu, model
+    >>> best = hardware_limit(gpu("h100"), model("llama-3.1-8b"))
+    >>> told = [ServerPoint(4000.0, 100.0, 64.0, 0.012, ttft) for ttft in (1.5, 0.05)]
+    >>> faster_than_hardware(told, best).round(2).tolist()
+    [0.69, 1.49]
+    """
+    found = []
+    for p in points:
+        decode_s = (p.output_tokens - 1.0) * p.tpot_s
+        needed = float(limit.weight_time(1.0)) / p.tpot_s
+        if p.ttft_s is not None:
+            per_s = p.concurrency / (p.ttft_s + decode_s)
+            needed = max(needed, per_s * limit.b * (p.input_tokens + p.output_tokens))
+        found.append(needed)
+    return np.array(found)

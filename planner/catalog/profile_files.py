@@ -166,7 +166,9 @@ READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
     **dict.fromkeys(("name", "gpu", "model", "date", "engine", "engine_version", "command", "source"), _text),
     **dict.fromkeys(("tp", "pp", "dp", "ep"), partial(_whole, low=1)),
     **dict.fromkeys(("points", "kv_tokens"), _whole),
-    **dict.fromkeys(("band", "error_mean", "error_p95", "api_overhead_s", "request_s", "wake_s"), _number),
+    **dict.fromkeys(
+        ("band", "band_prefill", "error_mean", "error_p95", "api_overhead_s", "request_s", "wake_s"), _number
+    ),
     "replica_usd_per_hour": _number,
     **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
     "provenance": _choice(PROVENANCES),

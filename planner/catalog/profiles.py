@@ -112,7 +112,7 @@ def estimated_profile(
     >>> found.provenance, found.engine, found.api_overhead_s
     ('estimated', 'vllm', 0.014)
     """
-    from planner.iteration.roofline import prior_band, roofline
+    from planner.iteration.roofline import prefill_band, prior_band, roofline
 
     host = find_engine(engine)
     spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
@@ -129,6 +129,7 @@ def estimated_profile(
         iteration=roofline(gpu, model, spread, engine=host.name),
         provenance="estimated",
         band=prior_band(gpu, model, host.name),
+        band_prefill=prefill_band(gpu, model),
         engine=host.name,
         api_overhead_s=host.api_overhead_s,
         request_s=host.request_s,

@@ -7,19 +7,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner._version import __version__
 from planner.calibrate.http import HttpError, parse_json
 from planner.deploy.replay import Outcome
 from planner.errors import InputError
 from planner.fleet.shapes import find_shape
 from planner.notebook import InNotebooks
 from planner.promise import MEAN, Promise
-from planner.record import json_number
+from planner.record import Record
 from planner.simulate.statistics import Estimate, mean_of_batches
 from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge, judge_share
 from planner.units import format_count, format_duration, format_percent
@@ -44,7 +43,7 @@ LARGEST_RESULT = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Record):
     """One promise in one pool.
 
     Parameters
@@ -131,6 +130,13 @@ class Acceptance(InNotebooks):
     judged: tuple[Judged, ...]
     rows: tuple[Mapping[str, object], ...]
 
+    document: ClassVar[str] = "fleetopt-acceptance"
+    renamed: ClassVar[Mapping[str, str]] = {"judged": "promises"}
+    written: ClassVar[tuple[str, ...]] = (
+        *("server", "state", "planned_rate_per_s", "rate_per_s", "seconds", "sent", "failed", "errors", "late_s"),
+        *("judged", "rows", "findings"),
+    )
+
     def __repr__(self) -> str:
         return f"<Acceptance: {self.state}, {self.sent} requests, {self.failed} failed>"
 
@@ -141,8 +147,13 @@ class Acceptance(InNotebooks):
             return "kept"
         return "broken" if any(j.verdict == FAILS for j in self.judged) else "not shown"
 
-    def lines(self) -> Iterator[str]:
+    @property
+    def findings(self) -> list[str]:
         """The findings in words."""
+        return list(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """The same, one after the other."""
         yield (
             f"{self.sent:,} requests at {format_count(self.rate_per_s)}/s for {format_duration(self.seconds)} to {self.server}, "
             f"planned {format_count(self.planned_rate_per_s)}/s; {self.failed:,} failed"
@@ -155,38 +166,6 @@ class Acceptance(InNotebooks):
     def to_rows(self) -> list[dict[str, object]]:
         """One row per pool and quantity."""
         return [dict(row) for row in self.rows]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-acceptance",
-            "version": __version__,
-            "server": self.server,
-            "state": self.state,
-            "planned_rate_per_s": self.planned_rate_per_s,
-            "rate_per_s": self.rate_per_s,
-            "seconds": self.seconds,
-            "requests": self.sent,
-            "failed": self.failed,
-            "errors": dict(self.errors),
-            "late_s": self.late_s,
-            "promises": [
-                {
-                    **j.promise.to_dict(),
-                    "pool": j.pool,
-                    "verdict": j.verdict,
-                    "reason": j.reason,
-                    "within": j.within.value,
-                    "within_ci95": json_number(j.within.half_width),
-                    "measured_s": json_number(j.measured_s),
-                    "predicted_s": j.predicted_s,
-                }
-                for j in self.judged
-            ],
-            "rows": self.to_rows(),
-            "findings": list(self.lines()),
-        }
 
 
 def accept(

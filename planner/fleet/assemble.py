@@ -104,7 +104,7 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
     before, rate = sized_before(fleet), question.traffic.rate_per_s
     sizes = fleet.size(rate, before.near(rate) if question.search.bare else None)
     if isinstance(sizes, Shortfall):
-        raise unkept(sizes, "", "even idle, the plan's own pools need", ["plan again: --research"])
+        raise unkept(sizes, "", "even idle, the plan's own pools need", ["search anew: without --keep"])
     before.counts[rate] = [size.replicas for size in sizes]
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))

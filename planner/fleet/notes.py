@@ -9,7 +9,9 @@ import numpy as np
 
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
+from planner.fleet.deaths import deaths_of
 from planner.fleet.fleet import Fleet
+from planner.fleet.hours import hours_told
 from planner.fleet.pool import Pool
 from planner.methods import find_method
 from planner.plans import PoolPlan
@@ -107,6 +109,9 @@ def notes_of(fleet: Fleet) -> Iterator[Remark]:
         yield Remark("small_fleet", {"rate": fleet.rate})
     if not fleet.question.search.brief and (other := fleet.other_growth()) is not None:
         yield other
+    if not fleet.question.search.brief and (hours := hours_told(fleet)) is not None:
+        yield hours
+    yield from deaths_of(fleet)
     for pool in fleet.pools:
         if spot := pool.option.price.spot_replicas(pool.bought):
             price = pool.option.price.spot_usd_per_gpu_hour or 0.0

@@ -50,6 +50,9 @@ DRAWN = 120_000
 DRAWS = 64
 """Draws of the shifts among which the middle is looked for."""
 
+UNALIGNED = 0.8
+"""Least that a full hour of the clock has of what the busiest sixty minutes about it have [1]."""
+
 BUSY_S = 2.0
 """Time whose prompt tokens say how busy a draw is at its busiest [s]: of 2 to 8 s the one that goes best with P99 TTFT."""
 
@@ -170,6 +173,14 @@ class FleetTraffic:
         return float(np.searchsorted(times, high) - np.searchsorted(times, low)) / (high - low)
 
     @cached_property
+    def hour_per_s(self) -> float:
+        """What the busiest hour of a trace of days has by the hours of the clock [1/s]; 0 of a shorter one."""
+        arrivals = self.traffic.workload.arrivals
+        known = (arrivals.rate_per_s or 0.0) * arrivals.busiest_hour
+        # any sixty minutes may be a little busier than those from one full hour to the next
+        return known if arrivals.busiest_hour > 1.0 and UNALIGNED <= known / self.rate_per_s <= 1.0 else 0.0
+
+    @cached_property
     def reach_s(self) -> float:
         """How far copies are shifted at most [s]."""
         assert self.trace is not None
@@ -280,7 +291,11 @@ class PoolTraffic:
 
     def copies(self, rate_per_s: float) -> float:
         """How many times the trace a rate of the pool [1/s] is [1]; whole where it is to a fifth of a percent."""
-        exact = rate_per_s / self.law.share / self.fleet.rate_per_s
+        whole = rate_per_s / self.law.share
+        if abs(whole - self.fleet.hour_per_s) <= SAME * whole:
+            # what hours of the clock call the busiest is that hour as it was
+            return 1.0
+        exact = whole / self.fleet.rate_per_s
         near = max(round(exact), 1)
         return float(near) if abs(exact - near) < SAME * near else exact
 

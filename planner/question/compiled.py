@@ -433,7 +433,7 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
                 "Give the rate to size for, or hours: fleetopt schedule --hours FILE.",
             )
         return rate
-    return rate * max(workload.arrivals.hourly_profile)
+    return rate * workload.arrivals.busiest_hour
 
 
 def rate_of_hours(inputs: PlanInputs, workload: Workload) -> Literal["mean", "peak"]:

@@ -247,7 +247,8 @@ class Workload:
 
     def with_profile(self, arrivals: Arrivals) -> Workload:
         """The same requests and rate with the daily profile and peak of another process, e.g. of a shipped service."""
-        own = replace(self.arrivals, hourly_profile=arrivals.hourly_profile, peak_over_mean=arrivals.peak_over_mean)
+        taken = ("hourly_profile", "peak_over_mean", "peak_hour_over_mean")
+        own = replace(self.arrivals, **{name: getattr(arrivals, name) for name in taken})
         return self._changed(arrivals=own)
 
     def renamed(

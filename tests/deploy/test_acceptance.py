@@ -25,7 +25,7 @@ from planner.deploy.replay import Outcome, Requests, planned_requests, send
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
-from tests.deploy.conftest import plan_of
+from tests.deploy.conftest import documents, plan_of
 from tests.deploy.schemas import problems, unconfined
 
 
@@ -241,7 +241,7 @@ def test_files_that_say_nothing(text: str, told: str, tmp_path: Path) -> None:
 
 def job_of(**options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     found = fo.acceptance_job(plan_of("cached"), **{"program": "registry.example/fleetopt:1.0", **options})
-    files, job = yaml.safe_load_all(found.text)
+    files, job = documents(found.text)
     return files, job
 
 
@@ -335,7 +335,7 @@ def test_the_command_says_whether_the_promises_are_kept(tmp_path: Path) -> None:
         )
     assert done.returncode == 6, done.stderr
     found = json.loads(done.stdout)
-    assert found["state"] == "broken" and found["requests"] == pytest.approx(100, abs=40) and found["failed"] == 0
+    assert found["state"] == "broken" and found["sent"] == pytest.approx(100, abs=40) and found["failed"] == 0
     (tmp_path / "load.json").write_text(json.dumps(vllm_result(3000)))
     done = subprocess.run(
         [*command, "--replay", "load.json"], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False

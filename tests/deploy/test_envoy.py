@@ -28,7 +28,7 @@ import yaml
 
 import planner as fo
 from planner.deploy.router import ADMIN_PORT, ROUTER_PORT, STATUS_PORT, draining
-from tests.deploy.conftest import PLANS, plan_of
+from tests.deploy.conftest import PLANS, documents, plan_of
 
 ENVOY = os.environ.get("FLEETOPT_ENVOY") or shutil.which("envoy")
 NAME = "fleetopt-all"
@@ -41,8 +41,8 @@ pytestmark = pytest.mark.skipif(ENVOY is None, reason="envoy is not here (pip in
 
 @cache
 def written(kind: str) -> str:
-    documents = yaml.safe_load_all(fo.deploy(plan_of(kind), "k8s").text)
-    return next(d["data"]["envoy.yaml"] for d in documents if d and d["kind"] == "ConfigMap")  # type: ignore[no-any-return]
+    found = documents(fo.deploy(plan_of(kind), "k8s").text)
+    return next(d["data"]["envoy.yaml"] for d in found if d["kind"] == "ConfigMap")  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PLANS if kind != "split"])

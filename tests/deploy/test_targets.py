@@ -17,7 +17,7 @@ from planner.deploy.router import at_most
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.engines import engine as find_engine
 from planner.question.files import saved_pools
-from tests.deploy.conftest import PLANS, plan_of
+from tests.deploy.conftest import PLANS, documents, plan_of
 from tests.deploy.schemas import problems
 
 CUSTOM = {
@@ -31,10 +31,6 @@ CUSTOM = {
     "LeaderWorkerSet",
     "DestinationRule",
 }
-
-
-def documents(text: str) -> list[dict[str, Any]]:
-    return [d for d in yaml.safe_load_all(text) if d]
 
 
 def rendered(kind: str, to: str, **options: Any) -> fo.Rendered:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import planner as fo
-from tests.deploy.conftest import PLANS, plan_of
+from tests.deploy.conftest import PLANS, documents, plan_of
 from tests.deploy.schemas import unconfined
 
 KUBERNETES = ("k8s", "llm-d", "kserve", "dynamo", "production-stack")
@@ -35,7 +35,7 @@ Object = dict[str, Any]
 
 @cache
 def rendered(to: str, kind: str, **options: Any) -> tuple[Object, ...]:
-    return tuple(d for d in yaml.safe_load_all(fo.deploy(plan_of(kind), to, **options).text) if d)
+    return tuple(documents(fo.deploy(plan_of(kind), to, **options).text))
 
 
 def of(objects: tuple[Object, ...], kind: str) -> dict[str, Object]:
@@ -329,7 +329,7 @@ def test_redundancy_is_spread_over_zones() -> None:
 def test_a_scaler_says_how_many(to: str, kind: str) -> None:
     found = fo.deploy(plan_of(kind), to, replicas_by="scaler")
     if to == "production-stack":
-        runtimes = of(tuple(d for d in yaml.safe_load_all(found.text) if d), "VLLMRuntime").values()
+        runtimes = of(tuple(documents(found.text)), "VLLMRuntime").values()
         assert not any("replicas" in r["spec"]["deploymentConfig"] for r in runtimes)
     else:
         assert [replicas for _, replicas, *_ in workloads(to, kind, replicas_by="scaler")] == [None] * len(
@@ -476,9 +476,7 @@ def test_kustomize_says_the_same_as_one_file(to: str, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    base = [
-        d for d in yaml.safe_load_all(files[next(n for n in files if n.startswith("base/") and "kustom" not in n)]) if d
-    ]
+    base = documents(files[next(n for n in files if n.startswith("base/") and "kustom" not in n)])
     assert not any("namespace" in d["metadata"] or "replicas" in d.get("spec", {}) for d in base)
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not here")
@@ -491,8 +489,8 @@ def test_kustomize_says_the_same_as_one_file(to: str, tmp_path: Path) -> None:
     def by_name(documents: Iterator[Object]) -> dict[tuple[str, str], Object]:
         return {(d["kind"], d["metadata"]["name"]): d for d in documents if d}
 
-    expected = by_name(yaml.safe_load_all(fo.deploy(plan_of(kind), to, namespace="serving").text))
-    found = by_name(yaml.safe_load_all(built.stdout))
+    expected = by_name(iter(documents(fo.deploy(plan_of(kind), to, namespace="serving").text)))
+    found = by_name(iter(documents(built.stdout)))
     assert found.keys() == expected.keys()
     for key, document in expected.items():
         # kustomize writes the namespace into what has none, roles of the cluster aside

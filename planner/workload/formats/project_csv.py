@@ -386,6 +386,7 @@ def _stated_arrivals(own: Arrivals, stated: Arrivals, meta: Metadata, stretched:
         rate_per_s=stated.rate_per_s or own.rate_per_s,
         hourly_profile=stated.hourly_profile or own.hourly_profile,
         peak_over_mean=own.peak_over_mean if stated.peak_over_mean is None else stated.peak_over_mean,
+        peak_hour_over_mean=stated.peak_hour_over_mean or own.peak_hour_over_mean,
         assumed=meta.text("arrivals") or own.assumed,
     )
 

@@ -1,7 +1,7 @@
 """Write docs/accuracy.md, the index of docs/accuracy/*.md: cases, typical and worst optimistic errors, what is not covered.
 
-    python benchmarks/accuracy.py          # from the files as they are
-    python benchmarks/accuracy.py --all    # run every benchmark that makes one of them first (half an hour, needs the data)
+    python benchmarks/accuracy_index.py          # from the files as they are
+    python benchmarks/accuracy_index.py --all    # run every benchmark that makes one of them first (half an hour, needs the data)
 
 The numbers of the table are read from the files, which the benchmarks write. A file that no
 longer has the line a reader looks for stops this script with its name.
@@ -26,7 +26,8 @@ DATA = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "dat
 HEAD = """# Accuracy
 
 How far the planner has been from the truth it could be held against, and where it could not. Written by
-`python benchmarks/accuracy.py` from the files of `docs/accuracy/`, each of which is written by a benchmark of its own; `--all` runs
+`python benchmarks/accuracy_index.py` from the files of `docs/accuracy/`, each of which is written by a benchmark of its
+own; `--all` runs
 those too. Errors are predicted/true - 1; *optimistic* means that the truth is slower, or needs more, than predicted. Medians are of
 absolute errors.
 
@@ -77,56 +78,16 @@ def percent(cell: str) -> float:
     return float(cell.replace("%", "").replace("+", ""))
 
 
-def iteration(text: str) -> list[Row]:
-    every = line(text, "**all**")
-    configurations = [
-        c for c in rows_of(text) if len(c) == 13 and c[0] not in ("GPU", "**all**", "**median / worst of means**")
-    ]
-    worst = max(configurations, key=lambda c: percent(c[9]))
-    servers = [c for c in rows_of(text) if len(c) == 9 and c[0] not in ("model", "**median / worst**")]
-    summary = line(text, "**median / worst**")
-    typical, largest = summary[7].strip("*").split(" / ") if summary[7] else ("", "")
-    bad = max(servers, key=lambda c: percent(c[7]))
-    return [
-        Row("iteration time, fitted to 24 points", "measured kernels", f"{len(configurations)} configurations",
-            f"mean {every[6]}, median {every[7]}", f"{every[9]} (either side)", f"{worst[0]} {worst[1]} TP{worst[2]}"),
-        Row("iteration time, estimated", "measured kernels", f"{len(configurations)} configurations", f"mean {every[3]}",
-            "the band of its kind is printed", "-"),
-        Row("iteration time, fitted to a server", "its TPOT at shapes left out", f"{len(servers)} servers",
-            f"median {typical}", f"mean {largest} of one server", f"{bad[0]} TP{bad[4]}"),
-    ]  # fmt: skip
-
-
-def interference(text: str) -> list[Row]:
-    mean = line(text, "**mean**")
-    configurations = [c for c in rows_of(text) if len(c) == 10 and c[0] not in ("GPU", "**mean**")]
-    worst = max(configurations, key=lambda c: percent(c[3]))
-    return [
-        Row("mixed batches of one attention kernel, fitted to 36 points", "measured iterations",
-            f"{len(configurations)} configurations", f"mean {mean[3]} (added up {mean[6]})", f"mean {worst[3]} (either side)",
-            f"{worst[0]} {worst[1]} TP{worst[2]}"),
-    ]  # fmt: skip
-
-
 def public(text: str) -> list[Row]:
-    out = []
-    for data, told in (("servers", "TPOT of closed loops"), ("mlperf", "MLPerf Offline")):
-        cells = line(text, data)
-        out.append(
-            Row(f"the estimate, {told}", "public results, seen by the fit", f"{cells[1]} cells",
-                f"median {cells[3]}, p90 {cells[4]}", f"{cells[5]} of points in the band of {cells[6]}", "-")
-        )  # fmt: skip
-    rates = found(r"(\d+) cells: median \|log ratio\| ([\d.]+%), p90 ([\d.]+%)", text)
-    out.append(
-        Row("MLPerf Server and Interactive from Offline", "public results", f"{rates.group(1)} cells",
-            f"median {rates.group(2)}, p90 {rates.group(3)}", "-", "-")
-    )  # fmt: skip
-    stages = found(r"(\d+) stages: E2E mean ([\d.]+%), TTFT p99 below 92% of capacity ([\d.]+%)", text)
-    out.append(
-        Row("the estimate, one server in open loop", "a vLLM server on H100", f"{stages.group(1)} stages",
-            f"E2E mean {stages.group(2)}, TTFT p99 {stages.group(3)} (means)", "-", "-")
-    )  # fmt: skip
-    return out
+    """Comparisons with measured systems: the first metric of each family."""
+    out: dict[str, Row] = {}
+    told = dict(re.findall(r"^- `(\w+)`: (.*)$", text, flags=re.MULTILINE))
+    for cells in rows_of(text):
+        family = cells[0]
+        if family in told and family not in out and cells[2].isdigit():
+            typical = f"{cells[1]}: median {cells[3]}, p90 {cells[5]}"
+            out[family] = Row(told[family], "measured systems", cells[2], typical, f"{cells[6]} (either side)", "-")
+    return list(out.values())
 
 
 def routing(text: str) -> list[Row]:
@@ -234,8 +195,6 @@ def replay(text: str) -> list[Row]:
 
 
 READERS: dict[str, Callable[[str], list[Row]]] = {
-    "iteration": iteration,
-    "interference": interference,
     "replay": replay,
     "public": public,
     "routing": routing,
@@ -292,9 +251,12 @@ def index() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--all", action="store_true", help="run every benchmarks/accuracy_*.py first")
+    parser.add_argument(
+        "--all", action="store_true", help="run benchmarks/accuracy and every benchmarks/accuracy_*.py first"
+    )
     if parser.parse_args().all:
-        for script in sorted(ROOT.glob("benchmarks/accuracy_*.py")):
+        subprocess.run([sys.executable, "-m", "benchmarks.accuracy"], cwd=ROOT, check=True)
+        for script in sorted(set(ROOT.glob("benchmarks/accuracy_*.py")) - {Path(__file__).resolve()}):
             print(f"== {script.name}", flush=True)
             extra = [str(DATA / "queueing" / "truth.json")] if script.stem == "accuracy_occupancy" else []
             done = subprocess.run(

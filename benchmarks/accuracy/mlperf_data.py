@@ -1,12 +1,7 @@
-"""Public measurements of real GPUs and servers as cases with a prediction: kernels, closed-loop servers, MLPerf.
-
-Used by ``fit_estimate.py``, which fits the constants of the estimate to them, and ``accuracy_public.py``, which says how
-far off it is. The data folder is given on the command line; its layout is that of the project's shared data.
-"""
+"""MLPerf Inference results (`real/mlperf`) as systems: settings, ways to spread the model, request lengths, Offline runs."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
-from planner.calibrate.points import Points, read_iterations_csv
-from planner.calibrate.tables import read_servers_csv
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.serving import table
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
@@ -42,55 +36,13 @@ MLPERF_BUDGET = 8192
 """Engine settings of a result whose configuration is not published."""
 
 
-OPEN_LOOP = ("v1", "v1-prefix-cache")
-OPEN_LOOP_COLUMNS = ("input_tokens", "output_tokens", "completed_per_s", "tpot_mean_s")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One measured system and what the model says of it.
-
-    Parameters
-    ----------
-    data
-        ``"kernels"``, ``"servers"`` or ``"mlperf"``.
-    cell
-        What it is scored as: rows of one cell are not independent.
-    gpu, model, parallel, engine
-        The system; `engine` is ``None`` for kernels.
-    log_ratio
-        From the iteration-time model to log(predicted/measured) of its points, shape (points,).
-    steps
-        Decode steps of a request, over which the host's work on it is spread; 0 = no requests.
-    alone
-        Whether one GPU's share was measured without the group's all-reduces.
-    system
-        Cases of one system are ways of spreading the model that the source leaves open: the fastest counts.
-    """
-
-    data: str
-    cell: str
-    gpu: GpuSpec
-    model: ModelSpec
-    parallel: Parallelism
-    engine: str | None
-    log_ratio: Callable[[IterationModel], FloatArray]
-    system: str = ""
-    steps: float = 0.0
-    alone: bool = False
-
-
-NO_ALLREDUCE: Mapping[str, float] = {"allreduce_s": 0.0, "link": math.inf}
-"""Constants of a tensor-parallel share that was measured by itself."""
-
-
 def public_gpu(name: str, mlperf: Path) -> GpuSpec:
     """A GPU of the catalog, else of the data's own list."""
     try:
         return find_gpu(name)
     except InputError:
         pass
-    for row in csv.DictReader((mlperf / "gpus.csv").open(encoding="utf-8")):
+    for row in table(mlperf / "gpus.csv"):
         if row["gpu"] == name:
             rates = {k: float(row[f"{k}_tflops"]) * 1e12 for k in ("bf16", "fp8", "int8", "fp4") if row[f"{k}_tflops"]}
             lowered = name.lower()
@@ -107,135 +59,6 @@ def public_gpu(name: str, mlperf: Path) -> GpuSpec:
                 gpu_class=family,
             )
     raise InputError(f"unknown GPU {name!r}")
-
-
-def kernel_cases(data: Path) -> Iterator[Case]:
-    """Iterations composed from measured kernels; mixed batches of the interference set are another question."""
-    sets = [read_iterations_csv(data / "calibration" / "kernels.csv")]
-    other = data / "real" / "interference" / "iterations.csv"
-    if other.is_file():
-        sets.append(read_iterations_csv(other))
-    for number, groups in enumerate(sets):
-        for (gpu_name, model_name, tp), points in groups.items():
-            keep = ("decode", "prefill") if number else ("decode", "prefill", "mixed")
-            kept = points.select(i for i, kind in enumerate(points.kinds) if kind in keep)
-            if number:  # the same kernels again and again: one weight per kind of batch is enough
-                kept = kept.select(range(0, len(kept), max(1, len(kept) // 60)))
-            yield Case(
-                "kernels",
-                f"{gpu_name} {model_name} tp{tp}",
-                find_gpu(gpu_name),
-                find_model(model_name),
-                Parallelism(int(tp)),
-                None,
-                _kernel_ratio(kept),
-                alone=number == 1,
-            )
-
-
-def _kernel_ratio(points: Points) -> Callable[[IterationModel], FloatArray]:
-    columns = (
-        points.column("decodes"),
-        points.context_sum,
-        points.prefill_tokens,
-        points.column("pairs"),
-        points.context_max,
-    )
-    measured = np.log(points.time_s)
-    # mixed batches there were added up from separate kernels
-    return lambda model: np.log(model.additive.time(*columns)) - measured
-
-
-def server_cases(data: Path) -> Iterator[Case]:
-    """Mean TPOT of closed-loop servers."""
-    for key, points in read_servers_csv(data / "calibration" / "servers.csv").items():
-        model_name, system, engine, _version, precision, tp = key
-        spec = find_model(model_name)
-        if precision and spec.weight_dtype == "bf16":
-            spec = find_model(model_name, weight_dtype=precision)
-            if engine == "trtllm" and precision in ("fp8", "fp4"):
-                spec = replace(spec, kv_dtype="fp8")
-        yield Case(
-            "servers",
-            f"{system} {model_name} {engine} {precision or 'bf16'} tp{float(tp):.0f}",
-            find_gpu(system),
-            spec,
-            Parallelism(int(float(tp))),
-            engine,
-            _server_ratio(points),
-            steps=float(np.median([max(p.output_tokens - 1.0, 1.0) for p in points])),
-        )
-
-
-def _server_ratio(points: list[ServerPoint]) -> Callable[[IterationModel], FloatArray]:
-    measured = np.log(np.array([p.tpot_s for p in points]))
-    return lambda model: np.log(closed_loop_tpots(model, points)) - measured
-
-
-def open_loop_cases(data: Path) -> Iterator[Case]:
-    """Mean TPOT of one vLLM server under open-loop load, its stages that are not overloaded; speculation and V0 left out."""
-    found: dict[str, list[dict[str, str]]] = {}
-    path = data / "real" / "openloop" / "constant_rate_stages.csv"
-    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ():
-        if row["overloaded"] == "0" and row["setting"] in OPEN_LOOP:
-            found.setdefault(row["setting"], []).append(row)
-    for setting, rows in found.items():
-        column = {key: np.array([float(r[key]) for r in rows]) for key in OPEN_LOOP_COLUMNS}
-        steps = column["output_tokens"] - 1.0
-        # running sequences by Little's law, as measured
-        n = column["completed_per_s"] * steps * column["tpot_mean_s"]
-        cached = 192.0 if rows[0]["prefix_caching"] == "1" else 0.0
-        yield Case(
-            "servers",
-            f"h100_sxm llama-3.1-8b vllm bf16 tp1 {setting}",
-            find_gpu("h100"),
-            find_model("llama-3.1-8b"),
-            Parallelism(1),
-            "vllm",
-            _open_loop_ratio(column, n, steps, cached),
-            steps=float(steps.mean()),
-        )
-
-
-def _open_loop_ratio(
-    column: dict[str, FloatArray], n: FloatArray, steps: FloatArray, cached: float
-) -> Callable[[IterationModel], FloatArray]:
-    length = column["input_tokens"]
-    new = length - cached
-    pairs = new * (cached + 0.5 * (new + 1.0))
-    measured = np.log(column["tpot_mean_s"])
-
-    def ratio(m: IterationModel) -> FloatArray:
-        started = n / steps
-        share = np.minimum(1.0, started)
-        kv = n * (length + 0.5 * steps)
-        alone = m.time(np.maximum(n, 1.0), np.maximum(n, 1.0) * (length + 0.5 * steps))
-        beside = m.time(n, kv, started * new / share, started * pairs / share)
-        log: FloatArray = np.log((1.0 - share) * alone + share * beside) - measured
-        return log
-
-    return ratio
-
-
-def closed_loop_tpots(m: IterationModel, points: list[ServerPoint]) -> FloatArray:
-    """Mean TPOT of closed loops of equal requests, shape (points,) [s].
-
-    Of C requests in flight C D/(D + TTFT) decode, D the time of their decode steps: the measured TTFT says how many.
-    """
-    isl = np.array([p.input_tokens for p in points])
-    steps = np.maximum(np.array([p.output_tokens for p in points]) - 1.0, 1.0)
-    tpot = np.array([p.tpot_s for p in points])
-    ttft = np.array([p.ttft_s or 0.0 for p in points])
-    decoding_s = steps * tpot
-    n = np.maximum(np.array([p.concurrency for p in points]) * decoding_s / (decoding_s + ttft), 1.0)
-    started = np.maximum(n - 1.0, 1e-9) / steps  # prompts of others that start per iteration
-    share = np.minimum(1.0, started * np.ceil(isl / DEFAULT_BUDGET))
-    kv = n * (isl + 0.5 * steps)
-    pairs = 0.5 * isl * (isl + 1.0)
-    alone = m.time(n, kv)
-    with_prompt = m.time(n, kv, started * isl / share, started * pairs / share)
-    mixed: FloatArray = (1.0 - share) * alone + share * with_prompt
-    return mixed
 
 
 @dataclass(frozen=True)
@@ -270,7 +93,7 @@ def lengths(path: Path, mean_output: float) -> Lengths:
 def request_lengths(path: Path, mean_output: float) -> tuple[FloatArray, FloatArray]:
     """(input, output) tokens of every request; outputs that are not published all have the mean, shape (requests,)."""
     prompt, output = [], []
-    for row in csv.DictReader(path.open(encoding="utf-8")):
+    for row in table(path):
         values = list(row.values())
         prompt.append(float(values[0]))
         output.append(float(values[1]) if len(values) > 1 and values[1] else np.nan)
@@ -370,7 +193,7 @@ class MlperfRow:
 
 def mlperf_rows(folder: Path, file: str) -> Iterator[MlperfRow]:
     """Closed-division results whose GPU has a data sheet here."""
-    for row in csv.DictReader((folder / file).open(encoding="utf-8")):
+    for row in table(folder / file):
         if row["disaggregated"] == "1":
             continue
         try:
@@ -439,3 +262,40 @@ def _mlperf_ratio(
     budget, slots, kv = entry.replica(parallel)
     logs = np.log(measured) - math.log(share)
     return lambda m: np.log(offline_rate(m, law, budget, slots, kv) * parallel.copies / parallel.gpus) - logs
+
+
+def rate_cases(data: Path) -> Iterator[Case]:
+    """Mean TPOT of MLPerf Server and Interactive runs at the rates sent, with so many running as were measured; published
+    spreads."""
+    folder = data / "real" / "mlperf"
+    seen: dict[tuple[object, ...], list[MlperfRow]] = {}
+    for entry in mlperf_rows(folder, "server.csv"):
+        row = entry.row
+        if (row["tp"] or row["attention_dp"] == "1") and row["tpot_mean_s"]:
+            settings = (row[k] for k in ("scenario", "tp", "pp", "attention_dp", "max_seqs", "token_budget"))
+            seen.setdefault((entry.cell, entry.engine, *settings), []).append(entry)
+    for entries in seen.values():
+        first = entries[0]
+        parallel = first.parallel[0]
+        path = folder / first.row["lengths"]
+        for entry in entries[:4]:
+            law = lengths(path, float(entry.row["mean_output_tokens"]))
+            per_copy = float(entry.row["samples_per_s"]) / float(entry.row["n_gpus"]) * parallel.gpus / parallel.copies
+            yield Case(
+                "rates", f"{first.cell} {first.row['scenario']}", first.gpu, first.model, parallel, first.engine,
+                _rate_ratio(law, per_copy, float(entry.row["tpot_mean_s"])),
+            )  # fmt: skip
+
+
+def _rate_ratio(law: Lengths, per_s: float, tpot_s: float) -> Callable[[IterationModel], FloatArray]:
+    n = max(per_s * law.steps * tpot_s, 1.0)
+    context = law.kv / max(law.steps, 1e-9)
+    started = per_s * tpot_s
+    share = -math.expm1(-started)
+
+    def ratio(m: IterationModel) -> FloatArray:
+        alone = m.time(n, n * context)
+        beside = m.time(n, n * context, started * law.prompt / share, started * law.pairs / share)
+        return np.array([math.log((1.0 - share) * alone + share * beside) - math.log(tpot_s)])
+
+    return ratio
