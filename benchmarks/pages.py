@@ -25,20 +25,22 @@ least wanted first, and the page says which; then words fold (in the table of ch
 are never cut. `--wide` shows everything, as does a page that goes into a file or a pipe. Times are in milliseconds below a second.
 Data goes to stdout, what was assumed to stderr.
 
-The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten and nine
-in ten beside it. Warnings that make it unfit to buy by stand above. Then at most five rows that keep the same promise for less, the
-cheapest first; what a tighter and a looser limit, more traffic and a node's failure take, a cliff (a limit half as long again saves
-over a fifth) always; what to check before signing, each with the command that checks it; and the line that starts an engine.
-`fleetopt explain` says why, `fleetopt options` lists every row; a saved plan carries both, and its `summary`. `-q` prints one line.
+The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten
+and nine in ten beside it. Warnings that make it unfit to buy by stand above. Then at most five rows that keep the same promise
+for less, the cheapest first; what a tighter and a looser limit, more traffic and a node's failure take, a cliff (a limit half
+as long again saves over a fifth) always; what to check before signing, each with the command that checks it; and the line that
+starts an engine. `fleetopt explain` says why, `fleetopt options` lists every row; a saved plan carries both, and its `summary`.
+`-q` prints one line.
 
-Three options buy spare capacity, each for another doubt. `--confidence` sizes for errors of the predicted times and other hours of the
-traffic; `--headroom` for more requests than stated; `--redundancy` for replicas that fail (`2`, `N+2`, or `99.9%` of the time enough
-of them). `--utilization-cap` is none of them: it bounds the load beyond which queues grow faster than any of these expects.
+Three options buy spare capacity, each for another doubt. `--confidence` sizes for errors of the predicted times and other hours
+of the traffic; `--headroom` for more requests than stated; `--redundancy` for replicas that fail (`2`, `N+2`, or `99.9%` of the
+time enough of them). `--utilization-cap` is none of them: it bounds the load beyond which queues grow faster than any of these
+expects.
 
-`--options-seconds` is the time for other choices, shared by all cores; 0 leaves them out. Each row is the price that `plan` with the
-flags in its last column gives, sized by the same search. `python benchmarks/search.py choices` plans every single choice by itself and
-looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the eight types with a price that
-look cheapest for the question.
+`--options-seconds` is the time for other choices, shared by all cores; 0 leaves them out. Each row is the price that `plan`
+with the flags in its last column gives, sized by the same search. `python benchmarks/search.py choices` plans every single
+choice by itself and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the
+eight types with a price that look cheapest for the question.
 
 Of the twenty questions of `benchmarks/search.py choices` the first sixteen were run last with every choice: in two of them measured
 times of another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing
@@ -57,7 +59,7 @@ is.
 """
 
 PAGES = (
-    ((80, 100, 120), "plan --slo 0.5 --options-seconds 600"),
+    ((80, 100, 120), "plan --slo 0.5 --pools 1 --tp 1 --token-budget 2048 --options-seconds 60"),
     ((100,), "plan --slo 50ms --pools 1 --options-seconds 600"),
     (
         (100,),

@@ -26,7 +26,7 @@ def capacity(
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
-    """The largest rate with all promises, the fleet that carries it and what binds: the inverse of plan, whose options hold here too.
+    """The largest rate with all promises, the fleet that carries it and what binds: the inverse of plan, with its options.
 
     Example: fleetopt capacity --have h100=24 --have a100=40 --cdf azure --slo 0.5
 

@@ -211,3 +211,28 @@ def test_two_requests_are_no_traffic(
     Path("two.csv").write_text("time_s,input_tokens,output_tokens\n0,500,100\n1,700,200\n", encoding="utf-8")
     page = run_page("plan --cdf two.csv --slo 0.5 --rate 20 --options-seconds 0", monkeypatch, capsys)
     assert "requests are few" in " ".join(page.split("\n\n")[0].split()) or "error: " in page
+
+
+def test_two_plans_are_told_apart_by_what_each_difference_alone_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ["--method", "mgc", "--set", "kv=reserved", "--pools", "1"]
+    for name, more in (("a.yaml", ["--rate", "400", "--slo", "4"]), ("b.yaml", ["--rate", "800", "--slo", "3"])):
+        with pytest.raises(SystemExit):
+            run(["plan", *quick, *more, "-o", name])
+    plans = [yaml.safe_load((tmp_path / name).read_text()) for name in ("a.yaml", "b.yaml")]
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        run(["diff", "a.yaml", "b.yaml", "-f", "json"])
+    assert end.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["old"]["gpus"], found["new"]["gpus"]) == (plans[0]["gpus"], plans[1]["gpus"])
+    alone = {row["option"]: row for row in found["changed"]}
+    assert set(alone) == {"rate", "promises"}
+    asked = {"method": "mgc", "kv": "reserved", "pools": 1}
+    assert alone["rate"]["gpus"] == fo.plan(rate=800, slo=4, **asked).gpus  # type: ignore[arg-type]
+    assert alone["promises"]["gpus"] == fo.plan(rate=400, slo=3, **asked).gpus  # type: ignore[arg-type]
+    with pytest.raises(SystemExit):
+        run(["diff", "a.yaml", "a.yaml"])
+    assert "the questions are the same" in capsys.readouterr().out
