@@ -1,4 +1,4 @@
-"""Code lines of ``planner/`` by room: ``python benchmarks/code_lines.py [REVISION ...]``.
+"""Code lines of ``planner/`` by room: ``python benchmarks/code_lines.py [REVISION ...]``, ``--write`` for docs/house.md.
 
 Lines that hold code, of Python, C and templates: docstrings, comments and blank lines do not count, every line of a statement over
 several lines does. A column per revision, the working tree without any. Lines of data in YAML, without comments and blanks, are
@@ -87,25 +87,29 @@ def counted(revision: str | None, endings: Container[str]) -> Counter[str]:
     return found
 
 
-def table(head: str, kinds: list[str], columns: dict[str, Counter[str]], total: str) -> None:
-    """Print rows of these kinds, and their sum, as markdown."""
-    print(f"| {head} | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
-    for kind in kinds:
-        print(
-            f"| {kind} | "
-            + " | ".join(f"{column[kind]:,}" if column[kind] else "-" for column in columns.values())
-            + " |"
-        )
-    sums = (sum(column[kind] for kind in kinds) for column in columns.values())
-    print(f"| **{total}** | " + " | ".join(f"**{number:,}**" for number in sums) + " |\n")
+def table(head: str, columns: dict[str, Counter[str]]) -> str:
+    """Rows of the rooms, and their sum, as markdown."""
+    rows = [(room, [column[room] for column in columns.values()]) for room in sorted(set().union(*columns.values()))]
+    rows.append(("**all**", [column.total() for column in columns.values()]))
+    lines = [
+        f"| {room} | {' | '.join(f'{number:,}' if number else '-' for number in numbers)} |" for room, numbers in rows
+    ]
+    return "\n".join([f"| {head} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}", *lines])
 
 
-def main(revisions: list[str]) -> None:
-    """Print markdown tables."""
-    names = [*revisions] or [None]
-    for head, endings in (("room", {".py", *COMMENTS}), ("data in YAML", DATA)):
-        columns = {name or "today": counted(name, endings) for name in names}
-        table(head, sorted(set().union(*columns.values())), columns, "all")
+def main(words: list[str]) -> None:
+    """Print markdown tables, or write those of today at the end of docs/house.md."""
+    names: list[str | None] = [word for word in words if word != "--write"]
+    text = "\n\n".join(
+        table(head, {name or "today": counted(name, endings) for name in names or [None]})
+        for head, endings in (("room", {".py", *COMMENTS}), ("data in YAML", DATA))
+    )
+    if "--write" not in words:
+        print(text)
+        return
+    house = ROOT / "docs" / "house.md"
+    before, mark, _ = house.read_text(encoding="utf-8").partition("## Today\n")
+    house.write_text(f"{before}{mark}\n{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,6 @@ WIDE = {
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
     "workload/formats/rows.py: table_format": FIELDS,
-    "workload/importing.py: read_workload": FORWARDED,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }

@@ -17,6 +17,7 @@ from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.record import Record
+from planner.remarks import Remark
 
 FloatArray = NDArray[np.float64]
 
@@ -708,42 +709,20 @@ def _warnings(
     leave_one_out: float,
 ) -> list[str]:
     """What is wrong with the points or with the fit, a sentence each."""
-    found = []
-    distinct = len(set(points.batches))
-    if distinct < ENOUGH_POINTS:
-        found.append(
-            f"{distinct} different batches: the prior carries much of the fit; {ENOUGH_POINTS}-24 designed ones bring "
-            "the error to 3-4%."
-        )
-    if points.composed:
-        found.append(
-            "Mixed batches were added up from separate kernels: interference x (and kappa) is not known, taken as 0."
-        )
-    elif not has_mixed:
-        found.append("No mixed batch was measured: interference x (and kappa) is not known and taken as 0.")
-    if not any(kind in ("prefill", "chunk", "mixed") for kind in points.kinds):
-        found.append("No prefill was measured: b, a and everything about prompts come from the prior.")
-    if not any(kind in ("decode", "mixed") for kind in points.kinds):
-        found.append("No decode was measured: g, h and everything about decoding come from the prior.")
-    if not any(kind == "chunk" for kind in points.kinds) and has_mixed:
-        found.append("No chunk after past tokens was measured: chunked prefill of long prompts extrapolates.")
+    kinds, batches = set(points.kinds), len(set(points.batches))
     vague = [name for name, known in identified.items() if not known and name not in ("x", "e")]
-    if vague:
-        found.append(
-            f"Not determined singly by these points: {', '.join(vague)} (W, H(context) and beta_p are known better than "
-            "their parts: see their intervals)."
-        )
     farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:MOST_NAMED]
-    for i in sorted(farthest):
-        found.append(
-            f"Outlier: {points.batches[i]} took {100.0 * residuals[i]:+.0f}% against the fit; measure it again."
-        )
-    if len(outliers) > MOST_NAMED:
-        found.append(f"{len(outliers) - MOST_NAMED:,} more outliers, nearer to the fit than these.")
-    if drift is not None and abs(drift) > DRIFT_WARNING:
-        found.append(
-            f"The machine drifted by {100.0 * math.expm1(drift):+.1f}% over the run; parameters are those at its start."
-        )
-    if leave_one_out > LEAVE_ONE_OUT_WARNING:
-        found.append(f"Left-out points are missed by {100.0 * leave_one_out:.0f}% on average: treat plans with care.")
-    return found
+    found: list[tuple[object, str, dict[str, object]]] = [
+        (batches < ENOUGH_POINTS, "few_batches", {"batches": batches, "enough": ENOUGH_POINTS}),
+        (points.composed, "mixed_composed", {}),
+        (not points.composed and not has_mixed, "no_mixed", {}),
+        (kinds.isdisjoint(("prefill", "chunk", "mixed")), "no_prefill", {}),
+        (kinds.isdisjoint(("decode", "mixed")), "no_decode", {}),
+        (has_mixed and "chunk" not in kinds, "no_chunk", {}),
+        (vague, "not_identified", {"names": ", ".join(vague)}),
+        *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
+        (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
+        (drift is not None and abs(drift) > DRIFT_WARNING, "drifted", {"drift": math.expm1(drift or 0.0)}),
+        (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
+    ]
+    return [str(Remark(code, values)) for holds, code, values in found if holds]

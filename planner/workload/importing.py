@@ -37,18 +37,11 @@ def read_workload(
     path: str | Path,
     *,
     input_format: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    category: str | None = None,
     compressible: Mapping[str, float | None] | None = None,
-    allow_bad_rows: bool = False,
-    tokens_per_character: float | None = None,
-    output_share: float | None = None,
-    mean_output: float | None = None,
-    time_unit: str | None = None,
     baseline: str | Path | None = None,
-    interval_s: float | None = None,
     name: str | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[Workload, ImportReport]:
     """Read one file in any known format.
 
@@ -59,29 +52,16 @@ def read_workload(
         (``turns=10,first=2000,growth=400,osl=300,gap=30s``).
     input_format
         Name of the format; ``None`` = recognised by content.
-    columns
-        Own column names or JSON paths by role: ``input``, ``output``, ``time``, ``category``, ``total``, ``session``,
-        ``cached``, ``duration``.
-    category
-        One category for the whole file.
     compressible
         Probability that a prompt can be compressed by category [1].
-    allow_bad_rows
-        Whether more than 0.1% unreadable rows may be dropped.
-    tokens_per_character
-        For conversations without token counts [tokens/character].
-    output_share, mean_output
-        For totals alone: share of the output [1], or its mean [tokens].
-    time_unit
-        Unit of numeric times; ``None`` = from their size.
     baseline
         The earlier of two scrapes of a server's histograms.
-    interval_s
-        Time between them, or that a single scrape covers [s]; gives the rate.
     name
         Name of the workload; ``None`` = of the file.
     progress
         Called with (bytes read, bytes in all).
+    **options
+        What is said about the file: fields of :class:`planner.workload.formats.base.ReadOptions`.
 
     Returns
     -------
@@ -97,23 +77,13 @@ def read_workload(
     >>> report.format
     'fleetopt'
     """
-    options = ReadOptions(
-        columns=dict(columns or {}),
-        category=category,
-        allow_bad_rows=allow_bad_rows,
-        tokens_per_character=tokens_per_character,
-        output_share=output_share,
-        mean_output=mean_output,
-        time_unit=time_unit,
-        baseline=None if baseline is None else Source(resolve_workload(baseline)),
-        interval_s=interval_s,
-    )
+    said = ReadOptions(baseline=None if baseline is None else Source(resolve_workload(baseline)), **options)
     if (lengths := SyntheticLengths.parse(str(path)) or SyntheticSessions.parse(str(path))) is not None:
         made = lengths.workload()
         return (made if name is None else made.renamed(name)), ImportReport(
             lengths.name, "synthetic", made.rows, made.rows
         )
-    workload, reports = import_files([(None, path)], options, input_format=input_format, name=name, progress=progress)
+    workload, reports = import_files([(None, path)], said, input_format=input_format, name=name, progress=progress)
     if compressible is not None:
         workload = workload.with_compressible(compressible)
     return workload, reports[0]
