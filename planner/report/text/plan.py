@@ -232,7 +232,7 @@ def before_signing(plan: Plan) -> list[str]:
                 if plan.sureness is None
                 else [n for n in plan.sureness.narrowing if n.by == "calibration" and n.gpus > 0]
             )
-            told = f"; measured, about {saves[0].gpus:,} GPUs less" if saves else ""
+            told = f"; measured, about {saves[0].gpus:,} GPU{'s' if saves[0].gpus != 1 else ''} less" if saves else ""
             named = remark.values["gpu"]
             found.append(f"speeds of {named} are {remark.values['trust']}{told}:  fleetopt calibrate --gpu {named}")
     if str(plan.inputs.get("cdf")) in shipped_names():
