@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,9 @@ SAME_RATE = 0.25
 
 EXPECTED = 10.0
 """Requests that a promise allows to be late: with fewer of them a share that is large enough shows nothing."""
+
+MOST_ERRORS = 5
+"""Kinds of errors that are told, the most frequent ones."""
 
 LEAST = 50
 """Requests below which nothing is judged."""
@@ -223,13 +227,19 @@ def accept(
         else:
             each = zip(pools, parts, expected, strict=True)
             judged += [_judged(p["name"], promise, part, e, late) for p, part, e in each if part.input.size]
-    errors: dict[str, int] = {}
-    for o in outcomes:
-        if o.error:
-            errors[o.error] = errors.get(o.error, 0) + 1
+    errors = Counter(o.error for o in outcomes if o.error)
     rows = [row for k, p in enumerate(pools) for row in _rows(told[k] if alike else [], p, parts[k])]
     return Acceptance(
-        server, planned, rate, seconds, len(outcomes), sum(errors.values()), errors, late, tuple(judged), tuple(rows)
+        server,
+        planned,
+        rate,
+        seconds,
+        len(outcomes),
+        errors.total(),
+        dict(errors.most_common(MOST_ERRORS)),
+        late,
+        tuple(judged),
+        tuple(rows),
     )
 
 
@@ -274,20 +284,19 @@ def _judged(pool: str, promise: Promise, table: _Columns, predicted_s: float | N
     number = worst.size
     if promise.quantile == MEAN:
         whole = worst[np.isfinite(worst)]
-        mean = mean_of_batches(whole)
-        verdict, reason = judge(mean, promise.limit_s)
-        measured, within = mean.value, mean
+        within = mean_of_batches(whole) if whole.size else Estimate(math.inf, 0.0)
+        verdict, reason = judge(within, promise.limit_s)
+        measured = within.value
     else:
         kept = (worst <= promise.limit_s).astype(np.float64)
         within = _share(kept, number * (1.0 - promise.quantile) >= EXPECTED)
         # the interval is exact for any number of requests
         verdict, reason = judge_share(replace(within, enough=True), promise.quantile)
         measured = float(np.quantile(worst, promise.quantile, method="higher"))
-    if late_s > LATE_S and verdict != HOLDS:
-        verdict, reason = (
-            CANNOT_TELL,
-            f"this client sent requests up to {format_duration(late_s)} late: send fewer a second (--rate)",
-        )
+    if late_s > LATE_S:
+        # the bursts that were planned did not come
+        within, verdict = replace(within, enough=False), CANNOT_TELL
+        reason = f"this client sent requests up to {format_duration(late_s)} late: send fewer a second (--rate)"
     return Judged(pool, promise, number, within, measured, predicted_s, verdict, reason)
 
 

@@ -153,8 +153,18 @@ def test_what_failed_is_late_and_is_told() -> None:
 
 
 def test_a_client_that_is_late_judges_nobody() -> None:
-    found = accept(PLAN, [P99], outcomes([0.9] * 2000, late_s=0.3), 200.0, "http://x", False)
-    assert found.state == "not shown" and "this client sent requests up to 300 ms late" in found.judged[0].told
+    for ttft_s in (0.1, 0.9):
+        found = accept(PLAN, [P99], outcomes([ttft_s] * 2000, late_s=0.3), 200.0, "http://x", False)
+        assert found.state == "not shown" and "this client sent requests up to 300 ms late" in found.judged[0].told
+
+
+def test_a_fleet_that_answers_nothing_breaks_every_promise() -> None:
+    lost = [Outcome(100.0, 10.0, math.nan, math.nan, math.nan, error=f"error {k}") for k in range(500)]
+    found = accept(PLAN, [P99, Promise("e2e_s", 1.0, MEAN)], lost, 50.0, "http://x", False)
+    assert [j.verdict for j in found.judged] == ["fails", "fails"] and found.state == "broken"
+    assert found.failed == 500 and len(found.errors) == 5
+    with pytest.raises(fo.InputError, match="40 requests are too few to judge"):
+        accept(PLAN, [P99], lost[:40], 4.0, "http://x", False)
 
 
 def test_pools_means_and_goodput() -> None:

@@ -519,3 +519,75 @@ def test_hosts_end_their_servers_in_good_order() -> None:
     # the signal is for the server alone: its engines end when the last request has
     assert "KillMode=mixed" in unit and f"--shutdown-timeout {drain}" in unit
     assert int(re.search(r"TimeoutStopSec=(\d+)", unit).group(1)) > drain  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("to", "kind"), [p for p in PAIRS if p[0] in ("k8s", "llm-d")])
+def test_probes_wait_for_the_weights_and_then_look(to: str, kind: str) -> None:
+    """Three times the start-up time, ten minutes at least; the rollout is given up later than that and the drain of the old one."""
+    for startup_s in (100, 1000):
+        options = {"startup": f"{startup_s}s"}
+        for _, _, _, pod in workloads(to, kind, **options):
+            container = pod["containers"][0]
+            names = {p["name"]: p["containerPort"] for p in container["ports"]}
+            port = int(after(container["args"], "--port"))
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                look = container[probe]["httpGet"]
+                assert look["path"] == "/health" and names[look["port"]] == port
+            patience = container["startupProbe"]["periodSeconds"] * container["startupProbe"]["failureThreshold"]
+            assert patience == max(600, 3 * startup_s)
+            ready, alive = container["readinessProbe"], container["livenessProbe"]
+            # out of the router in a quarter of a minute, restarted not before a minute
+            assert ready["periodSeconds"] * ready["failureThreshold"] == 15
+            assert alive["periodSeconds"] * alive["failureThreshold"] == 60
+            assert alive["timeoutSeconds"] < alive["periodSeconds"]
+        for name, found in of(rendered(to, kind, **options), "Deployment").items():
+            if name.startswith("fleetopt-") and name not in ("fleetopt-router", "fleetopt-epp"):
+                pod = found["spec"]["template"]["spec"]
+                least = max(600, 3 * startup_s) + pod["terminationGracePeriodSeconds"]
+                assert found["spec"]["progressDeadlineSeconds"] > least
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("one pool", "random;"), ("spare", "random two least_conn;"), ("groups", "least_conn;"), ("quantized here", "")],
+)
+def test_nginx_routes_as_planned(kind: str, method: str) -> None:
+    files = fo.deploy(plan_of(kind), "systemd").files
+    upstream = files["nginx.conf"].partition("upstream fleetopt-all {")[2].partition("}")[0]
+    found = [x.strip() for x in upstream.splitlines() if x.strip()]
+    servers = re.findall(r"server (\S+):(\d+) ", upstream)
+    assert [x for x in found if not x.startswith(("zone", "server", "keepalive"))] == ([method] if method else [])
+    ports = [re.search(r"PORT=(\d+)", text).group(1) for n, text in files.items() if n.endswith(".env")]  # type: ignore[union-attr]
+    assert sorted(p for _, p in servers) == sorted(ports) and len(servers) == plan_of(kind).replicas
+
+
+@pytest.mark.parametrize("kind", ["cut", "cut by prompt"])
+def test_nginx_cuts_where_the_plan_does(kind: str) -> None:
+    """By four bytes a token; what the plan cuts by input + output leaves room for the mean output."""
+    conf = fo.deploy(plan_of(kind), "systemd").files["nginx.conf"]
+    pattern = re.search(r'"~\^\((.*)\)\$" fleetopt-short;', conf)
+    assert pattern is not None
+    short = plan_of(kind).pools[0].high_tokens
+    output = plan_of(kind).to_dict()["workload"]["mean_output_tokens"] if kind == "cut" else 0.0  # type: ignore[index]
+    edge = round(4 * (short - output))
+    assert [bool(re.fullmatch(pattern[1], str(n))) for n in (1, edge, edge + 1)] == [True, True, False]
+
+
+def test_a_group_outlives_the_drain_of_its_first_pod() -> None:
+    group = of(rendered("k8s", "two nodes"), "LeaderWorkerSet")["fleetopt-all"]["spec"]
+    assert group["rolloutStrategy"]["rollingUpdateConfiguration"] == {"maxUnavailable": 1, "maxSurge": 0}
+    leader, follower = (group["leaderWorkerTemplate"][f"{role}Template"]["spec"] for role in ("leader", "worker"))
+    sleeps = [int(p["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1]) for p in (leader, follower)]
+    drain = int(after(leader["containers"][0]["args"], "--shutdown-timeout"))
+    assert sleeps[1] == sleeps[0] + drain
+    assert follower["terminationGracePeriodSeconds"] == leader["terminationGracePeriodSeconds"] > sleeps[1]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_metrics_are_where_prometheus_is_told(engine: str) -> None:
+    objects = rendered("k8s", "one pool", engine=engine)
+    template = of(objects, "Deployment")["fleetopt-all"]["spec"]["template"]
+    told = template["metadata"]["annotations"]
+    path = {"trtllm": "/prometheus/metrics"}.get(engine, "/metrics")
+    assert told == {"prometheus.io/scrape": "true", "prometheus.io/port": "8000", "prometheus.io/path": path}
+    assert ("--enable-metrics" in template["spec"]["containers"][0]["args"]) == (engine == "sglang")
