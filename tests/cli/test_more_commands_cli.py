@@ -136,7 +136,7 @@ BAD = [
     (("evaluate", "plan.yaml", "--rate", "1e-12"), "at least 1e-09 requests/s"),
     (("what-if", "base.yaml", "--set", "rate=4.9e-324"), "beyond anything that is counted or measured"),
     (("simulate", "plan.yaml", "--rate", "1e-300"), "beyond anything that is counted or measured"),
-    (("evaluate", "plan.yaml", "--set", "foo=1"), "foo: unknown option"),
+    (("evaluate", "plan.yaml", "--set", "foo=1"), "--set foo=1: unknown option"),
     (("evaluate", "plan.yaml", "--format", "vllm"), "none of table"),
     (("workload", "show", "azure", "--boundary", "0"), "--boundary must be positive"),
     (("workload", "show", "azure", "--gamma", "0.5"), "--gamma at least 1"),
