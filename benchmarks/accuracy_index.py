@@ -90,15 +90,6 @@ def public(text: str) -> list[Row]:
     return list(out.values())
 
 
-def routing(text: str) -> list[Row]:
-    everywhere, short = line(text, "all"), line(text, "short outputs (28 tokens)")
-    (ttft, low, _), (tpot, least, _) = (re.split(r"\s*/\s*", everywhere[k]) for k in (4, 7))
-    return [
-        Row("`mixed`, power of two choices", "the shipped simulator", everywhere[1], f"TTFT p99 {ttft}%, TPOT p99 {tpot}%",
-            f"TTFT p99 {low}%, TPOT p99 {least}%", f"short outputs: TPOT p50 {short[5].split(' / ')[2]}%"),
-    ]  # fmt: skip
-
-
 def occupancy(text: str) -> list[Row]:
     out = []
     for label in ("Our own iteration-level server", "A second, independent iteration-level server"):
@@ -147,28 +138,6 @@ def fleetopt(text: str) -> list[Row]:
     ]  # fmt: skip
 
 
-def sending(text: str) -> list[Row]:
-    cases = [c for c in rows_of(text) if len(c) == 9 and c[3].isdigit()]
-    worst = max(cases, key=lambda c: abs(percent(c[6])))
-    sizes = sorted(abs(percent(c[6])) for c in cases)
-    return [
-        Row("flash crowds, closed loops, paced clients", "the shipped simulator", str(len(cases)),
-            f"TTFT p99 {sizes[len(sizes) // 2]:.0f}%", f"TTFT p99 {worst[6]}",
-            f"{worst[0]}, {worst[1]}, {worst[3]} replicas, {worst[2]}, load {worst[4]}")
-    ]  # fmt: skip
-
-
-def disaggregated(text: str) -> list[Row]:
-    cases = found(r"(\d+) settings", text).group(1)
-    table = [c for c in rows_of(text) if "±" in c[-1]]
-    worst = min(percent(cell.split(" ±")[0]) for c in table for cell in c[5:8])
-    ttft = line(text, "TTFT")
-    return [
-        Row("disaggregated fleets", "the shipped simulator", cases, f"TTFT {ttft[1]}", f"TTFT {worst:+.1f}%",
-            f"{ttft[4]} beyond four standard errors")
-    ]  # fmt: skip
-
-
 def schedulers(text: str) -> list[Row]:
     kept = found(r"kept it in (\d+) of (\d+) settings", text)
     table = [c for c in rows_of(text) if len(c) == 7 and re.fullmatch(r"[+-][\d.]+%", c[5])]
@@ -194,15 +163,28 @@ def replay(text: str) -> list[Row]:
     return out
 
 
+def poisson(text: str) -> list[Row]:
+    table = [c for c in rows_of(text) if len(c) == 7 and c[2].isdigit()]
+    out = []
+    for told in ("to load .87", "at load .92"):
+        sizes = found(rf"TTFT {told}: (\d+) cases, median error ([\d.]+%), nine in ten within ([\d.]+%)", text)
+        here = [c for c in table if (float(c[3]) < 0.9) == (told == "to load .87")]
+        worst = min(here, key=lambda c: percent(c[4].split(" ±")[0]))
+        out.append(
+            Row(f"Poisson arrivals, P99 TTFT {told}", "fresh requests, every replica simulated", sizes.group(1),
+                f"median {sizes.group(2)}, nine in ten {sizes.group(3)}", worst[4].split(" ±")[0],
+                f"{worst[0]}, {worst[1]}, {worst[2]} replicas")
+        )  # fmt: skip
+    return out
+
+
 READERS: dict[str, Callable[[str], list[Row]]] = {
     "replay": replay,
+    "poisson": poisson,
     "public": public,
-    "routing": routing,
-    "sending": sending,
     "occupancy": occupancy,
     "memory": memory,
     "fleetopt": fleetopt,
-    "disaggregated": disaggregated,
     "schedulers": schedulers,
 }
 

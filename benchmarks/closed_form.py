@@ -69,8 +69,7 @@ def replayed(requests: Requests, replica: Replicas) -> tuple[Array, Array]:
     """TTFT and TPOT (NaN where there is none) of each request [s]."""
     run = replay(requests, replica)
     later = requests.output_tokens - 1.0
-    tpot = (run.done_s - run.first_s) / np.maximum(later, 1.0)
-    return run.first_s - requests.arrival_s, np.where(later > 0.0, tpot, np.nan)
+    return run.ttft_s, np.where(later > 0.0, (run.done_s - run.first_s) / np.maximum(later, 1.0), np.nan)
 
 
 def rows(count: int) -> Iterator[tuple[str, float, float, tuple[float, float, float]]]:

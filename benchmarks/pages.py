@@ -37,7 +37,7 @@ of the traffic; `--headroom` for more requests than stated; `--redundancy` for r
 time enough of them). `--utilization-cap` is none of them: it bounds the load beyond which queues grow faster than any of these
 expects.
 
-`--options-seconds` is the time for other choices, shared by all cores; 0 leaves them out. Each row is the price that `plan`
+`--no-options` leaves other choices out. Each row is the price that `plan`
 with the flags in its last column gives, sized by the same search. `python benchmarks/search.py choices` plans every single
 choice by itself and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the
 eight types with a price that look cheapest for the question.
@@ -59,8 +59,8 @@ is.
 """
 
 PAGES = (
-    ((80, 100, 120), "plan --slo 0.5 --pools 1 --tp 1 --token-budget 2048 --options-seconds 60"),
-    ((100,), "plan --slo 50ms --pools 1 --options-seconds 600"),
+    ((80, 100, 120), "plan --slo 0.5"),
+    ((100,), "plan --slo 50ms --pools 1"),
     (
         (100,),
         "schedule --slo 0.5 --rate 100 --pools 1 --monthly-growth 8% --lead-time 90d --months 6 --from 2027-01-01",

@@ -15,7 +15,7 @@ from pathlib import Path
 from speed import cpu_s
 
 OURS = [sys.executable, "-m", "planner.cli.main"]
-PLAN = [*OURS, "plan", "--cdf", "azure", "--slo", "0.5", "--options-seconds", "0"]
+PLAN = [*OURS, "plan", "--cdf", "azure", "--slo", "0.5", "--no-options"]
 POINTS = ",".join(str(50 + 10 * k) for k in range(100))
 
 

@@ -14,7 +14,6 @@ that stand in FILE are passed over, so that a run can be taken up again.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import sys
@@ -22,8 +21,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import planner as fo
 from planner import kept
@@ -34,7 +31,7 @@ from planner.choices import Choices
 from planner.engines import engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.problem import FleetProblem
-from planner.fleet.search import PathSearch, cheapest_path
+from planner.fleet.search import cheapest_path
 from planner.fleet.types import cheapest_types, with_types
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
@@ -84,27 +81,14 @@ def compiled(question: dict[str, Any]) -> CompiledQuestion:
 
 
 def least_cost(question: dict[str, Any], enough: float) -> float:
-    """A proven lower bound of what any fleet costs, from the most its engines complete [USD/hour]; `enough` is close enough."""
+    """A lower bound of what any fleet costs, from the most its engines complete [USD/hour]; `enough` where there is none."""
     try:
         problem = FleetProblem(compiled(question))
     except InputError:
         return math.inf
     problem.open_grid()
-    bounds, most, looked = problem.bounds.copy(), problem.search.pools, itertools.count(1)
-
-    def refine(i: int, j: int) -> tuple[float, bool]:
-        """The bound of one pool by the method's own maximum throughput."""
-        if problem.is_empty(i, j):
-            return 0.0, True
-        least = problem.option_bounds[:, i, j]
-        close = np.flatnonzero(least < enough)
-        return min((max(problem.capacity_bound(i, j, k), float(least[k])) for k in close), default=enough), True
-
-    def over() -> bool:
-        """Whether the bound is close enough, or was looked for as long as a plan takes."""
-        return next(looked) > LOOKED_AT or cheapest_path(bounds, most)[0] >= enough
-
-    return PathSearch(bounds, refine, most, over).run().lower_bound
+    found = cheapest_path(problem.option_bounds, problem.search.pools)
+    return enough if found is None else found[0]
 
 
 def cost(question: dict[str, Any]) -> float | None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
-    from planner.monitor.check import FleetCheck
+    from planner.monitor.result import FleetCheck
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
     from planner.reproduce.result import Reproduction
@@ -75,7 +75,7 @@ _HOME = {
     "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Capacity": "studies.capacity",
-    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
+    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.result",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
     from planner.fleet.fleet import Fleet
-    from planner.monitor.check import FleetCheck
+    from planner.monitor.policy import Policy
     from planner.monitor.prometheus import Series
+    from planner.monitor.result import FleetCheck
     from planner.question.compiled import CompiledQuestion
     from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
@@ -70,7 +71,7 @@ def plan(
     config: str | Path | None = None,
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
-    choices: float | str = 0.0,
+    choices: bool = False,
     progress: Callable[[int, int], None] | None = None,
     # options
     rate: float | str | None = None,
@@ -87,6 +88,7 @@ def plan(
     osl_spread: float | str | None = None,
     drop_longer_than: int | str | None = None,
     osl_scale: float | str | None = None,
+    windows: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
@@ -104,7 +106,7 @@ def plan(
     dp: int | str | None = None,
     ep: int | str | None = None,
     speculate: str | None = None,
-    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    engine: str | None = None,
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
@@ -184,7 +186,7 @@ def plan(
     current
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
-        Time for sizing what other choices would cost (``plan.choices``, or ``error.choices`` of an InfeasibleError) [s].
+        Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
     progress
         Told (done, all) after every choice sized.
 
@@ -237,6 +239,9 @@ def plan(
         [tokens: 8192, 8k or 8Ki]
     osl_scale
         Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
+    windows
+        Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.
+        Default: over the whole period. [time [s]: 0.5 or 500ms]
     ttft
         TTFT promise, the same as slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     tpot
@@ -282,7 +287,8 @@ def plan(
         Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
         draft or ngram. Default: none. [text]
     engine
-        Engine that serves: its host's time and its measured profile. Default: that of --profile, else vllm. [text]
+        Engine that serves (sglang, trtllm, vllm; of a version: vllm@0.27): its host's time and its measured
+        profile. Default: that of --profile, else vllm. [text]
     api_overhead
         Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
         [time [s]: 0.5 or 500ms]
@@ -397,7 +403,8 @@ def plan(
     spot_share
         Largest share of a pool's replicas on spot. Default: 0. [share: 0.3 or 30%]
     max_evaluations
-        Pools evaluated before the search stops with a gap; 0 = until proven. Default: 48. [whole number]
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven. Default: 3000. [whole
+        number]
     shape
         colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). Default:
         colocated. [text]
@@ -428,14 +435,13 @@ def plan(
         question, folder = saved.inputs(scenario, data), saved.folder
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    seconds = parse_duration(choices, "choices")
     try:
         found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
     except InfeasibleError as error:
-        if seconds > 0.0:
+        if choices:
             from planner.advice.choices import ways_out
 
-            error.choices = ways_out(error, question, loaded, seconds, progress)
+            error.choices = ways_out(error, question, loaded, progress)
         raise
     if question.scheduler != "engine":
         found = _scheduled(found, question, loaded, progress)
@@ -443,10 +449,10 @@ def plan(
         from planner.studies.compression import with_compression
 
         found = with_compression(found, question, loaded, progress)
-    if seconds > 0.0:
+    if choices:
         from planner.advice.choices import choices_of, with_formula
 
-        found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
+        found = replace(found, choices=choices_of(found, question, loaded, progress))
         found = with_formula(found, question, loaded)
     chosen = tuple(_chosen(question, told))
     steps: tuple[Remark, ...] = ()
@@ -936,7 +942,7 @@ def _refuse_bought(changes: Collection[str]) -> None:
 @told_types
 @keeping()
 def overview(
-    fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
+    fleet: Plan | str | Path, *, choices: bool = True, progress: Callable[[int, int], None] | None = None
 ) -> Overview:
     """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
 
@@ -945,7 +951,7 @@ def overview(
     fleet
         A plan, or a plan or configuration file.
     choices
-        Time for sizing what else is shown, other choices last [s]; 0 leaves these out.
+        Whether what other choices would cost is shown.
     progress
         Told (done, all) after every choice.
 
@@ -955,7 +961,7 @@ def overview(
         What ``fleetopt report`` makes a page of.
     """
     from planner.advice.choices import choices_after, cost_with
-    from planner.advice.within import within
+    from planner.advice.rows import answers as answered
     from planner.question.compiled import compile_question, rate_of_hours
     from planner.question.files import engines_of, load_question, question_of
     from planner.question.record import recorded_plan
@@ -985,12 +991,11 @@ def overview(
         partial(_day_of, found, rate_of_hours(inputs, traffic)),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
     ]
-    seconds = parse_duration(choices, "choices")
-    if seconds > 0.0 and found.choices is None:
-        answers, table = choices_after(tasks, found, inputs, traffic, seconds, progress)
+    if choices and found.choices is None:
+        answers, table = choices_after(tasks, found, inputs, traffic, progress)
         found = replace(found, choices=table)
     else:
-        answers = within(0.0, tasks, progress, len(tasks))
+        answers = answered(tasks, progress)
     even, odd, paid, day, *known = answers
     costs = iter(known)
     priced = [None if changes is None else next(costs) for changes in otherwise]
@@ -1048,6 +1053,7 @@ def schedule(
     osl_spread: float | str | None = None,
     drop_longer_than: int | str | None = None,
     osl_scale: float | str | None = None,
+    windows: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
@@ -1065,7 +1071,7 @@ def schedule(
     dp: int | str | None = None,
     ep: int | str | None = None,
     speculate: str | None = None,
-    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    engine: str | None = None,
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
@@ -1485,6 +1491,17 @@ def deploy(
     return target.render(serving_of(content, saved.pools, options))
 
 
+def _scalers(paths: Sequence[str | Path], name: str, pools: Sequence[str]) -> dict[str, Policy]:
+    """Rules of files by pool, whatever wrote the objects they scale."""
+    from planner.monitor.names import names_of
+    from planner.monitor.reading import policies_of
+
+    if not paths:
+        return {}
+    roles = {p: p if set(pools) == {"prefill", "decode"} else "both" for p in pools}
+    return policies_of([Path(p) for p in paths], [(p, names_of(name, p, roles[p])) for p in pools])
+
+
 def _planned_requests(
     fleet: Plan | str | Path, rate: float | None, requests: int, seconds: float | str
 ) -> tuple[Mapping[str, Any], CompiledQuestion, Requests]:
@@ -1621,6 +1638,9 @@ def autoscale(
     policy: Sequence[str | Path] = (),
     name: str = "fleetopt",
     clock: bool = False,
+    deployed: str = "k8s",
+    windows: float | str | None = None,
+    scale_to_zero: float | str | None = None,
 ) -> Autoscaling:
     """Scalers of a plan's pools: thresholds, a derived rule, and a backtest.
 
@@ -1640,22 +1660,30 @@ def autoscale(
         Objects of the fleet are called ``name-pool``.
     clock
         Whether every hour also holds what its mean rate needs, started ahead, whatever the metrics say (KEDA's cron triggers).
+    deployed
+        The target of ``fleetopt deploy`` that wrote the fleet: ``k8s``, ``llm-d``, ``kserve`` or ``dynamo``.
+    windows
+        Windows that the promises are about instead of the plan's own period [s].
+    scale_to_zero
+        Without requests for so long no replica is kept [s]; ``None`` = the fewest always are.
 
     Returns
     -------
     Autoscaling
     """
-    from planner.autoscale.derive import autoscaling
-    from planner.autoscale.policy import policies_of
+    from planner.autoscale.derive import Asked, autoscaling
+    from planner.autoscale.objects import guards_of
     from planner.catalog.load import repository
-    from planner.deploy.serving import object_name
     from planner.deploy.startup import Startup, estimated_startup
+    from planner.monitor.names import find_deployed
     from planner.question.compiled import compile_question
     from planner.units import parse_duration
     from planner.workload.hours import HourlyRates, hourly_rates
 
     saved = _standing(fleet)
     inputs = saved.inputs()
+    if windows is not None:
+        inputs = inputs.override({"windows": windows})
     loaded = saved.traffic(inputs.cdf)
     built = standing_fleet(compile_question(inputs, loaded), saved.pools)
     flat = hours is None and not loaded.arrivals.hourly_profile
@@ -1664,7 +1692,15 @@ def autoscale(
     seconds = None if startup is None else parse_duration(startup, "--startup")
     if seconds is not None and not 0.0 <= seconds <= 86_400.0:
         raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
-    own = policies_of([Path(p) for p in policy], [(p.name, object_name(p.name, name)) for p in built.pools])
+    idle = None if scale_to_zero is None else parse_duration(scale_to_zero, "--scale-to-zero")
+    asked = Asked(
+        repository(inputs.model) or inputs.model,
+        name,
+        _scalers(policy, name, [p.name for p in built.pools]),
+        clock,
+        guards_of(find_deployed(deployed), len(built.pools)),
+        idle,
+    )
     return autoscaling(
         built,
         rates,
@@ -1672,10 +1708,7 @@ def autoscale(
         lambda pool: (
             Startup(seconds, {}) if seconds is not None else estimated_startup(pool.option.model, cached=False)
         ),
-        repository(inputs.model) or inputs.model,
-        name,
-        own,
-        clock,
+        asked,
     )
 
 
@@ -1719,6 +1752,7 @@ def check(
     prometheus: str | Path | Mapping[str, Sequence[Series]],
     *,
     name: str = "fleetopt",
+    policy: Sequence[str | Path] = (),
     **options: Any,
 ) -> FleetCheck:
     """Metrics of a running fleet against its plan at the traffic measured.
@@ -1731,6 +1765,8 @@ def check(
         As for :func:`metrics`, or what it returned.
     name
         Objects of the fleet are called ``name-pool``.
+    policy
+        Files of the scalers that set its replicas: then as many are expected as these want for the traffic measured.
     options
         As for :func:`metrics`.
 
@@ -1744,11 +1780,21 @@ def check(
     series = prometheus if isinstance(prometheus, Mapping) else metrics(prometheus, **options)
     saved = _standing(fleet)
     inputs = saved.inputs()
-    return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name)
+    scalers = _scalers(policy, name, [p.name for p in saved.pools])
+    return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name, scalers)
 
 
 @told_types
-def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", selector: str = "") -> dict[str, str]:
+def monitoring_rules(
+    fleet: Plan | str | Path,
+    *,
+    name: str = "fleetopt",
+    selector: str = "",
+    to: str = "files",
+    deployed: str | None = None,
+    namespace: str | None = None,
+    policy: Sequence[str | Path] = (),
+) -> dict[str, str]:
     """Prometheus rules and a Grafana dashboard of a plan.
 
     Parameters
@@ -1759,18 +1805,33 @@ def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", select
         Objects of the fleet are called ``name-pool``.
     selector
         Label matchers of the fleet's series, without braces.
+    to
+        ``files``, or ``kubernetes``: a PodMonitor, a PrometheusRule, the dashboard's ConfigMap, and the same for Google's.
+    deployed
+        The target of ``fleetopt deploy`` that wrote the fleet; for ``kubernetes`` ``k8s`` unless stated.
+    namespace
+        Kubernetes namespace of the fleet.
+    policy
+        Files of the scalers that set its replicas: then these are missing where fewer are there than a scaler wants.
 
     Returns
     -------
     dict of str to str
         File -> text.
     """
-    from planner.monitor.rules import rules_of
+    from planner.catalog.load import repository
+    from planner.monitor.files import monitoring_files
+    from planner.monitor.names import find_deployed
+    from planner.monitor.rules import Watched
     from planner.question.compiled import compile_question
 
     saved = _standing(fleet)
     inputs = saved.inputs()
-    return rules_of(standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools), name, selector)
+    built = standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools)
+    known = find_deployed(deployed or "k8s") if deployed or to == "kubernetes" else ""
+    model = (repository(inputs.model) or inputs.model) if known else ""
+    scalers = _scalers(policy, name, [p.name for p in built.pools])
+    return monitoring_files(built, Watched(name, selector, known, model, namespace, scalers), to)
 
 
 @told_types

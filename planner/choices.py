@@ -30,10 +30,6 @@ class Choice(Record):
         The cheapest fleet with that choice; ``None`` and empty where there is none.
     reason
         Why there is none.
-    reached
-        Whether it was sized within the time allowed.
-    promising
-        Of one that was not: whether the guess that orders the sizing has it cheaper than the plan.
     limit_s
         Of a ``promise``: its limit [s].
     """
@@ -46,8 +42,6 @@ class Choice(Record):
     gpus: int | None = None
     fleet: str = ""
     reason: str | None = None
-    reached: bool = True
-    promising: bool = False
     limit_s: float | None = None
 
 
@@ -58,22 +52,22 @@ class Choices(Record):
     Parameters
     ----------
     rows
-        One per choice, those not reached included.
+        One per choice.
     cost_usd_per_hour, gpus
         The plan they differ from; ``None`` where no fleet keeps the promises.
-    seconds
-        Time that was allowed [s].
     promise
         The promise whose limit is varied; ``None`` = none was.
+    waiting
+        Choices that were not sized, as Ctrl-C ended it.
     """
 
     rows: tuple[Choice, ...]
     cost_usd_per_hour: float | None
     gpus: int | None
-    seconds: float
     promise: Promise | None = None
+    waiting: int = 0
 
-    written: ClassVar[tuple[str, ...]] = ("seconds", "promise", "knee_s", "rows")
+    written: ClassVar[tuple[str, ...]] = ("promise", "knee_s", "rows", "waiting")
 
     @classmethod
     def of_file(cls, data: Mapping[str, Any], source: str) -> Choices:
@@ -95,7 +89,7 @@ class Choices(Record):
         promise = None
         if told is not None and "limit_s" in told:
             promise = Promise(told["metric"], told["limit_s"], told["quantile"], told["scope"])
-        return cls(rows, data["cost_usd_per_hour"], data["gpus"], kept["seconds"], promise)
+        return cls(rows, data["cost_usd_per_hour"], data["gpus"], promise)
 
     def ordered(self, by: str | None) -> Choices:
         """The same with rows by ``cost``, the cheapest first, by ``kind`` or by ``name``; as they are where nothing is asked."""

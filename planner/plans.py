@@ -292,44 +292,6 @@ class Alternative(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle(Record):
-    """The cheapest fleet of a gateway that knows output lengths and rewrites prompts, beside a plan that asks for neither.
-
-    Parameters
-    ----------
-    cost_usd_per_hour
-        What it would cost; a guess where `pools` is empty [USD/hour].
-    saving
-        Share of the plan's cost that it would save [1]; negative where it would cost more.
-    boundary_tokens, gamma
-        Where it cuts, and how far above that prompts are compressed [tokens, 1].
-    compressed_share
-        Share of all requests whose prompt is rewritten [1].
-    p_c
-        Probability that a prompt of the band can be compressed; ``None`` = by category.
-    pools
-        Its pools, where it is cheaper.
-    """
-
-    cost_usd_per_hour: float
-    saving: float
-    boundary_tokens: float
-    gamma: float
-    compressed_share: float
-    p_c: float | None
-    pools: tuple[PoolPlan, ...] = ()
-
-    written: ClassVar[tuple[str, ...]] = (
-        "cost_usd_per_hour", "saving", "boundary_tokens", "gamma", "compressed_share", "p_c", "guess", "pools",
-    )  # fmt: skip
-
-    @property
-    def guess(self) -> bool:
-        """Whether it is a guess: no fleet was sized."""
-        return not self.pools
-
-
-@dataclass(frozen=True, slots=True)
 class Sized(Record):
     """A number of replicas and how sure it is.
 
@@ -391,6 +353,8 @@ class Sureness(Record):
         Standard deviation of the logarithm of iteration times [1].
     draws
         Draws of the traffic it rests on.
+    deviations
+        Standard deviations of the error of iteration times that the middle draw has to bear for that confidence.
     median, low, high
         The smallest fleets with a chance of at least 50, 10 and 90%.
     steps
@@ -405,6 +369,7 @@ class Sureness(Record):
     chance: float
     sd: float
     draws: int
+    deviations: float
     median: Sized
     low: Sized
     high: Sized
@@ -445,8 +410,6 @@ class Plan(InNotebooks):
         What other choices would cost; ``None`` where that was not asked for.
     sureness
         How sure it is that the promises hold, and what other numbers of replicas would make of it; ``None`` = not known.
-    oracle
-        What a gateway that knows outputs and compresses prompts would take; ``None`` where that was not asked or is the plan.
     caches
         By pool, what prefix caches find of sessions, and the curve of it by routing and replicas; ``None`` without sessions.
     overload
@@ -475,7 +438,6 @@ class Plan(InNotebooks):
     alternatives: tuple[Alternative, ...] = ()
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
     choices: Choices | None = None
-    oracle: Oracle | None = None
     sureness: Sureness | None = None
     caches: Mapping[str, object] | None = None
     overload: Mapping[str, object] | None = None
@@ -487,7 +449,7 @@ class Plan(InNotebooks):
     written: ClassVar[tuple[str, ...]] = (
         "inputs", "workload", "slo", "arrival_rate_per_s", "method", "replicas", "gpus", "cost_usd_per_hour",
         "cost_usd_per_year", "cost_usd_per_million_tokens", "baseline_cost_usd_per_hour", "saving", "shape", "alternatives",
-        "sureness", "oracle", "pools", "baseline", "search", "assumptions", "warnings", "notes", "explanation", "remarks",
+        "sureness", "pools", "baseline", "search", "assumptions", "warnings", "notes", "explanation", "remarks",
         "choices", "caches", "overload", "compression", "scheduler",
     )  # fmt: skip
     shown: ClassVar[tuple[str, ...]] = (

@@ -32,6 +32,7 @@ LONG = {
     "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/microbench.py: measure": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
+    "cli/autoscale.py: autoscale": SIGNATURE,
     "cli/calibrate.py: calibrate": SIGNATURE,
     "cli/check.py: check": SIGNATURE,
     "cli/compress.py: serve": SIGNATURE,
@@ -45,7 +46,6 @@ LONG = {
 """Functions of more than :data:`LINES` code lines -> why."""
 
 WIDE = {
-    "autoscale/derive.py: autoscaling": FORWARDED,
     "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/load_generators.py: point": SETTINGS,
     "calibrate/microbench.py: measure": SETTINGS,

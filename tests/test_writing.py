@@ -172,8 +172,7 @@ def test_a_stderr_that_takes_nothing(tmp_path: Path) -> None:
         "20",
         "--method",
         "mgc",
-        "--options-seconds",
-        "0",
+        "--no-options",
     ]
     done = fleetopt(tmp_path, *plan, redirect="2> /dev/full")
     assert done.returncode == 0 and "replicas" in done.stdout

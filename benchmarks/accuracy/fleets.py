@@ -93,7 +93,7 @@ def disaggregated(data: Path) -> Iterator[Pair]:
         own = [r for r in rows if r["arm"] == arm]
         (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
         device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
-        profiles = _profiles("vllm", device, model, tp, decode_tp)
+        profiles = _profiles(own[0]["engine"].replace(" ", "@"), device, model, tp, decode_tp)
         first, second = split(profiles, (prefills, decodes), (PREFILL_KV, _room(device, model, decode_tp)), "prefix")
         moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
         rates = [float(r["target_qps"]) for r in own]
@@ -116,7 +116,7 @@ def stated_rate(data: Path) -> Iterator[Pair]:
     """A fleet of 8 x TP1 prefill and 2 x TP4 decode at a constant rate."""
     for row in table(data / "real" / "pd" / "rate45.csv"):
         device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
-        profiles = _profiles("vllm", device, model, 1, 4)
+        profiles = _profiles(LADDER[1], device, model, 1, 4)
         first, second = split(profiles, (8, 2), (math.inf, _room(device, model, 4)))
         count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
         load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))

@@ -90,7 +90,7 @@ of 32,784."""
 PREFILL_TOKENS_PER_S = 33_821.0
 """Prompt tokens/s of a TP1 H200 of the fleet of rate45.csv (README of `real/pd`)."""
 RATIO = ("h200", "sglang")
-LADDER = ("h200", "vllm")
+LADDER = ("h200", "vllm@0.27.1")
 
 
 def served(gpu: str, model: str, tp: int | Parallelism) -> tuple[GpuSpec, ModelSpec, Parallelism]:
@@ -146,7 +146,13 @@ def mixture_cases(data: Path) -> Iterator[Case]:
         running = float(row["achieved_per_s"]) * (output - 1.0) * tpot / 2.0
         ratio = _ratio(running, prompt + 0.5 * output, tpot)
         yield Case(
-            "mixtures", f"{network.name} {device.name} 2xTP4 {row['rate']}/s", device, network, parallel, "vllm", ratio
+            "mixtures",
+            f"{network.name} {device.name} 2xTP4 {row['rate']}/s",
+            device,
+            network,
+            parallel,
+            LADDER[1],
+            ratio,
         )
     for file in sorted((data / "real" / "moe_closed_loop").glob("*.csv")):
         if file.stem == "first_week":  # its engine was not warm

@@ -26,6 +26,24 @@ def check(
     emit_rules: Annotated[
         Path | None, opt.told("Write Prometheus rules and a Grafana dashboard of the plan into this folder.")
     ] = None,
+    to: Annotated[
+        str,
+        opt.told(
+            "With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's).",
+            "--to",
+            "-t",
+        ),
+    ] = "files",
+    deployed: Annotated[
+        str | None, opt.told("What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.")
+    ] = None,
+    namespace: Annotated[str | None, opt.told("Kubernetes namespace of the fleet, for --emit-rules.")] = None,
+    policy: Annotated[
+        list[Path] | None,
+        opt.told(
+            "The scaler of the fleet (what `autoscale --to` wrote, or yours): it says how many replicas to expect."
+        ),
+    ] = None,
     replay: Annotated[
         str | None,
         opt.told(
@@ -55,7 +73,16 @@ def check(
 
     write = writer(output_format, output)
     if emit_rules is not None:
-        emit_files(api.monitoring_rules(plan, name=name, selector=selector), emit_rules)
+        files = api.monitoring_rules(
+            plan,
+            name=name,
+            selector=selector,
+            to=to,
+            deployed=deployed,
+            namespace=namespace,
+            policy=policy or (),
+        )
+        emit_files(files, emit_rules)
         if prometheus is None:
             return
     key = None
@@ -85,7 +112,7 @@ def check(
         from planner.monitor.prometheus import to_file
 
         emit(to_file(series), save)
-    found = api.check(plan, series, name=name)
+    found = api.check(plan, series, name=name, policy=policy or ())
     write(found)
     say(found.lines())
     if found.state != "kept":

@@ -25,9 +25,6 @@ def options(
         str | None,
         opt.told("Rows by a part of their name or flags.", "--why"),
     ] = None,
-    choices: Annotated[
-        str, opt.told("Time for sizing the rows where there is no plan file.", "--options-seconds")
-    ] = "10",
     config: Config = None,
     scenario: Scenario = None,
     change: opt.Set = None,
@@ -46,7 +43,6 @@ def options(
     from planner.choices import Choices
     from planner.cli.output import writer
     from planner.errors import InputError, did_you_mean
-    from planner.units import parse_duration
 
     write = writer(output_format, output)
     if sort is not None and sort not in ORDERS:
@@ -54,7 +50,5 @@ def options(
     if plan is not None:
         found = Choices.of_file(saved_plan(plan), str(plan))
     else:
-        found = planned(
-            config, scenario, opt.settings(given, change), parse_duration(choices, "--options-seconds")
-        ).choices
+        found = planned(config, scenario, opt.settings(given, change), True).choices
     write(found.ordered(sort) if why is None else found.only(why))

@@ -36,12 +36,12 @@ def explain(
     if plan is not None:
         found = explained.saved(saved_plan(plan))
     else:
-        found = explained.blocks(planned(config, scenario, opt.settings(given, change), 0.0))
+        found = explained.blocks(planned(config, scenario, opt.settings(given, change), False))
     marked = output is not None and output.suffix.lower() in (".md", ".markdown")
     emit(to_markdown(found) if marked else to_terminal(found, page_width() if output is None else None), output)
 
 
-def planned(config: Path | None, scenario: str | None, given: dict[str, Any], choices: float) -> Any:
+def planned(config: Path | None, scenario: str | None, given: dict[str, Any], choices: bool) -> Any:
     """The plan of the options given."""
     from planner import api
     from planner.cli.output import progress_bar

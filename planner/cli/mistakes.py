@@ -17,7 +17,7 @@ PLANNED = ("plan", "--cdf", "azure", "--slo", "0.5")
 
 EXAMPLES = {
     "--hours": "servegen-m-small", "--startup": "4min", "--monthly-growth": "8%", "--lead-time": "90d", "--format": "json",
-    "-f": "json", "--options-seconds": "2s", "--rates": "6,10", "--delta": "1%", "--horizon": "1h", "--to": "k8s",
+    "-f": "json", "--rates": "6,10", "--delta": "1%", "--horizon": "1h", "--to": "k8s",
     "-o": "plan.yaml",
     "--output": "plan.yaml", "--plot": "plan.svg", "--policies": "eb", "--dwell": "1h", "--requests": "20000",
     "schedule --from": "2027-01-31", "autoscale --to": "hpa", "report -o": "report.html", "--reserved": "h100=1.79@1y",

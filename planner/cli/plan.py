@@ -40,15 +40,12 @@ def plan(
             panel=opt.OUTPUT,
         ),
     ] = None,
-    choices: Annotated[
-        str,
+    no_choices: Annotated[
+        bool,
         opt.told(
-            "Time for what other choices would cost, sized and priced beside the plan.",
-            "--options-seconds",
-            panel=opt.OUTPUT,
-            envvar="FLEETOPT_OPTIONS_SECONDS",
+            "Without what other choices would cost.", "--no-options", panel=opt.OUTPUT, envvar="FLEETOPT_NO_OPTIONS"
         ),
-    ] = "1.4",
+    ] = False,
     quiet: Annotated[bool, opt.told("The answer in one line.", "--quiet", "-q", panel=opt.OUTPUT)] = False,
     change: opt.Set = None,
     output_format: opt.PlanFormat = None,
@@ -67,17 +64,12 @@ def plan(
     from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
     from planner.report.text.plan import one_line
-    from planner.units import parse_duration
     from planner.writing import is_stream
 
     given = opt.settings(given, change)
     write = writer(output_format, output, of="plan")
     # a file to deploy has no room for what was not chosen
-    seconds = parse_duration(choices, "--options-seconds")
-    if seconds < 0.0:
-        raise InputError(f"--options-seconds: must not be negative, got {choices}", "0 sizes no other choice.")
-    if quiet or (output_format or format_of(output)) not in WITH_CHOICES:
-        seconds = 0.0
+    choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
     if config is not None and load_question(config).classes:
         if verify is not None or scenario is not None or current is not None:
             option = "--verify" if verify is not None else "--scenario" if scenario is not None else "--from"
@@ -91,7 +83,7 @@ def plan(
         )
         say(f"assumed: {line}" for line in tiers.assumptions)
         return
-    asked = {"config": config, "scenario": scenario, "current": current, "choices": seconds, **given}
+    asked = {"config": config, "scenario": scenario, "current": current, "choices": choices, **given}
     try:
         with progress_bar("planning") as progress:
             result = api.plan(asked.pop("cdf"), progress=progress, **asked)

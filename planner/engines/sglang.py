@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.engines import Engine
+from planner.engines import Engine, Version
 
 ENGINE = Engine(
     name="sglang",
@@ -46,4 +46,5 @@ ENGINE = Engine(
     # told to end it finishes its requests first, for as long as it is let (pull request 1838)
     api_key="--api-key",
     joins=("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{leader}:20000"),
+    versions=(Version("0.5", "2025-09", {}, "dstack's P:D runs (2025-09), AIConfigurator's servers (0.5.1, 0.5.8)"),),
 )

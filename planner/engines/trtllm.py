@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.engines import Engine
+from planner.engines import Engine, Version
 
 ENGINE = Engine(
     name="trtllm",
@@ -31,4 +31,5 @@ ENGINE = Engine(
     always=("--enable_chunked_prefill",),
     # told to end its web server finishes the requests it has, for as long as it is let
     metrics_path="/prometheus/metrics",
+    versions=(Version("1.0", "2025-09", {}, "AIConfigurator's servers (1.0.0rc3 to 1.3.0rc5)"),),
 )

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.cliffs import cliffs_of
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
-from planner.fleet.nearby import sized_before
 from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
 from planner.fleet.population import at_rest
@@ -18,7 +18,7 @@ from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
 from planner.fleet.types import with_types
 from planner.methods import find_method
-from planner.plans import Alternative, Oracle, Plan, SearchReport
+from planner.plans import Alternative, Plan, SearchReport
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
@@ -100,12 +100,9 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
         No number of these replicas does.
     """
     fleet = standing_fleet(question, standing)
-    # only the trials of a search from nothing say what else a plan tells
-    before, rate = sized_before(fleet), question.traffic.rate_per_s
-    sizes = fleet.size(rate, before.near(rate) if question.search.bare else None)
+    sizes = fleet.size(question.traffic.rate_per_s)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the plan's own pools need", ["search anew: without --keep"])
-    before.counts[rate] = [size.replicas for size in sizes]
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
     cost = fleet.cost_usd_per_hour
@@ -271,7 +268,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
                 *notes_of(fleet),
                 *fleet.notes(),
                 None if sure is None else sure_remark(sure),
-                _oracle_note(question, solved),
+                *cliffs_of(fleet),
                 solved.unproven,
             )
             if note is not None
@@ -294,7 +291,6 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         version=__version__,
         shape=shape,
         remarks=remarks,
-        oracle=_oracle(question, solved),
         sureness=sure,
         caches=fleet.caches(),
         overload=fleet.overload(),
@@ -316,32 +312,6 @@ def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         shape=shape,
         remarks={"assumptions": (), "warnings": (), "notes": ()},
     )
-
-
-def _oracle(question: CompiledQuestion, solved: Solved) -> Oracle | None:
-    """The public record of what a gateway that knows outputs would take."""
-    if solved.oracle is None:
-        return None
-    fleet, cost, boundary, gamma, compressed = solved.oracle
-    saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
-    pools, p_c = () if fleet is None else pool_plans(fleet), question.traffic.p_c
-    return Oracle(cost, saving, boundary, gamma, compressed, p_c if isinstance(p_c, float) else None, pools)
-
-
-def _oracle_note(question: CompiledQuestion, solved: Solved) -> Remark | None:
-    """What it would take and save, in words."""
-    if solved.oracle is None:
-        return None
-    fleet, cost, boundary, gamma, compressed = solved.oracle
-    if fleet is None:
-        return Remark("oracle_saves_nothing", {"boundary": boundary, "gamma": gamma})
-    saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
-    values = {"boundary": boundary, "gamma": gamma, "usd_per_hour": cost, "saving": saving}
-    if gamma > 1.0:
-        p_c = question.traffic.p_c
-        sure = f"{p_c:g}" if isinstance(p_c, float) else "by category"
-        return Remark("oracle_compresses", {**values, "compressed": compressed, "p_c": sure})
-    return Remark("oracle_saves", values)
 
 
 def _once(remarks: Iterable[Remark]) -> tuple[Remark, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.found import Found
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import FleetProblem
+from planner.fleet.splits import Found
 from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
 from planner.units import format_count, format_duration, format_percent, round_up
@@ -69,10 +69,10 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best, idle = _nearest_fleet(problem), "even idle, the best fleet needs"
-    if shortfalls and best is not None and best.best_s <= best.promise.limit_s:
+    if shortfalls and best is not None and best.excess <= 1.0:
         # what idle replicas keep and no number at work does
         best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
-    if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
+    if not shortfalls or (best is not None and best.excess <= 1.0):
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
@@ -175,13 +175,13 @@ def name_shortfalls(problem: FleetProblem) -> None:
     top, every = len(problem.states) - 1, range(len(problem.options))
     if math.isinf(float(problem.bounds[0, top])):
         for k in every if problem.exact_bounds else _nearest_engines(problem):
-            problem.candidate(0, top, k)
+            problem.candidate(0, top, problem.whole(k))
     inner = _uncompressed(problem)
     hopeless = [s for s in inner if math.isinf(float(problem.bounds[0, s]))]
     # the engines that come nearest with everything come nearest with a part of it
     engines = every if problem.exact_bounds or not hopeless else _nearest_engines(problem)
     for s, k in itertools.product(hopeless[:: max(1, len(inner) // TOLD)], engines):
-        problem.candidate(0, s, k)
+        problem.candidate(0, s, problem.whole(k))
 
 
 def _uncompressed(problem: FleetProblem) -> list[int]:

@@ -281,7 +281,7 @@ class Fleet:
         verdicts = []
         for pool, found in zip(self.pools, self.predict(fleet_rate_per_s, self.counts), strict=True):
             missed = tuple(
-                p for p in self.promises.latency if found.load >= 1.0 or found.held(p.metric, p.quantile) > p.limit_s
+                p for p in self.promises.latency if found.load >= 1.0 or found.value(p.metric, p.quantile) > p.limit_s
             )
             rate = fleet_rate_per_s * pool.law.share
             shares = tuple((p, share) for p in self.promises.joint if not math.isnan(share := found.share(p)))
@@ -309,7 +309,7 @@ class Fleet:
         if fleet is None or not self.promises.latency:
             return None
         rows = [
-            (p, x, x.held(p.metric, p.quantile) / p.limit_s)
+            (p, x, x.value(p.metric, p.quantile) / p.limit_s)
             for x in fleet.look(self.rate)
             for p in self.promises.latency
         ]
@@ -338,7 +338,7 @@ class Fleet:
         found = self.look(fleet_rate_per_s)
         if any(prediction.load >= 1.0 for prediction in found):
             return math.inf
-        over = [p.held(q.metric, q.quantile) / q.limit_s for p in found for q in self.own_promises]
+        over = [p.value(q.metric, q.quantile) / q.limit_s for p in found for q in self.own_promises]
         over += [tail / (1.0 - q.quantile) for tail, q in zip(self.tails(found), self.shared_promises, strict=True)]
         # a pool that does not decode has no TPOT
         worst = max((x for x in over if not math.isnan(x)), default=0.0)
@@ -386,9 +386,6 @@ class Solved:
         What the search found beside the answer.
     unproven
         What is left unproven.
-    oracle
-        The fleet of a gateway that knows outputs and compresses prompts, where it is cheaper; its cost [USD/hour], a guess
-        where it is not, and its boundary [tokens], gamma and compressed share [1].
     """
 
     fleet: Fleet
@@ -396,7 +393,6 @@ class Solved:
     baseline: Fleet | None = None
     notes: tuple[Remark, ...] = ()
     unproven: Remark | None = None
-    oracle: tuple[Fleet | None, float, float, float, float] | None = None
 
 
 class Shape:

@@ -30,7 +30,7 @@ WORTH_CUTTING = 0.01
 """Share of the requests, prompt tokens, decodes or contexts below a boundary from which on it is searched: a pool of less frees no
 more of the others than that, and what a split there would save is how the path happens to fall."""
 
-MAX_BOUNDARIES = 60
+MAX_BOUNDARIES = 20
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
 
 
@@ -79,10 +79,9 @@ class SearchGrid:
         self.method = find_method(question.method)
         self.options = list(engine_choices(question) if options is None else options)
         self.moments = question.traffic.moments(self.engines.chunk)
-        self.all_promises = self.kept.latency
         self.fleet_promises = self.kept.of_fleet
-        # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
-        self.promises = self.all_promises
+        # what every pool keeps by itself
+        self.promises = self.kept.of_pools
         self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
         self.states = [State(0.0), State(self.moments.top)]
         self.set_bounds()
@@ -121,7 +120,8 @@ class SearchGrid:
 
     def margin(self, option: EngineOption) -> Margin:
         """Iteration times of an engine with which a pool of it keeps its promises."""
-        return Margin.of(self.kept.confidence, option.profile)
+        found = Margin.of(self.kept.confidence, option.profile)
+        return found if self.search.deviations is None else Margin(self.search.deviations, found.sd)
 
     def set_bounds(self) -> None:
         """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""

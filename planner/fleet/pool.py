@@ -72,7 +72,8 @@ class Shortfall:
     @property
     def excess(self) -> float:
         """That value over the promise's limit [1]; of one that is kept, but not surely enough, just beyond it."""
-        return max(self.best_s / self.promise.limit_s, 1.0 + 1e-9 if self.chance > 0.0 else 0.0)
+        least = 1.0 + 1e-6 * (1.0 - self.chance) if self.chance > 0.0 else 0.0
+        return max(self.best_s / self.promise.limit_s, least)
 
     @property
     def unsure(self) -> bool:
@@ -88,7 +89,7 @@ def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float
     prediction = model.unloaded(levels)
 
     def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
-        values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in asked]
+        values = [Shortfall(p, prediction.value(p.metric, p.quantile)) for p in asked]
         return max(values, key=lambda value: value.excess, default=None)
 
     worst = worst_of(promises)
@@ -170,6 +171,8 @@ def pool_model(
         model = _by_method(question, option, setup, law, arrivals)
     else:
         model = _with_caches(question, option, setup, law, sessions, arrivals)
+    if question.promises.windows_s is not None:
+        model = model.by_windows(question.promises.windows_s)
     return model if option.copies == 1 else InCopies(model, option.copies)
 
 
@@ -250,7 +253,7 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
     """The promise missed by the largest factor, or ``None`` when all hold."""
     worst, excess = None, 1.0
     for p in promises:
-        ratio = prediction.held(p.metric, p.quantile) / p.limit_s
+        ratio = prediction.value(p.metric, p.quantile) / p.limit_s
         if ratio > excess:
             worst, excess = p, ratio
     return worst
@@ -326,7 +329,7 @@ def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[fl
     if model is slow:
         return found
     p = found.promise
-    own, slowed = (m.unloaded(levels).held(p.metric, p.quantile) for m in (model, slow))
+    own, slowed = (m.unloaded(levels).value(p.metric, p.quantile) for m in (model, slow))
     # all of it but what comes before the engine grows with the iteration times
     rise = (slowed - own) / (margin.slow - 1.0)
     slowest = 1.0 + (p.limit_s - own) / rise if rise > 0.0 else math.inf
@@ -353,8 +356,8 @@ def _bracketed(
             return idle
         if n >= beyond:
             found = model.look(rate, n, levels)
-            worst = max(latency, key=lambda p: found.held(p.metric, p.quantile) / p.limit_s)
-            return Shortfall(worst, found.held(worst.metric, worst.quantile))
+            worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)
+            return Shortfall(worst, found.value(worst.metric, worst.quantile))
         low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
     step = 1
     while high - low > 1:
@@ -390,7 +393,7 @@ def _missed_by(
     if quick or len(promises.latency) == 1:
         return promises.latency[0].label
     found = model.look(rate, replicas, levels)
-    return max(promises.latency, key=lambda p: found.held(p.metric, p.quantile) / p.limit_s).label
+    return max(promises.latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s).label
 
 
 def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> int:
@@ -413,7 +416,7 @@ def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
 
 def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:
     """Logarithm of the worst promise's value over its limit: positive = broken."""
-    worst = max((prediction.held(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
+    worst = max((prediction.value(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
     if prediction.load >= 1.0:
         worst = math.inf
     return math.log(worst) if 0.0 < worst < math.inf else math.copysign(700.0, worst - 1.0)

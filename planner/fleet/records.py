@@ -124,10 +124,8 @@ def explained_size(fleet: Fleet, k: int) -> str:
         bursts = "" if fewer[0].load >= 1.0 else " with its bursts"
         return line + told + f"the pool could not keep up{bursts}."
     if missed:
-        worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
-        value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)
-        margin = f", {worst.tell(held)} with the method's margin" if held > 1.005 * value else ""
-        return line + told + f"{worst.label} {worst.tell(value)}{margin}."
+        worst, found = max(missed, key=lambda pair: pair[1].value(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
+        return line + told + f"{worst.label} {worst.tell(found.value(worst.metric, worst.quantile))}."
     return line + told + f"load {fewer[0].load:.2f}."
 
 

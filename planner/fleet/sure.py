@@ -183,6 +183,7 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
         chance=errors.chance(middle),
         sd=errors.sd,
         draws=len(errors.draws),
+        deviations=errors.deviations_for(asked),
         median=median,
         low=low,
         high=high,
@@ -221,7 +222,7 @@ def most_chance(fleet: Fleet, errors: Errors) -> float:
         slow = math.exp(errors.sd)
         for p in fleet.own_promises:
             own, slowed = (
-                m.unloaded(fleet.levels).held(p.metric, p.quantile) for m in (pool.model, pool.model.under(slow))
+                m.unloaded(fleet.levels).value(p.metric, p.quantile) for m in (pool.model, pool.model.under(slow))
             )
             if not slowed > own:
                 continue

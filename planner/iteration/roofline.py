@@ -280,7 +280,7 @@ def roofline(
     tp
         GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.hardware.Parallelism`.
     engine
-        Engine whose host costs are added, a name of :mod:`planner.engines`; ``None`` = kernels alone.
+        Engine whose host costs are added, a name of :mod:`planner.engines`, with its version or without; ``None`` = kernels alone.
     constants
         Shares and launch times; the fitted ones by default.
 
@@ -313,7 +313,7 @@ def roofline(
             "Tensor parallelism across nodes is not modelled: take pipeline stages (pp).",
         )
     shape = shard_shape(model, spread.tp, spread.stage_gpus)
-    k = constants
+    engine, k = _of_version(engine, constants)
     family = gpu.gpu_class
     bandwidth = gpu.bandwidth_bytes_per_s * k.get(f"bandwidth_{family}", 1.0)
     speed = k.get(f"compute_{family}", 1.0)
@@ -425,6 +425,14 @@ def roofline(
         e_m=walked,
         apart=float(apart),
     )
+
+
+def _of_version(engine: str | None, constants: Mapping[str, float]) -> tuple[str | None, Mapping[str, float]]:
+    """An engine's own name, and the constants of the version that is named with it."""
+    if engine is None or "@" not in engine:
+        return engine, constants
+    found = find_engine(engine)
+    return found.name, dict(constants) | dict(found.measured.constants if found.measured else {})
 
 
 def _uneven(model: ModelSpec, gpus: int) -> float:

@@ -37,14 +37,6 @@ class PrefillSessions(SessionPool):
     """The same where prompts come back to prefix caches; `prompts_per_s` is the largest rate of given requests at `slow` = 1."""
 
     prompts_per_s: Callable[[PoolLaw], float]
-    slow = 1.0
-
-    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
-        """See :meth:`planner.methods.base.PoolModel.under`."""
-        other = super()._otherwise(slow, draw)
-        assert isinstance(other, PrefillSessions)
-        other.slow = self.slow * slow
-        return other
 
     def capacity_of(self, law: PoolLaw) -> float:
         """See :class:`ReplayPool`."""

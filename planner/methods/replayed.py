@@ -36,6 +36,9 @@ ALONE = 4096
 CALM, BUSY = 0.1, 0.9
 """Draws of the traffic between whose quantiles the printed band lies: eight hours in ten."""
 
+BATCHES, BATCHES_T = 16, 2.131
+"""Stretches of drawn requests by which their quantiles' errors are told, and Student's t of 95% of so many."""
+
 OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 """Requests sent to a pool that may be overloaded, and those of each replica before it is measured, while its queue grows."""
 
@@ -44,6 +47,9 @@ BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 """Latencies of a request."""
+
+KEPT = 0.95
+"""Share of the windows that keep what is promised of windows [1]."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -121,6 +127,10 @@ class ReplayPool(PoolModel):
         Tokens in what the engine counts lengths in.
     draw
         Draw of the traffic that is replayed; ``None`` = the one in the middle.
+    slow
+        How many times as long iterations take as those of the pool this one was made of [1].
+    windows_s
+        Length of the windows, 95% of which keep within what is told [s]; ``None`` = all requests are looked at together.
     """
 
     tokens_per_unit = 1.0
@@ -129,8 +139,11 @@ class ReplayPool(PoolModel):
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
-        self._capacity = capacity_per_s
+        # looked for once for all speeds of the engine
+        self._capacity = [capacity_per_s]
         self.draw: int | None = None
+        self.slow = 1.0
+        self.windows_s: float | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -143,9 +156,10 @@ class ReplayPool(PoolModel):
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
-        if self._capacity is None:
-            self._capacity = self.capacity_of(self.traffic.law)
-        return self._capacity
+        found = self._capacity[0]
+        if found is None:
+            found = self._capacity[0] = self.slow * self.capacity_of(self.traffic.law)
+        return found / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
         """Largest stable rate of a replica that gets given requests, in the fluid limit [1/s]."""
@@ -167,12 +181,17 @@ class ReplayPool(PoolModel):
         other._forget()
         return other
 
+    def by_windows(self, windows_s: float) -> ReplayPool:
+        """See :class:`PoolModel`."""
+        other = self._under(self.traffic)
+        other.windows_s = windows_s
+        return other
+
     def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
         """See :meth:`PoolModel.under`."""
         other = copy(self)
         other._forget()
-        other.engine, other.draw = slowed(self.engine, slow), draw
-        other._capacity = self.capacity_per_s / slow
+        other.engine, other.draw, other.slow = slowed(self.engine, slow), draw, self.slow * slow
         return other
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
@@ -183,7 +202,8 @@ class ReplayPool(PoolModel):
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
-        most = WHOLE if sure or self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
+        whole = sure or self.windows_s or self._is_whole(arrival_rate_per_s, replicas)
+        most = WHOLE if whole else SAMPLE
         key = (arrival_rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
             played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
@@ -293,14 +313,16 @@ class ReplayPool(PoolModel):
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
         warm = min(self.engine.slots, RUNNING)
-        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw)
+        load = rate / (replicas * self.capacity_per_s)
+        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
         """The prediction from `most` requests of one draw."""
         load = rate / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        if draw == self.draw and self._is_whole(rate, replicas):
+        # stretches of a sample are shorter than windows
+        if self.windows_s or (draw == self.draw and self._is_whole(rate, replicas)):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
@@ -309,17 +331,26 @@ class ReplayPool(PoolModel):
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
             told = self._told(played, quantiles)
-            self._known[key] = told if played.repeats == 1 else replace(told, bands=self._between(played, told))
+            self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
 
     def _between(self, played: Played, told: Prediction) -> dict[str, tuple[tuple[float, float], ...]]:
-        """How far the draws of a replay of several lie from what all of them tell, by latency and level."""
-        bands = {}
-        for metric, values in zip(METRICS, self._latencies(played)[:3], strict=True):
-            draws = [row[~np.isnan(row)] for row in values.reshape(played.repeats, -1)]
-            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in draws])
+        """What a replay says of its own errors, by latency and level: how far the draws of one of several lie from all of them, and
+        of drawn requests the interval of 95% by stretches of it. Nothing of a trace that is replayed once."""
+        if played.repeats == 1 and self.traffic.recorded:
+            return {}
+        weight = played.requests.weight
+        counted = slice(None) if weight is None else np.flatnonzero(weight > 0.0)
+        bands, parts = {}, played.repeats if played.repeats > 1 else BATCHES
+        for metric, values in zip(METRICS, self._latencies(played, counted)[:3], strict=True):
+            rows = [part[~np.isnan(part)] for part in np.array_split(values, parts)]
+            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in rows])
             with np.errstate(invalid="ignore"):
-                ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+                if played.repeats > 1:
+                    ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+                else:
+                    half = BATCHES_T * each.std(axis=0, ddof=1) / math.sqrt(parts) / getattr(told, metric)
+                    ends = np.stack((-half, half))
             bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
         return bands
 
@@ -346,9 +377,9 @@ class ReplayPool(PoolModel):
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
         found: dict[str, Limit] = {}
-        for promise in promises:
+        # no request alone breaks a mean, nor a promise about windows
+        for promise in () if self.windows_s else promises:
             if promise.quantile == MEAN:
-                # no request alone breaks it
                 continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
@@ -360,13 +391,13 @@ class ReplayPool(PoolModel):
 
     def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
-        limited = {p.kind for p in promises if p.quantile != MEAN} - {GOODPUT}
+        limited = {p.kind for p in promises if p.quantile != MEAN and not self.windows_s} - {GOODPUT}
         return len(limited) == len(promises) or self._keeps_all(played, promises)
 
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
         found = self._told(played, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """The prediction read off a replay."""
@@ -376,18 +407,28 @@ class ReplayPool(PoolModel):
         ttft, tpot, e2e, several = self._latencies(played, counted)
         with np.errstate(invalid="ignore"):
             waited = run.admitted_s[counted] - run.sent_s[counted]
+        came = requests.arrival_s[counted]
         running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
         return Prediction(
             quantiles=quantiles,
-            ttft_s=weighted_quantiles(ttft, weight, quantiles),
-            tpot_s=weighted_quantiles(tpot[several], weight[several], quantiles),
-            e2e_s=weighted_quantiles(e2e, weight, quantiles),
+            ttft_s=self._levels(ttft, weight, came, quantiles),
+            tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
+            e2e_s=self._levels(e2e, weight, came, quantiles),
             load=played.rate_per_s / self._capacity_of(played),
             slot_occupancy=min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
             warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
+            means={
+                name: float(np.average(values, weights=own)) if values.size else math.nan
+                for name, values, own in (
+                    ("ttft_s", ttft, weight),
+                    ("tpot_s", tpot[several], weight[several]),
+                    ("e2e_s", e2e, weight),
+                    ("wait_s", np.nan_to_num(waited, nan=math.inf), weight),
+                )
+            },
         )
 
     def _latencies(
@@ -405,6 +446,16 @@ class ReplayPool(PoolModel):
             decoded = (e2e - ttft)[several] / steps[several]
         tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
         return ttft, tpot, e2e, several
+
+    def _levels(self, values: Floats, weight: Floats, came_s: Floats, levels: Sequence[float]) -> tuple[float, ...]:
+        """Quantiles of all values, or what 95% of the windows in which they came keep their own quantiles within."""
+        if not self.windows_s or not values.size or not len(levels):
+            return weighted_quantiles(values, weight, levels)
+        window = (came_s // self.windows_s).astype(np.int64)
+        order = np.argsort(window, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(window[order])) + 1)
+        each = np.sort([weighted_quantiles(values[part], weight[part], levels) for part in parts], axis=0)
+        return tuple(each[min(math.ceil(KEPT * len(each)), len(each)) - 1].tolist())
 
     def _capacity_of(self, played: Played) -> float:
         """Largest stable rate of a replica that gets such requests [1/s]."""

@@ -37,15 +37,19 @@ HOUR_S = 3600.0
 WHOLE = 4_000_000
 """Requests replayed to decide, at most; a sample stands for more."""
 
-POOLED, MOST_POOLED = 200_000, 24
+POOLED, MOST_POOLED = 300_000, 32
 """Requests that a short trace is repeated to under other draws of the gateway, to decide, and times it is repeated at most: the
-P99 of one draw of 9,000 requests scatters by 3 to 6%, of 28,000 by 1 to 3%, of 200,000 by less than 1%."""
+P99 of one draw of 9,000 requests scatters by 3 to 6%, of 28,000 by 1 to 4%, of 200,000 by less than 1%."""
 
 SAMPLE = 130_000
 """Requests replayed to rank and to bracket."""
 
-DRAWN = 120_000
-"""Requests drawn where none are known one by one: 1,200 of them beyond a P99."""
+DRAWN, DRAWN_EACH = 120_000, 3_000
+"""Requests drawn where none are known one by one, and for each replica at least: 1,200 of them beyond a P99."""
+
+BUSIER, MOST_BUSIER = 0.4, 16.0
+"""Where every replica meets a queue of its own alone, the queue's memory grows with 1/(1 - load)^2: at this distance from a load of
+one so many requests tell a P99 to 3%, closer to it as many more, up to so many times as many."""
 
 DRAWS = 64
 """Draws of the shifts among which the middle is looked for."""
@@ -79,6 +83,9 @@ LEAST_REPLICAS = {"random": 6, "rr": 6, "p2c": 9}
 
 LEAST_OTHERS = 16
 """The same where all replicas are looked at."""
+
+LEAST_DRAWN = 64
+"""The same of any gateway that compares replicas, where drawn requests decide."""
 
 APART_S = 1e4
 """Time between two stretches, in which every queue empties [s]."""
@@ -314,6 +321,7 @@ class PoolTraffic:
         warm: float = 64.0,
         most: int = WHOLE,
         draw: int | None = None,
+        load: float = 0.0,
     ) -> Laid:
         """The requests of so many replicas at a rate.
 
@@ -329,6 +337,8 @@ class PoolTraffic:
             Requests in all, about; where there are more a sample stands for them.
         draw
             Draw of the shifts; ``None`` = the one in the middle.
+        load
+            Load of the replicas [1]: the more, the more requests are drawn where each replica is a queue of its own.
         """
         # a sample is not repeated
         repeats = self._repeats(rate_per_s, replicas, routing)
@@ -336,11 +346,13 @@ class PoolTraffic:
         total = self.copies(rate_per_s) * self.own.trace.requests if self.recorded else float(most)
         fewer = self._fewer(total, replicas, routing, most)
         laid_for = max(round(replicas / fewer), 1)
+        each = rate_per_s / replicas
+        drawn = 0 if self.recorded else self._number(each, laid_for, routing, most, load)
         # pools of a few replicas are all begun as early
         rows = int(2.0 * warm * max(laid_for, LEAST_OTHERS))
         # where requests are of all replicas they are the same for any number
         one = replicas if fewer > 1 or not self.recorded else 0
-        key = (self._mark, rate_per_s, fewer, rows, most, draw, one, told)
+        key = (self._mark, rate_per_s, fewer, rows, most, draw, one, told, drawn)
         kept = self.fleet.laid
         if key not in kept:
             while sum(own.times_s.size for own in kept.values()) > WHOLE // 2:
@@ -348,7 +360,8 @@ class PoolTraffic:
             if self.recorded:
                 found = self._of_trace(rate_per_s, fewer, laid_for / replicas, rows, most, draw)
             else:
-                found = self._drawn(rate_per_s * laid_for / replicas, laid_for, rows, most, draw or 0)
+                of = min(replicas, LEAST_DRAWN) if find_routing(routing).in_turn else laid_for
+                found = self._drawn(each, laid_for, max(of, laid_for), drawn, rows, draw or 0)
             found = found if self.fleet.sending.surge is None else self._crowds(found, rows)
             kept[key] = found if told == 1 else self._repeated(found, told)
         return replace(kept[key], replicas=laid_for, whole=kept[key].whole and told == repeats)
@@ -444,7 +457,9 @@ class PoolTraffic:
         """Of how many requests one is kept, and replicas that one stands for."""
         least = LEAST_REPLICAS.get(routing, LEAST_OTHERS)
         if not self.recorded:
-            return max(replicas // least, 1)
+            rule = find_routing(routing)
+            compared = rule.candidates != 1
+            return max(replicas // (LEAST_DRAWN if compared and most >= WHOLE else least), 1)
         return max(min(math.ceil(total / most), replicas // least), 1)
 
     def _stretches(self, span: float, shifts: Floats, warm: int, most: int, fewer: int) -> Stretches:
@@ -459,20 +474,42 @@ class PoolTraffic:
 
     # --- requests that are drawn ------------------------------------------------------------------------------------
 
-    def _drawn(self, rate: float, replicas: int, warm: int, most: int, draw: int) -> Laid:
-        """Requests of the law for so many replicas, one after the other at random or at constant gaps."""
-        own = self.own.trace
+    def _number(self, each: float, replicas: int, routing: str, most: int, load: float) -> int:
+        """How many requests are drawn for so many replicas at a rate of `each` [1/s]."""
+        if (surge := self.fleet.sending.surge) is not None:
+            return min(math.ceil(CROWDS * each * replicas * surge.ordinary_s), most)
+        number = float(max(DRAWN if most >= WHOLE else DRAWN // 2, DRAWN_EACH * replicas))
+        rule = find_routing(routing)
+        if replicas == 1 or (rule.candidates == 1 and not rule.in_turn):
+            # in steps, so that neighbours share them
+            busier = (BUSIER / max(1.0 - load, 1e-3)) ** 2
+            number *= 2.0 ** math.floor(math.log2(min(max(busier, 1.0), MOST_BUSIER)))
+        return int(min(number, most))
+
+    def _drawn(self, each: float, replicas: int, of: int, number: int, warm: int, draw: int) -> Laid:
+        """Requests of the law one after the other at random or at constant gaps: `number` of them after those that warm up.
+
+        They are for so many replicas at a rate of `each` [1/s], the first `of` so many that get one in turn.
+        """
+        own, rate = self.own.trace, each * replicas
         surge, paced = self.fleet.sending.surge, self.fleet.sending.paced
-        number = min(DRAWN if most >= WHOLE else DRAWN // 2, most) + warm
-        if surge is not None:
-            number = min(math.ceil(CROWDS * rate * surge.ordinary_s), most)
+        number += warm if surge is None else 0
         index = np.arange(number)
         key = keys_of(index, np.full(number, draw), KEYS + draw)
         row = np.asarray((uniforms(key, 8) * own.requests).astype(np.int64))
-        if draw == 0 and number <= own.requests:
-            row = index
+        if draw == 0:
+            # the sequence itself, as far as it goes
+            row[: own.requests] = index[: own.requests]
         if paced is None:
-            times = np.cumsum(-np.log1p(-uniforms(key, 9))) / rate
+            gaps = -np.log1p(-uniforms(key, 9))
+            if of > replicas:
+                # those of the other replicas lie between the last and the next first
+                first = np.flatnonzero(index % replicas == 0)
+                others = keys_of(
+                    np.arange(first.size * (of - replicas)), np.full(first.size * (of - replicas), draw), 10
+                )
+                gaps[first] += -np.log1p(-uniforms(others, 9)).reshape(first.size, -1).sum(axis=1)
+            times = np.cumsum(gaps) / (each * of)
         else:
             turn, client = np.divmod(index, paced)
             phases = np.sort(uniforms(keys_of(np.arange(paced), np.full(paced, draw), 3), 9))

@@ -151,6 +151,8 @@ class Promises:
         Largest share of the maximum throughput in use [1].
     min_replicas
         Least replicas of a pool.
+    windows_s
+        Length of the windows, 95% of which are to keep them [s]; ``None`` = the whole period is.
     confidence
         Chance with which the latency promises are kept, as far as the errors of iteration times are known [1].
     """
@@ -158,6 +160,7 @@ class Promises:
     latency: tuple[Promise, ...]
     utilization_cap: float = 0.85
     min_replicas: int = 1
+    windows_s: float | None = None
     confidence: float = 0.5
 
     @property
@@ -263,23 +266,29 @@ class Search:
     pools, boundaries, gammas
         Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
     max_evaluations
-        Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
     brief
         Whether remarks that take a prediction of their own are left out: one of many plans.
     bare
         Whether a plan holds only what a row tells of it: its pools, their latencies, what it costs.
+    quick
+        Whether a sample of the requests decides: one of the rows beside a plan.
+    deviations
+        Standard deviations by which iterations are taken longer, where a plan beside it has found them for its confidence.
     """
 
     shape: str = "colocated"
     pools: int = 2
     boundaries: tuple[float, ...] | None = None
     gammas: tuple[float, ...] = (1.0,)
-    max_evaluations: int = 48
+    max_evaluations: int = 3000
     explained: bool = True
     brief: bool = False
     bare: bool = False
+    quick: bool = False
+    deviations: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -595,7 +604,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.confidence),
+        promises=Promises(
+            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
+        ),
         engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from planner.engines import engine as find_engine
 from planner.engines import engines
 from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
@@ -158,6 +159,17 @@ def _thinking(name: str, value: str) -> Iterator[str]:
         yield error.message
 
 
+def _engine(name: str, value: str) -> Iterator[str]:
+    """What is wrong with an engine as written: its name, or its version after an @."""
+    if value.lower().partition("@")[0] not in engines():
+        yield f"{value!r} is none of {', '.join(sorted(engines()))} (a version stands after an @: vllm@0.27)"
+        return
+    try:
+        find_engine(value)
+    except InputError as error:
+        yield f"{error.message}: {error.hint}"
+
+
 def _speculation(name: str, value: str) -> Iterator[str]:
     """What is wrong with a speculation as written."""
     from planner.iteration.speculation import Speculation
@@ -203,6 +215,9 @@ class PlanInputs:
     osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
         "Factor on every output length: 1.3 = outputs grow 30%.", "1",
         check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=())
+    windows: float | None = _option(None, of.DURATION, PROMISES,
+        "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
+        "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
         "Promises as a plan file writes them, in place of all others.", "", flags=(), filed=True)
     confidence: float = _option(0.8, of.FRACTION, PROMISES,
@@ -238,8 +253,8 @@ class PlanInputs:
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
         "none", check=_speculation)
     engine: str | None = _option(None, of.TEXT, HARDWARE,
-        "Engine that serves: its host's time and its measured profile.", "that of --profile, else vllm",
-        choices=tuple(sorted(engines())))
+        f"Engine that serves ({', '.join(sorted(engines()))}; of a version: vllm@0.27): its host's time and its measured profile.",
+        "that of --profile, else vllm", check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",
         check=_NOT_NEGATIVE, flags=())
@@ -353,8 +368,9 @@ class PlanInputs:
         "Spot price of a GPU, USD/hour: h100=1.2. Repeat.", "", check=_PRICED, bought=True)
     spot_share: float = _option(0.0, of.FRACTION, HARDWARE,
         "Largest share of a pool's replicas on spot.", "0", check=_SHARE, bought=True)
-    max_evaluations: int = _option(48, of.COUNT, SEARCH,
-        "Pools evaluated before the search stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True, flags=())
+    max_evaluations: int = _option(3000, of.COUNT, SEARCH,
+        "Questions of a search, a replay each, before it stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True,
+        flags=())
     shape: str = _option("colocated", of.TEXT, SEARCH,
         "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
         choices=("colocated", "disaggregated", "both"), bought=True)
@@ -504,7 +520,7 @@ RENAMED: Mapping[str, str] = {
     "--" + name.replace("_", "-"): f"--set {name}="
     for name, o in OPTIONS.items()
     if not (o.spellings or o.filed or name == "ttft")
-} | {"--buffer": "--headroom", "--no-options": "--options-seconds 0"}
+} | {"--buffer": "--headroom"}
 """What has no flag, or another one -> the words that say it."""
 
 FLAGS = {flag: option for option in OPTIONS.values() for flag in option.spellings}

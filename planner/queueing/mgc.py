@@ -59,11 +59,18 @@ def deterministic_excess(c: type_array, a: type_array) -> type_array:
     return np.where(rho > 0.0, np.clip(xi, 0.0, 1.0), 1.0)
 
 
-def _exponential_tail(log_wait: type_array, conditional_mean: type_array, q: type_array) -> type_array:
-    """Quantile of a wait that is 0 with probability 1 - C and exponential otherwise; inf where its mean is."""
-    with np.errstate(invalid="ignore"):
+def _kimura(c: type_array, a: type_array, scv: type_array) -> type_array:
+    """Kimura's mean wait over that of M/M/c [1]."""
+    return (1.0 + scv) / ((1.0 - scv) / (0.5 * (1.0 + deterministic_excess(c, a))) + 2.0 * scv)
+
+
+def _exponential_wait(lam: type_array, s: type_array, c: type_array, longer: type_array, q: type_array) -> type_array:
+    """Quantile of a wait that is 0 with probability 1 - C and else exponential, `longer` than that of M/M/c; inf where unstable."""
+    a, log_wait, _ = markovian_wait(lam, s, c)
+    slack = c - a
+    with np.errstate(invalid="ignore", divide="ignore"):
         excess = np.maximum(log_wait - np.log1p(-q), 0.0)
-        return np.where(np.isfinite(conditional_mean), excess * np.where(excess > 0.0, conditional_mean, 0.0), np.inf)
+        return np.where(slack > 0.0, excess * longer * s / np.where(slack > 0.0, slack, 1.0), np.inf)
 
 
 def mean_wait_fleetopt(
@@ -157,10 +164,7 @@ def wait_quantile_fleetopt(
     0.307704
     """
     lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile)
-    a, log_wait, _ = markovian_wait(lam, s, c)
-    slack = c - a
-    conditional = np.where(slack > 0.0, 0.5 * (1.0 + scv) * s / np.where(slack > 0.0, slack, 1.0), np.inf)
-    return as_result(_exponential_tail(log_wait, conditional, q))
+    return as_result(_exponential_wait(lam, s, c, 0.5 * (1.0 + scv), q))
 
 
 def mean_wait_kimura(
@@ -208,8 +212,7 @@ def mean_wait_kimura(
     """
     lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv)
     a, _, markovian = markovian_wait(lam, s, c)
-    deterministic = 0.5 * (1.0 + deterministic_excess(c, a))
-    return as_result(markovian * (1.0 + scv) / ((1.0 - scv) / deterministic + 2.0 * scv))
+    return as_result(markovian * _kimura(c, a, scv))
 
 
 def wait_quantile_kimura(
@@ -256,21 +259,7 @@ def wait_quantile_kimura(
     5.3541
     """
     lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile)
-    mean = np.asarray(mean_wait_kimura(lam, s, c, scv))
-    return as_result(_exponential_from_mean(lam, s, c, mean, q))
-
-
-def _exponential_from_mean(
-    lam: type_array, s: type_array, c: type_array, mean: type_array, q: type_array
-) -> type_array:
-    """Quantile when the wait of those who wait is exponential and the wait has this mean."""
-    _, log_wait, markovian = markovian_wait(lam, s, c)
-    # mean/C as a multiple of the M/M/c value, so that an underflowing C does no harm
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(np.isfinite(markovian) & (markovian > 0.0), mean / markovian, 1.0)
-        slack = c - lam * s
-        conditional = np.where(slack > 0.0, ratio * s / np.where(slack > 0.0, slack, 1.0), np.inf)
-    return _exponential_tail(log_wait, conditional, q)
+    return as_result(_exponential_wait(lam, s, c, _kimura(c, lam * s, scv), q))
 
 
 def min_replicas(

@@ -98,7 +98,6 @@ def with_scheduler(
         pools=tuple(found),
         scheduler={"name": name, "cost_usd_per_hour": after, "own_cost_usd_per_hour": before, "pools": rows},
         explanation=tuple(map(str, told)),
-        oracle=None,
         sureness=None,
         assumptions=(*plan.assumptions, str(assumed)),
         remarks={**plan.remarks, "assumptions": (*plan.remarks.get("assumptions", ()), assumed)},

@@ -248,5 +248,5 @@ def _binding(fleet: Fleet, rate: float) -> str:
         for promise in alone:
             if not pool_keeps(pool, own, promises.only((promise,)), margin.slow):
                 return f"{where}{promise.told}"
-    used = [(x.held(p.metric, p.quantile) / p.limit_s, p.told) for x in fleet.look(rate) for p in promises.latency]
+    used = [(x.value(p.metric, p.quantile) / p.limit_s, p.told) for x in fleet.look(rate) for p in promises.latency]
     return max((row for row in used if not math.isnan(row[0])), default=(0.0, "the promises"))[1]

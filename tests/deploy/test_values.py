@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import planner as fo
 from tests.deploy.conftest import PLANS, documents, plan_of
@@ -383,92 +382,6 @@ def test_network_policies_let_in_the_router_and_prometheus() -> None:
         assert {p["port"] for rule in rules["egress"] for p in rule.get("ports", ())} == {53, 443}
 
 
-def test_two_envoys_end_in_good_order() -> None:
-    objects = rendered("k8s", "spare")
-    router, budget = (
-        of(objects, "Deployment")["fleetopt-router"]["spec"],
-        of(objects, "PodDisruptionBudget")["fleetopt-router"],
-    )
-    pod = router["template"]["spec"]
-    (container,) = pod["containers"]
-    assert router["replicas"] == 2 and budget["spec"]["maxUnavailable"] == 1
-    assert {c["topologyKey"] for c in pod["topologySpreadConstraints"]} == {
-        "topology.kubernetes.io/zone",
-        "kubernetes.io/hostname",
-    }
-    script = container["lifecycle"]["preStop"]["exec"]["command"][-1]
-    waits = int(re.search(r"^sleep (\d+)$", script, re.MULTILINE).group(1))  # type: ignore[union-attr]
-    engine = of(objects, "Deployment")["fleetopt-all"]["spec"]["template"]["spec"]["containers"][0]
-    assert pod["terminationGracePeriodSeconds"] >= waits + int(after(engine["args"], "--shutdown-timeout"))
-    bootstrap = yaml.safe_load(of(objects, "ConfigMap")["fleetopt-router"]["data"]["envoy.yaml"])
-    opened = {p["containerPort"] for p in container["ports"]}
-    listeners = {x["address"]["socket_address"]["port_value"] for x in bootstrap["static_resources"]["listeners"]}
-    assert listeners == opened
-    assert f"/dev/tcp/127.0.0.1/{bootstrap['admin']['address']['socket_address']['port_value']}" in script
-
-
-@pytest.mark.parametrize("kind", [kind for to, kind in PAIRS if to == "k8s"])
-def test_envoy_knows_the_services_and_leaves_the_dead(kind: str) -> None:
-    objects = rendered("k8s", kind)
-    bootstrap = yaml.safe_load(of(objects, "ConfigMap")["fleetopt-router"]["data"]["envoy.yaml"])["static_resources"]
-    services = of(objects, "Service")
-    clusters = [c for c in bootstrap["clusters"] if c["name"] != "admin"]
-    assert [c["name"] for c in clusters] == [f"fleetopt-{p.name.replace(' ', '-')}" for p in plan_of(kind).pools]
-    for cluster in clusters:
-        (endpoint,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
-        host = endpoint["endpoint"]["address"]["socket_address"]
-        found = services[host["address"]]["spec"]
-        assert found["clusterIP"] == "None" and found["ports"][0]["port"] == host["port_value"] == 8000
-        assert cluster["ignore_health_on_host_removal"] is True
-        assert cluster["health_checks"][0]["no_traffic_interval"] == "5s"
-        outliers = cluster["outlier_detection"]
-        assert outliers["split_external_local_origin_errors"] and outliers["interval"] == "1s"
-        assert outliers["consecutive_local_origin_failure"] == 2
-        (protocol,) = cluster["typed_extension_protocol_options"].values()
-        # uvicorn closes what is idle for 5 s
-        assert float(protocol["common_http_protocol_options"]["idle_timeout"].removesuffix("s")) < 5.0
-    manager = bootstrap["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-    for route in manager["route_config"]["virtual_hosts"][0]["routes"]:
-        retry = route["route"]["retry_policy"]
-        assert "connect-failure" in retry["retry_on"] and "5xx" not in retry["retry_on"]
-        assert [p["name"] for p in retry["retry_host_predicate"]] == ["envoy.retry_host_predicates.previous_hosts"]
-
-
-@pytest.mark.parametrize("namespace", [None, "serving"])
-def test_llm_d_as_it_is_today(namespace: str | None) -> None:
-    objects = rendered("llm-d", "split", namespace=namespace)
-    picker = of(objects, "Deployment")["fleetopt-epp"]["spec"]
-    (container,) = picker["template"]["spec"]["containers"]
-    assert picker["strategy"] == {"type": "Recreate"} and picker["replicas"] == 1
-    assert re.fullmatch(r"ghcr.io/llm-d/llm-d-router-endpoint-picker:v[\d.]+", container["image"])
-    fields = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in container["env"]}
-    assert fields["NAMESPACE"] == "metadata.namespace"
-    assert ("--pool-namespace" in container["args"]) == (namespace is not None)
-    assert after(container["args"], "--pool-name") in of(objects, "InferencePool")
-    assert after(container["args"], "--metrics-port") == "9090"
-    assert ("--metrics-endpoint-auth=false" in container["args"]) == (namespace is None)
-    sidecar = of(objects, "Deployment")["fleetopt-decode"]["spec"]["template"]["spec"]["initContainers"][0]
-    assert re.fullmatch(r"ghcr.io/llm-d/llm-d-router-disagg-sidecar:v[\d.]+", sidecar["image"])
-    engine = of(objects, "Deployment")["fleetopt-decode"]["spec"]["template"]["spec"]["containers"][0]
-    assert f"--model-server-port={after(engine['args'], '--port')}" in sidecar["args"]
-    rule = of(objects, "DestinationRule")["fleetopt-epp"]["spec"]
-    assert rule["host"].partition(".")[0] in of(objects, "Service")
-    assert rule["trafficPolicy"]["tls"] == {"mode": "SIMPLE", "insecureSkipVerify": True}
-    rules = of(objects, "Role")["fleetopt-epp"]["rules"]
-    assert {"llm-d.ai", "inference.networking.k8s.io", ""} <= {g for r in rules for g in r["apiGroups"]}
-    roles = of(objects, "ClusterRole")
-    assert bool(roles) == (namespace is not None)
-    for name, role in roles.items():
-        assert {r for rule in role["rules"] for r in rule.get("resources", ())} == {
-            "tokenreviews",
-            "subjectaccessreviews",
-        }
-        (subject,) = of(objects, "ClusterRoleBinding")[name]["subjects"]
-        assert subject == {"kind": "ServiceAccount", "name": "fleetopt-epp", "namespace": "serving"}
-    ports = {p["name"]: p for p in of(objects, "Service")["fleetopt-epp"]["spec"]["ports"]}
-    assert ports["http-metrics"]["port"] == 9090 and ports["grpc-ext-proc"]["appProtocol"] == "kubernetes.io/h2c"
-
-
 @pytest.mark.parametrize("to", KUBERNETES)
 def test_kustomize_says_the_same_as_one_file(to: str, tmp_path: Path) -> None:
     kind = "spare"
@@ -497,30 +410,6 @@ def test_kustomize_says_the_same_as_one_file(to: str, tmp_path: Path) -> None:
         assert found[key] == document, key
 
 
-def test_options_of_hosts_and_clusters() -> None:
-    for option in ({"replicas_by": "scaler"}, {"layout": "kustomize"}):
-        for to in ("compose", "systemd"):
-            with pytest.raises(fo.InputError, match=rf"--to {to} starts replicas on hosts"):
-                fo.deploy(plan_of("one pool"), to, **option)  # type: ignore[arg-type]
-    with pytest.raises(fo.InputError, match="--platform: 'gce' is none of generic, gke, eks, aks"):
-        fo.deploy(plan_of("one pool"), platform="gce")
-    with pytest.raises(fo.InputError, match="--revision: 'a b' is no commit"):
-        fo.deploy(plan_of("one pool"), revision="a b")
-
-
-def test_hosts_end_their_servers_in_good_order() -> None:
-    drain = max(30, math.ceil(1.5 * p99_s(plan_of("cut").pools[0])))
-    (compose,) = rendered("compose", "cut")
-    service = compose["services"]["fleetopt-short-1"]
-    assert after(service["command"], "--shutdown-timeout") == str(drain)
-    assert int(service["stop_grace_period"].removesuffix("s")) > drain
-    assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"]
-    unit = fo.deploy(plan_of("cut"), "systemd").files["fleetopt-short@.service"]
-    # the signal is for the server alone: its engines end when the last request has
-    assert "KillMode=mixed" in unit and f"--shutdown-timeout {drain}" in unit
-    assert int(re.search(r"TimeoutStopSec=(\d+)", unit).group(1)) > drain  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(("to", "kind"), [p for p in PAIRS if p[0] in ("k8s", "llm-d")])
 def test_probes_wait_for_the_weights_and_then_look(to: str, kind: str) -> None:
     """Three times the start-up time, ten minutes at least; the rollout is given up later than that and the drain of the old one."""
@@ -545,32 +434,6 @@ def test_probes_wait_for_the_weights_and_then_look(to: str, kind: str) -> None:
                 pod = found["spec"]["template"]["spec"]
                 least = max(600, 3 * startup_s) + pod["terminationGracePeriodSeconds"]
                 assert found["spec"]["progressDeadlineSeconds"] > least
-
-
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [("one pool", "random;"), ("spare", "random two least_conn;"), ("groups", "least_conn;"), ("quantized here", "")],
-)
-def test_nginx_routes_as_planned(kind: str, method: str) -> None:
-    files = fo.deploy(plan_of(kind), "systemd").files
-    upstream = files["nginx.conf"].partition("upstream fleetopt-all {")[2].partition("}")[0]
-    found = [x.strip() for x in upstream.splitlines() if x.strip()]
-    servers = re.findall(r"server (\S+):(\d+) ", upstream)
-    assert [x for x in found if not x.startswith(("zone", "server", "keepalive"))] == ([method] if method else [])
-    ports = [re.search(r"PORT=(\d+)", text).group(1) for n, text in files.items() if n.endswith(".env")]  # type: ignore[union-attr]
-    assert sorted(p for _, p in servers) == sorted(ports) and len(servers) == plan_of(kind).replicas
-
-
-@pytest.mark.parametrize("kind", ["cut", "cut by prompt"])
-def test_nginx_cuts_where_the_plan_does(kind: str) -> None:
-    """By four bytes a token; what the plan cuts by input + output leaves room for the mean output."""
-    conf = fo.deploy(plan_of(kind), "systemd").files["nginx.conf"]
-    pattern = re.search(r'"~\^\((.*)\)\$" fleetopt-short;', conf)
-    assert pattern is not None
-    short = plan_of(kind).pools[0].high_tokens
-    output = plan_of(kind).to_dict()["workload"]["mean_output_tokens"] if kind == "cut" else 0.0  # type: ignore[index]
-    edge = round(4 * (short - output))
-    assert [bool(re.fullmatch(pattern[1], str(n))) for n in (1, edge, edge + 1)] == [True, True, False]
 
 
 def test_a_group_outlives_the_drain_of_its_first_pod() -> None:

@@ -109,13 +109,13 @@ def test_a_calibrated_engine_buys_less_for_the_same_confidence(azure: Workload) 
 def test_where_no_number_of_replicas_is_sure_the_error_says_how_sure_any_can_be(azure: Workload) -> None:
     """Golden: the idle engine at exactly the error whose chance is told breaks the promise by a hair."""
     with pytest.raises(InfeasibleError) as told:
-        fo.plan(azure, rate=30.0, **{**ASKED, "slo": 0.25})
+        fo.plan(azure, rate=30.0, **{**ASKED, "slo": 0.225})
     assert "chance of more than" in str(told.value)
     assert any("--confidence" in line for line in told.value.relaxations)
     share = int(str(told.value).split("chance of more than ")[1].split("%")[0]) / 100.0
-    less = fo.plan(azure, rate=30.0, **{**ASKED, "slo": 0.25, "confidence": share - 0.03})
+    less = fo.plan(azure, rate=30.0, **{**ASKED, "slo": 0.225, "confidence": share - 0.15})
     assert less.sureness is not None
-    assert less.sureness.most == pytest.approx(share, abs=0.02)
+    assert less.sureness.most == pytest.approx(share, abs=0.03)
     assert less.sureness.high.replicas is None
 
 
@@ -123,7 +123,14 @@ def test_a_trace_too_short_for_its_promise_is_refused_or_taken_as_a_law(azure: W
     known = azure.recorded
     assert known is not None
     few = known.select(np.arange(known.requests) < 999)
-    short = Workload.from_arrays(few.input_tokens, few.output_tokens, recorded=few, arrival_rate_per_s=8.0)
+    short = Workload.from_arrays(
+        few.input_tokens,
+        few.output_tokens,
+        category=few.category,
+        categories=azure.categories,
+        recorded=few,
+        arrival_rate_per_s=8.0,
+    )
     with pytest.raises(InputError, match="999 requests are too few for P99 TTFT: it takes 1,000") as told:
         fo.plan(short, rate=8.0, **ASKED)
     assert told.value.exit_code == 3

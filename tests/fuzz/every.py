@@ -34,9 +34,9 @@ WORDS = ("", "\ud800", "a\nb", "\x1b[2J", "=", ",", ":", "0", "nan", "..", "/dev
 IN_FILES = (*NUMBERS, "null", "[1]", "{a: 1}", "2024-01-01", ".inf")
 """What may stand where a file has a number."""
 
-MIXED = ["--slo", "20", "--tpot", "1s", "--options-seconds", "0", "--rate", "2"]
+MIXED = ["--slo", "20", "--tpot", "1s", "--no-options", "--rate", "2"]
 BASES: tuple[tuple[str, list[str]], ...] = (
-    ("plan", ["plan", "--cdf", "mine.csv", *QUICK, "--options-seconds", "0"]),
+    ("plan", ["plan", "--cdf", "mine.csv", *QUICK, "--no-options"]),
     ("plan", ["plan", "--cdf", "mine.csv", *MIXED]),
     ("plan", ["plan", "--cdf", SESSIONS, "--method", "occupancy", *MIXED]),
     ("plan", ["plan", "--cdf", "trace.csv", "--shape", "disaggregated", *MIXED]),
@@ -94,7 +94,7 @@ def option_cases(sound: dict[str, str]) -> Iterator[Case]:
     for command, arguments in [*BASES, *first.items()]:
         for flag in options_of(command):
             # what a schedule asks of a plan, the plan's own base asks
-            if flag in SLOW or flag == "--options-seconds" or (command == "schedule" and ("plan", flag) in tried):
+            if flag in SLOW or flag == "--no-options" or (command == "schedule" and ("plan", flag) in tried):
                 continue
             for words in values(flag, (command, flag) not in tried):
                 yield Case([*arguments, *words], files)

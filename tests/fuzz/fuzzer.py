@@ -201,9 +201,9 @@ class Maker:
         ((command, arguments, targets),) = dice.choices(COMMANDS, SHARES)
         arguments = list(arguments)
         files = found(self.sound, targets)
-        if command == "plan" and "--options-seconds" not in arguments and dice.random() < 0.7:
+        if command == "plan" and "--no-options" not in arguments and dice.random() < 0.7:
             # what else it could be costs ten times the plan, and reads nothing that the plan has not
-            arguments += ["--options-seconds", "0"]
+            arguments += ["--no-options"]
         if command in self._others and SERVER not in " ".join(arguments) and dice.random() < 0.5:
             files[targets[0]] = damaged(dice.choice(self._others[command]), dice)
         elif targets and dice.random() < 0.7:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-PLAN = ["plan", "--method", "mgc", "--slo", "20", "--options-seconds", "0", "-o", "plan.yaml"]
+PLAN = ["plan", "--method", "mgc", "--slo", "20", "--no-options", "-o", "plan.yaml"]
 SWEEP = ["what-if", "base.yaml", "--set", "rate=10,20,30,40,50,60", "--resume", "points.jsonl", "-o", "sweep.csv"]
 PRICES = "gpu,vendor,region,term,usd_per_gpu_hour,date,source\n{gpu},acme,,on-demand,{usd},2026-10-01,mine\n"
 

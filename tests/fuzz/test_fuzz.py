@@ -81,7 +81,7 @@ MERGES = "z: &z {rate: 1}\n" + "".join(
 PLAN = ["plan", "--config", "config.yaml"]
 SCALE = ["autoscale", "plan.yaml", "--hours", "hours.csv", "--policy", "scaler.yaml"]
 FROM = ["calibrate", "--from", "points.csv", "-o", "made.yaml"]
-SESSION_POOL = ["--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--options-seconds", "0"]
+SESSION_POOL = ["--cdf", SESSIONS, "--method", "occupancy", "--slo", "20", "--no-options"]
 SHOW = ["workload", "show", "mine.csv"]
 RESULT = [
     "calibrate",
@@ -123,8 +123,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
             "occupancy",
             "--slo",
             "20",
-            "--options-seconds",
-            "0",
+            "--no-options",
             "--rate",
             "1e20",
         ],
@@ -273,8 +272,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
             "20",
             "--rate",
             "1e9",
-            "--options-seconds",
-            "0",
+            "--no-options",
         ],
         {},
     ),
@@ -283,11 +281,11 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"profile.yaml": ("  g: .*", "  g: 1e6")},
     ),
     "a plan without a rate": (
-        ["report", "plan.yaml", "--options-seconds", "0"],
+        ["report", "plan.yaml", "--no-options"],
         {"plan.yaml": ("(?m)^arrival_rate_per_s: .*", "arrival_rate_per_s: null")},
     ),
     "a pool of no capacity": (
-        ["report", "plan.yaml", "--options-seconds", "0"],
+        ["report", "plan.yaml", "--no-options"],
         {"plan.yaml": ("capacity_per_s: .*", "capacity_per_s: null")},
     ),
     "half a character for a language": (
@@ -470,8 +468,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
             "mgc",
             "--slo",
             "20",
-            "--options-seconds",
-            "0",
+            "--no-options",
         ],
         {"profile.yaml": (r"context_tokens:.*(?:\n\s+- .*)*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
     ),

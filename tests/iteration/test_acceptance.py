@@ -65,9 +65,28 @@ def test_statements_of_the_acceptance_agree() -> None:
     assert all(Speculation.parse(f"{name}:k=2" + (",model=x" if name == "draft" else "")).assumed for name in METHODS)
 
 
+def test_an_acceptance_of_ones_own() -> None:
+    """Draft by draft, and from a server's counts: 900 of 1,000 drafts had their first token accepted, 720 their second."""
+    listed = Speculation.parse("eagle3:accept=[.9,.8]")
+    assert listed.acceptance == (0.9, 0.8) and not listed.assumed
+    assert Speculation.parse("eagle3:accept=.9/.8").acceptance == listed.acceptance
+    assert Speculation.parse("eagle3:drafts=1000,accepted=900/720").acceptance == pytest.approx(listed.acceptance)
+    assert listed.tokens_range == (listed.tokens_per_step, listed.tokens_per_step)
+
+
+def test_the_default_band_holds_the_published_curves(shared_data: Path) -> None:
+    for lengths in _curves(shared_data):
+        for k, length in enumerate(lengths, 1):
+            low, high = Speculation.parse(f"mtp:k={k}").tokens_range
+            assert 0.97 * low < length < 1.03 * high, (k, length)
+
+
 @pytest.mark.parametrize(
     ("written", "told"),
     [
+        ("mtp:drafts=100", "belong together"),
+        ("mtp:drafts=100,accepted=80/90", "each draft adds at most"),
+        ("mtp:accept=[.8,1.2]", "accept=1.2: must lie in"),
         ("eagle2:k=3", "did you mean 'eagle"),
         ("mtp:k=0", "k=0: must lie in"),
         ("mtp:accept=1.4", "accept=1.4: must lie in"),

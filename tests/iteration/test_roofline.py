@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from planner.catalog import gpu, model
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.iteration.constants import CONSTANTS
 from planner.iteration.roofline import band_kind, prior_band, roofline, shard_shape
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
@@ -243,8 +245,8 @@ def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> N
         errors.append(abs(t / points.time_s - 1).mean())
         inside += (abs(points.time_s / t - 1) <= prior_band(gpu(g), model(m))).tolist()
     assert sum(errors) / len(errors) < 0.10
-    # bands are to hold 85 to 95% (88% of left-out points, by which they were made; these were fitted to)
-    assert 0.85 < sum(inside) / len(inside) < 0.95
+    # an 80% band is to hold 75 to 90% (85% of left-out points, by which they were made; these were fitted to)
+    assert 0.75 < sum(inside) / len(inside) < 0.90
 
 
 def test_engines_replay_launches_and_quantize_activations() -> None:
@@ -284,3 +286,16 @@ def test_joined_attention_where_engines_have_it() -> None:
         roofline(gpu("rtx-4090"), spec, engine="trtllm"),
     ):
         assert other.m == 0.0 and other.additive is other
+
+
+def test_versions_of_an_engine_have_host_times_of_their_own() -> None:
+    """gpt-oss-120b on TP4 H200 with 35 running took 6.5 ms a token on vLLM 0.27.1 (llm-d's guide); 0.9's host and launches add
+    1.5 ms and 57 us for each of 36 layers."""
+    network, device = model("gpt-oss-120b"), gpu("h200")
+    old, new, newer = (roofline(device, network, 4, engine=f"vllm{v}") for v in ("", "@0.27.1", "@0.32"))
+    assert new.time(34.5, 34.5 * 5125) == pytest.approx(6.5e-3, rel=0.05)
+    assert old.t0 - new.t0 == pytest.approx(CONSTANTS["vllm_iteration_s"] + 36 * (CONSTANTS["moe_launch_s"] - 43e-6))
+    assert newer == new and roofline(device, network, 4, engine="vllm@0.9") == old
+    for wrong in ("vlm", "vllm@", "vllm@latest", "vllm@1.2.3.4.5"):
+        with pytest.raises(InputError, match="engine"):
+            find_engine(wrong)

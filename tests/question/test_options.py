@@ -25,7 +25,7 @@ from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 WRITTEN: dict[str, Any] = {
     "cdf": "lmsys", "rate": 12.5, "rate_is": "peak", "headroom": "20%", "osl_scale": 1.3, "drop_longer_than": "16Ki",
     "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
-    "goodput": ["99%:ttft=2s,tpot=60ms"],
+    "goodput": ["99%:ttft=2s,tpot=60ms"], "windows": "5min",
     "throughput": 4000,
     "confidence": "70%", "law": True,
     "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",

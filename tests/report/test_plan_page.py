@@ -56,7 +56,7 @@ def plan(plain: Plan) -> Plan:
     sure = Sureness(0.8, 0.8, 0.13, 8, *at, (), 1.0, (Narrowing("calibration", 0.07, 12, 32.0),))
     few = Remark("few_requests", {"requests": 2, "promise": "P99 TTFT", "wanted": 500})
     remarks = {**plain.remarks, "warnings": (*plain.remarks.get("warnings", ()), few)}
-    choices = Choices(rows, base, plain.gpus, 1.4, PROMISE)
+    choices = Choices(rows, base, plain.gpus, PROMISE)
     return replace(plain, choices=choices, sureness=sure, remarks=remarks)
 
 
@@ -169,7 +169,7 @@ def test_a_saved_plan_carries_its_rows(
 def run_page(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """The page of one command at 100 columns."""
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("FLEETOPT_OPTIONS_SECONDS", raising=False)
+    monkeypatch.delenv("FLEETOPT_NO_OPTIONS", raising=False)
     with pytest.raises(SystemExit):
         run(words.split())
     said = capsys.readouterr()
@@ -185,8 +185,8 @@ JOBS = [
     ("plan --slo 0.5 --rate 20 --gpu nvidia-h100 --tp 1 --token-budget 2048", ["x h100-80gb"]),
 ]
 LONG_JOBS = [
-    ("plan --model llama-3.1-70b --rate 20 --slo 0.5 --options-seconds 600", ["--weights fp8", "--routing"]),
-    ("plan --model deepseek-v3 --gpu h200 --tpot 50ms --rate 50 --options-seconds 600", ["a cliff"]),
+    ("plan --model llama-3.1-70b --rate 20 --slo 0.5", ["--weights fp8", "--routing"]),
+    ("plan --model deepseek-v3 --gpu h200 --tpot 50ms --rate 50", ["a cliff"]),
 ]
 
 
@@ -198,8 +198,8 @@ LONG_JOBS = [
 def test_a_job_is_answered_by_one_command(
     words: str, told: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seconds = "" if "--options-seconds" in words else " --options-seconds 0"
-    page = run_page(words + seconds, monkeypatch, capsys)
+    whole = words in dict(LONG_JOBS)
+    page = run_page(words + ("" if whole else " --no-options"), monkeypatch, capsys)
     assert len(page.splitlines()) <= 30
     assert [t for t in told if t not in " ".join(page.split())] == []
 
@@ -209,7 +209,7 @@ def test_two_requests_are_no_traffic(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("two.csv").write_text("time_s,input_tokens,output_tokens\n0,500,100\n1,700,200\n", encoding="utf-8")
-    page = run_page("plan --cdf two.csv --slo 0.5 --rate 20 --options-seconds 0", monkeypatch, capsys)
+    page = run_page("plan --cdf two.csv --slo 0.5 --rate 20 --no-options", monkeypatch, capsys)
     assert "requests are few" in " ".join(page.split("\n\n")[0].split()) or "error: " in page
 
 

@@ -143,6 +143,6 @@ def test_the_command_writes_a_page_or_a_document(tmp_path: Path) -> None:
     ]
     assert CliRunner().invoke(app, asked).exit_code == 0
     for name, start in (("page.html", "<!doctype html>"), ("page.md", "## llama-3.1-8b   azure")):
-        found = CliRunner().invoke(app, ["report", str(plan), "-o", str(tmp_path / name), "--options-seconds", "0"])
+        found = CliRunner().invoke(app, ["report", str(plan), "-o", str(tmp_path / name)])
         assert found.exit_code == 0, found.output
         assert (tmp_path / name).read_text().startswith(start)

@@ -12,7 +12,6 @@ from planner.errors import InputError
 from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
-from planner.fleet.found import Found
 from planner.fleet.grid import engine_choices, least_by_hardware
 from planner.fleet.margin import Margin
 from planner.fleet.pool import (
@@ -23,11 +22,11 @@ from planner.fleet.pool import (
     replica_for,
     smallest_pool,
 )
-from planner.fleet.problem import FleetProblem
-from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
-from planner.fleet.search import cheapest_path
+from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
+from planner.fleet.scope import TAIL_LEVELS
+from planner.fleet.search import Edge, cheapest_within
 from planner.fleet.speculation import speculation_remark
-from planner.fleet.splits import solve, solve_splits
+from planner.fleet.splits import LATE, Found, solve
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
 from planner.plans import SearchReport
@@ -40,12 +39,6 @@ from planner.workload.pools import State
 
 MORE = 0.1
 """Share of traffic on top for which a plan says what it takes."""
-
-MOST_ASKED = 24
-"""Pools that the search for a gateway which knows outputs asks about: what it finds is told beside the plan."""
-
-WORTH_IT = 0.01
-"""Share of the cost that a guess must promise to save before another fleet is sized for it."""
 
 
 def pool_names(count: int) -> tuple[str, ...]:
@@ -92,33 +85,58 @@ class Colocated(Fleet):
         self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
-        own = self.promises.only(self.promises.of_pools)
         sizes = []
+        shared = self._shared_out(fleet_rate_per_s, margins, near)
+        if isinstance(shared, Shortfall):
+            return shared
         for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
-            rate = fleet_rate_per_s * pool.law.share
-            least, start = max(self.promises.min_replicas, self._least(pool, rate)), None if near is None else near[k]
-            size = smallest_pool(pool.model, rate, own, least, self.levels, start, quick, margin)
+            units, start = (1.0, None if near is None else near[k]) if shared is None else shared[k]
+            size = self._sized(pool, fleet_rate_per_s, units, start, quick, margin)
             if isinstance(size, Shortfall):
                 return size
+            if shared is not None:
+                code = "fleet_promise" if len(self.pools) > 1 else "only_pool_promise"
+                told = " and ".join(p.label for p in self.promises.of_fleet)
+                size = replace(size, binding=Remark(code, {"promise": told}))
             sizes.append(size)
-        shared = self.promises.of_fleet
-        if not shared:
-            return sizes
-        scoped = [
-            ScopedPool(
-                p.model.under(m.slow),
-                fleet_rate_per_s * p.law.share,
-                p.law.share,
-                s.replicas,
-                p.option.price.cost_of_need,
-            )
-            for p, s, m in zip(self.pools, sizes, margins, strict=True)
-        ]
-        together = cheapest_allocation(scoped, shared, self.levels)
-        if together is None:
-            return Shortfall(shared[0], math.inf)
-        told = self.look(fleet_rate_per_s, [size.replicas for size in together[1]])
-        return [replace(size, prediction=found) for size, found in zip(together[1], told, strict=True)]
+        return sizes
+
+    def _sized(
+        self, pool: Pool, fleet_rate_per_s: float, units: float, start: float | None, quick: bool, margin: Margin
+    ) -> PoolSize | Shortfall:
+        """The size of one pool that has a part of the late requests of the fleet's promises, `units` [1]."""
+        # a search of many pools finds those that a draw of the traffic spares
+        part = KEPT_BACK if len(self.pools) > 1 and self.method.replays else 1.0
+        own = [held_to(p, part) for p in self.promises.of_pools]
+        own += [held_to(p, part * units / pool.law.share) for p in self.promises.of_fleet]
+        promises = self.promises.only(tuple(p for p in own if p is not None))
+        rate = fleet_rate_per_s * pool.law.share
+        least, levels = max(self.promises.min_replicas, self._least(pool, rate)), promises.levels(self.levels)
+        return smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
+
+    def _shared_out(
+        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None
+    ) -> list[tuple[float, float]] | Shortfall | None:
+        """Of every pool its part of the late requests and its size, at least cost; ``None`` where nothing is promised of all."""
+        if not self.promises.of_fleet:
+            return None
+        states, worst = len(self.pools) + 1, None
+        costs = np.full((UNITS, states, states), np.inf)
+        counts = np.zeros((UNITS, states))
+        for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
+            start = None if near is None else float(near[k])
+            for u in range(UNITS - 1, -1, -1):
+                size = self._sized(pool, fleet_rate_per_s, (u + 1) / UNITS, start, True, margin)
+                if isinstance(size, Shortfall):
+                    worst = worst or size
+                    break
+                costs[u, k, k + 1], counts[u, k] = pool.option.price.cost_of_need(size.replicas), size.replicas
+                start = float(size.replicas)
+        taken = np.broadcast_to(np.arange(1.0, UNITS + 1.0)[:, None, None], costs.shape)
+        found = cheapest_within(costs, taken, [LATE] * UNITS, {LATE: UNITS}, states - 1)
+        if found is None:
+            return worst or Shortfall(self.promises.of_fleet[0], math.inf)
+        return [((u + 1) / UNITS, float(counts[u, k])) for k, (_, u) in enumerate(found[1])]
 
     def slowed(self, deviations: float, draw: int | None = None) -> Colocated:
         """See :meth:`planner.fleet.fleet.Fleet.slowed`."""
@@ -152,11 +170,9 @@ class Colocated(Fleet):
         pool, lines = self.pools[k], []
         prediction = pool.size.prediction
         for p in self.promises.of_pools:
-            value = prediction.held(p.metric, p.quantile)
+            value = prediction.value(p.metric, p.quantile)
             if value > 0.9 * p.limit_s:
-                margin = prediction.margin(p.metric, p.quantile)
-                kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
-                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
+                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
         if not self.promises.of_fleet:
             rate, near = (1.0 + MORE) * pool.arrival_rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
             more = self.size_of(k, rate, self.promises, near, quick=True)
@@ -295,13 +311,15 @@ class _ColocatedShape(Shape):
         fleet = decided(problem, found.pools)
         one = found.one_pool
         baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
+        if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
+            # GPU types whose errors are independent have to be surer each
+            fleet, baseline = baseline, None
         return Solved(
             fleet,
             _report(problem, found, fleet),
             baseline,
             tuple(_search_notes(problem)),
             _unproven(problem, found, fleet),
-            _with_oracle(question, found, fleet.cost_usd_per_hour),
         )
 
     def stands(self, pools: Sequence[SavedPool]) -> bool:
@@ -334,7 +352,7 @@ class _ColocatedShape(Shape):
         return Colocated(question, built)
 
 
-def decided(problem: FleetProblem, pools: Sequence[Pool]) -> Colocated:
+def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Colocated:
     """The fleet of pools that a search has chosen: with the best settings of their engines, sized by all their requests.
 
     Raises
@@ -342,8 +360,14 @@ def decided(problem: FleetProblem, pools: Sequence[Pool]) -> Colocated:
     InfeasibleError
         All requests show what their sample does not, that no number of replicas keeps the promises.
     """
-    named = zip(pools, pool_names(len(pools)), strict=True)
-    fleet = Colocated(problem.question, [replace(problem.alike(pool), name=name) for pool, name in named])
+    quick = problem.search.quick
+    pools = [
+        replace(pool if quick else problem.alike((i, j, k // problem.units), pool), name=name)
+        for ((i, j, k), pool), name in zip(chosen, pool_names(len(chosen)), strict=True)
+    ]
+    fleet = Colocated(problem.question, pools)
+    if quick:
+        return fleet
     sizes = fleet.size(problem.rate, fleet.counts)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the best fleet needs", [])
@@ -373,42 +397,6 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
     )
 
 
-def _with_oracle(
-    question: CompiledQuestion, found: Found, cost: float
-) -> tuple[Fleet | None, float, float, float, float] | None:
-    """The best fleet over boundaries of the total and compression bands, as :class:`planner.fleet.fleet.Solved` has it.
-
-    It is sized only where the guess, scaled to the pools that are known, says that it saves anything.
-    """
-    one = found.one_pool
-    if (
-        not question.search.explained
-        or question.traffic.sees_output
-        or question.search.pools < 2
-        or one is None
-        or question.promises.of_fleet
-    ):
-        return None
-    knowing = replace(question, traffic=replace(question.traffic, route_on="total"))
-    options = list({id(p.option): p.option for p in (*found.pools, one)}.values())
-    problem = FleetProblem(knowing, options)
-    problem.open_grid()
-    costs = problem.bounds.copy()
-    costs[0, -1] = math.inf
-    expected, path = cheapest_path(costs, problem.search.pools)
-    if path is None:
-        return None
-    fleet: Fleet | None = None
-    if expected < cost * (1.0 - WORTH_IT):
-        best = solve_splits(problem, cost * (1.0 - WORTH_IT), MOST_ASKED)
-        if len(best.pools) > 1 and best.outcome.path is not None:
-            path, fleet = best.outcome.path, decided(problem, best.pools)
-        expected = max(expected, cost) if fleet is None else fleet.cost_usd_per_hour
-    upper = [problem.states[j] for j in path[1:-1]]
-    compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)
-    return fleet, expected, upper[0].boundary, upper[0].gamma, compressed
-
-
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
     """What was searched and the gap that is left."""
     search, cost = problem.search, fleet.cost_usd_per_hour
@@ -417,9 +405,13 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
     kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
     grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
     words = "1 pool" if search.pools == 1 else f"1 to {search.pools} pools, {grid}"
-    proven = found.outcome.proven
-    bound = cost if proven else min(found.outcome.lower_bound, cost)
+    bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
+
+
+def _proven(found: Found, fleet: Colocated) -> bool:
+    """Whether no fleet of the grid is cheaper: bounds are those of one error of iteration times for all pools."""
+    return found.outcome.proven and fleet.errors == 1
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
@@ -435,7 +427,7 @@ def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
 
 def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> Remark | None:
     """What a search that stopped early leaves open."""
-    if found.outcome.proven:
+    if _proven(found, fleet):
         return None
     gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
     return Remark("unproven", {"sized": problem.evaluations, "fleets": found.candidates, "gap_usd_per_hour": gap})
@@ -450,7 +442,7 @@ def _full_occupancy(problem: FleetProblem) -> Remark | None:
     broken_pools = [
         (built[0].upper.boundary, built[2])
         for key, built in problem.built().items()
-        if isinstance(built[2], MgcPool) and problem.is_hopeless(*key)
+        if isinstance(built[2], MgcPool) and problem.sized().get(key, True) is None
     ]
     if not broken_pools:
         return None

@@ -438,10 +438,10 @@ class Disaggregated(Fleet):
             if idle is not None and idle.excess > 1.0:
                 return unsure(idle, self.decodes, slow, self.levels, margin)
             base = self._behind(n).under(margin.slow).look(rate * self.decode_share, decodes, self.levels)
-            missed = max(promises, key=lambda p: base.held(p.metric, p.quantile) / p.limit_s)
+            missed = max(promises, key=lambda p: base.value(p.metric, p.quantile) / p.limit_s)
             cheapest = self._cheapest_pair(n, decodes, keeps)
             if cheapest is None:
-                return Shortfall(missed, base.held(missed.metric, missed.quantile))
+                return Shortfall(missed, base.value(missed.metric, missed.quantile))
             n, decodes = cheapest
             why = Remark("promise", {"promise": missed.label})
         predictions = (Prediction.unknown(),) * 2 if quick else told(n, decodes)
@@ -707,7 +707,7 @@ class _DisaggregatedShape(Shape):
                 best, too_large = (fleet, too_large) if fits else (best, fleet)
         if best is None:
             raise _infeasible(question, stock, shortfalls, refused, too_large)
-        sizes = best.size(question.traffic.rate_per_s)
+        sizes = best.size(question.traffic.rate_per_s) if not question.search.quick else [p.size for p in best.pools]
         if isinstance(sizes, Shortfall):
             raise unkept(sizes, "disaggregated: ", "idle pools need", [])
         best.with_sizes(sizes)
