@@ -233,7 +233,7 @@ class PlanInputs:
         "Dtype the weights are served in: of a quantized checkpoint of the model.", "the model's",
         choices=("bf16", "fp8", "fp4", "int4"))
     kv_dtype: str | None = _option(None, of.TEXT, HARDWARE,
-        "Dtype of the KV cache.", "the model's", choices=("bf16", "fp8"))
+        "Dtype of the KV cache.", "the model's", choices=("bf16", "fp8"), flags=())
     tp: int | None = _option(None, of.TP, HARDWARE,
         "GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4.", "every pool the cheapest of a node's",
         check=_EACH_AT_LEAST_1, bought=True)

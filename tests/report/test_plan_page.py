@@ -53,7 +53,7 @@ def plan(plain: Plan) -> Plan:
         row("promise", "P99 TTFT 750 ms", "--ttft 750ms", 0.4 * base, 0.75),
     )
     at = [Sized(c, (n,), n, 2.69 * n) for c, n in ((0.5, 63), (0.1, 46), (0.9, 99))]
-    sure = Sureness(0.8, 0.8, 0.13, 8, *at, (), 1.0, (Narrowing("calibration", 0.07, 12, 32.0),))
+    sure = Sureness(0.8, 0.8, 0.13, 8, 0.84, *at, (), 1.0, (Narrowing("calibration", 0.07, 12, 32.0),))
     few = Remark("few_requests", {"requests": 2, "promise": "P99 TTFT", "wanted": 500})
     remarks = {**plain.remarks, "warnings": (*plain.remarks.get("warnings", ()), few)}
     choices = Choices(rows, base, plain.gpus, PROMISE)
